@@ -2,7 +2,7 @@
 //! the content of the module.
 
 // The host's `#[pymodule]` exports PyInit__native, the function that Python calls first.
-pub use perf_prof_host::native::_native;
+pub use perf_prof_cli::native::_native;
 
 #[cfg(not(panic = "unwind"))]
 compile_error!("a panic must become an exception and not end the process: use the profile `extension`");

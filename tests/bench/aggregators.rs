@@ -49,7 +49,7 @@ fn measure(
     table: &mut Table,
     name: &str,
     aggregator: &str,
-    (memory, run): (&events::Memory, &std::sync::Arc<perf_prof_core::spine::About>),
+    (memory, run): (&events::Memory, &std::sync::Arc<perf_prof_session::spine::About>),
     bodies: &[String; 3],
 ) {
     let mut programs = bodies.each_ref().map(|body| python::program(run.clone(), body));
@@ -65,7 +65,7 @@ fn measure(
         native.push(times[1] - times[0]);
         in_python.push(times[2] - times[0]);
     }
-    programs.into_iter().for_each(perf_prof_host::script::Program::clear);
+    programs.into_iter().for_each(perf_prof_python::script::Program::clear);
     let base = format!("aggregator, {name}");
     table.row(&base, &native, "ns", &format!("`{aggregator}`, over an event without a handler"));
     table.compared(&format!("in Python, {name}"), &in_python, (&base, &native), "ns", "the same in a function");

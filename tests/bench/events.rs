@@ -6,15 +6,15 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::spine::{About, EventAttr};
-use perf_prof_core::{
+use perf_prof_events::event::{Context, EventType, Format, Sink, Stats};
+use perf_prof_format::{
     abi::*,
-    engine::pump::{LossWindow, Pump, PumpSettings},
-    event::{Context, EventType, Format, Sink, Stats},
     record::{Batch, Chunk, EventIds, Recycle, SampleLayout, Sorter, TrailerLayout},
     tracefs::{EventFormat, NoKernel},
 };
-use perf_prof_host::script::Program;
+use perf_prof_python::script::Program;
+use perf_prof_session::engine::pump::{LossWindow, Pump, PumpSettings};
+use perf_prof_session::spine::{About, EventAttr};
 
 pub const FORMAT: &str = "name: sched_wakeup
 ID: 374

@@ -3,7 +3,7 @@
 use std::{hint::black_box, time::Duration};
 
 use criterion::{Criterion, Throughput};
-use perf_prof_core::{
+use perf_prof_format::{
     record::{EventIds, Records},
     tracefs::NoKernel,
 };

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perf_prof_core::tracefs::EventFormat;
+use perf_prof_format::tracefs::EventFormat;
 use pyo3::{
     Py, PyAny, Python,
     types::{PyAnyMethods, PyModule},

@@ -2,8 +2,8 @@
 
 use std::{ffi::OsStr, fs, sync::Arc};
 
-use perf_prof_core::spine::About;
-use perf_prof_host::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice};
+use perf_prof_python::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice};
+use perf_prof_session::spine::About;
 use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
 
 /// The handlers by their names in the table. Each is the body of `sched__sched_wakeup(event)`.
@@ -20,7 +20,7 @@ pub fn body(name: &str) -> &'static str {
 }
 
 pub fn start() -> Interpreter {
-    perf_prof_host::native::register();
+    perf_prof_cli::native::register();
     Interpreter::start(&PythonChoice::make(None).unwrap()).unwrap()
 }
 

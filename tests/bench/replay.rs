@@ -8,10 +8,8 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::{
-    perfdata::{self, Selection},
-    record::{Batch, Source, Wait},
-};
+use perf_prof_format::record::{Batch, Source, Wait};
+use perf_prof_recordings::Selection;
 
 use super::{
     cpu::{self, Usage, process_ns},
@@ -69,7 +67,7 @@ pub fn rows(table: &mut Table) {
 
 /// Reads all records in order of time. Returns the number of records.
 fn read_all(path: &Path) -> u64 {
-    let mut replay = perfdata::Recording::open(path).unwrap().replay(Selection::default()).unwrap();
+    let mut replay = perf_prof_recordings::Recording::open(path).unwrap().replay(Selection::default()).unwrap();
     let (mut records, mut bytes) = (0, 0);
     loop {
         match replay.wait(None) {

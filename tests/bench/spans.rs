@@ -2,10 +2,12 @@
 
 use std::{fs, hint::black_box, ops::ControlFlow, sync::Arc};
 
-use perf_prof_core::{
-    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+use perf_prof_events::{
     derive::{self, Derived, DerivingSink, Span},
     event::{Context, Deliver, EventType, Flow, Format, Sink, Stats},
+};
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
     record::{SampleLayout, SampleValues},
     spec::{EventKind, parse_events},
     tracefs::{EventFormat, NoKernel},

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use perf_prof_core::{
+use perf_prof_events::event::Context;
+use perf_prof_format::{
     abi::PERF_CONTEXT_KERNEL,
-    event::Context,
-    spine::About,
-    symbol::{Kallsyms, Symbol},
     tracefs::{Kernel, KernelSymbol},
 };
+use perf_prof_session::spine::About;
+use perf_prof_symbols::symbol::{Kallsyms, Symbol};
 
 use super::{cpu::thread_ns, events, python, table::Table};
 
@@ -83,6 +83,6 @@ pub fn rows(table: &mut Table) {
         memory.deliver(&mut all, &run);
         each.push((thread_ns() - between) as f64 / events as f64 - (between - begun) as f64 / events as f64);
     }
-    [nothing, all, checked].into_iter().for_each(perf_prof_host::script::Program::clear);
+    [nothing, all, checked].into_iter().for_each(perf_prof_python::script::Program::clear);
     table.row(&name, &each, "ns", "`event._callchain`: a list of 20 dicts; all names are already in the cache");
 }

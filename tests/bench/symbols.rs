@@ -9,12 +9,9 @@ use std::{
     time::Instant,
 };
 
-use perf_prof_core::{
-    abi::PERF_CONTEXT_USER,
-    event::{Context, Sink},
-    symbol::{AddressKind, Mapping, Options, Symbolizer, elf::Elf, maps},
-    tracefs::NoKernel,
-};
+use perf_prof_events::event::{Context, Sink};
+use perf_prof_format::{abi::PERF_CONTEXT_USER, tracefs::NoKernel};
+use perf_prof_symbols::symbol::{AddressKind, Mapping, Options, Symbolizer, elf::Elf, maps};
 
 use super::{cpu::resident, events, python, table::Table};
 

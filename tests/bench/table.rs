@@ -191,7 +191,7 @@ impl Table {
             model.trim_start_matches([' ', '\t', ':']),
             std::thread::available_parallelism().map_or(0, usize::from),
             said("uname", &["-r"]),
-            perf_prof_host::script::interpreter_version(),
+            perf_prof_python::script::interpreter_version(),
             said("git", &["describe", "--always", "--dirty"]),
             self.markdown()
         );

@@ -11,10 +11,8 @@ use std::{
     time::Duration,
 };
 
-use perf_prof_core::{
-    capture::{Counters, EndCondition, EventRequest, Target, Waited},
-    sys::{eventfd::EventFd, procfs},
-};
+use perf_prof_capture::{Counters, EndCondition, EventRequest, Target, Waited};
+use perf_prof_system::{eventfd::EventFd, procfs};
 
 use crate::harness::{
     capture::{CHILD, Worker, event},
@@ -164,7 +162,7 @@ fn a_cgroup_is_counted() {
     needs([Need::Tracefs]);
     let cgroup = Cgroup::new();
     let events = [event("sched", "sched_process_exec", None)];
-    let target = Target::Cgroups(perf_prof_core::sys::cgroup::resolve(&cgroup.name).unwrap());
+    let target = Target::Cgroups(perf_prof_system::cgroup::resolve(&cgroup.name).unwrap());
     let wake = EventFd::new().unwrap();
     let mut counters = Counters::open(&target, &events, EndCondition::WithTasks, wake.as_raw_fd()).unwrap();
     counters.begin().unwrap();

@@ -8,12 +8,12 @@ use std::{
     time::Duration,
 };
 
-use perf_prof_core::{
+use perf_prof_capture::{Callchain, Capture, EventRequest, Frames, Options, RecordOrder, Target};
+use perf_prof_format::{
     abi::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER},
-    capture::{Callchain, Capture, EventRequest, Frames, Options, RecordOrder, Target},
     record::{Record, Source, Wait},
-    sys::eventfd::EventFd,
 };
+use perf_prof_system::eventfd::EventFd;
 
 use crate::harness::{
     capture::{CHILD, Seen, Worker, collect, event, getppid_of, in_child, options, stop},

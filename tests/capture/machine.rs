@@ -1,6 +1,6 @@
 //! Besides events, captures need the kernel's clock and the files of tracefs.
 
-use perf_prof_core::sys::{
+use perf_prof_system::{
     clock::{Calibration, Clock, realtime},
     tracefs::{Tracefs, explain_filter},
 };

@@ -1,10 +1,8 @@
 //! Events that cannot be opened are reported with their cause, and open events are closed without waiting.
 
 use expect_test::{Expect, expect};
-use perf_prof_core::{
-    capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target},
-    sys::{close_in_child::ClosingHeldOff, procfs},
-};
+use perf_prof_capture::{Callchain, Capture, CaptureError, EventRequest, Frames, Options, Presence, Target};
+use perf_prof_system::{close_in_child::ClosingHeldOff, procfs};
 
 use crate::harness::{
     capture::{CHILD, EVENTS, event, in_child, options, syscalls},

@@ -9,11 +9,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_core::{
-    capture::{Capture, EventRequest, Options, RecordOrder, Switching, Target},
-    record::{Ended, Record, Source, Wait},
-    sys::{procfs, workload::Workload},
-};
+use perf_prof_capture::{Capture, EventRequest, Options, RecordOrder, Switching, Target};
+use perf_prof_format::record::{Ended, Record, Source, Wait};
+use perf_prof_system::{procfs, workload::Workload};
 
 use crate::harness::{
     capture::{CHILD, Seen, Worker, collect, event, getppid_of, options, stop},
@@ -127,7 +125,7 @@ fn a_cgroup_is_traced() {
     needs([Need::Tracefs]);
     let cgroup = Cgroup::new();
     let events = [event("sched", "sched_process_exec", None)];
-    let target = Target::Cgroups(perf_prof_core::sys::cgroup::resolve(&cgroup.name).unwrap());
+    let target = Target::Cgroups(perf_prof_system::cgroup::resolve(&cgroup.name).unwrap());
     let mut capture = Capture::open(&target, &events, &options()).unwrap();
     capture.enable().unwrap();
     let script = format!("echo $$ > {}; exec cat /dev/null", cgroup.procs());

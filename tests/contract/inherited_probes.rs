@@ -7,7 +7,7 @@ use std::{
 };
 
 #[cfg(target_arch = "x86_64")]
-use perf_prof_core::symbol::elf;
+use perf_prof_symbols::symbol::elf;
 
 #[cfg(target_arch = "x86_64")]
 use super::probes::Defined;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use expect_test::expect;
-use perf_prof_core::symbol::elf;
+use perf_prof_symbols::symbol::elf;
 
 use crate::harness::{
     machine::{Need, needs, skip},

@@ -6,12 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_core::{
-    capture::{
-        Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, SideBand, Switching,
-    },
-    record::{Ended, Record, Source, Wait},
+use perf_prof_capture::{
+    Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, SideBand, Switching,
 };
+use perf_prof_format::record::{Ended, Record, Source, Wait};
 
 use super::task::gettid;
 

@@ -22,7 +22,7 @@ impl Cgroup {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         needs([Need::Cgroups]);
         let name = format!("perf-prof-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
-        let path = perf_prof_core::sys::cgroup::resolve("/").unwrap()[0].join(&name);
+        let path = perf_prof_system::cgroup::resolve("/").unwrap()[0].join(&name);
         if let Err(error) = fs::create_dir(&path) {
             skip(Need::Cgroups, format!("{}: {error}", path.display()));
         }

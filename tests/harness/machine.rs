@@ -8,7 +8,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perf_prof_core::sys::tracefs::Tracefs;
+use perf_prof_system::tracefs::Tracefs;
 
 use super::{probe_lock, run::is_installed_package};
 
@@ -122,7 +122,7 @@ impl Need {
                 "0" => Err("BPF programs are not compiled".to_owned()),
                 _ => Ok(()),
             },
-            Cgroups => perf_prof_core::sys::cgroup::resolve("/").map(drop).map_err(|error| error.to_string()),
+            Cgroups => perf_prof_system::cgroup::resolve("/").map(drop).map_err(|error| error.to_string()),
             Compilers => ["cc", "c++", "gcc"].into_iter().try_for_each(|compiler| runs(&[compiler, "--version"])),
             EmbeddedPython if is_installed_package() => {
                 Err("the command of an installed package runs in its interpreter".to_owned())

@@ -1,7 +1,7 @@
 //! Recordings of other machines and recorders, made byte by byte in this machine's byte order. They have one event, unless a
 //! test adds others.
 
-use perf_prof_core::abi::{perf_data::*, *};
+use perf_prof_format::abi::{perf_data::*, *};
 
 use super::recording::Folder;
 

@@ -113,7 +113,7 @@ exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
 
 /// Where the Python is that perf-prof was built for.
 #[cfg(feature = "python")]
-const PYTHON: &str = perf_prof_host::script::BUILD_PREFIX;
+const PYTHON: &str = perf_prof_python::script::BUILD_PREFIX;
 #[cfg(not(feature = "python"))]
 const PYTHON: &str = "/usr";
 

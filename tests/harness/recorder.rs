@@ -8,7 +8,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{PERF_COUNT_SW_PAGE_FAULTS, PERF_SAMPLE_ID, PERF_SAMPLE_IDENTIFIER, PERF_TYPE_SOFTWARE, perf_event_attr},
     record::{Record, Records, record_type},
 };

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use perf_prof_core::symbol::{AddressKind, Options, Resolved, Symbolizer};
+use perf_prof_symbols::symbol::{AddressKind, Options, Resolved, Symbolizer};
 
 /// Functions that call each other. `main` prints their addresses and waits for the end of its input.
 pub const PROGRAM: &str = r#"

@@ -275,7 +275,7 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
         counts.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
     });
     let all = serial.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
-    if perf_prof_core::sys::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
+    if perf_prof_system::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
         // A ring's own records count lost side-band records, too. These tasks have fewer than a hundred.
         let sum = sum.iter().sum::<u64>();
         assert!((all..all + 100).contains(&sum), "{sum} {all}");

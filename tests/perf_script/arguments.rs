@@ -4,7 +4,7 @@
 use std::process::{Command, Output};
 
 use expect_test::{Expect, expect};
-use perf_prof_core::abi::*;
+use perf_prof_format::abi::*;
 
 use crate::{
     harness::{

@@ -2,11 +2,11 @@
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{perf_data::*, *},
-    sys::tracefs::Tracefs,
     tracefs::EventFormat,
 };
+use perf_prof_system::tracefs::Tracefs;
 
 use crate::harness::{
     machine::{Need, needs},

@@ -4,7 +4,7 @@
 use std::{fs, path::Path, process::Command};
 
 use expect_test::{Expect, expect};
-use perf_prof_core::abi::*;
+use perf_prof_format::abi::*;
 
 use crate::harness::{
     machine::{Need, needs, skip},

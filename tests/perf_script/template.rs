@@ -2,14 +2,13 @@
 
 use std::{fs, path::Path, process::Command, sync::Arc};
 
-use perf_prof_core::{
-    commands::script_template::write,
+use perf_prof_events::{
     event::{EventType, Format},
-    perfdata::ReadLimits,
-    record::SampleLayout,
     template::{FieldSigns, perf_script_template},
-    tracefs::EventFormat,
 };
+use perf_prof_format::{record::SampleLayout, tracefs::EventFormat};
+use perf_prof_recordings::ReadLimits;
+use perf_prof_tools::commands::script_template::write;
 
 use crate::{
     harness::{

@@ -1,7 +1,7 @@
 //! Makes events from bytes and checks that their values and their text are the ones that the kernel would give them.
 
 use expect_test::{Expect, expect};
-use perf_prof_core::{
+use perf_prof_format::{
     tracefs::{EventFormat, FieldKind, Kernel, KernelSymbol},
     value::Value::{self, Bool, Bytes, Int, Str, Uint},
 };
@@ -326,7 +326,7 @@ trait Scalar {
     fn extent_is_fixed(&self) -> bool;
 }
 
-impl Scalar for perf_prof_core::tracefs::Field {
+impl Scalar for perf_prof_format::tracefs::Field {
     /// Returns whether the field is a number. A number in a truncated record is there completely or not at all.
     fn extent_is_fixed(&self) -> bool {
         matches!(self.kind, FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer)

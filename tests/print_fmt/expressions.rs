@@ -1,6 +1,6 @@
 //! Checks the text of print formats: printf follows the rules of the kernel, and expressions follow the rules of C.
 
-use perf_prof_core::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
+use perf_prof_format::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
 
 const FORMAT: &str = "name: all
 ID: 1

@@ -1,6 +1,6 @@
 //! Checks that text and bytes that no kernel writes cause neither panics nor unlimited work.
 
-use perf_prof_core::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
+use perf_prof_format::tracefs::{EventFormat, NoKernel, PrintFmt, PrintFmtError};
 use proptest::prelude::*;
 
 fn fails(print_fmt: &str) -> PrintFmtError {

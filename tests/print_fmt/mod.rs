@@ -5,7 +5,7 @@ mod events;
 mod expressions;
 mod hostile;
 
-use perf_prof_core::{
+use perf_prof_format::{
     tracefs::{EventFormat, NoKernel},
     value::Value,
 };
@@ -17,7 +17,7 @@ use proptest::{
 use crate::harness::machine::{Need, skip};
 
 /// All `format` files of Linux 6.18, one after the other, each after a line `=== system`.
-const FORMATS: &[u8] = include_bytes!("../../src/host/testing/linux-6.18-x86_64.zst");
+const FORMATS: &[u8] = include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst");
 
 /// Returns the formats of Linux 6.18, each with its system.
 pub fn recorded() -> Vec<(String, String)> {

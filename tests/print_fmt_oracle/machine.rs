@@ -1,11 +1,9 @@
 //! The running kernel as perf-prof reads it. Adds `vmemmap_base`, the one variable that user space cannot read: its
 //! value is computed from text that the kernel printed.
 
-use perf_prof_core::{
-    running_kernel::RunningKernel,
-    sys::tracefs::{Tracefs, TracefsError},
-    tracefs::{BitField, Kernel, KernelSymbol},
-};
+use perf_prof_format::tracefs::{BitField, Kernel, KernelSymbol};
+use perf_prof_symbols::running_kernel::RunningKernel;
+use perf_prof_system::tracefs::{Tracefs, TracefsError};
 
 pub struct Machine {
     kernel: RunningKernel,

@@ -14,7 +14,7 @@ use std::{
     fs,
 };
 
-use perf_prof_core::{
+use perf_prof_format::{
     tracefs::{EventFormat, Field, FieldKind, Kernel},
     value::Value,
 };

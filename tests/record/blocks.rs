@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command, sync::Arc};
 
-use perf_prof_core::perfdata::{BlockIndex, Recording};
+use perf_prof_recordings::{BlockIndex, Recording};
 
 use crate::harness::{
     machine::{Need, needs},

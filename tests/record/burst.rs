@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perf_prof_core::record::{Record, Records};
+use perf_prof_format::record::{Record, Records};
 
 use crate::harness::{
     machine::{Need, needs},
@@ -26,7 +26,7 @@ pub fn workload() {
 }
 
 fn cpus() -> Vec<u32> {
-    perf_prof_core::sys::procfs::online_cpus().unwrap().iter().take(2).collect()
+    perf_prof_system::procfs::online_cpus().unwrap().iter().take(2).collect()
 }
 
 fn burst(options: &[&str]) -> RecordRun {

@@ -3,7 +3,7 @@
 
 use std::process::Stdio;
 
-use perf_prof_core::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
+use perf_prof_format::{abi::PERF_RECORD_LOST_SAMPLES, record::Record};
 
 use crate::harness::{
     machine::{Need, needs},

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fs::File, io::BufReader};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
-use perf_prof_core::{abi::PERF_RECORD_LOST, record::Record};
+use perf_prof_format::{abi::PERF_RECORD_LOST, record::Record};
 
 use crate::harness::{
     machine::{Need, needs},

@@ -16,7 +16,7 @@ fn files(recorded: &RecordRun) -> Vec<String> {
 }
 
 fn online() -> usize {
-    perf_prof_core::sys::procfs::online_cpus().unwrap().len()
+    perf_prof_system::procfs::online_cpus().unwrap().len()
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-use perf_prof_core::abi::perf_data::PERF_RECORD_COMPRESSED;
+use perf_prof_format::abi::perf_data::PERF_RECORD_COMPRESSED;
 
 use super::made::{FOREIGN, Maker, NATIVE};
 use crate::harness::{

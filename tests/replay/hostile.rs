@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use perf_prof_core::abi::perf_data::PERF_RECORD_COMPRESSED;
+use perf_prof_format::abi::perf_data::PERF_RECORD_COMPRESSED;
 
 use super::made::NATIVE;
 use crate::harness::{

@@ -1,6 +1,6 @@
 //! Recordings of other machines: their registers, their kernels' modules, their mappings.
 
-use perf_prof_core::abi::{perf_data::*, *};
+use perf_prof_format::abi::{perf_data::*, *};
 
 use crate::harness::{
     made::{Made, MadeAttr, u32s, u64s},

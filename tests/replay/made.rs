@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{perf_data::*, *},
-    perfdata::{PerfDataError, Recording, Replay, Selection},
     record::{Batch, Ended, Source, Wait, record_type},
 };
+use perf_prof_recordings::{PerfDataError, Recording, Replay, Selection};
 use proptest::prelude::*;
 
 use crate::harness::{

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE},
-    perfdata::{Layouts, Recording, Replay, Selection},
     record::{Batch, Ended, OtherRecords, Source as _, Switch, SwitchDirection, Wait, record_type},
 };
+use perf_prof_recordings::{Layouts, Recording, Replay, Selection};
 
 use crate::harness::{
     machine::{Need, needs},

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{perf_data::*, *},
-    perfdata::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards},
     record::{Batch, OtherRecords, Source, Wait, record_type},
 };
+use perf_prof_recordings::{BLOCK, Block, BlockIndex, Progress, Recording, Replay, Selection, StoredIndex, shards};
 use proptest::prelude::*;
 
 use super::made::{FOREIGN, Maker, NATIVE, patiently};

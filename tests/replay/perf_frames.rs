@@ -6,13 +6,15 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use perf_prof_core::{
-    event::{Context, Deliver, EventType, Flow, PerfFrame, Sample, Sink, perf_address, perf_chain, perf_ip},
+use perf_prof_events::event::{
+    Context, Deliver, EventType, Flow, PerfFrame, Sample, Sink, perf_address, perf_chain, perf_ip,
+};
+use perf_prof_session::{
     plan::{Input, RunPlan, Verbosity},
     spine::{ChosenRecording, Slice},
-    symbol::{Demangle, Inline, Options, Srcline},
-    sys::signals::Signals,
 };
+use perf_prof_symbols::symbol::{Demangle, Inline, Options, Srcline};
+use perf_prof_system::signals::Signals;
 
 use crate::harness::{
     compile::{FRAMES, compile},

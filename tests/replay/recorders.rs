@@ -2,7 +2,7 @@
 
 use std::process::Output;
 
-use perf_prof_core::abi::{perf_data::*, *};
+use perf_prof_format::abi::{perf_data::*, *};
 
 use super::made::NATIVE;
 use crate::harness::{

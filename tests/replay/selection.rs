@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command, sync::OnceLock};
 
-use perf_prof_core::abi::*;
+use perf_prof_format::abi::*;
 
 use crate::harness::{
     machine::{Need, needs, skip},

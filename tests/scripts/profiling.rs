@@ -2,11 +2,13 @@
 
 use std::{fs, path::Path};
 
-use crate::harness::compile::FRAMES;
-use crate::harness::{
-    compile::compile,
-    machine::{Need, needs, needs_samples},
-    scripts::{row, script, text},
+use crate::{
+    harness::compile::FRAMES,
+    harness::{
+        compile::compile,
+        machine::{Need, needs, needs_samples},
+        scripts::{row, script, text},
+    },
 };
 
 /// Returns the words before a function's name in a table.

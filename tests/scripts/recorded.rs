@@ -8,11 +8,13 @@ use std::{
     time::Duration,
 };
 
-use crate::harness::compile::FRAMES;
-use crate::harness::{
-    compile::compile,
-    machine::{Need, needs},
-    scripts::{in_path, row, script, text},
+use crate::{
+    harness::compile::FRAMES,
+    harness::{
+        compile::compile,
+        machine::{Need, needs},
+        scripts::{in_path, row, script, text},
+    },
 };
 
 /// Programs that start and end, sleep, wake each other up and touch memory.

@@ -2,11 +2,13 @@
 
 use std::{fs, path::Path, process::Command};
 
-use crate::harness::compile::FRAMES;
-use crate::harness::{
-    compile::compile,
-    machine::{Need, needs, skip},
-    scripts::{row, script, text},
+use crate::{
+    harness::compile::FRAMES,
+    harness::{
+        compile::compile,
+        machine::{Need, needs, skip},
+        scripts::{row, script, text},
+    },
 };
 
 /// Measures its own calls, and prints their number and their time: `NAME COUNT NANOSECONDS`.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use expect_test::expect;
-use perf_prof_core::{
+use perf_prof_format::{
     abi::{perf_data::*, *},
     tracefs::{EventFormat, FieldInput, FormatCollection},
 };
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// The formats that are shipped with perf-prof: those of a host with Intel's or AMD's processors.
-const FORMATS: &[u8] = include_bytes!("../../src/host/testing/linux-6.18-x86_64.zst");
+const FORMATS: &[u8] = include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst");
 const NAMES: [&str; 2] = ["kvm_exit", "kvm_entry"];
 const EXIT: usize = 0;
 const ENTRY: usize = 1;

@@ -1,6 +1,6 @@
 //! Spans of recordings in which a ring lost events, while other rings did not: they are made byte by byte.
 
-use perf_prof_core::abi::{perf_data::HEADER_TRACING_DATA, *};
+use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 
 use crate::{
     harness::{

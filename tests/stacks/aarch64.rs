@@ -1,6 +1,6 @@
 //! Unwinds hand-made stacks of AArch64, where a call stores its return address in a register. Runs on any machine.
 
-use perf_prof_core::unwind::{Arch, Ended, Registers, Unwinder};
+use perf_prof_symbols::unwind::{Arch, Ended, Registers, Unwinder};
 
 use super::{
     eh_frame::{FrameDescription, eh_frame},

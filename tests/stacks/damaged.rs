@@ -2,7 +2,7 @@
 //! why.
 
 use expect_test::{Expect, expect};
-use perf_prof_core::unwind::{Arch, Registers, Unwinder};
+use perf_prof_symbols::unwind::{Arch, Registers, Unwinder};
 use proptest::prelude::*;
 
 use super::{

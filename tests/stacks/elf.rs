@@ -3,7 +3,7 @@
 
 use std::{io, sync::Arc};
 
-use perf_prof_core::{
+use perf_prof_symbols::{
     symbol::CodeImage,
     unwind::{FileKey, Mapping, Modules},
 };

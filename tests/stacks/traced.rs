@@ -13,7 +13,7 @@ use std::{
     process::{Child, Command, Stdio},
 };
 
-use perf_prof_core::{
+use perf_prof_symbols::{
     symbol::CodeImage,
     unwind::{Arch, FileKey, Mapping, Modules, Registers},
 };

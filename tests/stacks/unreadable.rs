@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use perf_prof_core::{
+use perf_prof_symbols::{
     symbol::CodeImage,
     unwind::{Arch, Ended, Mapping, Missing, Modules, Registers, Unwinder},
 };

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path};
 
 use object::{Object, ObjectSymbol};
-use perf_prof_core::unwind::{Ended, Missing, Modules, Registers, Unwinder};
+use perf_prof_symbols::unwind::{Ended, Missing, Modules, Registers, Unwinder};
 
 use super::{
     programs::Programs,
@@ -393,11 +393,11 @@ fn a_small_cache_forgets_and_reads_again() {
 struct Nothing;
 
 impl Modules for Nothing {
-    fn mapping(&self, _: u64) -> Option<perf_prof_core::unwind::Mapping> {
+    fn mapping(&self, _: u64) -> Option<perf_prof_symbols::unwind::Mapping> {
         None
     }
 
-    fn open(&self, _: u64) -> std::io::Result<perf_prof_core::symbol::CodeImage> {
+    fn open(&self, _: u64) -> std::io::Result<perf_prof_symbols::symbol::CodeImage> {
         Err(std::io::ErrorKind::NotFound.into())
     }
 }

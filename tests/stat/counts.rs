@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use perf_prof_core::sys::procfs;
+use perf_prof_system::procfs;
 
 use crate::harness::{
     counting::{CALL, Waiting, await_line, count, json, objects, rows, stat, words},

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     dwarf::Dwarf,
     elf::{Elf, Symbols, mini_debug_info},
 };

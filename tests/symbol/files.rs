@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     AddressKind, Demangle, Inline, Options, Reason, Srcline, Symbolizer,
     elf::{self, DebugSearch, Elf, FunctionError, Symbols},
 };

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     AddressKind, Mapping, Options, Symbolizer,
     dwarf::{Dwarf, DwarfError},
     elf::{DebugSearch, Elf, ElfError, NAME_LIMIT, Symbols, debug_file, functions, mini_debug_info},

@@ -2,7 +2,7 @@
 
 use std::{fs, thread, time::Duration};
 
-use perf_prof_core::symbol::{Kallsyms, Symbol};
+use perf_prof_symbols::symbol::{Kallsyms, Symbol};
 
 use crate::harness::machine::{Need, needs, skip};
 

@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path, process::Command};
 
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     AddressKind, Mapping, Reason,
     elf::{self, Elf},
     maps,

@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use perf_prof_core::symbol::{AddressKind, Mapping, Options, Processes, Reason, Symbolizer, elf::Elf};
+use perf_prof_symbols::symbol::{AddressKind, Mapping, Options, Processes, Reason, Symbolizer, elf::Elf};
 use tempfile::tempdir;
 
 use crate::harness::{
@@ -185,7 +185,7 @@ fn names_of_an_exited_process_are_found() {
     let mut running = Running::start(Command::new(&program));
     let mut symbolizer = symbolizer();
     let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
-    perf_prof_core::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+    perf_prof_symbols::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
     symbolizer.processes().exited(running.pid(), 9);
     running.end();
     std::fs::remove_file(&program).unwrap();
@@ -200,7 +200,7 @@ fn a_cached_result_ends_with_its_mapping() {
     let other = compile(folder.path(), "q", &PROGRAM.replace("innermost", "another"), &[]);
     let map =
         |path: &Path| Mapping { inode: 0, device: (0, 0), end: 0x10_0000, ..mapping(0x1000, path.to_str().unwrap()) };
-    let offset = perf_prof_core::symbol::elf::function(&program, "innermost").unwrap().file_offset;
+    let offset = perf_prof_symbols::symbol::elf::function(&program, "innermost").unwrap().file_offset;
     let mut symbolizer = symbolizer();
     symbolizer.mmap(FIRST, 10, &map(&program));
     let name = |symbolizer: &mut Symbolizer, time| {
@@ -249,7 +249,7 @@ fn many_short_lived_processes_share_what_is_read() {
     for _ in 0..100 {
         let mut running = Running::start(Command::new(&program));
         let text = std::fs::read(format!("/proc/{}/maps", running.pid())).unwrap();
-        perf_prof_core::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
+        perf_prof_symbols::symbol::maps::parse(&text).for_each(|mapping| symbolizer.mmap(running.pid(), 5, &mapping));
         running.end();
         symbolizer.processes().exited(running.pid(), 9);
         let found = resolve(&mut symbolizer, running.pid(), running.functions["local_one"]);
@@ -273,8 +273,8 @@ fn code(path: &Path, at: u64) -> Option<Mapping> {
 #[test]
 fn a_thousand_short_lived_processes_stay_within_a_small_cache() {
     let text = std::fs::read("/proc/self/maps").unwrap();
-    let libc =
-        perf_prof_core::symbol::maps::parse(&text).find(|mapping| mapping.path.to_string_lossy().contains("/libc.so"));
+    let libc = perf_prof_symbols::symbol::maps::parse(&text)
+        .find(|mapping| mapping.path.to_string_lossy().contains("/libc.so"));
     let Some(libc) = libc else { skip(Need::Vdso, "not linked with a shared libc") };
     let files = std::fs::read_dir(libc.path.parent().unwrap()).unwrap().flatten().map(|entry| entry.path());
     let files = files.filter(|path| path.to_string_lossy().contains(".so") && path.is_file());
@@ -314,7 +314,8 @@ fn a_cache_that_is_too_small_is_not_exceeded_but_reported() {
     let own = std::process::id();
     let mut symbolizer = Symbolizer::new(Options { cache_bytes: 8 << 10, ..Options::default() });
     let text = std::fs::read("/proc/self/maps").unwrap();
-    let code: Vec<Mapping> = perf_prof_core::symbol::maps::parse(&text).filter(|mapping| mapping.executable).collect();
+    let code: Vec<Mapping> =
+        perf_prof_symbols::symbol::maps::parse(&text).filter(|mapping| mapping.executable).collect();
     let mut too_large = 0;
     for mapping in &code {
         let found = resolve(&mut symbolizer, own, mapping.start + 0x800);

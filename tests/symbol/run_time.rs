@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use perf_prof_core::symbol::{AddressKind, Mapping, Options, Reason, Symbolizer};
+use perf_prof_symbols::symbol::{AddressKind, Mapping, Options, Reason, Symbolizer};
 use tempfile::tempdir;
 
 use crate::harness::{

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Instant};
 
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     AddressKind, Options, Symbolizer,
     elf::{Elf, Symbols},
 };
@@ -45,7 +45,7 @@ fn cached_frames() {
     let mut symbolizer = Symbolizer::new(Options::default());
     let own = std::process::id();
     let libc = std::fs::read("/proc/self/maps").unwrap();
-    let code = perf_prof_core::symbol::maps::parse(&libc).filter(|mapping| mapping.executable && mapping.inode != 0);
+    let code = perf_prof_symbols::symbol::maps::parse(&libc).filter(|mapping| mapping.executable && mapping.inode != 0);
     let addresses: Vec<u64> = code.flat_map(|mapping| (mapping.start..mapping.end).step_by(0x400)).take(20).collect();
     let first: Vec<_> = addresses.iter().map(|&address| resolve(&mut symbolizer, own, address)).collect();
     let start = Instant::now();

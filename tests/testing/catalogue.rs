@@ -3,7 +3,7 @@
 use std::{fs, path::Path};
 
 use expect_test::expect;
-use perf_prof_core::tracefs::FormatCollection;
+use perf_prof_format::tracefs::FormatCollection;
 
 use super::{prints, program};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// The file with the shipped formats.
-const SHIPPED: &str = "src/host/testing/linux-6.18-x86_64.zst";
+const SHIPPED: &str = "src/python/testing/linux-6.18-x86_64.zst";
 
 #[test]
 fn the_catalogue_has_the_formats_of_this_kernel() {

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::symbol::demangle;
+use perf_prof_symbols::symbol::demangle;
 
 fuzz_target!(|name: &str| {
     if let Some(shown) = demangle(name) {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::symbol::{
+use perf_prof_symbols::symbol::{
     dwarf::Dwarf,
     elf::{Elf, Symbols, mini_debug_info},
 };

@@ -3,11 +3,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::{
-    perfdata::{ByteOrder, Features},
-    symbol::Kallsyms,
-    tracefs::printk_formats,
-};
+use perf_prof_format::tracefs::printk_formats;
+use perf_prof_recordings::{ByteOrder, Features};
+use perf_prof_symbols::symbol::Kallsyms;
 
 fuzz_target!(|input: &[u8]| {
     let [feature, order, content @ ..] = input else { return };

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::tracefs::{EventFormat, Filter};
+use perf_prof_format::tracefs::{EventFormat, Filter};
 
 fuzz_target!(|input: &[u8]| {
     let mut parts = input.splitn(3, |&byte| byte == 0);

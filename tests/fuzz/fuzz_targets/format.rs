@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::tracefs::{EventFormat, NoKernel};
+use perf_prof_format::tracefs::{EventFormat, NoKernel};
 
 fuzz_target!(|input: &[u8]| {
     let at = input.iter().position(|&b| b == 0).unwrap_or(input.len());

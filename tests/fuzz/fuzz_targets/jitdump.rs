@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::symbol::jitdump::JitDump;
+use perf_prof_symbols::symbol::jitdump::JitDump;
 
 fuzz_target!(|input: &[u8]| {
     let mut dump = JitDump::new(1 << 16);

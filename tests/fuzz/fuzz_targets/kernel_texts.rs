@@ -3,10 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::{
-    symbol::{Kallsyms, maps},
-    tracefs::{Btf, printk_formats},
-};
+use perf_prof_format::tracefs::{Btf, printk_formats};
+use perf_prof_symbols::symbol::{Kallsyms, maps};
 
 fuzz_target!(|input: &[u8]| {
     for mapping in maps::parse(input) {

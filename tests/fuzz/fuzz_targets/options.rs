@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::spec::{
+use perf_prof_format::spec::{
     CallGraph, Control, EventKind, Threads, TimeRanges, breakpoint_at, number, parse_events, parse_fixed_point, terms,
 };
 

@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::{
-    perfdata::{AuxtraceError, Recording, Selection},
-    record::{Batch, OtherRecords, Record, Source, Switch, Throttle, Wait},
-    recording::stat_counts::StatCounts,
-};
+use perf_prof_format::record::{Batch, OtherRecords, Record, Source, Switch, Throttle, Wait};
+use perf_prof_recordings::{AuxtraceError, Recording, Selection};
+use perf_prof_session::recording::stat_counts::StatCounts;
 
 fuzz_target!(|input: &[u8]| {
     let Ok(recording) = Recording::of_file(Arc::new(input.to_vec()), "x") else { return };

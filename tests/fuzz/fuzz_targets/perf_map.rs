@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::symbol::{CodeMap, perf_map};
+use perf_prof_symbols::symbol::{CodeMap, perf_map};
 
 fuzz_target!(|input: &[u8]| {
     let mut code = CodeMap::new(1 << 16);

@@ -4,7 +4,7 @@
 use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
+use perf_prof_format::tracefs::{BitField, EventFormat, Kernel, KernelSymbol, PrintFmt};
 
 const FORMAT: &str = "name: all
 ID: 1

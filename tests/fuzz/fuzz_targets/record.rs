@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::record::{
+use perf_prof_format::record::{
     Record, Records, SampleFormat, SampleLayout, SampleMember, Switch, Throttle, TrailerLayout,
 };
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::spec::{CpuSet, glob_matches, parse_events, parse_interval, parse_pages, parse_size};
+use perf_prof_format::spec::{CpuSet, glob_matches, parse_events, parse_interval, parse_pages, parse_size};
 
 fuzz_target!(|text: &str| {
     match parse_events(text) {

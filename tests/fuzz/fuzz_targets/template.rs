@@ -5,12 +5,8 @@
 use std::{collections::HashSet, sync::Arc, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::{
-    event::{EventType, Format},
-    record::SampleLayout,
-    template::{FieldSigns, perf_script_template, script},
-    tracefs::{EventFormat, NoKernel},
-};
+use perf_prof_events::{event::{EventType, Format}, template::{FieldSigns, perf_script_template, script}};
+use perf_prof_format::{record::SampleLayout, tracefs::{EventFormat, NoKernel}};
 
 /// The lines of code that each template has.
 static CODE: LazyLock<HashSet<String>> = LazyLock::new(|| {

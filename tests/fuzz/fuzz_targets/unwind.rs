@@ -4,7 +4,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::unwind::{Arch, Registers, Unwinder};
+use perf_prof_symbols::unwind::{Arch, Registers, Unwinder};
 
 use elf::{BASE, OneFile, TEXT, elf};
 

@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use perf_prof_core::perfdata::{AuxtraceError, CpuMap, EventCpus, Stat, StatConfig, StatRound, ThreadMap};
+use perf_prof_recordings::{AuxtraceError, CpuMap, EventCpus, Stat, StatConfig, StatRound, ThreadMap};
 
 fuzz_target!(|input: &[u8]| {
     let most = input.len() * 8 + 65_536;

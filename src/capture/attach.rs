@@ -1,0 +1,249 @@
+//! Lists what events are attached to: CPUs, cgroups or threads. Also handles processes that keep creating threads.
+//! Opens no events itself.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, BorrowedFd},
+    time::{Duration, Instant},
+};
+
+use perf_prof_format::spec::CpuSet;
+use perf_prof_system::{perf::Attach, procfs};
+
+use super::{CaptureError, EventRequest, Target, attr::Follow};
+
+/// What an event is attached to, and on which CPU.
+#[derive(Clone, Copy)]
+pub(super) struct Attachment<'a> {
+    pub to: AttachTo<'a>,
+    pub cpu: Option<u32>,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum AttachTo<'a> {
+    Cpu,
+    Cgroup(BorrowedFd<'a>),
+    Thread(u32),
+}
+
+impl<'a> Attachment<'a> {
+    /// Returns the target in the form that perf_event_open takes.
+    pub fn attach(&self) -> Attach<'a> {
+        match (self.to, self.cpu) {
+            (AttachTo::Cpu, cpu) => Attach::Cpu(cpu.unwrap_or(0)),
+            (AttachTo::Cgroup(dir), cpu) => Attach::Cgroup(dir, cpu.unwrap_or(0)),
+            (AttachTo::Thread(tid), cpu) => Attach::Thread(tid, cpu),
+        }
+    }
+
+    /// Returns the same target on the given CPU.
+    pub fn on_cpu(self, cpu: u32) -> Attachment<'a> {
+        Attachment { cpu: Some(cpu), ..self }
+    }
+}
+
+/// The CPUs on which the events of a task are opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Binding {
+    /// One event on each CPU. Needed for rings: the kernel maps no ring for an inherited event that is bound to no CPU.
+    EachCpu,
+    /// One event that counts on any CPU where the task runs.
+    Anywhere,
+}
+
+/// The minimum number of attempts to attach to all threads of a process that keeps creating threads. After this many
+/// attempts, and after `PATIENCE`, an attempt is accepted although threads may be missing.
+const LISTINGS: usize = 8;
+/// The minimum duration of these attempts. If the threads of a process live for 0.2 ms, one attempt in five runs
+/// without a new thread.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Calls `open` with all attachments of `target`. Returns the result of `open`, and the ids of the tasks that end the
+/// capture when they exit.
+pub(super) fn attach<T>(
+    target: &Target,
+    events: &[EventRequest],
+    binding: Binding,
+    mut open: impl FnMut(&[Attachment<'_>], Follow) -> Result<T, CaptureError>,
+) -> Result<(T, Vec<u32>), CaptureError> {
+    let online = procfs::online_cpus()?;
+    let wanted = events.iter().filter_map(|event| event.cpus.as_ref());
+    let wanted: Vec<&CpuSet> = wanted.chain(target.cpus()).collect();
+    if let Some(cpu) = wanted.iter().flat_map(|cpus| cpus.iter()).find(|&cpu| !online.contains(cpu)) {
+        return Err(CaptureError::NoSuchCpu { cpu, online });
+    }
+    // The CPUs to open events on: the CPUs of the target (all online CPUs if it has none), and the CPUs of single
+    // events.
+    let base = target.cpus().unwrap_or(&online);
+    let asked = |cpu| events.iter().any(|event| event.cpus.as_ref().is_some_and(|cpus| cpus.contains(cpu)));
+    let cpus: Vec<u32> = online.iter().filter(|&cpu| base.contains(cpu) || asked(cpu)).collect();
+    let threads = |tids: &[u32], binding: Binding| -> Vec<Attachment<'static>> {
+        let cpus: Vec<Option<u32>> = match binding {
+            Binding::EachCpu => cpus.iter().copied().map(Some).collect(),
+            Binding::Anywhere => vec![None],
+        };
+        let on =
+            tids.iter().flat_map(|&tid| cpus.iter().map(move |&cpu| Attachment { to: AttachTo::Thread(tid), cpu }));
+        on.collect()
+    };
+    match target {
+        Target::SystemWide { .. } | Target::UntilExit(_) => {
+            let on: Vec<_> = cpus.iter().map(|&cpu| Attachment { to: AttachTo::Cpu, cpu: Some(cpu) }).collect();
+            let ends_with = if let Target::UntilExit(tasks) = target { existing_tasks(tasks)? } else { Vec::new() };
+            Ok((open(&on, Follow::Nothing)?, ends_with))
+        }
+        Target::Cgroups(directories) => {
+            let directories = directories
+                .iter()
+                .map(|path| File::open(path).map_err(|source| CaptureError::Cgroup { path: path.clone(), source }));
+            let directories = directories.collect::<Result<Vec<File>, _>>()?;
+            let mut on = Vec::new();
+            for &cpu in &cpus {
+                on.extend(
+                    directories.iter().map(|dir| Attachment { to: AttachTo::Cgroup(dir.as_fd()), cpu: Some(cpu) }),
+                );
+            }
+            Ok((open(&on, Follow::Nothing)?, Vec::new()))
+        }
+        Target::Threads(tids) => {
+            all_exist("thread", tids)?;
+            // An event that is bound to a CPU cannot write into a thread's ring (perf_event_set_output). So if any
+            // event has `cpus=`, all events use one ring per CPU.
+            let by_cpu = binding == Binding::EachCpu && events.iter().any(|event| event.cpus.is_some());
+            let binding = if by_cpu { Binding::EachCpu } else { Binding::Anywhere };
+            Ok((open(&threads(tids, binding), Follow::Nothing)?, tids.clone()))
+        }
+        Target::Workload { pid } => Ok((open(&threads(&[*pid], binding), Follow::ChildrenFromExec)?, vec![*pid])),
+        Target::Processes(pids) => {
+            all_exist("process", pids)?;
+            Ok((to_processes(pids, |tids| open(&threads(tids, binding), Follow::Children))?, pids.clone()))
+        }
+    }
+}
+
+/// Returns the ids of the tasks of a target. Fails if any of the tasks is missing.
+fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
+    match target {
+        Target::Processes(pids) => all_exist("process", pids).map(|()| pids.clone()),
+        Target::Threads(tids) => all_exist("thread", tids).map(|()| tids.clone()),
+        Target::Workload { pid } => Ok(vec![*pid]),
+        Target::SystemWide { .. } | Target::Cgroups(_) | Target::UntilExit(_) => Ok(Vec::new()),
+    }
+}
+
+/// Attaches to all threads of the processes, and to the threads that they create later.
+///
+/// A thread that appears while attaching may or may not have inherited events already. If perf-prof attached to it as
+/// well, it might be counted twice; if not, it might not be counted at all. So the attempt is repeated until no thread
+/// appears during it. The previous attempt is closed only after the next one is open. In this way the tracepoints are
+/// always in use, because closing the last user of a tracepoint is slow.
+fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, CaptureError>) -> Result<T, CaptureError> {
+    let list = || -> Vec<u32> { pids.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect() };
+    let none_but = |tids: &[u32]| {
+        let mut gone_or_known = pids.iter().map(|&pid| match procfs::all_tasks_of(pid) {
+            Some(now) => now.iter().all(|tid| tids.contains(tid)),
+            None => procfs::comm(pid).is_none(),
+        });
+        gone_or_known.all(|known| known)
+    };
+    let mut former = None;
+    let begun = Instant::now();
+    for attempt in 1.. {
+        let tids = list();
+        if tids.is_empty() {
+            return Err(CaptureError::NoSuchTask { kind: "process", ids: pids.to_vec() });
+        }
+        let is_last = attempt >= LISTINGS && begun.elapsed() > PATIENCE;
+        let opened = match open(&tids) {
+            Err(CaptureError::NoSuchTask { .. }) if !is_last => None,
+            // There are not enough descriptors for two attempts at a time.
+            Err(CaptureError::TooManyFiles { .. }) if former.is_some() => {
+                former = None;
+                None
+            }
+            opened => Some(opened?),
+        };
+        match opened {
+            Some(opened) if is_last || none_but(&tids) => return Ok(opened),
+            opened => former = opened.or(former),
+        }
+    }
+    unreachable!("the last attempt is always accepted")
+}
+
+/// Calls `attach` for each attachment. Returns the threads that exited before all of their events were opened. The
+/// descriptors that were already opened on such a thread are kept; they do no harm.
+pub(super) fn to_each<'a>(
+    on: &[Attachment<'a>],
+    mut attach: impl FnMut(Attachment<'a>) -> Result<(), CaptureError>,
+) -> Result<Vec<u32>, CaptureError> {
+    let mut gone = Vec::new();
+    for &attachment in on {
+        match attachment.to {
+            AttachTo::Thread(tid) if gone.contains(&tid) => {}
+            AttachTo::Thread(tid) => match attach(attachment) {
+                Err(error) if is_no_such_task(&error) => gone.push(tid),
+                result => result?,
+            },
+            AttachTo::Cpu | AttachTo::Cgroup(_) => attach(attachment)?,
+        }
+    }
+    Ok(gone)
+}
+
+/// Returns whether `event` is to be opened on `cpu`. `None` means any CPU.
+pub(super) fn is_wanted(event: &EventRequest, target: &Target, cpu: Option<u32>) -> bool {
+    match (&event.cpus, cpu) {
+        (Some(cpus), Some(cpu)) => cpus.contains(cpu),
+        (None, Some(cpu)) => target.cpus().is_none_or(|cpus| cpus.contains(cpu)),
+        (_, None) => true,
+    }
+}
+
+/// Fails if any of the tasks is missing. A mistyped id is reported even if the other ids exist.
+fn all_exist(kind: &'static str, ids: &[u32]) -> Result<(), CaptureError> {
+    let missing: Vec<u32> = ids.iter().copied().filter(|&id| procfs::comm(id).is_none()).collect();
+    if missing.is_empty() { Ok(()) } else { Err(CaptureError::NoSuchTask { kind, ids: missing }) }
+}
+
+fn is_no_such_task(error: &CaptureError) -> bool {
+    matches!(error, CaptureError::Open { source, .. } if source.errno() == libc::ESRCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{cell::Cell, sync::mpsc};
+
+    use super::*;
+
+    /// The previous attempt is kept until the next one is open. This must not fail if there are not enough descriptors for
+    /// both.
+    #[test]
+    fn an_attempt_without_enough_descriptors_is_repeated_without_the_previous_one() {
+        struct Attempt<'a>(&'a Cell<usize>);
+        impl Drop for Attempt<'_> {
+            fn drop(&mut self) {
+                self.0.set(self.0.get() - 1);
+            }
+        }
+        let (open, attempts) = (Cell::new(0), Cell::new(0));
+        let (mut end, mut threads) = (Vec::new(), Vec::new());
+        let attached = to_processes(&[std::process::id()], |_| {
+            attempts.set(attempts.get() + 1);
+            if open.get() > 0 {
+                return Err(CaptureError::TooManyFiles { needed: 2, others: 1, limit: 2, hard: 2 });
+            }
+            open.set(1);
+            if attempts.get() < 4 {
+                // A thread that the attempt has missed.
+                let (sender, receiver) = mpsc::channel::<()>();
+                end.push(sender);
+                threads.push(std::thread::spawn(move || receiver.recv()));
+            }
+            Ok(Attempt(&open))
+        });
+        assert!(attached.is_ok() && attempts.get() > 4, "{} attempts", attempts.get());
+        drop((attached, end));
+        assert_eq!(open.get(), 0);
+    }
+}

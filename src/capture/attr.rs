@@ -1,0 +1,287 @@
+//! Builds a `perf_event_attr` from each request.
+
+use perf_prof_format::{abi::*, record::SampleFormat};
+
+use super::{
+    Clock, CommonMembers, Config, EventRequest, EventStart, Excluded, Frames, MappingScope, Mappings, Options,
+    PerfEvent, Sampling, SideBand, SideBandRecords,
+};
+
+/// Says if other tasks inherit the events of a task, and when the events start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Follow {
+    /// Other tasks do not inherit the events. For CPUs, cgroups and single threads.
+    Nothing,
+    /// Tasks that are created later inherit the events.
+    Children,
+    /// The events start when the task calls exec. Tasks that are created later inherit the events.
+    ChildrenFromExec,
+}
+
+/// The members that all samples of tracepoints have. In a sample, members of fixed size come before members of variable
+/// size. So id and time have the same offsets in samples with and without a callchain.
+const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
+
+/// Members that change the position of the time: they come before it in samples, or after it at the end of other
+/// records. If one event samples such a member, all events sample it, and so does the dummy event that owns the ring.
+const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
+
+/// Returns the members that all samples of `events` have. With these members, id and time have the same offsets in all
+/// samples and in all other records.
+///
+/// Samples of a tracepoint have only these members, raw data and a callchain. Any other event may sample a member that
+/// comes between the time and the id (PERF_SAMPLE_ADDR). If there is such an event, all records begin or end with
+/// PERF_SAMPLE_IDENTIFIER, which has a fixed offset. Recordings always use PERF_SAMPLE_IDENTIFIER. PERF_SAMPLE_ID would
+/// repeat the same id, so recordings have it only if an event requests it.
+pub(super) fn common_members(events: &[EventRequest], members: CommonMembers) -> u64 {
+    let asked = events.iter().fold(0, |all, event| all | event.samples.sample_type);
+    if members == CommonMembers::Recording {
+        return SAMPLE_TYPE & !PERF_SAMPLE_ID
+            | PERF_SAMPLE_IDENTIFIER
+            | PERF_SAMPLE_IP
+            | asked & (COMMON | PERF_SAMPLE_ID);
+    }
+    let of_tracepoints = SAMPLE_TYPE | PERF_SAMPLE_RAW | PERF_SAMPLE_CALLCHAIN;
+    let identifier = if asked & !of_tracepoints == 0 { 0 } else { PERF_SAMPLE_IDENTIFIER };
+    SAMPLE_TYPE | identifier | asked & COMMON
+}
+
+/// The size in bytes of the smallest record that can be frequent: a comm record. It has 8 bytes for the header, 8 for
+/// pid and tid, 8 for the name, and 32 for the members of `SAMPLE_TYPE` at its end. A sample has at least 64 bytes.
+pub(super) const SMALLEST_RECORD: usize = 56;
+
+/// Returns the sample format of `event`. `common` are the members that all samples of the capture have.
+pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> SampleFormat {
+    let callchain = if event.callchain.is_some() { PERF_SAMPLE_CALLCHAIN } else { 0 };
+    let SampleFormat { sample_type, read_format: own, .. } = event.samples;
+    let (period, untold) = match event.sampling {
+        // If an event samples PERF_SAMPLE_PERIOD, the kernel ignores the period in the attr and takes a sample of each
+        // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So this member is left out. In all samples it
+        // would equal the attr's period anyway.
+        Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
+        Sampling::Period(period) => (period, 0),
+        Sampling::Frequency(_) => (0, 0),
+    };
+    let sample_type = (sample_type | common | callchain) & !untold;
+    SampleFormat { sample_type, read_format: own | read_format, period, ..event.samples }
+}
+
+/// Returns whether the kernel counts each single occurrence of the event in software. Clocks and hardware events are
+/// counted differently.
+fn is_counted_singly(event: &EventRequest) -> bool {
+    const CLOCKS: [u64; 2] = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK];
+    match event.event.kind {
+        PERF_TYPE_SOFTWARE => !CLOCKS.contains(&event.event.config),
+        kind => kind == PERF_TYPE_BREAKPOINT,
+    }
+}
+
+/// Returns the attr of a sampled event.
+pub(super) fn event(
+    event: &EventRequest,
+    samples: &SampleFormat,
+    options: &Options,
+    follow: Follow,
+) -> perf_event_attr {
+    let mut attr = base(options, follow, samples.read_format);
+    if options.begin == EventStart::Later {
+        attr.set_enable_on_exec(0);
+    }
+    if event.grouping.is_member() {
+        start_with_leader(&mut attr);
+    }
+    // Older kernels refuse inherited events that read counters in their samples (perf_event_alloc() in
+    // kernel/events/core.c). perf does not request inheritance here either.
+    if event.grouping.is_read_by_leader() {
+        attr.set_inherit(0);
+    }
+    select(&mut attr, event);
+    attr.sample_type = samples.sample_type;
+    attr.branch_sample_type = samples.branch_sample_type;
+    attr.sample_regs_user = samples.regs_user;
+    attr.sample_regs_intr = samples.regs_intr;
+    attr.sample_stack_user = event.stack_user;
+    match event.sampling {
+        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        Sampling::Frequency(frequency) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = frequency;
+        }
+    }
+    attr.set_precise_ip(event.precise.into());
+    if let Some(callchain) = event.callchain {
+        attr.set_exclude_callchain_kernel((callchain.kernel == Frames::Excluded).into());
+        // If samples contain a copy of the user stack, user frames are unwound from it. Then the kernel does not have
+        // to follow frame pointers.
+        let walked = callchain.user == Frames::Sampled && event.stack_user == 0;
+        attr.set_exclude_callchain_user((!walked).into());
+        attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
+    }
+    attr
+}
+
+/// Returns the attr of an event that is only counted.
+pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
+    let read_format = PERF_FORMAT_TOTAL_TIME_ENABLED | PERF_FORMAT_TOTAL_TIME_RUNNING;
+    let mut attr = perf_event_attr { read_format, ..Default::default() };
+    attr.set_inherit((follow != Follow::Nothing).into());
+    // Until it calls exec, the command's process is still a copy of perf-prof, which must not be counted.
+    attr.set_disabled((follow == Follow::ChildrenFromExec).into());
+    attr.set_enable_on_exec((follow == Follow::ChildrenFromExec).into());
+    select(&mut attr, event);
+    attr
+}
+
+/// Makes a group member start with its leader. The member is on from the beginning, but it counts nothing while its
+/// leader is off (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
+pub(super) fn start_with_leader(attr: &mut perf_event_attr) {
+    attr.set_disabled(0);
+    attr.set_enable_on_exec(0);
+}
+
+/// Sets the fields of `attr` that say which event it is and in which modes the event counts.
+fn select(attr: &mut perf_event_attr, event: &EventRequest) {
+    let PerfEvent { kind, config, config1, config2, config3, breakpoint } = &event.event;
+    (attr.type_, attr.config, attr.config3, attr.bp_type) = (*kind, *config, *config3, *breakpoint);
+    // For a breakpoint these two fields hold its address and its length.
+    attr.__bindgen_anon_3.config1 = match config1 {
+        Config::Number(number) => *number,
+        // The request owns the text and outlives the use of the attr.
+        Config::Text(text) => {
+            // For an inherited event, the kernel would read the text in the memory of another task: see `define`.
+            attr.set_inherit(0);
+            text.as_ptr() as u64
+        }
+    };
+    attr.__bindgen_anon_4.config2 = *config2;
+    let Excluded { user, kernel, hv, host, guest, idle } = event.excluded;
+    attr.set_exclude_user(user.into());
+    attr.set_exclude_kernel(kernel.into());
+    attr.set_exclude_hv(hv.into());
+    attr.set_exclude_host(host.into());
+    attr.set_exclude_guest(guest.into());
+    attr.set_exclude_idle(idle.into());
+}
+
+/// Returns the attr of the dummy event that owns a ring. The dummy counts nothing. It delivers the comm, fork and exit
+/// records of tasks.
+pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format: u64) -> perf_event_attr {
+    let mut attr = base(options, follow, read_format);
+    attr.type_ = PERF_TYPE_SOFTWARE;
+    attr.config = PERF_COUNT_SW_DUMMY.into();
+    attr.sample_type = common;
+    attr.set_comm(1);
+    attr.set_comm_exec(1);
+    attr.set_task(1);
+    let SideBand { switches, namespaces, cgroups } = options.side_band;
+    attr.set_context_switch((switches == SideBandRecords::Delivered).into());
+    attr.set_namespaces((namespaces == SideBandRecords::Delivered).into());
+    attr.set_cgroup((cgroups == SideBandRecords::Delivered).into());
+    if options.mappings != Mappings::Ignored {
+        attr.set_mmap(1);
+        attr.set_mmap2(1);
+    }
+    // Linux supports `ksymbol` and `bpf_event` since 5.1. Here it is only known whether the kernel accepts
+    // PERF_FORMAT_LOST, which Linux supports since 6.0. So both are requested only since 6.0.
+    let is_recent = read_format & PERF_FORMAT_LOST != 0;
+    attr.set_ksymbol(is_recent.into());
+    // Tells readers of a recording which BPF program a ksymbol belongs to.
+    attr.set_bpf_event((is_recent && options.members == CommonMembers::Recording).into());
+    attr.set_build_id(matches!(options.mappings, Mappings::Identified(_)).into());
+    attr.set_mmap_data((options.mappings == Mappings::Identified(MappingScope::All)).into());
+    // The dummy never samples, so it can exclude the kernel. Then it needs no more rights than a plain user has
+    // (perf_event_paranoid 2).
+    attr.set_exclude_kernel(1);
+    attr.set_exclude_hv(1);
+    attr
+}
+
+fn base(options: &Options, follow: Follow, read_format: u64) -> perf_event_attr {
+    let mut attr = perf_event_attr { read_format, ..Default::default() };
+    attr.set_disabled(1);
+    attr.set_inherit((follow != Follow::Nothing).into());
+    attr.set_enable_on_exec((follow == Follow::ChildrenFromExec).into());
+    attr.set_sample_id_all(1);
+    attr.set_watermark(1);
+    let watermark = options.ring_bytes as u64 * u64::from(options.watermark_percent.clamp(1, 100)) / 100;
+    attr.__bindgen_anon_2.wakeup_watermark = watermark.clamp(1, u32::MAX.into()) as u32;
+    if options.clock == Clock::Monotonic {
+        attr.set_use_clockid(1);
+        attr.clockid = libc::CLOCK_MONOTONIC;
+    }
+    attr
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::record::{SampleLayout, TrailerLayout};
+
+    use super::*;
+    use crate::Callchain;
+
+    fn request(kind: u32, sample_type: u64) -> EventRequest {
+        let mut request = EventRequest::new("e", PerfEvent { kind, ..PerfEvent::default() });
+        request.samples.sample_type = sample_type;
+        request
+    }
+
+    /// For any mix of events, id and time have the same offsets in the samples of all events. In all other records,
+    /// they have the same distance from the end.
+    #[test]
+    fn ids_and_times_of_all_events_have_the_same_offsets() {
+        let tracepoint = || EventRequest::tracepoint("s:n", 1);
+        let stack = Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None };
+        let with_stack = EventRequest { callchain: Some(stack), ..tracepoint() };
+        let clock = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_IP);
+        let faults = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_IP | PERF_SAMPLE_ADDR);
+        let all = || request(PERF_TYPE_HARDWARE, (1 << 25) - 1);
+        let bare = || request(PERF_TYPE_SOFTWARE, PERF_SAMPLE_ADDR);
+        let tenth = || counted(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(10));
+        for events in [
+            vec![tracepoint(), with_stack],
+            vec![tracepoint(), clock()],
+            vec![clock(), faults(), tracepoint()],
+            vec![bare(), tracepoint()],
+            vec![all(), tracepoint(), faults()],
+            vec![all()],
+            vec![tenth(), tracepoint(), clock()],
+        ] {
+            for members in [CommonMembers::Lean, CommonMembers::Recording] {
+                let common = common_members(&events, members);
+                let layouts: Vec<SampleLayout> =
+                    events.iter().map(|event| SampleLayout::from_format(samples(event, common, 0))).collect();
+                let record: Vec<u8> = (0..=255).collect();
+                let place = |layout: &SampleLayout| (layout.id(&record), layout.time(&record));
+                assert!(layouts.iter().all(|layout| place(layout) == place(&layouts[0])), "{events:?}");
+                let trailer = |sample_type| TrailerLayout::new(sample_type);
+                let own = |layout: &SampleLayout| trailer(layout.format.sample_type);
+                assert!(layouts.iter().all(|layout| own(layout) == trailer(common)), "{events:?}");
+            }
+        }
+    }
+
+    fn counted(config: u64, sampling: Sampling) -> EventRequest {
+        let event = PerfEvent { kind: PERF_TYPE_SOFTWARE, config, ..PerfEvent::default() };
+        let mut request = EventRequest { sampling, ..EventRequest::new("e", event) };
+        request.samples.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_ADDR;
+        request
+    }
+
+    #[test]
+    fn the_period_of_counted_events_is_left_out_where_the_kernel_would_sample_each() {
+        let tells = |config: u64, sampling| {
+            let event = counted(config, sampling);
+            let format = samples(&event, common_members(std::slice::from_ref(&event), CommonMembers::Recording), 0);
+            (format.sample_type & PERF_SAMPLE_PERIOD != 0, format.period)
+        };
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(10)), (false, 10));
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Period(1)), (true, 1));
+        assert_eq!(tells(PERF_COUNT_SW_PAGE_FAULTS, Sampling::Frequency(10)), (true, 0));
+        assert_eq!(tells(PERF_COUNT_SW_CPU_CLOCK, Sampling::Period(1_000_000)), (true, 1_000_000));
+    }
+
+    #[test]
+    fn tracepoints_alone_have_no_identifier_and_each_sample_stays_small() {
+        assert_eq!(common_members(&[EventRequest::tracepoint("s:n", 1)], CommonMembers::Lean), SAMPLE_TYPE);
+    }
+}

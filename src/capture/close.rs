@@ -1,0 +1,47 @@
+//! Closes many tracepoints without making the user wait.
+//!
+//! Closing the last descriptor of a tracepoint takes the kernel about 40 ms, for one tracepoint after the other
+//! (`perf_trace_event_unreg()` in `kernel/trace/trace_event_perf.c` waits until all CPUs have left the tracepoint). A
+//! process that exits has to wait for all of its tracepoints. So a child process gets copies of the descriptors and
+//! closes its copies after perf-prof has closed its own. Then only the child has to wait.
+
+use std::{collections::HashSet, os::fd::OwnedFd};
+
+use perf_prof_format::abi::PERF_TYPE_TRACEPOINT;
+use perf_prof_system::close_in_child;
+
+use super::EventRequest;
+
+/// If at most this many different tracepoints are open, perf-prof closes them itself. The delay is too short to notice.
+const MAX_CLOSED_DIRECTLY: usize = 4;
+
+/// What is needed to close the events of a capture.
+#[derive(Debug)]
+pub(super) struct Closing {
+    /// The number of different tracepoints.
+    tracepoints: usize,
+    /// The indices of the events that have a definition in tracefs. A definition can be removed only after its event is
+    /// closed.
+    defined: Vec<usize>,
+}
+
+impl Closing {
+    pub fn for_events(events: &[EventRequest]) -> Closing {
+        let tracepoints = || events.iter().enumerate().filter(|(_, event)| event.event.kind == PERF_TYPE_TRACEPOINT);
+        Closing {
+            tracepoints: tracepoints().map(|(_, event)| event.event.config).collect::<HashSet<_>>().len(),
+            defined: tracepoints().filter(|(_, event)| event.definition.is_some()).map(|(index, _)| index).collect(),
+        }
+    }
+
+    /// Closes the descriptors, either directly or in a child process. Each descriptor comes with the index of its
+    /// event.
+    pub fn close(&self, descriptors: impl Iterator<Item = (Option<usize>, OwnedFd)>) {
+        let is_defined = |event: Option<usize>| event.is_some_and(|event| self.defined.contains(&event));
+        let descriptors: Vec<OwnedFd> =
+            descriptors.filter(|&(event, _)| !is_defined(event)).map(|(_, fd)| fd).collect();
+        if self.tracepoints - self.defined.len() > MAX_CLOSED_DIRECTLY {
+            close_in_child::close(descriptors);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments. The defined
+//! tracepoints are opened instead.
+
+use std::borrow::Cow;
+
+use perf_prof_format::abi::PERF_TYPE_TRACEPOINT;
+use perf_prof_system::probe_definition::DefinedProbe;
+
+use super::{CaptureError, Cause, CommonMembers, EventRequest, PerfEvent, Refusal, Target, refusal::Purpose};
+
+/// Returns the requests as they can be opened on `target`, and the definitions in tracefs that have to exist as long as
+/// the events are open.
+///
+/// The kernel makes an inherited event from the attr of the parent event. For an event of the PMUs `uprobe` and
+/// `kprobe`, the kernel then reads the name of the file or function again (`perf_uprobe_init()` and
+/// `perf_kprobe_init()` in kernel/trace/trace_event_perf.c). The name is at an address in perf-prof's memory, but the
+/// kernel reads at this address in the memory of the task that forks. So fork() or clone() would fail in that task. The
+/// tracepoint of a definition is identified by a number instead of a name. In a recording, this number also says which
+/// fields the samples have. Samples of the two PMUs have no such number (`common_type` is 0), and these PMUs know no
+/// arguments.
+pub(super) fn tracepoints<'a>(
+    target: &Target,
+    events: &'a [EventRequest],
+    members: CommonMembers,
+) -> Result<(Cow<'a, [EventRequest]>, Vec<DefinedProbe>), CaptureError> {
+    let mut events = Cow::Borrowed(events);
+    let mut all = Vec::new();
+    let inherited = matches!(target, Target::Processes(_) | Target::Workload { .. });
+    let needed = inherited || members != CommonMembers::Lean;
+    for at in 0..events.len() {
+        let Some(definition) = &events[at].definition else { continue };
+        if !needed && definition.arguments.is_empty() {
+            continue;
+        }
+        // Checked first: a user who may write to tracefs could define the probe, but the kernel would then refuse the
+        // event.
+        let refusal = Refusal::explain(&events[at], Purpose::Sampled, None);
+        if matches!(refusal.cause, Cause::Capability { .. }) {
+            return Err(CaptureError::Permission { event: events[at].name.clone(), refusal });
+        }
+        let defined = definition
+            .define()
+            .map_err(|source| CaptureError::Definition { event: events[at].name.clone(), source })?;
+        events.to_mut()[at].event =
+            PerfEvent { kind: PERF_TYPE_TRACEPOINT, config: defined.id().into(), ..PerfEvent::default() };
+        all.push(defined);
+    }
+    Ok((events, all))
+}

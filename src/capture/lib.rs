@@ -1,0 +1,555 @@
+//! Live capture: opens events, reads their rings, and counts what is lost.
+//!
+//! This wing knows formats and the machine. It does not know what an event means, nor how a user selects it.
+//!
+//! On each CPU (or for each thread) a dummy event owns a ring, and all events on that CPU or thread write into it. A
+//! reader thread moves the records from the rings into bounded memory. The consumer takes the records from this memory
+//! with [`Source::wait`].
+
+mod attach;
+mod attr;
+mod close;
+mod context;
+mod count;
+mod define;
+mod drain;
+mod error;
+mod group;
+mod limit;
+mod losses;
+mod memory;
+mod message;
+mod offline;
+mod open;
+mod own;
+mod pace;
+mod reader;
+mod refusal;
+mod request;
+mod sample_size;
+mod tasks;
+mod threads;
+
+use std::{
+    collections::VecDeque,
+    io,
+    os::fd::AsFd,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use perf_prof_format::record::{
+    Batch, Ended, EventAttr, INDEX_PER_RECORD, LossCounts, RingRoom, SampleLayout, Sorter, Source, TrailerLayout, Wait,
+};
+use perf_prof_system::{CallError, eventfd::EventFd, perf, probe_definition::DefinedProbe};
+
+use self::{
+    close::Closing,
+    context::KeptContexts,
+    limit::Limiter,
+    memory::Memory,
+    message::{Control, Message, Rounds},
+    offline::{OfflineCheck, OfflineCpus},
+    open::{Descriptor, OpenRings},
+    own::OwnSamples,
+    reader::{Outlet, Reader},
+    refusal::Purpose,
+    tasks::{Kind, Tasks},
+    threads::{ReaderThread, State},
+};
+
+pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
+pub use error::CaptureError;
+pub use losses::{Lost, LostRecords};
+pub use refusal::{Cause, NeededFor, Refusal};
+pub use request::{
+    Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
+    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
+    SideBandRecords, Switching, Target,
+};
+pub use threads::{ExtraReader, RecordConsumer};
+
+/// A live source of records.
+pub struct Capture {
+    descriptors: Arc<Vec<Descriptor>>,
+    ids: Vec<(u64, usize)>,
+    attrs: Vec<EventAttr>,
+    layouts: Vec<SampleLayout>,
+    trailer: TrailerLayout,
+    ring_cpus: Vec<Option<u32>>,
+    ring_bytes: usize,
+    ring_ids: Vec<u64>,
+    read_format: u64,
+    closing: Closing,
+    /// Keeps the kernel from exchanging the contexts of tasks.
+    contexts: KeptContexts,
+    /// The probes that were defined in tracefs for this capture. Dropped after the descriptors are closed.
+    definitions: Vec<DefinedProbe>,
+    memory: Arc<Memory>,
+    control: Arc<Control>,
+    messages: Receiver<Message>,
+    reader: State,
+    reader_threads: Vec<ReaderThread>,
+    limited: Arc<AtomicU64>,
+    /// The number of samples of perf-prof's own threads that were left out.
+    own: Arc<AtomicU64>,
+    offline: OfflineCpus,
+    start: StartTrigger,
+    begin: EventStart,
+    sorter: Option<Sorter>,
+    ready: VecDeque<Wait>,
+    ended: Option<Ended>,
+}
+
+/// What starts the events.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StartTrigger {
+    /// The exec call of the workload.
+    Exec,
+    /// The enable ioctl.
+    Enable,
+    /// The enable ioctl, called several times, because tasks may inherit the events during the call. A task that is
+    /// created during the ioctl may inherit events that are off: see [`context`]. If contexts are kept, this task does
+    /// not exchange its events with another task, and the next call turns its events on for good. If the kernel cannot
+    /// keep contexts, each call is one more attempt.
+    EnableAgain,
+}
+
+impl StartTrigger {
+    fn of_target(target: &Target) -> StartTrigger {
+        match target {
+            Target::Workload { .. } => StartTrigger::Exec,
+            Target::Processes(_) => StartTrigger::EnableAgain,
+            _ => StartTrigger::Enable,
+        }
+    }
+}
+
+/// How many times the enable or disable ioctl is called for inherited events.
+const PASSES: usize = 6;
+
+/// The pause between two of these calls. It is long enough for a fork that is in progress to finish.
+const FORK_DURATION: Duration = Duration::from_millis(2);
+
+impl Capture {
+    /// Opens all events on the target. Nothing is recorded before [`Capture::enable`] is called.
+    pub fn open(target: &Target, events: &[EventRequest], options: &Options) -> Result<Capture, CaptureError> {
+        let (events, definitions) = define::tracepoints(target, events, options.members)?;
+        let events = &*group::complete(events)?;
+        let opened = open::open(target, events, options)?;
+        check_that_any_is_open(events, &opened)?;
+        let layouts = layouts(events, options.members, opened.read_format);
+        let tasks = tasks_that_end(target, &opened.tasks, options);
+        let OpenRings { descriptors, rings, owners, ring_cpus, ring_ids, ids, attrs, read_format, contexts, .. } =
+            opened;
+        let bell = Arc::new(EventFd::new()?);
+        let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
+        let memory = Arc::new(Memory::new(memory_for_records(options, reserve), Arc::clone(&bell)));
+        let control = Arc::new(Control::new(bell));
+        let (sender, messages) = crossbeam_channel::unbounded();
+        let outlet = Outlet::Consumer(sender);
+        let limited = Arc::new(AtomicU64::new(0));
+        // The offsets of id and time are the same for all events.
+        let common = attr::common_members(events, options.members);
+        let fixed = SampleLayout::new(common, read_format);
+        let trailer = TrailerLayout::new(common);
+        let own = Arc::new(AtomicU64::new(0));
+        let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
+        let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
+        let offline = OfflineCpus::default();
+        let descriptors = Arc::new(descriptors);
+        let limiter = |limit| Limiter::new(limit, fixed, ring_cpus.len(), Arc::clone(&limited));
+        let reader = Box::new(Reader {
+            largest_record: largest_record(events, options),
+            room: vec![RingRoom::Left; rings.len()],
+            numbers: (0..rings.len()).collect(),
+            rings,
+            watched: owners,
+            wake: options.wake,
+            tasks,
+            rounds,
+            reserve,
+            offline: offline_check(target, &ring_cpus, &offline),
+            own_samples: own_samples(events, &layouts, &ids, options.own_threads, &own),
+            limiter: options.sampling_limit.map(limiter),
+            ring_cpus: ring_cpus.clone(),
+            ..Reader::without_rings(Arc::clone(&descriptors), Arc::clone(&memory), Arc::clone(&control), outlet)?
+        });
+        Ok(Capture {
+            descriptors,
+            ids,
+            attrs,
+            layouts,
+            trailer,
+            ring_cpus,
+            ring_bytes: options.ring_bytes,
+            ring_ids,
+            read_format,
+            closing: Closing::for_events(events),
+            contexts,
+            definitions,
+            memory,
+            control,
+            messages,
+            reader: State::Idle(reader),
+            reader_threads: Vec::new(),
+            limited,
+            own,
+            offline,
+            start: StartTrigger::of_target(target),
+            begin: options.begin,
+            sorter,
+            ready: VecDeque::new(),
+            ended: None,
+        })
+    }
+
+    /// Returns the layouts that the samples of `events` would have if these events were captured together.
+    pub fn layouts(events: &[EventRequest]) -> Vec<SampleLayout> {
+        layouts(events, CommonMembers::Lean, 0)
+    }
+
+    /// Returns a pair for each event descriptor: its perf id, and the index of its request.
+    pub fn ids(&self) -> &[(u64, usize)] {
+        &self.ids
+    }
+
+    /// Returns one attr for each request, followed by the attr of the dummy event, which reports what happens to tasks
+    /// (fork, exec, exit, mappings).
+    pub fn attrs(&self) -> &[EventAttr] {
+        &self.attrs
+    }
+
+    /// Returns the layout of a request's samples.
+    pub fn layout(&self, event: usize) -> SampleLayout {
+        self.layouts[event]
+    }
+
+    /// Returns the layout of the id members at the end of all records other than samples.
+    pub fn trailer(&self) -> TrailerLayout {
+        self.trailer
+    }
+
+    /// Returns a pair for each ring: the perf id of a descriptor that writes into the ring, and the CPU of the ring
+    /// (`None` for the ring of a thread).
+    pub fn rings(&self) -> impl Iterator<Item = (u64, Option<u32>)> {
+        self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
+    }
+
+    /// Returns whether the events of tasks that are created during the capture are complete.
+    pub fn of_children(&self) -> ChildEvents {
+        self.contexts.of_children
+    }
+
+    /// Returns the count of the samples of perf-prof's own threads that were left out. The count changes while the capture
+    /// runs.
+    pub fn own_samples(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.own)
+    }
+
+    /// Returns the number of rings.
+    pub fn ring_count(&self) -> usize {
+        self.ring_cpus.len()
+    }
+
+    /// Returns the size of each ring's data, in bytes.
+    pub fn ring_bytes(&self) -> usize {
+        self.ring_bytes
+    }
+
+    /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own
+    /// taker, so this source no longer returns them. Must be called before anything is started, and only if the capture
+    /// does not sort records.
+    pub fn split(&mut self, extra_readers: Vec<ExtraReader>) -> Result<(), CallError> {
+        let State::Idle(whole) = &mut self.reader else { return Ok(()) };
+        for ExtraReader { cpus, affinity, taker } in extra_readers {
+            let control = Arc::new(Control::new(Arc::new(EventFd::new()?)));
+            // The taker drops each chunk before it gets the next one. The limit 0 allows one chunk at a time, so it is
+            // enough.
+            let memory = Arc::new(Memory::new(0, Arc::clone(&control.wake_reader)));
+            let descriptors = Arc::clone(&whole.descriptors);
+            let outlet = Outlet::Taker(taker);
+            let mut lane =
+                Reader { affinity, ..Reader::without_rings(descriptors, memory, Arc::clone(&control), outlet)? };
+            let is_its = |number: usize| self.ring_cpus[number].is_some_and(|cpu| cpus.contains(cpu));
+            whole.hand_over(&mut lane, is_its);
+            self.reader_threads.push(ReaderThread { control, state: State::Idle(Box::new(lane)) });
+        }
+        Ok(())
+    }
+
+    /// Starts the reader thread and the side-band records of tasks and mappings. A caller that lists the existing tasks
+    /// and mappings has to do so after this call. Then all tasks and mappings that are not in the list are in the
+    /// records.
+    pub fn follow_tasks(&mut self) -> Result<(), CallError> {
+        self.start_reader()?;
+        match self.start {
+            StartTrigger::Exec => Ok(()),
+            StartTrigger::Enable | StartTrigger::EnableAgain => {
+                self.enable_selected(|descriptor| descriptor.event.is_none())
+            }
+        }
+    }
+
+    fn start_reader(&mut self) -> Result<(), CallError> {
+        self.reader_threads.iter_mut().try_for_each(|aside| aside.state.start())?;
+        self.reader.start()
+    }
+
+    /// Starts the reader thread and the events. The events of a workload start by themselves when it calls exec.
+    pub fn enable(&mut self) -> Result<(), CallError> {
+        if self.begin == EventStart::Later {
+            return self.follow_tasks();
+        }
+        self.start_reader()?;
+        match self.start {
+            StartTrigger::Exec => {}
+            StartTrigger::Enable | StartTrigger::EnableAgain => self.enable_repeatedly(|_| true)?,
+        }
+        self.contexts.enabled();
+        Ok(())
+    }
+
+    /// Turns the events on. The dummy events, which follow tasks, are left as they are.
+    pub fn enable_events(&self) -> Result<(), CallError> {
+        self.enable_repeatedly(|descriptor| descriptor.event.is_some())
+    }
+
+    /// Turns the events off. The dummy events, which follow tasks, stay on.
+    pub fn disable_events(&self) -> Result<(), CallError> {
+        self.repeatedly(|| {
+            let mut events = self.switchable_descriptors().filter(|descriptor| descriptor.event.is_some());
+            events.try_for_each(|descriptor| perf::disable(descriptor.fd.as_fd()))
+        })
+    }
+
+    fn enable_repeatedly(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
+        self.repeatedly(|| self.enable_selected(&which))
+    }
+
+    fn repeatedly(&self, switch: impl Fn() -> Result<(), CallError>) -> Result<(), CallError> {
+        if self.start != StartTrigger::Enable {
+            for _ in 1..PASSES {
+                switch()?;
+                std::thread::sleep(FORK_DURATION);
+            }
+        }
+        switch()
+    }
+
+    fn enable_selected(&self, which: impl Fn(&Descriptor) -> bool) -> Result<(), CallError> {
+        let mut those = self.switchable_descriptors().filter(|descriptor| which(descriptor));
+        those.try_for_each(|descriptor| perf::enable(descriptor.fd.as_fd()))
+    }
+
+    /// Returns the descriptors to turn on and off: all except members of groups, which are on while their leader is on.
+    fn switchable_descriptors(&self) -> impl Iterator<Item = &Descriptor> {
+        let is_member = |descriptor: &&Descriptor| match descriptor.event {
+            Some(event) => self.attrs[event].grouping.is_member(),
+            None => false,
+        };
+        self.descriptors.iter().filter(move |descriptor| !is_member(descriptor))
+    }
+
+    /// Ends the capture, exactly as dropping it does. The drop joins the reader threads and closes the descriptors. If
+    /// the kernel needs a long time to close many tracepoints, a child process waits for that instead of the caller.
+    pub fn close(self) {}
+
+    /// Ends the reader threads. This also unmaps the rings.
+    fn join(&mut self) {
+        let reader_threads = self.reader_threads.iter_mut().map(|aside| (&aside.control, &mut aside.state));
+        for (control, state) in reader_threads.chain([(&self.control, &mut self.reader)]) {
+            control.quit.store(true, SeqCst);
+            control.wake_reader.signal();
+            state.join();
+        }
+    }
+
+    /// Ends the separate reader threads. Called when the events are off, or when their records are no longer needed.
+    pub fn end_lanes(&mut self) {
+        for aside in &self.reader_threads {
+            aside.control.stop.store(true, SeqCst);
+            aside.control.wake_reader.signal();
+        }
+        self.reader_threads.iter_mut().for_each(|aside| aside.state.join());
+    }
+
+    fn handle(&mut self, message: Message) {
+        match (message, &mut self.sorter) {
+            (Message::Chunk(chunk), None) => self.ready.push_back(Wait::Batch(Batch::Ring(chunk))),
+            (Message::Chunk(chunk), Some(sorter)) => sorter.push(chunk),
+            (Message::Room(ring, room), Some(sorter)) => sorter.push(room.chunk(ring)),
+            (Message::RoundBegins(at), Some(sorter)) => sorter.begin_round(at),
+            (Message::RoundEnded, Some(sorter)) => sorter.end_round(),
+            (Message::ReleaseHeld, Some(sorter)) => sorter.release_without_margin(),
+            (Message::Flushed, _) => self.ready.push_back(Wait::Flushed),
+            (Message::Ended(why), sorter) => {
+                if let Some(sorter) = sorter {
+                    sorter.finish();
+                }
+                self.end_lanes();
+                self.ended = Some(why);
+            }
+            (Message::Room(..) | Message::RoundBegins(_) | Message::RoundEnded | Message::ReleaseHeld, None)
+            | (Message::WakeUp, _) => {}
+        }
+    }
+}
+
+fn layouts(events: &[EventRequest], members: CommonMembers, read_format: u64) -> Vec<SampleLayout> {
+    let common = attr::common_members(events, members);
+    events.iter().map(|event| SampleLayout::from_format(attr::samples(event, common, read_format))).collect()
+}
+
+/// Fails if there are events, and none could be opened.
+fn check_that_any_is_open(events: &[EventRequest], opened: &OpenRings) -> Result<(), CaptureError> {
+    let Some(event) = events.first().filter(|_| opened.ids.is_empty()) else { return Ok(()) };
+    let refused = CallError::new("perf_event_open", io::Error::from_raw_os_error(libc::EPERM));
+    Err(CaptureError::open(event, Purpose::Sampled, None, refused))
+}
+
+/// Returns the size of the largest record that is expected. Capped, so that one large sample does not make a nearly
+/// empty ring count as full.
+fn largest_record(events: &[EventRequest], options: &Options) -> usize {
+    events.iter().map(EventRequest::largest_sample).max().unwrap_or(0).min(options.ring_bytes / 4)
+}
+
+/// Returns the groups of tasks whose end ends the capture.
+fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tasks> {
+    let kind = if target.ends_with_threads() { Kind::Thread } else { Kind::Process };
+    let tasks = (!opened.is_empty()).then(|| Tasks::watch(opened, kind));
+    let process = options.ends_with.map(|pid| Tasks::watch(&[pid], Kind::Process));
+    tasks.into_iter().chain(process).collect()
+}
+
+/// Returns how many bytes of the buffer records may take. `reserve` is what one round over all rings may need.
+fn memory_for_records(options: &Options, reserve: usize) -> usize {
+    match options.order {
+        None => options.buffer,
+        // The buffer also has to hold the sorter's index.
+        Some(_) => {
+            let share = options.buffer / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
+            share.max(2 * reserve)
+        }
+    }
+}
+
+/// The events of tasks go on when a CPU comes back, so only events of CPUs are checked.
+fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
+    let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
+    is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
+}
+
+/// Returns what removes the samples of perf-prof's own threads, if it is needed. It counts them in `removed`.
+fn own_samples(
+    events: &[EventRequest],
+    layouts: &[SampleLayout],
+    ids: &[(u64, usize)],
+    which: OwnThreads,
+    removed: &Arc<AtomicU64>,
+) -> Option<OwnSamples> {
+    if which == OwnThreads::Included {
+        return None;
+    }
+    let known = events.iter().zip(layouts);
+    let known = known.map(|(event, &layout)| own::Event { layout, owner: event.owner, kind: event.event.kind });
+    OwnSamples::new(ids, known.collect(), which, Arc::clone(removed))
+}
+
+impl Source for Capture {
+    fn wait(&mut self, until: Option<Instant>) -> Wait {
+        loop {
+            if self.control.woken.swap(false, SeqCst) {
+                return Wait::Woken;
+            }
+            if let Some(sorted) = self.sorter.as_mut().and_then(Sorter::next_batch) {
+                return Wait::Batch(Batch::Sorted(sorted));
+            }
+            if let Some(wait) = self.ready.pop_front() {
+                return wait;
+            }
+            if let Some(why) = self.ended {
+                return Wait::Ended(why);
+            }
+            let message = match until {
+                None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(until) => self.messages.recv_deadline(until),
+            };
+            match message {
+                Ok(message) => self.handle(message),
+                Err(RecvTimeoutError::Timeout) => return Wait::Timeout,
+                Err(RecvTimeoutError::Disconnected) => self.ended = Some(Ended::Stopped),
+            }
+        }
+    }
+
+    fn flush(&mut self) {
+        self.control.flushes.fetch_add(1, SeqCst);
+        self.control.wake_reader.signal();
+    }
+
+    fn stop(&mut self) {
+        self.control.stop.store(true, SeqCst);
+        self.control.wake_reader.signal();
+    }
+
+    fn losses(&mut self) -> Option<LossCounts> {
+        let mut counts = LossCounts {
+            per_event: vec![0; self.layouts.len()],
+            per_ring: vec![0; self.ring_count()],
+            samples_per_ring: vec![0; self.ring_count()],
+        };
+        self.for_each_loss(
+            |_| true,
+            |descriptor, _, lost| {
+                counts.per_ring[descriptor.ring] += lost;
+                if let Some(event) = descriptor.event {
+                    counts.per_event[event] += lost;
+                    counts.samples_per_ring[descriptor.ring] += lost;
+                }
+            },
+        )
+        .then_some(counts)
+    }
+
+    fn lost_side_band(&mut self) -> Option<Vec<u64>> {
+        let mut per_ring = vec![0; self.ring_count()];
+        self.for_each_loss(Descriptor::is_dummy, |descriptor, _, lost| per_ring[descriptor.ring] += lost)
+            .then_some(per_ring)
+    }
+
+    fn take_offline_cpus(&mut self) -> Vec<u32> {
+        self.offline.take()
+    }
+
+    fn ring_cpus(&self) -> Vec<Option<u32>> {
+        self.ring_cpus.clone()
+    }
+
+    fn dropped_by_limit(&self) -> u64 {
+        self.limited.load(SeqCst)
+    }
+
+    fn late(&self) -> u64 {
+        self.sorter.as_ref().map_or(0, Sorter::late)
+    }
+
+    fn backlog(&self) -> usize {
+        self.memory.used()
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.join();
+        // The reader threads, which shared the descriptors, have ended.
+        if let Some(descriptors) = Arc::get_mut(&mut self.descriptors) {
+            self.closing.close(std::mem::take(descriptors).into_iter().map(Descriptor::into_parts));
+        }
+        self.definitions.clear();
+    }
+}

@@ -1,0 +1,105 @@
+//! The memory that holds records until they are consumed. It is bounded, pooled, and freed when it is not needed.
+
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering::SeqCst},
+};
+
+use perf_prof_format::record::Recycle;
+use perf_prof_system::eventfd::EventFd;
+
+/// The size of a pooled buffer in bytes. This is also the maximum size of a chunk.
+pub(super) const BLOCK: usize = 256 << 10;
+/// A chunk of at most this many bytes gets a buffer of its own size instead of a pooled buffer. Otherwise the few
+/// records of a quiet ring would occupy a whole block.
+const SMALL: usize = 64 << 10;
+/// The maximum number of buffers that are kept for reuse.
+const POOLED: usize = 16;
+/// The value of `awaited` while the reader does not wait for memory.
+const NOT_AWAITED: usize = usize::MAX;
+
+/// Counts the bytes of all chunks that are not recycled yet. Wakes the reader if it waits for memory and memory becomes
+/// free.
+#[derive(Debug)]
+pub(super) struct Memory {
+    limit: usize,
+    used: AtomicUsize,
+    /// If the reader waits for memory, it is woken when `used` is at most this many bytes. Otherwise [`NOT_AWAITED`].
+    awaited: AtomicUsize,
+    pool: Mutex<Vec<Vec<u8>>>,
+    wake: Arc<EventFd>,
+}
+
+impl Memory {
+    pub fn new(limit: usize, wake: Arc<EventFd>) -> Self {
+        Self { limit, used: AtomicUsize::new(0), awaited: AtomicUsize::new(NOT_AWAITED), pool: Mutex::default(), wake }
+    }
+
+    /// Returns the bytes in use.
+    pub fn used(&self) -> usize {
+        self.used.load(SeqCst)
+    }
+
+    /// Returns how many bytes of memory a chunk of `len` bytes needs. `len` is at most [`BLOCK`].
+    pub fn cost(len: usize) -> usize {
+        if len > SMALL { BLOCK } else { len }
+    }
+
+    /// Returns the maximum amount of memory, in bytes, that is needed to copy `len` bytes out of a ring. Each block takes
+    /// one chunk, and a chunk contains only whole records. So at the end of each block except the last one, nearly
+    /// 64 KiB may stay unused: the maximum size of a record (the size in its header is a u16).
+    pub fn cost_of_ring(len: usize) -> usize {
+        if len <= BLOCK { Self::cost(len) } else { len.div_ceil(BLOCK - (64 << 10)) * BLOCK }
+    }
+
+    /// Returns whether `cost` more bytes can be used if `reserve` bytes have to stay free. If no memory is in use,
+    /// returns true: a limit smaller than a chunk must not block the reader forever.
+    pub fn has_room(&self, cost: usize, reserve: usize) -> bool {
+        let used = self.used();
+        used == 0 || used.saturating_add(cost).saturating_add(reserve) <= self.limit
+    }
+
+    /// Returns an empty buffer with room for `len` bytes. `len` is at most [`BLOCK`].
+    pub fn buffer(&self, len: usize) -> Vec<u8> {
+        let cost = Self::cost(len);
+        self.used.fetch_add(cost, SeqCst);
+        let pooled = if cost == BLOCK { self.lock().pop() } else { None };
+        pooled.unwrap_or_else(|| Vec::with_capacity(cost))
+    }
+
+    /// Arranges that the reader is woken when there is room for `cost` bytes. Returns whether there is room already.
+    pub fn await_room(&self, cost: usize) -> bool {
+        self.awaited.store(self.limit.saturating_sub(cost), SeqCst);
+        // Must come after the store: if a buffer was recycled before the store, that did not wake the reader.
+        let has_room = self.has_room(cost, 0);
+        if has_room {
+            self.awaited.store(NOT_AWAITED, SeqCst);
+        }
+        has_room
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recycle for Memory {
+    fn recycle(&self, mut memory: Vec<u8>) {
+        let cost = memory.capacity();
+        if cost == BLOCK {
+            let mut pool = self.lock();
+            if pool.len() < POOLED {
+                memory.clear();
+                pool.push(memory);
+            }
+        }
+        let used = self.used.fetch_sub(cost, SeqCst) - cost;
+        let awaited = self.awaited.load(SeqCst);
+        if awaited != NOT_AWAITED
+            && (used <= awaited || used == 0)
+            && self.awaited.compare_exchange(awaited, NOT_AWAITED, SeqCst, SeqCst).is_ok()
+        {
+            self.wake.signal();
+        }
+    }
+}

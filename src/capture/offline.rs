@@ -1,0 +1,86 @@
+//! Notices that a CPU went offline. The events of this CPU end then: the kernel removes them, and does not put them back
+//! when the CPU comes online again (`perf_event_exit_cpu()` in kernel/events/core.c).
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use perf_prof_format::spec::CpuSet;
+use perf_prof_system::procfs;
+
+/// How often the kernel's list of online CPUs is read.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// The CPUs that went offline and were not reported yet.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OfflineCpus(Arc<Mutex<Vec<u32>>>);
+
+impl OfflineCpus {
+    /// Returns and removes the CPUs.
+    pub fn take(&self) -> Vec<u32> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn add(&self, cpus: Vec<u32>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(cpus);
+    }
+}
+
+/// Compares the CPUs of the events with those that are online.
+#[derive(Debug)]
+pub(super) struct OfflineCheck {
+    /// The CPUs of the events that are online, as far as is known.
+    cpus: CpuSet,
+    next: Instant,
+    found: OfflineCpus,
+}
+
+impl OfflineCheck {
+    /// Creates a check of these CPUs. It adds the ones that go offline to `found`.
+    pub fn new(cpus: CpuSet, found: OfflineCpus) -> OfflineCheck {
+        OfflineCheck { cpus, next: Instant::now() + EVERY, found }
+    }
+
+    /// Reads the list of online CPUs if it is time to. Returns whether a CPU went offline.
+    pub fn is_any_offline(&mut self, now: Instant) -> bool {
+        if now < self.next {
+            return false;
+        }
+        self.next = now + EVERY;
+        procfs::online_cpus().is_ok_and(|online| self.compare(&online))
+    }
+
+    /// Called when the kernel has hung up the events of a CPU. The CPU may already be online again.
+    pub fn hung_up(&mut self, cpu: u32) -> bool {
+        let others = self.cpus.iter().filter(|&other| other != cpu).collect();
+        self.compare(&others)
+    }
+
+    fn compare(&mut self, online: &CpuSet) -> bool {
+        let (left, gone): (Vec<u32>, Vec<u32>) = self.cpus.iter().partition(|&cpu| online.contains(cpu));
+        let any = !gone.is_empty();
+        if any {
+            self.cpus = left.into_iter().collect();
+            self.found.add(gone);
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cpu_that_goes_offline_is_told_once_even_if_it_comes_back() {
+        let found = OfflineCpus::default();
+        let set = |list: &str| list.parse::<CpuSet>().unwrap();
+        let mut check = OfflineCheck::new(set("0-3"), found.clone());
+        assert!(!check.compare(&set("0-7")));
+        assert!(check.compare(&set("0,2-3")));
+        assert!(!check.compare(&set("0-3")));
+        assert!(check.hung_up(3) && !check.hung_up(1));
+        assert_eq!((found.take(), found.take()), (vec![1, 3], vec![]));
+    }
+}

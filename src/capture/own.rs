@@ -1,0 +1,184 @@
+//! Leaves out the samples of perf-prof's own threads, before they are delivered. With these samples, a script that prints
+//! each system call would never end: each line that it prints is a system call.
+//!
+//! The kernel could leave out some of these samples with a filter on `common_pid`. But a filter has to name each thread,
+//! and a script starts threads at any time. In a container, the filter would compare with the numbers of the machine. And
+//! the kernel would compare in the traced programs, for each event.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use perf_prof_format::{
+    abi::{PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT},
+    record::{EventIds, Records, SampleLayout, record_size, record_type},
+};
+use perf_prof_system::{own_threads, procfs};
+
+use super::request::{OwnThreads, Owner};
+
+/// The flags of a tracepoint that happened in an interrupt: `TRACE_FLAG_HARDIRQ`, `TRACE_FLAG_SOFTIRQ` and
+/// `TRACE_FLAG_NMI` in include/linux/trace_events.h.
+const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
+/// The offset of `common_flags` in the data of each tracepoint.
+const COMMON_FLAGS: usize = 2;
+/// The time after which the threads of this process are listed again.
+const LIST_EVERY: Duration = Duration::from_millis(100);
+
+/// Finds and removes the samples of this process.
+pub(super) struct OwnSamples {
+    pid: u32,
+    which: OwnThreads,
+    /// The value of [`own_threads::changes`] when the threads were listed.
+    changes: u64,
+    /// The threads whose samples are removed, sorted. For all threads of this process: empty if the numbers in the data of
+    /// tracepoints are not those of this process, because it is in a PID namespace.
+    tids: Vec<u32>,
+    listed: Option<Instant>,
+    ids: EventIds,
+    events: Vec<Event>,
+    /// The offset of the process id is the same in all samples.
+    layout: SampleLayout,
+    /// True if a sample of another task may belong to this process.
+    has_other_owners: bool,
+    removed: Arc<AtomicU64>,
+}
+
+/// What is known of the samples of an event.
+#[derive(Clone, Copy)]
+pub(super) struct Event {
+    pub layout: SampleLayout,
+    pub owner: Owner,
+    /// The type in the event's attr.
+    pub kind: u32,
+}
+
+impl OwnSamples {
+    /// Creates the filter. It adds the number of removed samples to `removed`.
+    pub fn new(
+        ids: &[(u64, usize)],
+        events: Vec<Event>,
+        which: OwnThreads,
+        removed: Arc<AtomicU64>,
+    ) -> Option<OwnSamples> {
+        let layout = events.first()?.layout;
+        let has_other_owners =
+            procfs::is_in_first_pid_namespace() && events.iter().any(|event| matches!(event.owner, Owner::Field(_)));
+        let (pid, ids) = (std::process::id(), EventIds::new(ids));
+        let (tids, listed, changes) = (Vec::new(), None, 0);
+        Some(OwnSamples { pid, which, changes, tids, listed, ids, events, layout, has_other_owners, removed })
+    }
+
+    /// Removes the samples of this process from `bytes`, which holds whole records.
+    pub fn remove(&mut self, bytes: &mut Vec<u8>) {
+        if self.which == OwnThreads::StartedLeftOut {
+            let changes = own_threads::changes();
+            if changes != self.changes {
+                (self.changes, self.tids) = (changes, own_threads::list());
+            }
+        } else if self.has_other_owners && self.listed.is_none_or(|listed| listed.elapsed() > LIST_EVERY) {
+            self.listed = Some(Instant::now());
+            self.tids = procfs::tasks(self.pid).unwrap_or_default();
+        }
+        let (mut from, mut to, mut removed) = (0, 0, 0);
+        while let Some(record) = Records::new(&bytes[from..]).next() {
+            let size = record_size(record);
+            if record_type(record) == PERF_RECORD_SAMPLE && self.is_own(record) {
+                removed += 1;
+            } else {
+                if from != to {
+                    bytes.copy_within(from..from + size, to);
+                }
+                to += size;
+            }
+            from += size;
+        }
+        if removed != 0 {
+            bytes.truncate(to);
+            self.removed.fetch_add(removed, Relaxed);
+        }
+    }
+
+    #[inline]
+    fn is_own(&self, record: &[u8]) -> bool {
+        let is_of_task = self.layout.pid_tid(record).is_some_and(|(pid, tid)| match self.which {
+            OwnThreads::StartedLeftOut => self.tids.binary_search(&tid).is_ok(),
+            OwnThreads::LeftOut | OwnThreads::Included => pid == self.pid,
+        });
+        (is_of_task || self.has_other_owners) && self.belongs_to_this_process(record, is_of_task)
+    }
+
+    fn belongs_to_this_process(&self, record: &[u8], is_of_task: bool) -> bool {
+        let event = self.layout.id(record).and_then(|id| self.ids.event(id)).and_then(|event| self.events.get(event));
+        let Some(event) = event else { return is_of_task };
+        let data = || event.layout.raw(record).unwrap_or_default();
+        match event.owner {
+            // An interrupt only happens to run in this process. Its events are those of a device, or of another task.
+            Owner::Task if event.kind == PERF_TYPE_TRACEPOINT => {
+                is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
+            }
+            Owner::Task => is_of_task,
+            Owner::Nobody => false,
+            Owner::Field(offset) => {
+                let tid = data().get(offset..).and_then(|data| data.first_chunk()).map(|tid| u32::from_ne_bytes(*tid));
+                tid.is_some_and(|tid| self.tids.binary_search(&tid).is_ok())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::abi::*;
+
+    use super::*;
+
+    /// A sample of the event with this id: header, pid and tid, id, and the data of a tracepoint.
+    fn sample(pid: u32, id: u64, flags: u8, field: u32) -> Vec<u8> {
+        let data = [&[0, 0, flags, 0][..], &[0; 4], &field.to_ne_bytes()].concat();
+        let body =
+            [&pid.to_ne_bytes()[..], &pid.to_ne_bytes(), &id.to_ne_bytes(), &(data.len() as u32).to_ne_bytes(), &data]
+                .concat();
+        let header = [9u64 | ((8 + body.len()) as u64) << 48].map(u64::to_ne_bytes).concat();
+        [header, body].concat()
+    }
+
+    fn own(owner: Owner, kind: u32) -> OwnSamples {
+        let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_ID | PERF_SAMPLE_RAW, 0);
+        OwnSamples::new(&[(7, 0)], vec![Event { layout, owner, kind }], OwnThreads::LeftOut, Arc::default()).unwrap()
+    }
+
+    #[test]
+    fn own_samples_are_removed_and_counted_and_others_stay_in_order() {
+        let mut own = own(Owner::Task, PERF_TYPE_TRACEPOINT);
+        let (pid, other) = (own.pid, own.pid + 1);
+        let kept = [sample(other, 7, 0, 1), sample(pid, 7, 0x08, 2), sample(other, 8, 0, 3)];
+        let all = [sample(pid, 7, 0, 0), kept[0].clone(), sample(pid, 7, 1, 0), kept[1].clone(), kept[2].clone()];
+        let mut bytes = all.concat();
+        own.remove(&mut bytes);
+        assert_eq!(bytes, kept.concat());
+        assert_eq!(own.removed.load(Relaxed), 2);
+    }
+
+    /// A switch of this process to another task is where the other task starts to run.
+    #[test]
+    fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
+        let mut switch = own(Owner::Nobody, PERF_TYPE_TRACEPOINT);
+        let bytes = sample(switch.pid, 7, 0, 0);
+        let mut left = bytes.clone();
+        switch.remove(&mut left);
+        assert_eq!(left, bytes);
+        let mut wake_up = own(Owner::Field(8), PERF_TYPE_TRACEPOINT);
+        let (pid, other) = (wake_up.pid, wake_up.pid + 1_000_000);
+        let mut bytes = [sample(other, 7, 0, pid), sample(pid, 7, 0, other)].concat();
+        wake_up.remove(&mut bytes);
+        // In a PID namespace, the number of the woken task cannot be compared, so nothing is left out.
+        let first = procfs::is_in_first_pid_namespace();
+        let kept = if first { vec![] } else { sample(other, 7, 0, pid) };
+        assert_eq!(bytes, [kept, sample(pid, 7, 0, other)].concat());
+    }
+}

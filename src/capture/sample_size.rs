@@ -1,0 +1,60 @@
+//! How large the samples of an event can be.
+
+use perf_prof_format::abi::*;
+
+use super::EventRequest;
+
+/// The room for the data of a tracepoint. Most formats are smaller, and the length of their texts is not known.
+const RAW: usize = 256;
+/// The kernel's default for `kernel.perf_event_max_stack`, and its limit for the contexts of a callchain.
+const FRAMES: usize = 127 + 8;
+/// The most branches that a processor records.
+const BRANCHES: usize = 32;
+/// The counters of a group that one sample may read.
+const COUNTERS: usize = 8;
+/// The size in the header of a record has 16 bits.
+const LARGEST: usize = u16::MAX as usize;
+
+impl EventRequest {
+    /// Returns how many bytes a sample of this event can have in a ring. The order of the members is that of
+    /// `perf_output_sample()` in kernel/events/core.c.
+    pub fn largest_sample(&self) -> usize {
+        let frames = self.callchain.map(|callchain| callchain.max_stack.map_or(FRAMES, usize::from));
+        let registers = |mask: u64| 8 + 8 * mask.count_ones() as usize;
+        let asked = self.samples.sample_type;
+        let members = [
+            // PERF_SAMPLE_IDENTIFIER, and the members that all samples have.
+            (u64::MAX, 8 * 10),
+            (PERF_SAMPLE_READ, 8 * (3 + 3 * COUNTERS)),
+            (PERF_SAMPLE_RAW, RAW),
+            (PERF_SAMPLE_BRANCH_STACK, 16 + 24 * BRANCHES),
+            (PERF_SAMPLE_REGS_USER, registers(self.samples.regs_user)),
+            (PERF_SAMPLE_STACK_USER, 16 + self.stack_user as usize),
+            (PERF_SAMPLE_REGS_INTR, registers(self.samples.regs_intr)),
+            // Weight, source, transaction, physical address, cgroup, page sizes.
+            (u64::MAX, 8 * 7),
+        ];
+        let of_members: usize = members.iter().filter(|(bit, _)| asked & bit != 0).map(|(_, size)| size).sum();
+        LARGEST.min(of_members + frames.map_or(0, |frames| 8 + 8 * frames))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Callchain, Frames};
+
+    #[test]
+    fn copied_stacks_make_samples_large() {
+        let tracepoint = EventRequest::tracepoint("s:n", 1);
+        assert!(tracepoint.largest_sample() < 512);
+        let callchain = Some(Callchain { kernel: Frames::Sampled, user: Frames::Sampled, max_stack: None });
+        let mut with_stack = EventRequest { callchain, ..tracepoint };
+        assert!((1024..2048).contains(&with_stack.largest_sample()));
+        with_stack.samples.sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+        (with_stack.samples.regs_user, with_stack.stack_user) = (0xff, 8192);
+        assert!((9 << 10..10 << 10).contains(&with_stack.largest_sample()));
+        with_stack.stack_user = 65_528;
+        assert_eq!(with_stack.largest_sample(), LARGEST);
+    }
+}

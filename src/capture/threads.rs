@@ -1,0 +1,118 @@
+//! The threads that read the rings of a capture: what they are given, and how they start and end.
+
+use std::{sync::Arc, thread::JoinHandle, time::Instant};
+
+use perf_prof_format::{record::Chunk, spec::CpuSet};
+use perf_prof_system::{CallError, epoll::Epoll, own_threads::OwnThread};
+
+use super::{
+    memory::Memory,
+    message::{Control, Rounds},
+    open::Descriptor,
+    pace::Pace,
+    reader::{Outlet, Phase, Reader},
+};
+
+/// A consumer of records that runs in the reader thread.
+pub trait RecordConsumer: Send {
+    /// Takes records of one ring.
+    fn consume(&mut self, chunk: Chunk);
+
+    /// Called when a round over the rings found no records.
+    fn pause(&mut self);
+
+    /// Called after the last records.
+    fn end(&mut self);
+}
+
+/// A separate reader thread for some rings.
+pub struct ExtraReader {
+    /// The thread reads the rings of these CPUs.
+    pub cpus: CpuSet,
+    /// The CPUs that the thread may run on; `None` for all.
+    pub affinity: Option<CpuSet>,
+    /// The consumer of the thread's records.
+    pub taker: Box<dyn RecordConsumer>,
+}
+
+/// A separate reader thread, and the flags that make it end.
+pub(super) struct ReaderThread {
+    pub control: Arc<Control>,
+    pub state: State,
+}
+
+/// The state of a reader.
+pub(super) enum State {
+    /// It does not run yet.
+    Idle(Box<Reader>),
+    /// It runs in this thread.
+    Running(JoinHandle<()>),
+    /// It has ended.
+    Gone,
+}
+
+impl State {
+    /// Starts the thread, if it does not run yet.
+    pub fn start(&mut self) -> Result<(), CallError> {
+        *self = match std::mem::replace(self, State::Gone) {
+            State::Idle(mut reader) => {
+                reader.watch()?;
+                let thread = std::thread::Builder::new().name("perf-prof-reader".to_owned());
+                let running = thread.spawn(|| {
+                    let _own = OwnThread::enter();
+                    reader.run();
+                });
+                State::Running(running.map_err(|error| CallError::new("clone", error))?)
+            }
+            other => other,
+        };
+        Ok(())
+    }
+
+    /// Waits until the thread has ended.
+    pub fn join(&mut self) {
+        if let State::Running(thread) = std::mem::replace(self, State::Gone) {
+            // A reader that panicked has already printed that to stderr. There is nothing else to do.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Reader {
+    /// Creates a reader without rings.
+    pub fn without_rings(
+        descriptors: Arc<Vec<Descriptor>>,
+        memory: Arc<Memory>,
+        control: Arc<Control>,
+        outlet: Outlet,
+    ) -> Result<Reader, CallError> {
+        Ok(Reader {
+            rings: Vec::new(),
+            numbers: Vec::new(),
+            descriptors,
+            watched: Vec::new(),
+            memory,
+            control,
+            outlet,
+            affinity: None,
+            wake: None,
+            tasks: Vec::new(),
+            rounds: Rounds::Unmarked,
+            epoll: Epoll::new()?,
+            pace: Pace::new(Instant::now()),
+            phase: Phase::Running,
+            flushed: 0,
+            flush: None,
+            first: 0,
+            largest_record: 0,
+            room: Vec::new(),
+            reserve: 0,
+            release_requested: false,
+            limiter: None,
+            offline: None,
+            ring_cpus: Vec::new(),
+            own_samples: None,
+            sampled: false,
+        })
+    }
+}

@@ -1,0 +1,34 @@
+//! Makes the index of `perf-prof help WORD`, and tells the linker where the shared library of CPython is at run time. The
+//! wing `python` checks that library.
+
+#[path = "build/documents.rs"]
+mod documents;
+#[path = "build/index.rs"]
+mod index;
+#[path = "build/package.rs"]
+mod package;
+
+use std::{env, fs, path::PathBuf};
+
+fn main() {
+    help_index();
+    // The rpath lets the loader find a libpython outside of its search path, for example one of pyenv or conda.
+    #[cfg(feature = "python")]
+    pyo3_build_config::add_libpython_rpath_link_args();
+}
+
+/// Writes the index of the documents, and that of the package `perf_prof` and the scripts, which need Python.
+fn help_index() {
+    println!("cargo::rerun-if-changed=src/cli/build.rs");
+    println!("cargo::rerun-if-changed=src/cli/build");
+    let folder = |name| PathBuf::from(env::var_os(name).unwrap_or_default());
+    let (root, out) = (folder("CARGO_MANIFEST_DIR"), folder("OUT_DIR"));
+    let documents = documents::sections(&root);
+    let mut package = package::of_package(&root, &documents);
+    package.extend(package::of_scripts(&root));
+    for (name, sections) in [("documents.index", &documents), ("package.index", &package)] {
+        if let Err(error) = fs::write(out.join(name), index::text(sections)) {
+            println!("cargo::error=cannot write the index {name}: {error}");
+        }
+    }
+}

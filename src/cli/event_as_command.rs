@@ -1,0 +1,72 @@
+//! Hints for words in the wrong place: an event in the place of a command without `-e`, and a command in the place of
+//! an event without `--`.
+
+use std::{
+    env::{self, consts::ARCH},
+    ffi::OsString,
+};
+
+use anyhow::anyhow;
+use perf_prof_format::{
+    abi::system_calls,
+    spec::{EventKind, EventSpec, named_event, parse_events},
+};
+use perf_prof_session::selectors;
+use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
+
+/// Adds the hint to use `-e` to an error if the command cannot be executed, and its name is a list of events.
+pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Error {
+    let mut refused = error.chain().filter_map(|cause| cause.downcast_ref());
+    let refused = refused.find(|error| matches!(error, WorkloadError::Exec { .. }));
+    match (refused, command.and_then(|command| command.to_str())) {
+        (Some(refused), Some(name)) if are_events(name) => {
+            anyhow!("{refused}; did you mean `-e {}`?", shell_quote(name))
+        }
+        _ => error,
+    }
+}
+
+/// Adds the hint to write `--` to an error if one of the words behind the first event is not an event but a program.
+pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::Error {
+    match words.iter().skip(1).position(|word| !are_events(word) && is_program(word)) {
+        Some(at) => anyhow!("{error:#}; to run a command, write `--` before it: `-- {}`", words[at + 1..].join(" ")),
+        None => error,
+    }
+}
+
+fn is_program(word: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(word).is_file())
+}
+
+/// Returns whether a text is a list of events. A path such as `./a:b` is a program.
+fn are_events(text: &str) -> bool {
+    !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
+}
+
+/// Returns whether a selector is more than a word that may be anything.
+fn is_event(event: &EventSpec) -> bool {
+    match &event.kind {
+        EventKind::Source { name, .. } => {
+            named_event(name).is_some()
+                || selectors::built_in(name).is_some()
+                || system_calls::number(ARCH, name).is_some()
+        }
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_events_and_system_calls_are_events() {
+        for text in ["offcpu", "offcpu/min=1ms/", "sched:sched_switch", "openat,read", "cycles:u", "lock,irq"] {
+            assert!(are_events(text), "{text}");
+        }
+        for text in ["no-such-program", "./sched:sched_switch", "/bin/offcpu", "offcpu,make"] {
+            assert!(!are_events(text), "{text}");
+        }
+    }
+}

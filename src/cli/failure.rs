@@ -1,0 +1,101 @@
+//! Reports a failure to the user: one or two lines on stderr and an exit status. Knows nothing about what failed.
+
+use std::{
+    borrow::Cow,
+    io::{self, IsTerminal, Write},
+};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use perf_prof_session::engine::ExitStatus;
+use perf_prof_system::{output, shell::shell_quote};
+
+/// Why a command ended early.
+#[derive(Debug)]
+pub enum Failure {
+    /// Wrong usage. The first text is the message, the second one says where the user finds help.
+    Usage(String, Cow<'static, str>),
+    /// The command could not start, or an error ended it: status 1.
+    Error(anyhow::Error),
+    /// The reader of perf-prof's output closed the pipe. This is not an error: no message, status 0.
+    ClosedPipe,
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        let closed = |cause: &(dyn std::error::Error + 'static)| {
+            cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+        };
+        if error.chain().any(closed) { Failure::ClosedPipe } else { Failure::Error(error) }
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        anyhow::Error::from(error).context("cannot write the output").into()
+    }
+}
+
+/// The exit status after wrong usage.
+pub const WRONG_USAGE: u8 = 2;
+
+/// Reports a failure on stderr and returns the exit status. `wrong_usage` is the status after wrong usage.
+pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
+    let (message, status) = match failure {
+        Failure::Usage(message, read_on) => (format!("{message}\n{read_on}"), wrong_usage),
+        Failure::Error(error) => (one_line(error), 1),
+        Failure::ClosedPipe => return ExitStatus(0),
+    };
+    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let (red, reset) = if colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    output::write_line(&format!("{red}perf-prof:{reset} {}", output::shown_on_stderr(&message)));
+    ExitStatus(status)
+}
+
+/// Returns an error and its causes as one line. Many errors already contain the text of their cause. This text is not
+/// repeated.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
+}
+
+/// Returns a hint to use `-i` if the unexpected argument may be the path of a recording. As in perf, commands that read
+/// a recording have the option `-i` for its path.
+pub fn recording_path_hint(error: &clap::Error) -> Option<String> {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(word)) if error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-') => {
+            Some(format!("to select a recording, use -i: `-i {}`", shell_quote(word)))
+        }
+        _ => None,
+    }
+}
+
+/// Turns clap's message about wrong usage into one line. Requested help is printed to stdout unchanged.
+pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> Result<ExitStatus, Failure> {
+    if !error.use_stderr() {
+        error.print()?;
+        io::stdout().flush()?;
+        return Ok(ExitStatus(0));
+    }
+    Err(Failure::Usage(message(error), read_on.into()))
+}
+
+/// Returns clap's message about wrong usage as one line.
+pub fn message(error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    // clap's text is a message, followed by paragraphs with tips, the usage and where to find help.
+    let mut paragraphs = text.split("\n\n");
+    let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
+    let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    // One tip says how to pass an unknown option to the traced command. Such an option is a mistake in most cases.
+    let mut tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
+    if let Some(tip) = tips.find(|tip| !tip.starts_with("to pass '")) {
+        message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    message
+}

@@ -1,0 +1,180 @@
+//! How well an entry matches what was typed: by its name, by its text, or by what a synonym says.
+
+use super::{
+    entry::Entry,
+    synonyms,
+    words::{excerpt, matches, words},
+};
+
+/// How much a match counts: if it is the whole name, in the name, in the line of text, and in the lines behind it.
+const WHOLE: f32 = 15.0;
+/// See [`WHOLE`].
+pub const NAME: f32 = 10.0;
+const TEXT: f32 = 5.0;
+const MORE: f32 = 2.0;
+/// How much a match of the first synonym counts, and how much less that of each further one.
+const SYNONYM: f32 = 0.75;
+const FURTHER: f32 = 0.05;
+/// The number of characters in a hit's line of text.
+const WIDTH: usize = 106;
+
+/// What is searched for: a typed word or phrase, and what it also stands for.
+#[derive(Clone, Debug)]
+pub struct Term {
+    /// What was typed.
+    pub typed: String,
+    /// Its words, and those of the phrases that it also stands for.
+    phrases: Vec<Phrase>,
+    /// Names of entries that it also stands for.
+    names: Vec<Name>,
+}
+
+/// Words that have to be in the same text.
+#[derive(Clone, Debug)]
+struct Phrase {
+    words: Vec<String>,
+    /// How much a match counts.
+    weight: f32,
+}
+
+/// The name of an entry, such as `--time`.
+#[derive(Clone, Debug)]
+struct Name {
+    name: &'static str,
+    /// How much a match counts.
+    weight: f32,
+}
+
+impl Term {
+    /// Returns what is searched for if this was typed.
+    pub fn new(typed: &str) -> Term {
+        let mut term = Term { typed: typed.to_owned(), phrases: Vec::new(), names: Vec::new() };
+        term.phrases.push(Phrase { words: words(typed), weight: 1.0 });
+        for (at, other) in synonyms::others(typed).into_iter().enumerate() {
+            let weight = SYNONYM - FURTHER * at.min(6) as f32;
+            // A synonym such as `--time` is the name of an option, and not a word of texts.
+            match other.starts_with(['-', '_']) {
+                true => term.names.push(Name { name: other, weight }),
+                false => term.phrases.push(Phrase { words: words(other), weight }),
+            }
+        }
+        term
+    }
+
+    /// Returns whether there is nothing to search for: a text without a letter or digit has no words.
+    pub fn is_empty(&self) -> bool {
+        self.phrases[0].words.is_empty()
+    }
+}
+
+/// How an entry matches a term.
+#[derive(Clone, Copy, Debug)]
+pub struct Match<'t> {
+    /// How well it matches. The more, the better.
+    pub score: f32,
+    /// The words that match.
+    phrase: &'t [String],
+    /// The line behind the text that matches, if neither the name nor the text does.
+    line: Option<usize>,
+}
+
+/// An entry that matches.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    /// The entry. Its text is the line that matches.
+    pub entry: Entry,
+    /// How well it matches. The more, the better.
+    pub score: f32,
+    /// Whether it is shown also if only the best hits are wanted.
+    pub is_good: bool,
+}
+
+/// An entry with its words.
+pub struct Indexed<'a> {
+    entry: &'a Entry,
+    /// The words of its name.
+    pub name: Vec<String>,
+    /// With what the name says besides, such as the class of a method. The entry is not about that.
+    whole_name: Vec<String>,
+    /// The words of its line of text.
+    pub text: Vec<String>,
+    more: Vec<Vec<String>>,
+}
+
+impl<'a> Indexed<'a> {
+    /// Divides an entry into words.
+    pub fn new(entry: &'a Entry) -> Indexed<'a> {
+        let more = entry.more.iter().map(|line| words(line)).collect();
+        let (name, whole_name) = (words(entry.own_name()), words(&entry.name));
+        Indexed { entry, name, whole_name, text: words(&entry.text), more }
+    }
+
+    /// Returns how the entry matches a term, if it does.
+    pub fn matching<'t>(&self, term: &'t Term) -> Option<Match<'t>> {
+        let mut best: Option<Match<'t>> = None;
+        let mut keep = |score: f32, phrase: &'t Phrase, line| {
+            if score > best.map_or(0.0, |best| best.score) {
+                best = Some(Match { score, phrase: &phrase.words, line });
+            }
+        };
+        if self.entry.is_named(&term.typed) {
+            keep(WHOLE, &term.phrases[0], None);
+        }
+        for name in term.names.iter().filter(|name| self.entry.is_named(name.name)) {
+            keep(WHOLE * name.weight, &term.phrases[0], None);
+        }
+        for phrase in &term.phrases {
+            let score = |kind: f32, text: &[String]| phrase.weight * kind * matches(text, &phrase.words);
+            // A name that has little besides the phrase is meant more than a longer one.
+            let length = phrase.words.len() as f32 / self.name.len().max(1) as f32;
+            keep(score(NAME, &self.name) * (0.7 + 0.3 * length.min(1.0)), phrase, None);
+            keep(score(TEXT, &self.text), phrase, None);
+            keep(score(MORE, &self.whole_name), phrase, None);
+            for (line, words) in self.more.iter().enumerate() {
+                keep(score(MORE, words), phrase, Some(line));
+            }
+        }
+        best
+    }
+
+    /// Returns the hit of these terms, if at least `needed` of them match.
+    pub fn hit(&self, terms: &[Term], needed: usize) -> Option<Hit> {
+        let found: Vec<_> = terms.iter().filter_map(|term| self.matching(term)).collect();
+        let best = found.iter().max_by(|a, b| a.score.total_cmp(&b.score)).filter(|_| found.len() >= needed)?;
+        let mut entry = self.entry.clone();
+        let shown = best.line.map_or(&self.entry.text, |line| &self.entry.more[line]);
+        entry.text = excerpt(shown, best.phrase, WIDTH);
+        entry.name = short_name(&entry.name, best.phrase);
+        let score = found.iter().map(|found| found.score).sum::<f32>() * entry.kind.weight();
+        Some(Hit { score, entry, is_good: true })
+    }
+}
+
+/// Returns a name of at most `WIDTH` characters. Of many parameters, only those that match are left.
+fn short_name(name: &str, phrase: &[String]) -> String {
+    match name.split_once('(').filter(|_| name.len() > WIDTH) {
+        None => excerpt(name, phrase, WIDTH),
+        Some((function, parameters)) => {
+            let parameters = parameters.trim_end_matches(')').split(", ");
+            let matching: Vec<&str> = parameters.filter(|name| matches(&words(name), phrase) > 0.0).collect();
+            let parts = matching.iter().flat_map(|name| [*name, "..."]);
+            format!("{function}({})", ["..."].into_iter().chain(parts).collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entry_is_found_by_its_own_name() {
+        let program = crate::program();
+        for entry in crate::help::index(&program) {
+            let typed = entry.own_name().trim().to_lowercase();
+            let (indexed, term) = (Indexed::new(&entry), Term::new(&typed));
+            let found = indexed.matching(&term);
+            assert!(found.is_some_and(|found| found.score > TEXT) || words(&typed).is_empty(), "{typed}: {entry:?}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The command line, and the executable `perf-prof`: argv to options to plans, help texts, and the commands that
+//! inspect the machine.
+//!
+//! This wing is the only one that knows argv. Its room `native` is the module of the Python package.
+
+mod as_perf;
+mod completions;
+mod doctor;
+mod event_as_command;
+mod event_filters;
+mod evlist;
+mod export;
+mod failure;
+mod help;
+mod list;
+mod man;
+mod option_error;
+mod parallel;
+#[cfg(feature = "python")]
+pub mod python;
+pub mod record;
+mod report;
+mod script;
+pub mod stat;
+mod stubs;
+mod targets;
+mod values;
+mod version;
+mod watch;
+
+#[cfg(feature = "python")]
+pub mod native;
+
+use std::{
+    ffi::OsString,
+    io::{self, Write},
+};
+
+use clap::{ArgAction, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use perf_prof_session::engine::ExitStatus;
+use perf_prof_system::capability;
+
+use self::failure::{Failure, from_clap};
+
+/// Run Python scripts on Linux kernel events, and record, count, print and report events
+#[derive(Parser)]
+#[command(name = "perf-prof", disable_version_flag = true, disable_help_subcommand = true, max_term_width = 110)]
+struct Program {
+    #[command(subcommand)]
+    command: Option<Subcommands>,
+    /// Print the version; with -v also the Python in use
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// Print more messages
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Record events into a file that perf can read
+    Record(Box<record::Record>),
+    /// Count the events of a command, of CPUs, or of processes and threads
+    Stat(Box<stat::Stat>),
+    Script(script::Script),
+    Report(report::Report),
+    Evlist(evlist::Evlist),
+    Export(export::Export),
+    Trace(Box<watch::Trace>),
+    Top(Box<watch::Top>),
+    Hist(Box<watch::Hist>),
+    /// List the events of this kernel
+    List(list::List),
+    /// Print the types of events, for mypy, pyright and editors
+    Stubs(stubs::Stubs),
+    /// Check whether this machine is ready for perf-prof, and show how to fix problems
+    Doctor(doctor::Doctor),
+    Parallel(parallel::Parallel),
+    /// Print what makes a shell complete options, events and files of perf-prof
+    Completions(completions::Completions),
+    /// Write the manual pages
+    Man(man::Manual),
+    #[command(hide = true)]
+    Complete(completions::Complete),
+    /// Print this message or the help of a command, or find options, events, scripts and documents by a word
+    #[command(display_order = 100)]
+    Help(help::Help),
+}
+
+/// Returns all commands. `python` is included for the help text only: its arguments are split before clap parses them.
+fn program() -> clap::Command {
+    let commands = Program::command();
+    #[cfg(feature = "python")]
+    let commands = commands.subcommand(python::command());
+    commands
+}
+
+/// Runs the command line `argv`, whose first word is the name of the program.
+pub fn main(argv: &[OsString]) -> ExitStatus {
+    // Only tracefs is read with more rights than the user has.
+    capability::hold_back_right_to_read();
+    let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
+    run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))
+}
+
+fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
+    match argv.get(1).and_then(|arg| arg.to_str()) {
+        Some("python") => return python(argv),
+        Some(line) if line.starts_with("python ") => {
+            // The kernel passes all options of a shebang line as one argument.
+            let message = "the first line of the script passes all options as one argument";
+            return Err(Failure::Usage(message.into(), "write `#!/usr/bin/env -S perf-prof python` instead".into()));
+        }
+        _ => {}
+    }
+    let is_perf = as_perf::is_started_as_perf(argv);
+    #[cfg(feature = "python")]
+    if is_perf && as_perf::print_exec_path(argv) {
+        return Ok(ExitStatus(0));
+    }
+    let commands = if is_perf { as_perf::with_options_of_perf(program()) } else { program() };
+    let command = argv.get(1).and_then(|arg| commands.find_subcommand(arg));
+    let read_on = match command {
+        Some(command) => format!("`perf-prof {} --help` explains the options", command.get_name()),
+        None => "`perf-prof --help` shows the commands".to_owned(),
+    };
+    let reads = command.is_some_and(|command| command.get_arguments().any(|arg| arg.get_id() == "input"));
+    let parsed = commands.clone().try_get_matches_from(argv);
+    let program = match parsed.and_then(|matches| Program::from_arg_matches(&matches)) {
+        Ok(program) => program,
+        Err(error) if reads => return from_clap(&error, failure::recording_path_hint(&error).unwrap_or(read_on)),
+        Err(error) => return from_clap(&error, read_on),
+    };
+    match program.command {
+        _ if program.version => version::print(program.verbose, None),
+        Some(Subcommands::Record(mut record)) => {
+            if is_perf {
+                record.use_defaults_of_perf();
+            }
+            record.run(argv)
+        }
+        Some(Subcommands::Stat(stat)) => stat.run(),
+        Some(Subcommands::Script(script)) => script.run(argv),
+        Some(Subcommands::Report(report)) => report.run(),
+        Some(Subcommands::Evlist(evlist)) => evlist.run(),
+        Some(Subcommands::Export(export)) => export.run(),
+        Some(Subcommands::Trace(trace)) => trace.run(),
+        Some(Subcommands::Top(top)) => top.run(),
+        Some(Subcommands::Hist(hist)) => hist.run(),
+        Some(Subcommands::List(list)) => list.run(),
+        Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
+        Some(Subcommands::Doctor(doctor)) => doctor.run(),
+        Some(Subcommands::Parallel(parallel)) => parallel.run(),
+        Some(Subcommands::Completions(completions)) => completions.run(),
+        Some(Subcommands::Man(man)) => man.run(self::program()),
+        Some(Subcommands::Complete(complete)) => complete.run(self::program()),
+        Some(Subcommands::Help(help)) => help.run(commands),
+        None => {
+            // If stderr is closed, the help text cannot be shown anywhere.
+            let _ = write!(io::stderr(), "{}", self::program().render_help());
+            Ok(ExitStatus(2))
+        }
+    }
+}
+
+#[cfg(feature = "python")]
+fn python(argv: &[OsString]) -> Result<ExitStatus, Failure> {
+    python::run(argv)
+}
+
+#[cfg(not(feature = "python"))]
+fn python(_: &[OsString]) -> Result<ExitStatus, Failure> {
+    Err(Failure::Usage(
+        "this perf-prof was built without Python and cannot run scripts".into(),
+        "`cargo build --release` builds it with Python; `perf-prof --help` shows the commands of this build".into(),
+    ))
+}

@@ -1,0 +1,401 @@
+//! `perf-prof list`: prints the events of this machine, their fields, and the Python types that a script sees.
+
+use std::io::{self, BufWriter, Write};
+
+use anyhow::{Context, bail};
+use clap::{ArgAction, Args};
+use perf_prof_capture::Capture;
+use perf_prof_events::{
+    derive::source::{self, SourceDefinition},
+    event::SpanFieldKind,
+    template::{access_by_key, member_python_type, python_type},
+};
+use perf_prof_format::{
+    record::{SampleLayout, SampleMember},
+    spec::{EventKind, Probe, SpanEvents, did_you_mean, glob_matches, parse_events, similar_names},
+    tracefs::{EventFormat, Field},
+};
+use perf_prof_session::{
+    engine::ExitStatus,
+    selectors::{self, Machine, RunningMachine},
+};
+use perf_prof_system::{
+    output,
+    tracefs::{Tracefs, TracefsError},
+};
+use serde::Serialize;
+
+use super::failure::Failure;
+
+/// The arguments of `list`.
+#[derive(Args)]
+pub struct List {
+    /// List only matching events, for example 'sched:*' or '*openat*'. The name of a system matches all events of the
+    /// system. 'uprobe:mall*@libc' lists the functions of a library or program that uprobes can trace
+    #[arg(value_name = "GLOB")]
+    globs: Vec<String>,
+    /// Show the fields of each event, with their Python types
+    #[arg(short, long, action = ArgAction::Count)]
+    verbose: u8,
+    /// Print a JSON array with an object for each event
+    #[arg(long)]
+    json: bool,
+}
+
+/// The `kind` of a tracepoint.
+const TRACEPOINT: &str = "tracepoint";
+/// The `kind` of a built-in source that is made of several events.
+const SPAN_SOURCE: &str = "built-in source";
+/// The `kind` of a function that probes can trace.
+const FUNCTION: &str = "function";
+
+/// An event as `--json` prints it.
+#[derive(Serialize)]
+struct EventRow<'a> {
+    event: &'a str,
+    /// [`TRACEPOINT`], [`FUNCTION`], or the name of another kind of event.
+    kind: &'static str,
+    /// The system of a tracepoint; `None` for other events.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    system: Option<&'a str>,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<u32>,
+    /// What an event of a built-in source is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    about: Option<&'static str>,
+    /// A selector with options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    example: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fields: Option<Vec<FieldRow>>,
+}
+
+/// A field as `--json` prints it.
+#[derive(Serialize)]
+struct FieldRow {
+    name: String,
+    /// The Python type of the field's value.
+    python: &'static str,
+    /// True if the value can be negative; `None` if the value is not a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    signed: Option<bool>,
+    /// The size in the record, in bytes. For an array stored elsewhere in the record (`__data_loc`, `__rel_loc`), the
+    /// size of its locator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    offset: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    c_type: Option<String>,
+    /// How a script reads the field, if it is not `event.name`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access: Option<String>,
+    /// A description of the value. Only members of samples have it, because they have no C type.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    meaning: Option<&'static str>,
+}
+
+impl List {
+    /// Prints the list.
+    pub fn run(&self) -> Result<ExitStatus, Failure> {
+        // A user without permission for tracefs can still list and use all events other than tracepoints.
+        let (tracefs, text, closed) = match Tracefs::find().and_then(|found| Ok((found.available_events()?, found))) {
+            Ok((text, found)) => (found, text, None),
+            Err(error) => (Tracefs::at_usual_place(), String::new(), Some(error)),
+        };
+        let mut tracepoints: Vec<&str> = text.lines().filter(|line| line.contains(':')).collect();
+        tracepoints.sort_unstable();
+        tracepoints.dedup();
+        let machine = RunningMachine;
+        let mut sources = selectors::available(&machine);
+        sources.extend(source::SOURCES.iter().map(|source| (source.name.to_owned(), SPAN_SOURCE)));
+        let events: Vec<(&str, &'static str)> = sources
+            .iter()
+            .map(|(name, kind)| (name.as_str(), *kind))
+            .chain(tracepoints.into_iter().map(|event| (event, TRACEPOINT)))
+            .collect();
+        let (functions, globs) = split_probe_globs(&self.globs)?;
+        let mut chosen: Vec<_> = functions.iter().map(|(function, kind)| (function.as_str(), *kind)).collect();
+        if !globs.is_empty() || self.globs.is_empty() {
+            chosen.extend(select_events(&globs, &events, closed.as_ref())?);
+            if let Some(error) = closed {
+                output::say(format_args!("tracepoints are left out: {error}"));
+            }
+        }
+        let mut out = BufWriter::new(io::stdout().lock());
+        let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
+        let rows = rows.filter_map(Result::transpose);
+        if self.json {
+            let rows: Vec<EventRow<'_>> = rows.collect::<anyhow::Result<_>>()?;
+            serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            for row in rows {
+                print(&mut out, &row?)?;
+            }
+        }
+        out.flush()?;
+        Ok(ExitStatus(0))
+    }
+
+    /// Returns the row of an event; `None` if the event was removed in the meantime: another program may remove its
+    /// probes at any time.
+    fn row<'a>(
+        &self,
+        tracefs: &Tracefs,
+        machine: &dyn Machine,
+        event: &'a str,
+        kind: &'static str,
+    ) -> anyhow::Result<Option<EventRow<'a>>> {
+        let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
+        let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
+        let mut row = EventRow { event, kind, system, name, id: None, about: None, example: None, fields: None };
+        // The name of the source `function` has a probe behind it.
+        let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
+        let definition = of_source.and_then(source::source);
+        row.about = definition.map(|source| source.about);
+        if self.verbose == 0 {
+            return Ok(Some(row));
+        }
+        if let Some(source) = definition {
+            row.example = Some(source.example);
+            row.fields = Some(FieldRow::of_source(source));
+            return Ok(Some(row));
+        }
+        let Some(system) = system else {
+            // A PMU alone, without terms, is not an event, so it has no members.
+            row.fields = members(event, machine).ok().flatten();
+            return Ok(Some(row));
+        };
+        let text = match tracefs.format(system, name) {
+            Err(_) if !tracefs.has_event(system, name) => return Ok(None),
+            text => text?,
+        };
+        let format = EventFormat::parse(system, &text).with_context(|| event.to_owned())?;
+        row.id = Some(format.id);
+        row.fields = Some(format.fields().iter().map(FieldRow::new).collect());
+        Ok(Some(row))
+    }
+}
+
+/// Selectors of functions, each with its kind.
+type Functions = Vec<(String, &'static str)>;
+
+/// Returns two lists: the functions that match the selectors of uprobes and of the source `function` in `globs`, with
+/// their kind, and the other elements of `globs`.
+fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Functions, Vec<String>)> {
+    let (mut functions, mut others) = (Vec::new(), Vec::new());
+    for glob in globs {
+        let kind = parse_events(glob).ok().and_then(|mut specs| specs.pop()).map(|spec| spec.kind);
+        match kind {
+            Some(EventKind::Probe(probe)) if probe.kind.is_user() => {
+                functions.extend(named_functions(glob, &probe)?.into_iter().map(|function| (function, FUNCTION)));
+            }
+            Some(EventKind::Span(span)) => match &span.events {
+                SpanEvents::Source { source, function: Some(probe) } => {
+                    let found = named_functions(glob, probe)?;
+                    let of_source = found.iter().filter_map(|function| function.split_once(':'));
+                    functions.extend(of_source.map(|(_, place)| (format!("{source}:{place}"), SPAN_SOURCE)));
+                }
+                _ => others.push(glob.clone()),
+            },
+            _ => others.push(glob.clone()),
+        }
+    }
+    Ok((functions, others))
+}
+
+/// Returns the selectors of the functions that match a probe. None is an error.
+fn named_functions(glob: &str, probe: &Probe) -> anyhow::Result<Vec<String>> {
+    let found = selectors::functions(probe).with_context(|| glob.to_owned())?;
+    if found.is_empty() {
+        bail!("{glob}: no function in the file has a name that matches");
+    }
+    Ok(found)
+}
+
+/// Returns the members of the samples of an event other than a tracepoint.
+fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<FieldRow>>> {
+    let specs = parse_events(event)?;
+    let Some(spec) = specs.first() else { return Ok(None) };
+    let source = selectors::source(spec, None, machine)?;
+    let layouts = Capture::layouts(&[source.request]);
+    let members = layouts.first().map(SampleLayout::members);
+    Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
+}
+
+/// Returns the events that match any of `globs`, or all events if there is no glob. A glob without a match is an error.
+/// If `events` has no tracepoints, `closed` is the reason.
+fn select_events<'a>(
+    globs: &[String],
+    events: &[(&'a str, &'static str)],
+    closed: Option<&TracefsError>,
+) -> anyhow::Result<Vec<(&'a str, &'static str)>> {
+    for glob in globs {
+        if !events.iter().any(|(event, _)| matches_event(glob, event)) {
+            if let Some(error) = closed {
+                bail!("no event matches `{glob}`, but tracepoints cannot be listed: {error}");
+            }
+            let near = similar_names(glob, events.iter().map(|&(event, _)| event));
+            match near[..] {
+                [] => bail!(
+                    "no event of this kernel matches `{glob}`; `perf-prof list` lists all {} events",
+                    events.len()
+                ),
+                _ => bail!("no event of this kernel matches `{glob}`{}", did_you_mean(&near)),
+            }
+        }
+    }
+    let chosen = |event: &str| globs.is_empty() || globs.iter().any(|glob| matches_event(glob, event));
+    Ok(events.iter().filter(|(event, _)| chosen(event)).copied().collect())
+}
+
+/// Returns whether `glob` matches the event `system:name`. A glob without a colon may match the system or the name.
+fn matches_event(glob: &str, event: &str) -> bool {
+    let (system, name) = event.split_once(':').unwrap_or((event, ""));
+    match glob.split_once(':') {
+        Some((in_system, in_name)) => glob_matches(in_system, system) && glob_matches(in_name, name),
+        None => glob_matches(glob, name) || glob_matches(glob, system),
+    }
+}
+
+fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
+    match row.kind {
+        TRACEPOINT => writeln!(out, "{}", row.event)?,
+        kind => writeln!(out, "{:30} [{kind}]", row.event)?,
+    }
+    if let (Some(about), Some(example)) = (row.about, row.example) {
+        writeln!(out, "    {about}; for example:")?;
+        writeln!(out, "    -e '{example}'")?;
+    }
+    let Some(fields) = &row.fields else { return Ok(()) };
+    let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
+    for field in fields {
+        let FieldRow { name, python, c_type, size, signed, meaning, access, .. } = field;
+        let number = match (signed, size) {
+            (Some(true), Some(size)) => format!("s{}", size * 8),
+            (Some(false), Some(size)) => format!("u{}", size * 8),
+            _ => String::new(),
+        };
+        let what = c_type.as_deref().or(*meaning).unwrap_or_default();
+        let access = access.as_ref().map(|access| format!("  (read it as {access})")).unwrap_or_default();
+        writeln!(out, "    {name:width$}  {python:5}  {number:3}  {what}{access}")?;
+    }
+    Ok(())
+}
+
+impl FieldRow {
+    fn new(field: &Field) -> Self {
+        // An argument of a system call may be narrower than its slot. A script gets the argument, so this is its size.
+        let number = field.number();
+        let size = number.map_or(field.size, |number| number.width.into());
+        let (python, c_type) = (python_type(field), Some(field.c_type()));
+        let (size, offset) = (Some(size), Some(field.offset));
+        let signed = number.map(|number| number.signed);
+        let access = access_by_key(&field.name);
+        Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
+    }
+
+    /// Returns the fields of a source. Those with numbers are 64 bits wide.
+    fn of_source(source: &SourceDefinition) -> Vec<Self> {
+        let row = |name: &str, kind, meaning| {
+            let (python, signed) = match kind {
+                SpanFieldKind::Int => ("int", Some(true)),
+                SpanFieldKind::Uint | SpanFieldKind::Address | SpanFieldKind::Time => ("int", Some(false)),
+                SpanFieldKind::Text => ("str", None),
+                SpanFieldKind::Words => ("tuple", None),
+            };
+            let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));
+            Self { name, python, signed, size, offset: None, c_type: None, access: None, meaning }
+        };
+        let duration = row("duration", SpanFieldKind::Time, "ns from its begin to its end");
+        let own = source.fields.iter().map(|field| row(field.name, field.value.kind(), field.about));
+        std::iter::once(duration).chain(own).collect()
+    }
+
+    fn of_sample(member: SampleMember) -> Self {
+        let (name, python, meaning) = (member.name().to_owned(), member_python_type(member), Some(member.doc()));
+        Self { name, python, signed: None, size: None, offset: None, c_type: None, access: None, meaning }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const EVENTS: [&str; 6] = [
+        "cpu-clock",
+        "sched:sched_switch",
+        "sched:sched_wakeup",
+        "syscalls:sys_enter_openat",
+        "syscalls:sys_exit_openat",
+        "task:task_newtask",
+    ];
+
+    #[track_caller]
+    fn check(globs: &str, expected: Expect) {
+        let globs: Vec<String> = globs.split_whitespace().map(str::to_owned).collect();
+        let events = EVENTS.map(|event| (event, if event.contains(':') { TRACEPOINT } else { "software event" }));
+        let names = |found: Vec<(&str, _)>| found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
+        expected.assert_eq(&select_events(&globs, &events, None).map_or_else(|e| format!("error: {e}"), names));
+    }
+
+    #[test]
+    fn globs() {
+        check(
+            "",
+            expect![
+                "cpu-clock sched:sched_switch sched:sched_wakeup syscalls:sys_enter_openat syscalls:sys_exit_openat task:task_newtask"
+            ],
+        );
+        check("sched:*", expect!["sched:sched_switch sched:sched_wakeup"]);
+        check("*openat*", expect!["syscalls:sys_enter_openat syscalls:sys_exit_openat"]);
+        check("cpu-*", expect!["cpu-clock"]);
+        check("task", expect!["task:task_newtask"]);
+        check("sched_switch s*:*exit*", expect!["sched:sched_switch syscalls:sys_exit_openat"]);
+        check(
+            "sched:sched_wakup",
+            expect!["error: no event of this kernel matches `sched:sched_wakup`; did you mean sched:sched_wakeup?"],
+        );
+        check(
+            "nothing:*",
+            expect!["error: no event of this kernel matches `nothing:*`; `perf-prof list` lists all 6 events"],
+        );
+    }
+
+    #[test]
+    fn fields_as_a_script_sees_them() {
+        let text = "name: x\nID: 7\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+            \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+            \tfield:bool ok;\toffset:28;\tsize:1;\tsigned:0;\n\
+            \tfield:void * ptr;\toffset:32;\tsize:8;\tsigned:0;\n\
+            \tfield:unsigned long args[6];\toffset:40;\tsize:48;\tsigned:0;\n\
+            \tfield:__data_loc char[] path;\toffset:88;\tsize:4;\tsigned:0;\n\
+            \tfield:u32 keys;\toffset:92;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d\", REC->pid\n";
+        let format = EventFormat::parse("s", text).unwrap();
+        let fields = Some(format.fields().iter().map(FieldRow::new).collect());
+        let mut out = Vec::new();
+        let (system, kind) = (Some("s"), TRACEPOINT);
+        print(
+            &mut out,
+            &EventRow { event: "s:x", kind, system, name: "x", id: Some(7), about: None, example: None, fields },
+        )
+        .unwrap();
+        expect![[r#"
+            s:x
+                comm  str         char[16]
+                pid   int    s32  pid_t
+                ok    bool        bool
+                ptr   int    u64  void *
+                args  bytes       unsigned long[6]
+                path  str         __data_loc char[]
+                keys  int    u32  u32  (read it as event['keys'])
+        "#]]
+        .assert_eq(&String::from_utf8(out).unwrap());
+    }
+}

@@ -1,0 +1,150 @@
+//! The options on a script's first line. The kernel puts them before the options that the user typed.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::File,
+    io::Read,
+};
+
+use clap::FromArgMatches;
+use perf_prof_format::spec::parse_events;
+
+use super::{
+    options::{self, Options},
+    split,
+};
+
+/// Returns the help of the script `module`: its docstring. Returns `None` if it has none, or if the script was not started
+/// through its first line: then the user typed `perf-prof python`, and wants its help.
+pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
+    given_by_first_line(argv, module)?;
+    let mut text = String::new();
+    File::open(module).ok()?.take(MOST).read_to_string(&mut text).ok()?;
+    docstring(&text).map(str::to_owned)
+}
+
+/// The longest part of a script that is searched for the end of its docstring, in bytes.
+const MOST: u64 = 1 << 20;
+
+/// Returns the text of the docstring at the start of a script.
+fn docstring(script: &str) -> Option<&str> {
+    let mut rest = script;
+    while rest.starts_with('#') || rest.starts_with(char::is_whitespace) {
+        let line_end = rest.find('\n').map_or(rest.len(), |end| end + 1);
+        rest = if rest.starts_with('#') { &rest[line_end..] } else { rest.trim_start() };
+    }
+    let rest = rest.strip_prefix(['r', 'R', 'u', 'U']).unwrap_or(rest);
+    let quotes = ["\"\"\"", "'''"].into_iter().find(|quotes| rest.starts_with(quotes))?;
+    rest.strip_prefix(quotes)?.split_once(quotes).map(|(text, _)| text.trim())
+}
+
+/// Returns how many events of the command line come from the first line of the script `module`. These are the first
+/// events of the command line, and the script is written for these events. Returns 0 if the script was not started
+/// through its first line.
+pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
+    given_by_first_line(argv, module).map_or(0, count_events)
+}
+
+/// Returns the options on the first line of the script `module`, if the script was started through this line.
+fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
+    let line = read_first_line(module)?;
+    let words = split_words(line.strip_prefix("#!")?)?;
+    let python = words.iter().position(|word| word == "python")?;
+    let given: Vec<OsString> = words[python + 1..].iter().map(OsString::from).collect();
+    // If the command line starts with the words of the first line, and then has the script, the kernel made it from the
+    // first line. Otherwise the user typed it.
+    let typed = argv.get(2..)?;
+    (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
+}
+
+fn count_events(words: Vec<OsString>) -> usize {
+    let command = options::command();
+    let Ok(split) = split::split(&split::flags(&command), words) else { return 0 };
+    let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(split.options));
+    let Some(options) = parsed.ok().and_then(|matches| Options::from_arg_matches(&matches).ok()) else { return 0 };
+    options.events.iter().filter_map(|list| parse_events(list).ok()).map(|events| events.len()).sum()
+}
+
+fn read_first_line(module: &OsStr) -> Option<String> {
+    const LONGEST: u64 = 4096;
+    let mut begin = Vec::new();
+    File::open(module).ok()?.take(LONGEST).read_to_end(&mut begin).ok()?;
+    let line = begin.split(|&byte| byte == b'\n').next()?;
+    String::from_utf8(line.to_vec()).ok()
+}
+
+/// Splits a line into words as `env -S` does. Returns `None` if a quote is not closed or if the line contains a
+/// variable.
+fn split_words(line: &str) -> Option<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match (letter, quote) {
+            (_, Some(open)) if letter == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(letter);
+                word.get_or_insert_default();
+            }
+            ('\\', None | Some('"')) => word.get_or_insert_default().push(letters.next()?),
+            ('$', None | Some('"')) => return None,
+            (' ' | '\t' | '\r', None) => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    quote.is_none().then_some(words)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, process};
+
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(line: &str, expected: Expect) {
+        expected.assert_eq(&split_words(line).map_or("none".into(), |words| format!("{words:?}")));
+    }
+
+    #[test]
+    fn words_as_env_divides_them() {
+        check("/usr/bin/env -S a  b\tc", expect![[r#"["/usr/bin/env", "-S", "a", "b", "c"]"#]]);
+        check(r#"-e 'a:b/x == "y"/' "c\"d" e\ f """#, expect![[r#"["-e", "a:b/x == \"y\"/", "c\"d", "e f", ""]"#]]);
+        check("a 'b", expect!["none"]);
+        check("a $B", expect!["none"]);
+        check("", expect!["[]"]);
+    }
+
+    #[test]
+    fn the_docstring_is_found_after_comments() {
+        let script = "#!/usr/bin/env -S perf-prof python\n# a comment\n\n\"\"\"Title.\n\nusage: x\n\"\"\"\nimport x\n";
+        assert_eq!(docstring(script), Some("Title.\n\nusage: x"));
+        assert_eq!(docstring("r'''one\"\"\"'''"), Some("one\"\"\""));
+        for none in ["", "#", "import x\n\"\"\"no\"\"\"", "\"\"\"open", "\"one\"", "\n \n"] {
+            assert_eq!(docstring(none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn events_of_the_first_line_are_counted() {
+        let script = env::temp_dir().join(format!("perf-prof-first-line-{}", process::id()));
+        let line = "#!/usr/bin/env -S perf-prof python -q -e a:b,c:d -i 5 -ee:f --\nimport x\n";
+        fs::write(&script, line).unwrap();
+        let path = script.to_str().unwrap();
+        let own = |args: &[&str]| {
+            let argv: Vec<OsString> = ["perf-prof", "python"].iter().chain(args).map(OsString::from).collect();
+            count_own_events(&argv, script.as_os_str())
+        };
+        let first = ["-q", "-e", "a:b,c:d", "-i", "5", "-ee:f", "--"];
+        assert_eq!(own(&[&first[..], &[path, "-e", "g:h"]].concat()), 3);
+        assert_eq!(own(&["-e", "a:b,c:d", path]), 0);
+        assert_eq!(own(&[&first[..], &["-e", "g:h", path]].concat()), 0);
+        assert_eq!(own(&[path]), 0);
+        fs::remove_file(&script).unwrap();
+        assert_eq!(own(&first), 0);
+    }
+}

@@ -1,0 +1,410 @@
+//! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
+
+use std::ffi::OsString;
+
+use perf_prof_capture::OwnThreads;
+use perf_prof_format::spec::{EventSpec, SpecError, parse_events};
+use perf_prof_python::run::{
+    inputs::{PatternError, expand},
+    plan::{Dialect, Module, ScriptPlan},
+};
+use perf_prof_session::plan::{
+    AllCpus, Callchain, Clock, DeliveryOrder, Draft, Face, PlanError, RecordingOutput, Selection, SplitBy, Switch,
+};
+use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
+use perf_prof_system::shell::{shell_quote, shell_quote_all};
+
+use super::{first_line, inputs, options::Options, split::Split};
+use crate::{
+    option_error::OptionError,
+    values::{owner, verbosity},
+};
+
+/// Why no plan can be made from the options.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScriptPlanError {
+    /// No `-e`.
+    #[error(
+        "no event selected; use -e, for example `perf-prof python -e sched:sched_wakeup script.py` (`perf-prof list` \
+         lists all events)"
+    )]
+    NoEvent,
+    /// No script.
+    #[error(
+        "no script: give a script after the options, for example `perf-prof python {0} script.py`; write `help` \
+         instead of the script to print a template"
+    )]
+    NoModule(String),
+    /// `help` with arguments.
+    #[error(
+        "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
+    )]
+    TemplateArguments(String),
+    /// A pattern of `--input` that names no recording.
+    #[error("--input {0}")]
+    InputPattern(#[from] PatternError),
+    /// `--input -` beside another recording.
+    #[error("--input - cannot be combined with other recordings or with --executor: a pipe can be read only once")]
+    PipeAmongRecordings,
+    /// `--split cpu` with several recordings.
+    #[error(
+        "--split cpu cannot be used with several recordings or with --executor: their times are of different clocks"
+    )]
+    SplitByCpuOfSeveral,
+    /// `--executor` without a function.
+    #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
+    Executor(String),
+    /// `--record` with `help`.
+    #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
+    RecordOfTemplate,
+    /// `--record -`.
+    #[error("--record needs a file name: the script uses the standard output (for a file named -, use ./-)")]
+    RecordToStdout,
+    /// A mistake that is possible with the options of other commands too.
+    #[error(transparent)]
+    Options(#[from] OptionError),
+}
+
+impl From<SpecError> for ScriptPlanError {
+    fn from(error: SpecError) -> Self {
+        ScriptPlanError::Options(error.into())
+    }
+}
+
+impl From<PlanError> for ScriptPlanError {
+    fn from(error: PlanError) -> Self {
+        ScriptPlanError::Options(error.into())
+    }
+}
+
+/// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
+pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, ScriptPlanError> {
+    let paths = match (&options.part, options.input.last()) {
+        // The other process has expanded the patterns, and gives this recording after the options that the user typed.
+        (Some(_), Some(path)) => vec![path.clone()],
+        _ => expand(&options.input)?,
+    };
+    let mut events: Vec<EventSpec> = Vec::new();
+    for list in &options.events {
+        events.extend(parse_events(list)?);
+    }
+    let first = match (events.first(), paths.first()) {
+        (None, None) => return Err(ScriptPlanError::NoEvent),
+        (_, Some(path)) => format!("--input {}", shell_quote(path)),
+        (Some(first), None) => format!("-e {}", shell_quote(&first.selector)),
+    };
+    let module = match split.module {
+        None => return Err(ScriptPlanError::NoModule(first)),
+        Some(module) if module == "help" => match split.script_args.first() {
+            None => Module::Template,
+            Some(arg) => return Err(ScriptPlanError::TemplateArguments(arg.to_string_lossy().into_owned())),
+        },
+        Some(module) => Module::Script { module, args: split.script_args },
+    };
+    let own_events = match &module {
+        Module::Script { module, .. } if !paths.is_empty() => match &options.part {
+            Some(part) => part.own_events,
+            None => first_line::count_own_events(argv, module),
+        },
+        _ => 0,
+    };
+    let recording = recording(&options, &module, argv)?;
+    let draft = draft(options.clone(), split.workload);
+    let run = Draft { events, own_events, recording, input: paths.first().cloned(), ..draft }.checked()?;
+    let recordings = match (&options.part, &module) {
+        (None, Module::Script { .. }) => inputs::recordings(paths, &options, split.options)?,
+        _ => None,
+    };
+    Ok(ScriptPlan {
+        command_line: shell_quote_all(argv),
+        run,
+        python: options.python,
+        dialect: Dialect::PerfProf,
+        on_error: options.on_error.unwrap_or_default(),
+        module,
+        recordings,
+        part: options.part,
+    })
+}
+
+/// Returns the draft of the run, without its events and recordings.
+fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
+    let selection = Selection {
+        all_cpus: if options.all_cpus { AllCpus::BesideTasks } else { AllCpus::NotSelected },
+        cpus: options.cpus,
+        pids: options.pids.map(Vec::from),
+        tids: options.tids.map(Vec::from),
+        cgroups: options.cgroups,
+        exec,
+        command: Vec::new(),
+    };
+    let chains = options.call_graph.map(Option::unwrap_or_default).or(options.callchains.then(Default::default));
+    let user = switch(options.user_callchain, options.no_user_callchain);
+    let kernel = switch(options.kernel_callchain, options.no_kernel_callchain);
+    let split_by = |split: String| if split == "cpu" { SplitBy::Cpu } else { SplitBy::Time };
+    let part = options.part;
+    Draft {
+        selection,
+        callchain: Callchain::with_frames_of(chains, user, kernel),
+        period: options.rate.count,
+        frequency: options.rate.freq,
+        ring_size: options.mmap_pages,
+        buffer: options.buffer,
+        watermark: options.watermark,
+        clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
+        order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
+        sampling_limit: options.sampling_limit,
+        own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
+        duration: options.duration,
+        owner: owner(options.force),
+        times: options.time,
+        guests: options.guest.into(),
+        jobs: part.as_ref().map(|part| part.count).or(options.jobs.map(usize::from)),
+        split: options.split.map(split_by),
+        processes: part.as_ref().map(|part| part.processes),
+        others: Dialect::PerfProf.other_records(),
+        symbols: symbol::Options {
+            cache_bytes: options.symbol_cache.unwrap_or(symbol::Options::default().cache_bytes),
+            demangle: if options.no_demangle { Demangle::No } else { Demangle::Yes },
+            inline: if options.inline { Inline::Yes } else { Inline::No },
+            srcline: if options.srcline { Srcline::Yes } else { Srcline::No },
+            data: Data::No,
+        },
+        interval: options.interval,
+        limit: options.exit_n,
+        usage_every: options.usage_self,
+        // The process that merges the results writes to this file.
+        output: if part.is_some() { None } else { options.output },
+        face: Face::Script,
+        verbosity: verbosity(options.verbose, options.quiet),
+        ..Draft::default()
+    }
+}
+
+/// Returns the recording that `--record` requests, or `None`.
+fn recording(
+    options: &Options,
+    module: &Module,
+    argv: &[OsString],
+) -> Result<Option<RecordingOutput>, ScriptPlanError> {
+    let Some(path) = &options.record else { return Ok(None) };
+    if options.input.is_empty() && *module == Module::Template {
+        return Err(ScriptPlanError::RecordOfTemplate);
+    }
+    if options.input.is_empty() && path.as_os_str() == "-" {
+        return Err(ScriptPlanError::RecordToStdout);
+    }
+    let command_line = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok(Some(RecordingOutput { path: path.clone(), command_line }))
+}
+
+fn switch(on: bool, off: bool) -> Option<Switch> {
+    match (on, off) {
+        (true, _) => Some(Switch::On),
+        (false, true) => Some(Switch::Off),
+        (false, false) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches;
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::python::{options, split};
+
+    fn parse(args: &[&str]) -> Result<ScriptPlan, ScriptPlanError> {
+        let argv: Vec<OsString> = ["perf-prof", "python"].iter().chain(args).map(OsString::from).collect();
+        let command = options::command();
+        let mut split = split::split(&split::flags(&command), argv[2..].to_vec()).unwrap();
+        let ours = [OsString::from("python")].into_iter().chain(std::mem::take(&mut split.options));
+        let options = Options::from_arg_matches(&command.try_get_matches_from(ours).unwrap()).unwrap();
+        plan(options, split, &argv)
+    }
+
+    /// Compares with `expected` those lines of the plan that differ from a plan without options.
+    #[track_caller]
+    fn check(args: &[&str], expected: Expect) {
+        let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();
+        let lines = |plan: &ScriptPlan| format!("{plan:#?}").lines().map(unindented).collect::<Vec<_>>();
+        let plain = lines(&parse(&["-e", "a:b", "x.py"]).unwrap());
+        let actual = match parse(args) {
+            Ok(plan) => {
+                let changed: Vec<String> = lines(&plan).into_iter().filter(|line| !plain.contains(line)).collect();
+                changed.join("\n")
+            }
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&actual);
+    }
+
+    #[test]
+    fn plans() {
+        check(&["-e", "a:b", "x.py"], expect![[""]]);
+        check(
+            &["-e", "c:d/x>1 && y/stack/", "-e", "e:f", "help"],
+            expect![[r#"
+                command_line: "perf-prof python -e 'c:d/x>1 && y/stack/' -e e:f help",
+                                selector: "c:d/x>1 && y/stack/",
+                                    system: "c",
+                                    name: "d",
+                                filter: Some(
+                                    "x>1 && y",
+                                ),
+                                    stack: On,
+                                selector: "e:f",
+                                    system: "e",
+                                    name: "f",
+                module: Template,"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "-i", "1s", "-i", "20", "it's", "-gvv"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b x.py -i 1s -i 20 'it'\\''s' -gvv",
+                            every_event: On,
+                            user: Some(
+                                On,
+                            ),
+                    interval: Some(
+                        20ms,
+                    verbosity: Debug,
+                    args: [
+                        "it's",
+                    ],"#]],
+        );
+        check(
+            &["-e", "a:b", "--user-callchain", "--no-kernel-callchain", "x.py", "--no-user-callchain"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --user-callchain --no-kernel-callchain x.py --no-user-callchain",
+                            user: Some(
+                                Off,
+                            ),
+                            kernel: Some(
+                                Off,
+                            ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-m", "8M", "--buffer=1G", "--watermark", "50", "-N3", "--order", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -m 8M --buffer=1G --watermark 50 -N3 --order x.py",
+                        ring_size: Some(
+                            Bytes(
+                                8388608,
+                            ),
+                        ),
+                        buffer: Some(
+                            1073741824,
+                        ),
+                        watermark: Some(
+                            50,
+                        ),
+                        order: Time,
+                    limit: Some(
+                        3,"#]],
+        );
+        check(
+            &["-qe", "a:b", "--monotonic", "-o", "f", "--usage-self=5s", "--sampling-limit=9", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -qe a:b --monotonic -o f --usage-self=5s --sampling-limit=9 x.py",
+                        clock: Monotonic,
+                        sampling_limit: Some(
+                            9,
+                        ),
+                    usage_every: Some(
+                        5s,
+                    output: Some(
+                        "f",
+                    verbosity: Quiet,"#]],
+        );
+        check(
+            &["-e", "a:b", "--on-error", "stop", "--python", "/venv", "--", "-x.py", "--", "-v"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --on-error stop --python /venv -- -x.py -- -v",
+                python: Some(
+                    "/venv",
+                ),
+                on_error: Stop,
+                    module: "-x.py",
+                    args: [
+                        "--",
+                        "-v",
+                    ],"#]],
+        );
+    }
+
+    #[test]
+    fn targets() {
+        check(
+            &["-e", "a:b", "-C", "2,0-1", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -C 2,0-1 x.py",
+                        target: Cpus(
+                            CpuSet(
+                                {
+                                    0,
+                                    1,
+                                    2,
+                            ),
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-p", "1,2", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -p 1,2 x.py",
+                        target: Processes(
+                            [
+                                1,
+                                2,
+                            ],
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b -t 3 x.py",
+                        target: Threads(
+                            [
+                                3,
+                            ],
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "--cgroups", "a,b/*", "-C1", "x.py"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b --cgroups 'a,b/*' -C1 x.py",
+                        target: Cgroups {
+                            cgroups: [
+                                "a",
+                                "b/*",
+                            ],
+                            cpus: Some(
+                                CpuSet(
+                                    {
+                                        1,
+                                    },
+                                ),
+                            ),"#]],
+        );
+        check(
+            &["-e", "a:b", "x.py", "--exec", "sleep", "-i", "1"],
+            expect![[r#"
+                command_line: "perf-prof python -e a:b x.py --exec sleep -i 1",
+                        target: Workload(
+                            [
+                                "sleep",
+                                "-i",
+                                "1",
+                            ],
+                        ),"#]],
+        );
+        check(
+            &["-e", "a:b", "-t", "3", "-p", "1", "x.py"],
+            expect!["error: -p and -t cannot be combined: select only one target for the events"],
+        );
+        check(
+            &["-e", "a:b", "-C0", "x.py", "--exec", "true"],
+            expect!["error: -C and --exec cannot be combined: select only one target for the events"],
+        );
+    }
+}

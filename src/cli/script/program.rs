@@ -1,0 +1,426 @@
+//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of their run: on a
+//! recording, on live events, or through the wrappers of scripts that have names.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use clap::{
+    ArgAction, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
+use perf_prof_events::{event::Chains, template::FieldSigns};
+use perf_prof_format::spec::{CallGraph, RingSize, parse_pages};
+use perf_prof_python::run::{
+    self,
+    plan::{Dialect, Module, OnError, PerfScriptOptions, ScriptPlan, Signs},
+};
+use perf_prof_session::{
+    engine::ExitStatus,
+    plan::{
+        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, PlanError, RunPlan, SplitBy,
+    },
+};
+use perf_prof_symbols::symbol;
+use perf_prof_system::{
+    file::open_regular,
+    output,
+    shell::{shell_quote, shell_quote_all},
+};
+use perf_prof_tools::commands::script_template::{self, DEFAULT_FILE};
+
+use super::{
+    folders::{self, Wrapper},
+    recording::{RecordingOptions, recording_path},
+    wrappers,
+};
+use crate::{
+    event_filters::EventFilters,
+    failure::Failure,
+    option_error::OptionError,
+    python::on_error,
+    record,
+    targets::{self, TargetOptions},
+};
+
+const READ_ON: &str = "`perf-prof script --help` explains the options, with examples";
+
+/// The options for scripts.
+#[derive(Args)]
+#[command(next_help_heading = "Scripts")]
+pub struct ProgramOptions {
+    // Before `events`, because clap takes the values of each member away.
+    #[command(flatten)]
+    filters: EventFilters,
+    /// Run a Python script that was written for perf script; `lang` lists the languages
+    #[arg(short = 's', long, value_name = "FILE")]
+    script: Option<OsString>,
+    /// List the scripts that have names, with their arguments
+    #[arg(short, long)]
+    list: bool,
+    /// Write a script with a handler for each tracepoint of the recording: `python` (to perf-script.py), `python:FILE`
+    /// or FILE.py
+    #[arg(short, long, value_name = "LANG", conflicts_with_all = ["script", "args"])]
+    gen_script: Option<OsString>,
+    /// Live: run the script on these events while they happen, without a recording
+    #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append, requires = "script")]
+    events: Vec<String>,
+    /// Live: record a call chain with every event, with `fp` or `dwarf[,SIZE]`
+    #[arg(long, value_name = "HOW", requires = "events")]
+    call_graph: Option<CallGraph>,
+    /// Live: size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, requires = "events")]
+    mmap_pages: Option<RingSize>,
+    /// Give scripts the true values of negative numbers, which perf shows as large positive ones
+    #[arg(long)]
+    signed: bool,
+    /// Divide the recording between N processes, for scripts with __partial__ and __merge__
+    #[arg(long, value_name = "N", conflicts_with = "events", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// What to do after an exception in a handler: continue (the default) or stop
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_parser = PossibleValuesParser::new(["continue", "stop"]).map(|action| on_error(&action)),
+        hide_possible_values = true
+    )]
+    on_error: Option<OnError>,
+    /// Use this Python for the script: an interpreter, or the folder of a venv
+    #[arg(long, value_name = "PATH")]
+    python: Option<PathBuf>,
+    /// A script or its name, `record NAME` or `report NAME`; then the arguments of the script
+    #[arg(value_name = "ARGS", trailing_var_arg = true)]
+    args: Vec<OsString>,
+}
+
+/// The options of `perf-prof script` that also apply to scripts.
+#[derive(Clone, Copy)]
+pub struct OtherOptions<'a> {
+    /// The recording and its samples, or the target of live events.
+    pub of: &'a RecordingOptions,
+    /// Whether live events are those of all CPUs.
+    pub all_cpus: bool,
+    /// Whether scripts get call chains.
+    pub chains: Chains,
+    /// How function names are looked up.
+    pub symbols: symbol::Options,
+    /// All words of the command line.
+    pub argv: &'a [OsString],
+}
+
+/// What the arguments after the options request.
+enum Request {
+    /// Run a script on a recording or on live events.
+    Script { script: OsString, args: Vec<OsString> },
+    /// Run the wrapper that records events for a script.
+    Record { name: OsString, args: Vec<OsString> },
+    /// Run the wrapper that runs a script on a recording.
+    Report { name: OsString, args: Vec<OsString> },
+    /// Run both wrappers at once.
+    Live { name: OsString, args: Vec<OsString> },
+}
+
+fn usage(message: impl ToString) -> Failure {
+    Failure::Usage(message.to_string(), READ_ON.into())
+}
+
+fn unknown(name: &OsStr) -> Failure {
+    let name = name.to_string_lossy();
+    Failure::Usage(
+        format!("there is no script `{name}`, neither a file nor a name"),
+        "`perf-prof script -l` lists the scripts that have names".into(),
+    )
+}
+
+/// The error for a word that is neither a script nor a name. It may be the path of a recording.
+fn no_script(word: &OsStr) -> Failure {
+    let shown = word.to_string_lossy();
+    let read_on = format!(
+        "`perf-prof script -l` lists the scripts that have names; to select a recording, use -i: `-i {}`",
+        shell_quote(word)
+    );
+    Failure::Usage(format!("`{shown}` is no script"), read_on.into())
+}
+
+/// Returns whether a path is a recording, in a file or a directory.
+fn is_recording(path: &Path) -> bool {
+    let mut magic = [0; 8];
+    let is_file = open_regular(path).is_ok_and(|mut file| file.read_exact(&mut magic).is_ok() && &magic == b"PERFILE2");
+    is_file || path.is_dir()
+}
+
+/// Returns the path of the script in `-s [LANGUAGE:]FILE`.
+fn python_script(spec: &OsStr) -> Result<OsString, Failure> {
+    let Some((language, script)) = spec.to_str().and_then(|spec| spec.split_once(':')) else {
+        return Ok(spec.to_owned());
+    };
+    match language.to_ascii_lowercase().as_str() {
+        "python" | "py" if !script.is_empty() => Ok(script.into()),
+        "python" | "py" => Err(usage(format!("-s {language}: has no script: write -s {language}:FILE"))),
+        _ => Err(usage(format!(
+            "-s: `{language}` is not a language of scripts; write -s FILE for a Python script (`-s lang` lists the \
+             languages)"
+        ))),
+    }
+}
+
+/// Returns the file for the script of `-g LANGUAGE[:FILE]` or `-g FILE.py`.
+fn template_file(spec: &OsStr) -> Result<PathBuf, Failure> {
+    let text = spec.to_str().unwrap_or_default();
+    let (language, file) = text.split_once(':').unwrap_or((text, DEFAULT_FILE));
+    match language.to_ascii_lowercase().as_str() {
+        "python" | "py" if !file.is_empty() => Ok(file.into()),
+        _ if Path::new(spec).extension() == Some(OsStr::new("py")) => Ok(spec.into()),
+        _ => Err(usage(format!("-g: `{}` is no Python script: write -g python or -g FILE.py", spec.display()))),
+    }
+}
+
+/// As in perf.
+const LANGUAGES: &str = "
+Scripting language extensions (used in perf script -s [spec:]script.[spec]):
+
+  Python                                     [Python]
+  py                                         [Python]
+";
+
+impl ProgramOptions {
+    /// Runs what the options request. Returns `None` if they request nothing, so the recording is shown as text.
+    pub fn run(self, others: OtherOptions<'_>) -> Result<Option<ExitStatus>, Failure> {
+        if let (Some(filter), true) = (self.filters.first(), self.events.is_empty()) {
+            return Err(usage(format!(
+                "--filter {} applies to live events only, after their -e; samples of a recording are selected with -C, \
+                 -p, -t, --comms, -S or --time",
+                shell_quote(filter)
+            )));
+        }
+        if self.list {
+            output::print_line("List of available trace scripts:");
+            folders::list().iter().for_each(|script| output::print_line(&script.line()));
+            return Ok(Some(ExitStatus(0)));
+        }
+        if self.script.as_deref() == Some(OsStr::new("lang")) {
+            output::write_line(LANGUAGES);
+            return Ok(Some(ExitStatus(0)));
+        }
+        if let Some(spec) = &self.gen_script {
+            let signs = if self.signed { FieldSigns::True } else { FieldSigns::AsPerf };
+            let input = others.of.input();
+            script_template::write(&input.path, &input.limits, &template_file(spec)?, signs)?;
+            return Ok(Some(ExitStatus(0)));
+        }
+        let Some(request) = self.request()? else { return Ok(None) };
+        let status = match request {
+            Request::Script { script, args } => {
+                let plan = self.plan(script, args, others)?;
+                run::run(&plan)?.0
+            }
+            Request::Record { name, mut args } => {
+                let record = folders::wrapper(&name, Wrapper::Record).ok_or_else(|| unknown(&name))?;
+                if !record::has_command(&args) {
+                    args.insert(0, "-a".into());
+                }
+                wrappers::run(&record, &args)?
+            }
+            Request::Report { name, args } => {
+                let report = folders::wrapper(&name, Wrapper::Report).ok_or_else(|| unknown(&name))?;
+                wrappers::run(&report, &args)?
+            }
+            Request::Live { name, args } => live(&name, args, others.all_cpus)?,
+        };
+        Ok(Some(ExitStatus(status)))
+    }
+
+    fn request(&self) -> Result<Option<Request>, Failure> {
+        let mut args = self.args.clone();
+        if let Some(script) = &self.script {
+            return Ok(Some(Request::Script { script: python_script(script)?, args }));
+        }
+        if args.is_empty() {
+            return Ok(None);
+        }
+        let first = args.remove(0);
+        let word = first.to_str().unwrap_or_default();
+        if word == "record" || word == "report" {
+            if args.is_empty() {
+                return Err(usage(format!("{word} needs the name of a script, for example `{word} syscall-counts`")));
+            }
+            let name = args.remove(0);
+            let request =
+                if word == "record" { Request::Record { name, args } } else { Request::Report { name, args } };
+            return Ok(Some(request));
+        }
+        let wrapper = |which| folders::wrapper(&first, which);
+        if wrapper(Wrapper::Record).is_some() && wrapper(Wrapper::Report).is_some() {
+            return Ok(Some(Request::Live { name: first, args }));
+        }
+        let script = match folders::script(&first) {
+            _ if is_recording(Path::new(&first)) => return Err(no_script(&first)),
+            _ if Path::new(&first).is_file() => first,
+            Some(found) => found.file.into(),
+            None => return Err(no_script(&first)),
+        };
+        Ok(Some(Request::Script { script, args }))
+    }
+
+    /// Makes the plan of a run of a script.
+    fn plan(&self, script: OsString, args: Vec<OsString>, others: OtherOptions<'_>) -> Result<ScriptPlan, Failure> {
+        let OtherOptions { of, symbols, argv, .. } = others;
+        // A script is opened before the events, so a wrong name costs nothing.
+        open_regular(Path::new(&script))
+            .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
+        let (capture, input, args) = if self.events.is_empty() {
+            let capture = Capture { order: DeliveryOrder::Time, ..Capture::default() };
+            (capture, Some(self.recording(others)), args)
+        } else {
+            let (args, command) = command_of(args, argv);
+            (self.capture(others, command)?, None, args)
+        };
+        let signs = if self.signed { Signs::True } else { Signs::AsPerf };
+        let dialect = Dialect::PerfScript(PerfScriptOptions { signs });
+        let run = RunPlan {
+            capture,
+            own_events: 0,
+            origin: input.map_or_else(|| Origin::Live(LivePlan::default()), |input| Origin::Recorded(Box::new(input))),
+            others: dialect.other_records(),
+            symbols,
+            naming: Naming::Perf,
+            interval: None,
+            limit: None,
+            usage_every: None,
+            output: None,
+            face: Face::Script,
+            verbosity: of.verbosity(),
+        };
+        Ok(ScriptPlan {
+            command_line: shell_quote_all(argv),
+            run,
+            python: self.python.clone(),
+            dialect,
+            on_error: self.on_error.unwrap_or_default(),
+            module: Module::Script { module: script, args },
+            recordings: None,
+            part: None,
+        })
+    }
+
+    fn recording(&self, OtherOptions { of, chains, .. }: OtherOptions<'_>) -> Input {
+        let jobs = self.jobs.filter(|&count| count > 1);
+        let jobs = jobs.map(|count| Jobs { count: count.into(), split: SplitBy::Time });
+        let input = of.input();
+        let max_stack = if chains == Chains::Hidden { Some(0) } else { input.max_stack };
+        Input { path: recording_path(of.written_input()), jobs, max_stack, ..input }
+    }
+
+    /// Returns how live events are captured. They are sorted by time, because scripts of perf expect this order.
+    fn capture(
+        &self,
+        OtherOptions { of, all_cpus, chains, .. }: OtherOptions<'_>,
+        command: Vec<OsString>,
+    ) -> Result<Capture, Failure> {
+        if let Some(option) = of.only_for_recordings() {
+            return Err(usage(format!(
+                "-e and {option} cannot be combined: -e selects live events, and {option} is for recordings"
+            )));
+        }
+        let events = self.filters.events(&self.events).map_err(usage)?;
+        let (cpus, pids, tids) = of.tasks();
+        let selection = TargetOptions { all_cpus, cpus, pids, tids }.selection(command);
+        targets::say_what_has_no_effect(&selection, of.verbosity());
+        let (target, selected_tasks) = selection.target_and_selected_tasks().map_err(|error| match error {
+            PlanError::CommandBesideTarget => usage(
+                "a command, and -C, -p or -t, cannot be combined with -e: select one target for the events, or all CPUs \
+                 with -a for as long as the command runs",
+            ),
+            error => usage(OptionError::from(error)),
+        })?;
+        Ok(Capture {
+            events,
+            target,
+            selected_tasks,
+            callchain: Callchain::with_all_frames(self.call_graph.filter(|_| chains == Chains::Shown)),
+            ring_size: self.mmap_pages,
+            order: DeliveryOrder::Time,
+            ..Capture::default()
+        })
+    }
+}
+
+/// Separates the arguments of a script on live events from the command after `--`.
+fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
+    // If `--` is in front of all arguments, clap has removed it.
+    let is_separated = argv.len().checked_sub(args.len() + 1).is_some_and(|before| argv[before] == "--");
+    let command = match args.iter().position(|arg| arg == "--") {
+        _ if is_separated => std::mem::take(&mut args),
+        Some(at) => args.split_off(at).split_off(1),
+        None => Vec::new(),
+    };
+    (args, command)
+}
+
+/// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are
+/// recorded. For other scripts, the arguments that it needs come first, and the rest belongs to the recorder.
+fn live(name: &OsStr, mut args: Vec<OsString>, all_cpus: bool) -> Result<u8, Failure> {
+    let (Some(record), Some(report)) =
+        (folders::wrapper(name, Wrapper::Record), folders::wrapper(name, Wrapper::Report))
+    else {
+        return Err(unknown(name));
+    };
+    let is_top = name.as_encoded_bytes().ends_with(b"top");
+    let description = folders::description(&name.to_string_lossy(), &report.file);
+    let required = description.required_args();
+    if args.len() < required {
+        let message = format!("the script `{}` needs arguments: {}", description.name, description.args);
+        return Err(usage(message));
+    }
+    let of_recorder = if is_top { Vec::new() } else { args.split_off(required) };
+    let everywhere = is_top || all_cpus || !record::has_command(&of_recorder);
+    let options = ["-q", "-o", "-"].map(OsString::from);
+    let recorder: Vec<OsString> =
+        everywhere.then(|| "-a".into()).into_iter().chain(options).chain(of_recorder).collect();
+    args.extend(["-i", "-"].map(OsString::from));
+    Ok(wrappers::run_live((&record, &recorder), (&report, &args))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn a_command_comes_after_two_dashes() {
+        let check = |argv: &str, args: &str, script: &str, command: &str| {
+            let (of_script, of_command) = command_of(words(args), &words(argv));
+            assert_eq!((of_script, of_command), (words(script), words(command)), "{argv}");
+        };
+        check("p script -s x.py -e a:b", "", "", "");
+        check("p script -s x.py -e a:b 5 -v", "5 -v", "5 -v", "");
+        check("p script -s x.py -e a:b -- ls -l", "ls -l", "", "ls -l");
+        check("p script -s x.py -e a:b 5 -- ls -- x", "5 -- ls -- x", "5", "ls -- x");
+    }
+
+    #[test]
+    fn templates_are_written_where_perf_writes_them() {
+        let places = [("python", "perf-script.py"), ("Python", "perf-script.py"), ("py:x", "x"), ("a/y.py", "a/y.py")];
+        for (spec, file) in places {
+            assert_eq!(template_file(OsStr::new(spec)).unwrap(), Path::new(file));
+        }
+        for spec in ["perl", "x.pl", "python:", ""] {
+            assert!(matches!(template_file(OsStr::new(spec)), Err(Failure::Usage(..))), "{spec}");
+        }
+    }
+
+    #[test]
+    fn languages_are_written_as_in_perf() {
+        for spec in ["x.py", "Python:x.py", "python:x.py", "py:x.py", "PY:x.py"] {
+            assert_eq!(python_script(OsStr::new(spec)).unwrap(), "x.py");
+        }
+        for spec in ["perl:x.pl", "py:", ":x.py"] {
+            assert!(matches!(python_script(OsStr::new(spec)), Err(Failure::Usage(..))), "{spec}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Runs the wrappers `NAME-record` and `NAME-report` of a script. They are shell scripts that call `perf`. In their PATH
+//! perf-prof itself has this name, so perf need not be installed.
+
+use std::{
+    env,
+    ffi::OsString,
+    fs,
+    io::{self, IsTerminal, Write},
+    os::unix::{
+        ffi::OsStrExt,
+        fs::{DirBuilderExt, OpenOptionsExt, symlink},
+        process::{CommandExt, ExitStatusExt},
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use perf_prof_python::script::running_python;
+use perf_prof_system::{process, procfs, shell::shell_quote, signals::Signals};
+
+use super::folders::Found;
+
+/// A private folder in which this program is called `perf`. The folder is removed at the end.
+struct FolderOfPerf(PathBuf);
+
+/// How a process can run this program.
+enum This {
+    /// As an executable of its own.
+    Executable(PathBuf),
+    /// As a package of this Python interpreter.
+    Package(PathBuf),
+}
+
+impl This {
+    fn find() -> Result<This> {
+        match running_python() {
+            Some(python) => Ok(This::Package(python)),
+            None => Ok(This::Executable(env::current_exe().context("cannot find the file of this program")?)),
+        }
+    }
+
+    /// Makes this program runnable as `perf` in a folder.
+    fn put_in(&self, folder: &Path) -> Result<()> {
+        match self {
+            This::Executable(file) => symlink(file, folder.join("perf")).context("cannot create a link to perf-prof"),
+            This::Package(python) => {
+                let file = folder.join(PACKAGE_AS_PERF);
+                let command = format!("#!/bin/sh\nexec {} {} \"$@\"\n", shell_quote(python), shell_quote(&file));
+                fs::write(&file, RUN_PACKAGE_AS_PERF)?;
+                let mut perf =
+                    fs::OpenOptions::new().write(true).create_new(true).mode(0o700).open(folder.join("perf"))?;
+                perf.write_all(command.as_bytes())?;
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether a process runs this program.
+    fn is_run_by(&self, pid: u32, folder: &Path) -> bool {
+        match self {
+            This::Executable(file) => fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == *file),
+            This::Package(_) => {
+                let script = folder.join(PACKAGE_AS_PERF);
+                let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                words.split(|&byte| byte == 0).nth(1) == Some(script.as_os_str().as_bytes())
+            }
+        }
+    }
+}
+
+/// The file that runs the package under the name `perf`.
+const PACKAGE_AS_PERF: &str = "perf.py";
+const RUN_PACKAGE_AS_PERF: &str = "import sys\nfrom perf_prof.__main__ import main\nsys.argv[0] = 'perf'\nmain()\n";
+
+impl FolderOfPerf {
+    fn new(this: &This) -> Result<FolderOfPerf> {
+        let mut number = 0u32;
+        loop {
+            let folder = env::temp_dir().join(format!("perf-prof-{}-{number}", std::process::id()));
+            match fs::DirBuilder::new().mode(0o700).create(&folder) {
+                Ok(()) => {
+                    let folder = FolderOfPerf(folder);
+                    this.put_in(&folder.0).context("cannot make perf-prof runnable as perf")?;
+                    return Ok(folder);
+                }
+                // Another program made a folder of this name.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
+                Err(error) => {
+                    return Err(error).with_context(|| format!("cannot create the folder {}", folder.display()));
+                }
+            }
+        }
+    }
+
+    /// Returns PATH with this folder in front. An empty PATH in place of a missing one would mean the current folder.
+    fn path(&self) -> Result<OsString> {
+        const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
+        let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
+        let folders = std::iter::once(self.0.clone()).chain(env::split_paths(&others));
+        env::join_paths(folders).context("cannot extend PATH")
+    }
+}
+
+impl Drop for FolderOfPerf {
+    fn drop(&mut self) {
+        // A file that stays behind does no harm.
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The running wrappers.
+struct Running {
+    /// The wrapper whose status is returned is the last.
+    children: Vec<Child>,
+    this: This,
+    /// Says whether the wrappers get signals of a terminal.
+    terminal: Terminal,
+    folder: FolderOfPerf,
+}
+
+/// Says whether Ctrl-C in a terminal reaches the wrappers without help.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Terminal {
+    /// The terminal sends signals to the whole process group.
+    Ours,
+    /// The wrappers have a process group of their own, and signals are passed on.
+    None,
+}
+
+/// Runs one wrapper. Returns its exit status.
+pub fn run(wrapper: &Found, args: &[OsString]) -> Result<u8> {
+    start(&[(wrapper, args)])?.wait()
+}
+
+/// Runs the wrapper for recording, whose output is read by the wrapper for reports. Returns the status of the report.
+pub fn run_live(record: (&Found, &[OsString]), report: (&Found, &[OsString])) -> Result<u8> {
+    start(&[record, report])?.wait()
+}
+
+/// Starts wrappers. Each but the last writes to a pipe that the next one reads.
+fn start(wrappers: &[(&Found, &[OsString])]) -> Result<Running> {
+    let this = This::find()?;
+    let folder = FolderOfPerf::new(&this)?;
+    let path = folder.path()?;
+    let on_terminal = io::stdin().is_terminal() || io::stdout().is_terminal() || io::stderr().is_terminal();
+    let terminal = if on_terminal { Terminal::Ours } else { Terminal::None };
+    let mut running = Running { children: Vec::new(), this, terminal, folder };
+    let mut input = None;
+    for (number, (wrapper, args)) in (1..).zip(wrappers) {
+        let mut command = Command::new("/bin/sh");
+        command.arg(&wrapper.file).args(*args).env("PATH", &path).env("PERF_EXEC_PATH", &wrapper.exec_path);
+        if let Some(input) = input.take() {
+            command.stdin(Stdio::from(input));
+        }
+        if number < wrappers.len() {
+            command.stdout(Stdio::piped());
+        }
+        if terminal == Terminal::None {
+            command.process_group(0);
+        }
+        let mut child = command.spawn().with_context(|| format!("cannot run {}", wrapper.file.display()))?;
+        input = child.stdout.take();
+        running.children.push(child);
+    }
+    Ok(running)
+}
+
+impl Running {
+    /// Waits until the wrappers and the runs of perf-prof that they started have ended.
+    fn wait(mut self) -> Result<u8> {
+        const PAUSE: Duration = Duration::from_millis(10);
+        let signals = Signals::install()?;
+        let mut asked: Vec<u32> = Vec::new();
+        let (mut ended_by, mut unread) = (None, Vec::new());
+        let status = loop {
+            for (_, signal) in signals.take_pending().end_requests() {
+                ended_by = Some(signal);
+                let own = self.runs_of_this();
+                if self.terminal == Terminal::None || signal != libc::SIGINT {
+                    own.iter().for_each(|&pid| process::send_signal(pid, signal));
+                }
+                asked.extend(own);
+            }
+            let mut statuses = Vec::new();
+            for child in &mut self.children {
+                statuses.push(child.try_wait().context("waitpid")?);
+            }
+            if let Some(status) = statuses.last().copied().flatten() {
+                if statuses.iter().all(Option::is_some) {
+                    break status;
+                }
+                // Nobody reads the recording any more.
+                for pid in self.runs_of_this().into_iter().filter(|pid| !unread.contains(pid)).collect::<Vec<_>>() {
+                    process::send_signal(pid, libc::SIGTERM);
+                    unread.push(pid);
+                }
+            }
+            thread::sleep(PAUSE);
+        };
+        // A shell that a signal killed leaves its programs behind.
+        while asked.iter().any(|&pid| !procfs::has_exited(pid)) {
+            thread::sleep(PAUSE);
+        }
+        Ok(match ended_by {
+            Some(signal) if signal != libc::SIGINT => 128 + signal as u8,
+            Some(_) if status.signal() == Some(libc::SIGINT) => 0,
+            _ => exit_status(status),
+        })
+    }
+
+    /// Returns the descendants that run this program.
+    fn runs_of_this(&self) -> Vec<u32> {
+        let processes = procfs::processes();
+        let parents: Vec<(u32, u32)> =
+            processes.into_iter().filter_map(|pid| Some((pid, procfs::parent(pid)?))).collect();
+        let mut found: Vec<u32> = self.children.iter().map(Child::id).collect();
+        let mut at = 0;
+        while let Some(&parent) = found.get(at) {
+            found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
+            at += 1;
+        }
+        found.into_iter().filter(|&pid| self.this.is_run_by(pid, &self.folder.0)).collect()
+    }
+}
+
+fn exit_status(status: ExitStatus) -> u8 {
+    let of_signal = status.signal().map(|signal| 128 + signal);
+    status.code().or(of_signal).map_or(1, |status| status as u8)
+}

@@ -1,0 +1,76 @@
+//! The options of several commands that select the target of live events and the rate of samples.
+
+use std::ffi::OsString;
+
+use clap::{Arg, Args};
+use perf_prof_format::spec::{CpuSet, Ids, Rate, parse_frequency, parse_ids, parse_period, parse_recorded_ids};
+use perf_prof_session::plan::{AllCpus, Selection, Verbosity};
+use perf_prof_system::output;
+
+use super::option_error::option_name;
+
+/// The target: all CPUs, some of them, processes or threads.
+#[derive(Args, Clone, Debug)]
+pub struct TargetOptions {
+    /// All CPUs; with a command, for as long as it runs
+    #[arg(short, long)]
+    pub all_cpus: bool,
+    /// Only these CPUs, for example 0-3,7; with a command, for as long as it runs
+    #[arg(short = 'C', long = "cpu", value_name = "LIST")]
+    pub cpus: Option<CpuSet>,
+    #[arg(short, long = "pid", value_name = "LIST", value_parser = parse_ids)]
+    pub pids: Option<Ids>,
+    #[arg(short, long = "tid", value_name = "LIST", value_parser = parse_ids)]
+    pub tids: Option<Ids>,
+}
+
+/// Adds to the options of the target what `ends` when the selected tasks have exited.
+pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
+    move |arg| {
+        let tasks = match arg.get_id().as_str() {
+            "pids" => "processes",
+            "tids" => "threads",
+            _ => return arg,
+        };
+        arg.help(format!("Only these {tasks}, for example 1,2,3; {ends} ends when they have exited"))
+    }
+}
+
+/// Changes the options of the target for commands that also read recordings: they have longer names too, and the samples of
+/// idle tasks can be selected.
+pub fn or_samples(arg: Arg) -> Arg {
+    match arg.get_id().as_str() {
+        "cpus" => arg.alias("cpus").help("Only these CPUs, for example 0-3,7"),
+        "pids" => until_exit("a live run")(arg.alias("pids").value_parser(parse_recorded_ids)),
+        "tids" => until_exit("a live run")(arg.alias("tids").value_parser(parse_recorded_ids)),
+        _ => arg,
+    }
+}
+
+impl TargetOptions {
+    /// Returns what the user selected. `command` is the command after the options.
+    pub fn selection(self, command: Vec<OsString>) -> Selection {
+        let all_cpus = if self.all_cpus { AllCpus::Target } else { AllCpus::NotSelected };
+        let (pids, tids) = (self.pids.map(Vec::from), self.tids.map(Vec::from));
+        Selection { all_cpus, cpus: self.cpus, pids, tids, command, ..Selection::default() }
+    }
+}
+
+/// Says if `-a` has no effect. As in perf, tasks are a more precise target than all CPUs.
+pub fn say_what_has_no_effect(selection: &Selection, verbosity: Verbosity) {
+    if let (Some(tasks), AllCpus::Target, true) = (selection.tasks(), selection.all_cpus, verbosity > Verbosity::Quiet)
+    {
+        output::say(format_args!("-a has no effect: {} selects the tasks", option_name(tasks)));
+    }
+}
+
+/// How often events other than tracepoints are sampled.
+#[derive(Args, Clone, Debug)]
+pub struct RateOptions {
+    /// For events other than tracepoints: take one sample every N events
+    #[arg(short = 'c', long, value_name = "N", value_parser = parse_period)]
+    pub count: Option<Rate>,
+    /// For events other than tracepoints: take HZ samples a second; `max` is the highest rate that the kernel allows
+    #[arg(short = 'F', long, value_name = "HZ", value_parser = parse_frequency)]
+    pub freq: Option<Rate>,
+}

@@ -1,0 +1,108 @@
+//! The options that the commands of this folder share: where the events come from, live or a recording, and when the
+//! run ends.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{ArgAction, Args, value_parser};
+use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_interval, parse_pages, parse_size};
+use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan};
+
+use crate::{
+    option_error::OptionError,
+    targets::{self, RateOptions, TargetOptions},
+    values::{self, owner},
+};
+
+/// Where the events come from, and when the run ends.
+#[derive(Args, Clone, Debug)]
+#[command(mut_args(targets::or_samples))]
+pub struct WatchOptions {
+    #[command(flatten)]
+    target: TargetOptions,
+    #[command(flatten)]
+    rate: RateOptions,
+
+    /// Read this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe
+    #[arg(long, value_name = "PATH", action = ArgAction::Append, help_heading = "Recordings")]
+    input: Vec<PathBuf>,
+    /// Read only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
+    /// `10%,20%` (from 10 % to 20 %), or `10%/2` (the second tenth)
+    #[arg(long, value_name = "FROM,TO", help_heading = "Recordings")]
+    time: Option<TimeRanges>,
+    /// Read the recording of another user too
+    #[arg(short, long, requires = "input", help_heading = "Recordings")]
+    force: bool,
+
+    /// Stop after N events
+    #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
+    limit: Option<u64>,
+    /// Stop after this time, for example `500` (ms), `10s` or `2m`; a command gets SIGTERM then
+    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    duration: Option<Duration>,
+    /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
+    #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Run")]
+    mmap_pages: Option<RingSize>,
+    /// Memory limit for events that wait to be shown, for example 512M
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Run")]
+    buffer: Option<usize>,
+    /// Print more messages; -vv prints even more
+    #[arg(short, long, action = ArgAction::Count, help_heading = "Run")]
+    verbose: u8,
+    /// Print only errors and losses besides the result
+    #[arg(short, long, help_heading = "Run")]
+    quiet: bool,
+}
+
+/// What a command needs of its events.
+pub struct Needs {
+    /// How user frames are found, if events have call chains.
+    pub chains: Option<CallGraph>,
+    /// How often the command prints while it runs.
+    pub interval: Option<Duration>,
+}
+
+impl WatchOptions {
+    /// Returns the recording that the user wrote.
+    pub fn is_of_recording(&self) -> bool {
+        !self.input.is_empty()
+    }
+
+    /// Returns the plan for these events.
+    pub fn plan(self, events: Vec<EventSpec>, command: Vec<OsString>, needs: Needs) -> Result<RunPlan, OptionError> {
+        let is_pattern =
+            |path: &PathBuf| path.as_os_str().to_string_lossy().contains(['*', '?', '[']) && !path.exists();
+        let several = self.input.get(1).or_else(|| self.input.iter().find(|path| is_pattern(path)));
+        if let Some(path) = several {
+            return Err(OptionError::SeveralRecordings(path.clone()));
+        }
+        let verbosity = values::verbosity(self.verbose, self.quiet);
+        let selection = self.target.selection(command);
+        if self.input.is_empty() && self.time.is_none() {
+            targets::say_what_has_no_effect(&selection, verbosity);
+        }
+        let draft = Draft {
+            events,
+            selection,
+            callchain: Callchain::with_all_frames(needs.chains),
+            period: self.rate.count,
+            frequency: self.rate.freq,
+            ring_size: self.mmap_pages,
+            buffer: self.buffer,
+            // The names of tasks are right only in the order of time: a task gets its name on another CPU, maybe, than
+            // the one it runs on later.
+            order: DeliveryOrder::Time,
+            // Each line that a command prints is a system call. If it traced itself, it would never come to an end.
+            own_threads: OwnThreads::LeftOut,
+            duration: self.duration,
+            input: self.input.into_iter().next(),
+            owner: owner(self.force),
+            times: self.time,
+            interval: needs.interval,
+            limit: self.limit,
+            face: Face::Command,
+            verbosity,
+            ..Draft::default()
+        };
+        Ok(draft.checked()?)
+    }
+}

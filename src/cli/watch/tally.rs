@@ -1,0 +1,82 @@
+//! The options of the commands that add up events, `top` and `hist`.
+
+use std::{
+    ffi::OsString,
+    io::{self, IsTerminal},
+    time::Duration,
+};
+
+use clap::{Args, builder::RangedU64ValueParser};
+use perf_prof_format::spec::{CallGraph, parse_events};
+use perf_prof_tools::watch::{Form, Place, TallyPlan};
+
+use super::{
+    options::{Needs, WatchOptions},
+    system_calls::with_system_calls,
+};
+use crate::{option_error::OptionError, values};
+
+/// How often a screen is drawn if the user gives no interval.
+const DRAWN_EVERY: Duration = Duration::from_secs(1);
+
+/// Which events are added up, and how the sums are shown.
+#[derive(Args, Clone, Debug)]
+pub struct TallyOptions {
+    /// Events: sources of spans, names of system calls, tracepoints as system:name[/FILTER/ATTR/.../], or profile,
+    /// cycles:u,...
+    #[arg(value_name = "EVENT,...", help_heading = "Events and targets", display_order = 0)]
+    events: Vec<String>,
+    #[command(flatten)]
+    of: WatchOptions,
+    /// The command to run, with its arguments
+    #[arg(value_name = "CMD", last = true, help_heading = "Events and targets")]
+    command: Vec<OsString>,
+
+    /// Print once in each interval of this length, for example `500` (ms) or `1s`; on a terminal the default is 1s
+    #[arg(short, long, value_name = "TIME", value_parser = values::parse_interval_not_file, help_heading = "Output")]
+    interval: Option<Duration>,
+    /// Show only the N keys with the most events [default: as many as fit on the terminal, else 20; with --json all]
+    #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..), help_heading = "Output")]
+    rows: Option<usize>,
+    /// Record a call chain with every event, with kernel and user frames, for `--by stack`
+    #[arg(short = 'g', help_heading = "Output")]
+    callchains: bool,
+    /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
+    /// frame pointers
+    #[arg(long, value_name = "HOW", help_heading = "Output")]
+    call_graph: Option<CallGraph>,
+    /// Print JSON objects, one per line, for programs
+    #[arg(long, help_heading = "Output")]
+    json: bool,
+}
+
+impl TallyOptions {
+    /// Returns the words that stand for events.
+    pub fn words(&self) -> &[String] {
+        &self.events
+    }
+
+    /// Returns the plan. `name` is the name of the command, and `example` an event for it.
+    pub fn plan(self, name: &'static str, example: &'static str) -> Result<TallyPlan, OptionError> {
+        let mut events = Vec::new();
+        for list in &self.events {
+            events.extend(parse_events(list)?);
+        }
+        let events = with_system_calls(events)?;
+        if events.is_empty() && !self.of.is_of_recording() {
+            return Err(OptionError::NoEventToCount(name, example));
+        }
+        // A command would write to the same terminal.
+        let is_screen =
+            !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
+        let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
+        let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
+        let needs = Needs { chains, interval };
+        Ok(TallyPlan {
+            watch: self.of.plan(events, self.command, needs)?,
+            rows: self.rows,
+            form: if self.json { Form::Json } else { Form::Text },
+            place: if is_screen { Place::Screen } else { Place::Lines },
+        })
+    }
+}

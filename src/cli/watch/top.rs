@@ -1,0 +1,90 @@
+//! The options of `perf-prof top`, and the plan made from them.
+
+use clap::Args;
+use perf_prof_session::engine::ExitStatus;
+use perf_prof_tools::watch::top::{self, TopPlan};
+
+use super::tally::TallyOptions;
+use crate::{event_as_command::with_hint_of_command, failure::Failure};
+
+const USAGE: &str = "perf-prof top [OPTION...] EVENT[,EVENT...] [-- CMD [ARGS...]]
+       perf-prof top [OPTION...] --input PATH [EVENT,...]";
+
+const LONG_ABOUT: &str = "Count events by task or by the values of fields, the largest counts first. Of spans, such as \
+system calls with their durations, add up the time, the longest total first.
+
+On a terminal, the table is drawn again once a second, with the counts of the last second; the key q or Ctrl-C ends it. \
+Elsewhere, -i prints a table for each interval. At the end, the counts of the whole run are printed.";
+
+const AFTER_HELP: &str = "\
+Examples
+  Which tasks are switched out most often, now:
+      perf-prof top sched:sched_switch
+  Which system calls a command makes most often (their numbers are in the field `id`):
+      perf-prof top raw_syscalls:sys_enter --by comm,id -n 3 -- ls
+      total: 139 events in 0.001844 s
+      comm   id  count  share  per second
+      ls    257     33  23.7%     17899.6
+      ls      9     30  21.6%     16272.3
+      ls      3     22  15.8%     11933.0
+      (19 more keys, 54 together)
+  In which system calls a command spends its time:
+      perf-prof top syscall -n 3 -- ls /usr
+      total: 143 spans in 0.009556 s
+      name        count  total ms  average ms  max ms  share  per second
+      getdents64      2     0.599       0.299   0.597  52.3%       209.3
+      mmap           30     0.174       0.005   0.015  15.3%      3139.4
+      openat         34     0.141       0.004   0.011  12.4%      3558.0
+      (19 more keys, 77 together)
+  Which tasks wait longest for their writes to reach the disk:
+      perf-prof top fsync,fdatasync --by comm,name
+  Which tasks wake which others, on two CPUs, for ten seconds:
+      perf-prof top sched:sched_wakeup --by _comm,comm -C 0,1 --duration 10s
+  Who allocates most often, with the call chain, from a recording:
+      perf-prof record -e kmem:kmalloc -g -a -- sleep 1
+      perf-prof top --input perf.data --by stack -n 5
+  For other programs, one JSON object per interval, and one for the whole run:
+      perf-prof top irq:irq_handler_entry --by name -i 1s --json
+
+--by takes the names of fields. `perf-prof list -v EVENT` shows the fields of an event. All
+events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
+field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
+With -g or a recording with call chains, stack is the call chain. The table shows as many of
+its innermost frames as fit into a line, the innermost last, with `...` for others; of the
+kernel's frames the innermost that differs. --json prints all frames.
+
+Spans have their number, the sum of their durations, the average and the longest one. With
+--json, these are count, total, average and max, in ns. share is the share of the time, and
+per second is the rate of the spans.
+Of spans, begin.FIELD and end.FIELD are fields of the events that begin and end them.
+
+Exit status
+  0      the run is complete, or q, Ctrl-C or a closed pipe ended it
+  1      the run could not start, or an error ended it
+  2      wrong usage
+  N      the command ended with status N
+  128+N  signal N ended the run or the command";
+
+/// Count events by task or by the values of fields, live or from a recording
+#[derive(Args, Clone, Debug)]
+#[command(args_override_self = true, override_usage = USAGE, long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP, next_help_heading = "Events and targets")]
+pub struct Top {
+    #[command(flatten)]
+    of: TallyOptions,
+    /// Count by the values of these fields [default: comm; for several events event,comm; name or function for sources
+    /// with this field]
+    #[arg(long, value_name = "FIELD,...", value_delimiter = ',', help_heading = "Output")]
+    by: Vec<String>,
+}
+
+impl Top {
+    /// Counts the events.
+    pub fn run(self) -> Result<ExitStatus, Failure> {
+        const READ_ON: &str = "`perf-prof top --help` explains the options, with examples";
+        let words = self.of.words().to_vec();
+        let tally = self.of.plan("top", "sched:sched_switch");
+        let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+        let status = top::run(&TopPlan { tally, by: self.by });
+        Ok(status.map_err(|error| with_hint_of_command(error, &words))?)
+    }
+}

@@ -1,0 +1,134 @@
+//! Values as words of a key, and what is remembered of them from event to event.
+
+use std::{hash::Hasher, sync::Arc};
+
+use perf_prof_format::value::Value;
+use rustc_hash::{FxHashMap, FxHasher};
+
+use super::{key::Word, texts::Texts};
+use crate::event::{
+    Frame, UNKNOWN_COMM, folded,
+    reader::{Facts, Input, Read},
+};
+
+/// The maximum number of tasks and of call chains that are remembered.
+const TASKS: usize = 1 << 14;
+const CHAINS: usize = 1 << 14;
+
+/// What is remembered from event to event while one table gets the events of one run, because it is costly to look up.
+#[derive(Default)]
+pub struct Memo {
+    /// The state of the table to which the indexes of texts belong.
+    generation: u64,
+    /// For each thread, its name at some time.
+    comms: FxHashMap<i32, KnownName>,
+    /// The thread whose name was found last: the next event is often of the same.
+    last: Option<(i32, KnownName)>,
+    /// The latest time for which a name was looked up.
+    latest: u64,
+    /// For the hash of a chain's frames: the frames and the index of their text. The frames are kept, so no other frame
+    /// can get their addresses.
+    chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
+}
+
+/// The name of a thread between two times.
+#[derive(Clone, Copy)]
+struct KnownName {
+    /// The number of changes of task names before.
+    changes: u64,
+    since: u64,
+    /// The end of the time. Events may be added long after they were read, so later names may be known.
+    until: u64,
+    text: u32,
+}
+
+impl Memo {
+    /// Forgets everything if the indexes of texts have changed since.
+    #[inline]
+    pub(crate) fn check(&mut self, generation: u64) {
+        if self.generation != generation {
+            *self = Memo { generation, ..Memo::default() };
+        }
+    }
+
+    /// Returns the value as a word of a key.
+    #[inline]
+    pub(crate) fn word(&mut self, read: &Read, input: &Input<'_>, texts: &mut Texts) -> Word {
+        match read {
+            Read::Number { at, ty } => match ty.load(input.sample.record, *at) {
+                Some(number) if ty.signed => Word::signed(number as i64),
+                Some(number) => Word::unsigned(number),
+                None => Word::MISSING,
+            },
+            Read::Comm => Word::text(self.comm(input, texts)),
+            Read::Stack => Word::text(self.stack(input, texts)),
+            Read::Event(name) => Word::text(texts.intern(name)),
+            Read::Part(part) => match part.of(input) {
+                // The name at the begin may be an older one, which the events that follow must not get.
+                Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
+                Some((read, input)) => self.word(read, &input, texts),
+                None => Word::MISSING,
+            },
+            _ => match read.value(input) {
+                Some(Value::Bool(on)) => Word::unsigned(on.into()),
+                Some(Value::Int(number)) => Word::signed(number),
+                Some(Value::Uint(number)) => Word::unsigned(number),
+                Some(Value::Str(text)) => Word::text(texts.intern(text)),
+                Some(Value::Bytes(bytes) | Value::Words(bytes)) => Word::bytes(texts.intern(bytes)),
+                None => Word::MISSING,
+            },
+        }
+    }
+
+    fn comm(&mut self, input: &Input<'_>, texts: &mut Texts) -> u32 {
+        let named = |comm: Option<Vec<u8>>, texts: &mut Texts| texts.intern(comm.as_deref().unwrap_or(UNKNOWN_COMM));
+        let Facts::Run(context) = input.facts else { return named(input.comm(), texts) };
+        let (task, time) = (input.sample.task(), input.sample.time());
+        let changes = context.task_changes();
+        let is_now = |known: &KnownName| known.changes == changes && (known.since..known.until).contains(&time);
+        if let Some((last, known)) = &self.last
+            && *last == task
+            && is_now(known)
+        {
+            return known.text;
+        }
+        if let Some(known) = self.comms.get(&task)
+            && is_now(known)
+        {
+            self.last = Some((task, *known));
+            return known.text;
+        }
+        let (comm, until) = context.comm_until(task, time).unzip();
+        // A late event may be older than the last change of the name. Those that follow are newer.
+        let is_kept = comm.is_some() && time >= self.latest;
+        self.latest = self.latest.max(time);
+        let text = named(comm, texts);
+        if is_kept {
+            if self.comms.len() >= TASKS {
+                self.comms.clear();
+            }
+            let until = until.unwrap_or(u64::MAX);
+            self.comms.insert(task, KnownName { changes, since: time, until, text });
+        }
+        text
+    }
+
+    fn stack(&mut self, input: &Input<'_>, texts: &mut Texts) -> u32 {
+        let frames = input.frames();
+        let mut hasher = FxHasher::default();
+        frames.iter().for_each(|frame| hasher.write_usize(Arc::as_ptr(frame) as usize));
+        let hash = hasher.finish();
+        if let Some((known, text)) = self.chains.get(&hash)
+            && known.len() == frames.len()
+            && known.iter().zip(&frames).all(|(known, frame)| Arc::ptr_eq(known, frame))
+        {
+            return *text;
+        }
+        let text = texts.intern(folded(&frames).as_bytes());
+        if self.chains.len() >= CHAINS {
+            self.chains.clear();
+        }
+        self.chains.insert(hash, (frames, text));
+        text
+    }
+}

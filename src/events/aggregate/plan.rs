@@ -1,0 +1,135 @@
+//! A definition that is compiled for one event type.
+
+use perf_prof_format::{
+    spec::{did_you_mean_quoted, similar_names},
+    tracefs::FilterError,
+};
+use thiserror::Error;
+
+use super::{definition::Definition, key::Words, memo::Memo, plan_filter::PlanFilter, texts::Texts};
+use crate::event::{
+    EventType,
+    reader::{Input, Read, ReadError, ReadKind, names, resolve},
+};
+
+/// How the keys and the value of a definition are read from the samples of an event type.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    keys: Vec<Read>,
+    value: Option<Read>,
+    filter: Option<PlanFilter>,
+}
+
+/// Why a definition does not fit an event.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// The event has nothing of this name.
+    #[error("{event} has no field or member `{name}`{}", did_you_mean_quoted(.similar))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+        /// Names that the user may have meant.
+        similar: Vec<String>,
+    },
+    /// The samples have no call chain.
+    #[error("{event} has no call chains for `{name}`: use -g, or write {event}/stack/")]
+    NoCallchain {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+    },
+    /// The member has several values.
+    #[error("`{name}` of {event} has several values, so it cannot be a key or be added up")]
+    Several {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+    },
+    /// The value is no number.
+    #[error("`{name}` of {event} cannot be added up: it is {kind}, not a number")]
+    NoNumber {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+        /// The kind of its value.
+        kind: &'static str,
+    },
+    /// The filter is not one for this event.
+    #[error("where={text:?}: {error}{}", did_you_mean_quoted(.similar))]
+    Filter {
+        /// The text of the filter.
+        text: String,
+        /// The error.
+        error: FilterError,
+        /// Names that the user may have meant.
+        similar: Vec<String>,
+    },
+    /// Only events with fields have filters.
+    #[error("where={text:?}: {event} has no fields, and a filter needs fields")]
+    NoFields {
+        /// The text of the filter.
+        text: String,
+        /// The event's name.
+        event: String,
+    },
+}
+
+impl Plan {
+    /// Compiles a definition for an event type.
+    pub fn new(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
+        let keys = definition.keys.iter().map(|name| read(name, event)).collect::<Result<_, _>>()?;
+        let value = definition.value.as_ref().map(|name| number(name, event)).transpose()?;
+        let filter = definition.filter.as_ref().map(|text| PlanFilter::new(text, event)).transpose()?;
+        Ok(Plan { keys, value, filter })
+    }
+
+    /// Returns whether the event passes the filter.
+    #[inline]
+    pub(super) fn passes(&self, input: &Input<'_>) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.passes(&input.sample))
+    }
+
+    /// Returns the value that is added: 1 if the definition names none, `None` if the record ends before it.
+    #[inline]
+    pub(super) fn value(&self, input: &Input<'_>) -> Option<i128> {
+        self.value.as_ref().map_or(Some(1), |value| value.number(input))
+    }
+
+    /// Returns the event's key.
+    #[inline]
+    pub(super) fn words(&self, input: &Input<'_>, texts: &mut Texts, memo: &mut Memo) -> Words {
+        let mut words = Words::new();
+        for key in &self.keys {
+            words.push(memo.word(key, input, texts));
+        }
+        words
+    }
+}
+
+pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
+    similar_names(name, names(event))
+}
+
+fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {
+    let (named, shown) = (name.to_owned(), event.shown_name());
+    resolve(name, event).map_err(|error| match error {
+        ReadError::Unknown => PlanError::Unknown { name: named, event: shown, similar: similar(name, event) },
+        ReadError::NoCallchain => PlanError::NoCallchain { name: named, event: shown },
+        ReadError::Several => PlanError::Several { name: named, event: shown },
+    })
+}
+
+fn number(name: &str, event: &EventType) -> Result<Read, PlanError> {
+    let found = read(name, event)?;
+    let no_number = |kind| PlanError::NoNumber { name: name.to_owned(), event: event.shown_name(), kind };
+    match found.kind() {
+        ReadKind::Number => Ok(found),
+        ReadKind::Text => Err(no_number("text")),
+        ReadKind::Bytes => Err(no_number("an array")),
+    }
+}

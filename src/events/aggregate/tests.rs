@@ -1,0 +1,458 @@
+//! Tests of tables on records that are made here.
+
+use std::{collections::HashMap, sync::Arc};
+
+use expect_test::{Expect, expect};
+use perf_prof_format::{
+    abi::{
+        PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    },
+    record::SampleLayout,
+    tracefs::{EventFormat, NoKernel},
+};
+use perf_prof_symbols::symbol::Slot;
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{
+    Context, EventType, Format, Frame, Origin, Sample, SpanFormat, SpanPart, SpanSamples, SpanTask,
+    reader::{Facts, Input, KeptFacts},
+};
+
+const FORMAT: &str = "name: made
+ID: 7
+format:
+	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+	field:int common_pid;	offset:4;	size:4;	signed:1;
+
+	field:char comm[16];	offset:8;	size:16;	signed:0;
+	field:pid_t pid;	offset:24;	size:4;	signed:1;
+	field:unsigned long bytes;	offset:32;	size:8;	signed:0;
+
+print fmt: \"\"
+";
+
+fn event(members: u64) -> EventType {
+    let format = Format::Tracepoint(Arc::new(EventFormat::parse("s", FORMAT).unwrap()));
+    let layout = SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW | members, 0);
+    EventType { alias: None, format, layout, max_stack: None }
+}
+
+/// The fields of an event.
+type Made = (&'static str, i32, u64);
+
+fn record(event: &EventType, (comm, pid, bytes): Made, chain: &[u64]) -> Vec<u8> {
+    let mut raw = vec![7, 0, 0, 0, 1, 0, 0, 0];
+    let mut name = comm.as_bytes().to_vec();
+    name.resize(16, 0);
+    raw.extend(name);
+    raw.extend(pid.to_ne_bytes());
+    raw.extend([0; 4]);
+    raw.extend(bytes.to_ne_bytes());
+    let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+    record.extend([0; 4]);
+    record.extend([5i32, 6].map(i32::to_ne_bytes).concat());
+    record.extend(1000u64.to_ne_bytes());
+    record.extend(3u64.to_ne_bytes());
+    if event.layout.format.sample_type & PERF_SAMPLE_CALLCHAIN != 0 {
+        record.extend((chain.len() as u64).to_ne_bytes());
+        chain.iter().for_each(|address| record.extend(address.to_ne_bytes()));
+    }
+    record.extend((raw.len() as u32).to_ne_bytes());
+    record.extend(raw);
+    record
+}
+
+fn definition(keys: &[&str], value: Option<&str>) -> Definition {
+    let keys = keys.iter().map(|&key| key.to_owned()).collect();
+    Definition { keys, value: value.map(str::to_owned), filter: None, limit: 1_000_000, measure: Measure::Sum }
+}
+
+fn groups(definition: Definition, events: &[Made]) -> Groups {
+    let event = event(0);
+    let plan = Plan::new(&definition, &event).unwrap();
+    let mut groups = Groups::new(definition);
+    let context = Context::new(Box::new(NoKernel), 0);
+    let mut memo = Memo::default();
+    for &made in events {
+        let record = record(&event, made, &[]);
+        let input = Input { sample: Sample { event: &event, record: &record }, facts: Facts::Run(&context) };
+        groups.add(&plan, &input, &mut memo);
+    }
+    groups
+}
+
+const EVENTS: [Made; 5] = [("make", 7, 10), ("cc1", 8, 5), ("make", 7, 1), ("make", -1, 100), ("cc1", 8, 0)];
+
+#[track_caller]
+fn check(definition: Definition, expected: Expect) {
+    expected.assert_eq(&groups(definition, &EVENTS).report(None, "count").text());
+}
+
+#[test]
+fn events_are_counted_by_numbers_and_texts() {
+    check(
+        definition(&["comm", "pid"], None),
+        expect![[r#"
+            comm  pid  count  share
+            make    7      2  40.0%
+            cc1     8      2  40.0%
+            make   -1      1  20.0%"#]],
+    );
+    check(
+        definition(&["_event", "_cpu", "_tid"], None),
+        expect![[r#"
+            _event  _cpu  _tid  count   share
+            s:made     3     6      5  100.0%"#]],
+    );
+    check(
+        definition(&[], None),
+        expect![[r#"
+            count   share
+                5  100.0%"#]],
+    );
+}
+
+#[test]
+fn values_are_added_up() {
+    check(
+        definition(&["comm"], Some("bytes")),
+        expect![[r#"
+            comm  count  share
+            make    111  95.7%
+            cc1       5   4.3%"#]],
+    );
+    check(
+        definition(&[], Some("pid")),
+        expect![[r#"
+            count   share
+               29  100.0%"#]],
+    );
+}
+
+#[test]
+fn a_filter_selects_events() {
+    let filter = |text: &str| Definition { filter: Some(text.into()), ..definition(&["comm"], None) };
+    check(
+        filter("bytes >= 10 && comm == \"make\""),
+        expect![[r#"
+            comm  count   share
+            make      2  100.0%"#]],
+    );
+}
+
+#[test]
+fn the_smallest_keys_are_folded() {
+    let limited = Definition { limit: 4, ..definition(&["pid"], None) };
+    let events: Vec<Made> = [1, 1, 1, 2, 2, 3, 3, 4, 5, 6, 1].map(|pid| ("a", pid, 0)).to_vec();
+    let groups = groups(limited, &events);
+    expect![[r#"
+        pid  count  share
+          1      4  36.4%
+          2      2  18.2%
+          3      2  18.2%
+          4      1   9.1%
+        others: 2 (there were more than limit=4 keys, so the smallest were folded 2 times: keys may have been larger)"#]]
+    .assert_eq(&groups.report(None, "count").text());
+    expect![[r#"
+        pid  count  share
+          1      4  36.4%
+        (3 more keys, 5 together)
+        others: 2 (there were more than limit=4 keys, so the smallest were folded 2 times: keys may have been larger)"#]]
+    .assert_eq(&groups.report(Some(1), "count").text());
+    assert_eq!((groups.total(), groups.len()), (Amount::Sum(11), 4));
+}
+
+#[test]
+fn a_cleared_table_counts_anew() {
+    let mut all = groups(definition(&["comm"], None), &EVENTS);
+    let before = all.clone();
+    all.clear();
+    assert!(all.is_empty() && all.total() == Amount::Sum(0));
+    all.merge(&before);
+    let text = |name: &str| KeyPart::Text(name.as_bytes().into());
+    assert_eq!(all.get(&[text("make")]), Some(Amount::Sum(3)));
+    assert_eq!(all.get(&[text("ld")]), None);
+}
+
+#[test]
+fn a_record_that_ends_early_has_no_value() {
+    let event = event(0);
+    let by = definition(&["pid"], Some("bytes"));
+    let plan = Plan::new(&by, &event).unwrap();
+    let mut groups = Groups::new(by);
+    let context = Context::new(Box::new(NoKernel), 0);
+    let whole = record(&event, ("a", 1, 2), &[]);
+    let input = |record| Input { sample: Sample { event: &event, record }, facts: Facts::Run(&context) };
+    groups.add(&plan, &input(&whole[..whole.len() - 1]), &mut Memo::default());
+    assert_eq!((groups.len(), groups.skipped()), (0, 1));
+    let counted = definition(&["bytes"], None);
+    let plan = Plan::new(&counted, &event).unwrap();
+    let mut groups = Groups::new(counted);
+    groups.add(&plan, &input(&whole[..whole.len() - 1]), &mut Memo::default());
+    assert_eq!(groups.iter().next(), Some((vec![KeyPart::Missing], Amount::Sum(1))));
+}
+
+#[test]
+fn names_that_an_event_does_not_have() {
+    let errors = |definition: Definition| Plan::new(&definition, &event(0)).unwrap_err().to_string();
+    expect!["s:made has no field or member `_com`; did you mean `_comm`?"]
+        .assert_eq(&errors(definition(&["_com"], None)));
+    expect!["s:made has no field or member `nothing`"].assert_eq(&errors(definition(&[], Some("nothing"))));
+    expect!["`comm` of s:made cannot be added up: it is text, not a number"]
+        .assert_eq(&errors(definition(&[], Some("comm"))));
+    expect!["s:made has no call chains for `_stack`: use -g, or write s:made/stack/"]
+        .assert_eq(&errors(definition(&["_stack"], None)));
+    let filter = |text: &str| errors(Definition { filter: Some(text.into()), ..definition(&[], None) });
+    expect![[r#"where="byte == 1": the event has no field `byte`; did you mean `bytes`?"#]]
+        .assert_eq(&filter("byte == 1"));
+}
+
+fn frame(symbol: &str) -> Arc<Frame> {
+    let (symbol, dso) = (symbol.into(), "/bin/made".into());
+    let origin = Origin::User { pid: 1 };
+    Arc::new(Frame { slot: Slot::default(), addr: 1, symbol, offset: 0, origin, dso, dso_offset: 0, srcline: None })
+}
+
+#[test]
+fn stacks_are_folded() {
+    let event = event(PERF_SAMPLE_CALLCHAIN);
+    let by = definition(&["_comm", "_stack"], None);
+    let plan = Plan::new(&by, &event).unwrap();
+    let mut groups = Groups::new(by);
+    let record = record(&event, ("a", 1, 2), &[]);
+    let [inner, middle, outer] = ["inner", "middle", "outer"].map(frame);
+    let mut memo = Memo::default();
+    for frames in [vec![&inner, &outer], vec![&inner, &middle, &outer], vec![&inner, &outer]] {
+        let frames: Vec<Arc<Frame>> = frames.into_iter().cloned().collect();
+        let kept = KeptFacts { comm: Some(b"make".to_vec()), frames, ..KeptFacts::default() };
+        let input = Input { sample: Sample { event: &event, record: &record }, facts: Facts::Kept(&kept) };
+        groups.add(&plan, &input, &mut memo);
+    }
+    expect![[r#"
+        _comm  _stack              count  share
+        make   outer;inner             2  66.7%
+        make   outer;middle;inner      1  33.3%"#]]
+    .assert_eq(&groups.report(None, "count").text());
+}
+
+#[test]
+fn the_largest_events_are_kept_whole() {
+    let event = Arc::new(event(0));
+    let largest = Definition { limit: 2, ..definition(&[], Some("bytes")) };
+    let plan = Plan::new(&largest, &event).unwrap();
+    let mut top = Largest::new(largest);
+    for made in EVENTS {
+        let record = record(&event, made, &[]);
+        let kept = KeptFacts { comm: Some(b"a".to_vec()), realtime: Some(1), ..KeptFacts::default() };
+        let sample = Sample { event: &event, record: &record };
+        top.add(&plan, &event, &Input { sample, facts: Facts::Kept(&kept) });
+    }
+    let values: Vec<i128> = top.entries().iter().map(|entry| entry.value).collect();
+    assert_eq!((values, top.seen()), (vec![100, 10], 5));
+    let Kept::Event { record: kept, .. } = &top.entries()[1].kept else { panic!("no event") };
+    assert_eq!(**kept, *record(&event, EVENTS[0], &[]));
+}
+
+fn hist(buckets: Buckets, divisor: u64) -> Definition {
+    Definition { measure: Measure::Distribution { buckets, divisor }, ..definition(&["comm"], Some("bytes")) }
+}
+
+#[test]
+fn a_table_of_distributions() {
+    check(
+        hist(Buckets::Log2, 1),
+        expect![[r#"
+            comm  count  mean count  p50 count  p90 count  p99 count  max count
+            make      3        37.0         10        100        100        100
+            cc1       2         2.5          0          5          5          5"#]],
+    );
+    let made = groups(hist(Buckets::linear(0, 20, 6).unwrap(), 1), &EVENTS);
+    let Amount::Distribution(total) = made.total() else { panic!() };
+    expect![[r#"
+          bytes : count     distribution
+         0 -> 5 : 3        |****************************************|
+        6 -> 11 : 1        |*************                           |
+          >= 20 : 1        |*************                           |"#]]
+    .assert_eq(&total.text("bytes", made.buckets()));
+    let made = groups(hist(Buckets::Log2, 10), &EVENTS);
+    let Amount::Distribution(total) = made.total() else { panic!() };
+    assert_eq!((total.sum, total.min, total.max), (11, Some(0), Some(10)));
+}
+
+proptest! {
+    #[test]
+    fn every_value_is_in_its_range(value in any::<u64>(), shift in 0..64u32) {
+        let value = i128::from(value >> shift);
+        let mut of = Distribution::default();
+        of.add(value, Buckets::Log2);
+        let ranges: Vec<_> = of.ranges().collect();
+        let [(range, 1)] = ranges[..] else { panic!("{ranges:?}") };
+        let (low, high) = Buckets::Log2.bounds(range);
+        prop_assert!(low <= value && value <= high, "{low} {value} {high}");
+        prop_assert!((high - low) * 8 <= low.max(7));
+        prop_assert_eq!(of.percentile(50.0, Buckets::Log2), Some(value));
+    }
+
+    #[test]
+    fn a_percentile_is_close_to_the_value(mut values in prop::collection::vec(0..100_000u64, 1..200), percent in 1..100u32) {
+        let mut of = Distribution::default();
+        values.iter().for_each(|&value| of.add(value.into(), Buckets::Log2));
+        values.sort_unstable();
+        let rank = (f64::from(percent) / 100.0 * values.len() as f64).ceil() as usize;
+        let exact = values[rank.max(1) - 1] as f64;
+        let found = of.percentile(percent.into(), Buckets::Log2).unwrap() as f64;
+        prop_assert!((found - exact).abs() <= exact / 8.0, "{found} {exact}");
+    }
+
+    #[test]
+    fn any_division_of_the_events_gives_the_same_tables(
+        events in prop::collection::vec((prop::sample::select(vec!["make", "cc1", "ld", "a"]), -2..9i32, 0..1000u64), 0..80),
+        parts in prop::collection::vec(0..3usize, 80),
+    ) {
+        for definition in [definition(&["comm", "pid"], None), definition(&["pid"], Some("bytes")), hist(Buckets::Log2, 1)] {
+            let whole = groups(definition.clone(), &events);
+            let mut merged = Groups::new(definition.clone());
+            for part in 0..3 {
+                let own: Vec<Made> = events.iter().zip(&parts).filter(|(_, of)| **of == part).map(|(event, _)| *event).collect();
+                merged.merge(&groups(definition.clone(), &own));
+            }
+            prop_assert_eq!(merged.iter().collect::<HashMap<_, _>>(), whole.iter().collect::<HashMap<_, _>>());
+            prop_assert_eq!(merged.total(), whole.total());
+        }
+    }
+
+    #[test]
+    fn a_full_table_loses_nothing(pids in prop::collection::vec(0..40i32, 0..200), limit in 1..12usize) {
+        let events: Vec<Made> = pids.iter().map(|&pid| ("a", pid, 3)).collect();
+        let made = groups(Definition { limit, ..definition(&["pid"], Some("bytes")) }, &events);
+        prop_assert!(made.len() <= limit);
+        prop_assert_eq!(made.total(), Amount::Sum(3 * events.len() as i128));
+        let mut counted = HashMap::new();
+        pids.iter().for_each(|pid| *counted.entry(i128::from(*pid)).or_insert(0) += 3);
+        for (key, amount) in made.iter() {
+            let [KeyPart::Number(pid)] = key[..] else { panic!() };
+            prop_assert!(amount.weight() <= counted[&pid]);
+        }
+    }
+}
+
+/// Returns the event type of spans whose begin and end are both the event of these tests.
+fn span_event() -> EventType {
+    let inputs = vec![event(0), event(0)];
+    let format = SpanFormat::new(("span", "x"), inputs, SpanPart::Begin, SpanTask::OfEnd, Vec::new()).unwrap();
+    let layout = format.layout();
+    EventType { alias: None, format: Format::Span(Arc::new(format)), layout, max_stack: None }
+}
+
+/// Adds up spans, each with its begin, its end and its duration.
+fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> Groups {
+    let (event, input) = (span_event(), event(0));
+    let Format::Span(format) = &event.format else { panic!("no span") };
+    let plan = Plan::new(&definition, &event).unwrap();
+    let mut groups = Groups::new(definition);
+    let (context, mut memo, mut out) = (Context::new(Box::new(NoKernel), 0), Memo::default(), Vec::new());
+    for &(begin, end, duration) in spans {
+        // Records have a size that is a multiple of 8 and is in their header.
+        let whole = |made| {
+            let mut bytes = record(&input, made, &[]);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            let size = (bytes.len() as u16).to_ne_bytes();
+            bytes[6..8].copy_from_slice(&size);
+            bytes
+        };
+        let (begin, end) = (whole(begin), end.map(whole));
+        let samples = SpanSamples {
+            begin: (0, &begin),
+            end: end.as_deref().map(|end| (1, end)),
+            notes: &[],
+            key: [0; 2],
+            duration,
+            ran: None,
+        };
+        format.write(&event.layout, &samples, None, &mut out);
+        let sample = Sample { event: &event, record: &out };
+        groups.add(&plan, &Input { sample, facts: Facts::Run(&context) }, &mut memo);
+    }
+    groups
+}
+
+const SPANS: [(Made, Option<Made>, u64); 4] = [
+    (("make", 1, 10), Some(("cc1", 2, 3)), 100),
+    (("make", 1, 20), Some(("ld", 2, 4)), 50),
+    (("sh", 3, 30), Some(("ld", 4, 5)), 7),
+    (("sh", 3, 40), None, 1000),
+];
+
+#[test]
+fn keys_and_values_of_spans_are_those_of_both_events() {
+    let mut of = definition(&["begin.comm", "end.comm", "begin._tid"], Some("end.bytes"));
+    expect![[r#"
+        begin.comm  end.comm  begin._tid  count  share
+        sh          ld                 6      5  41.7%
+        make        ld                 6      4  33.3%
+        make        cc1                6      3  25.0%
+        1 events are not counted: their records end before the value"#]]
+    .assert_eq(&span_groups(of.clone(), &SPANS).report(None, "count").text());
+    of.keys = vec!["begin.pid".to_owned(), "open".to_owned()];
+    of.value = Some("duration".to_owned());
+    expect![[r#"
+        begin.pid  open    ns  share
+                3     1  1000  86.4%
+                1     0   150  13.0%
+                3     0     7   0.6%"#]]
+    .assert_eq(&span_groups(of, &SPANS).report(None, "ns").text());
+}
+
+#[test]
+fn filters_of_spans_compare_fields_of_both_events() {
+    let count = |text: &str| {
+        let of = Definition { filter: Some(text.to_owned()), ..definition(&[], None) };
+        span_groups(of, &SPANS).total().weight()
+    };
+    let rows = [
+        ("duration >= 50", 3),
+        ("open == 1", 1),
+        ("begin.bytes > 10", 3),
+        ("end.bytes > 3", 2),
+        ("bytes > 3", 2),
+        ("begin.comm == \"sh\" || end.comm == \"cc1\"", 3),
+        ("!(begin.pid == 1) && duration < 100", 1),
+        ("end.bytes < 100", 3),
+        ("end.bytes < 4 || open == 1", 2),
+    ];
+    for (text, expected) in rows {
+        assert_eq!(count(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn names_that_no_event_of_a_span_has_are_refused() {
+    let error = |of: Definition| Plan::new(&of, &span_event()).unwrap_err().to_string();
+    assert_eq!(
+        error(definition(&["begin.pidd"], None)),
+        "span:x has no field or member `begin.pidd`; did you mean `begin.pid`?"
+    );
+    assert_eq!(
+        error(definition(&[], Some("end.comm"))),
+        "`end.comm` of span:x cannot be added up: it is text, not a number"
+    );
+    let filter = |text: &str| Definition { filter: Some(text.to_owned()), ..definition(&[], None) };
+    assert_eq!(
+        error(filter("begin.bytess > 1")),
+        "where=\"begin.bytess > 1\": the event has no field `begin.bytess`; did you mean `begin.bytes`?"
+    );
+    assert_eq!(
+        error(filter("end.bytes ~ \"x\"")),
+        "where=\"end.bytes ~ \\\"x\\\"\": `~` cannot be used with `bytes`, which holds a number"
+    );
+}
+
+#[test]
+fn distributions_are_sorted_by_their_counts_or_their_sums() {
+    let measure = Measure::Distribution { buckets: Buckets::Log2, divisor: 1 };
+    let groups = groups(Definition { measure, ..definition(&["pid"], Some("bytes")) }, &EVENTS);
+    let keys = |largest: Vec<(Key, Amount)>| largest.into_iter().map(|(key, _)| key[0].text().into_owned());
+    assert!(keys(groups.largest(Some(2))).eq(["7", "8"]));
+    assert!(keys(groups.largest_by_sum(None)).eq(["-1", "7", "8"]));
+}

@@ -1,0 +1,143 @@
+//! Columns that are resolved for event types: their types, and how they are read.
+
+use std::sync::Arc;
+
+use arrow_schema::{Field, Schema, SchemaRef};
+use perf_prof_format::{
+    record::{MemberType, SampleMember},
+    spec::{did_you_mean_quoted, similar_names},
+};
+use thiserror::Error;
+
+use super::{cell::Cell, column_type::ColumnType};
+use crate::event::{
+    EventType, Sample, has_callchain,
+    reader::{ReadError, names},
+};
+
+/// The name of the column with the addresses of call chains.
+pub(super) const CALLCHAIN: &str = "_callchain";
+
+/// The columns of all events, before those of their fields.
+const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
+
+/// The columns of several event types.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) types: Vec<EventType>,
+    pub(super) columns: Vec<ColumnPlan>,
+    /// The names and types of the columns in Arrow.
+    pub schema: SchemaRef,
+    /// Whether addresses are looked up.
+    pub needs_symbols: bool,
+    /// Whether times of the wall clock are needed.
+    pub needs_realtime: bool,
+}
+
+/// One column.
+#[derive(Clone, Debug)]
+pub(super) struct ColumnPlan {
+    pub ty: ColumnType,
+    /// How it is read, for each event type.
+    pub cells: Vec<Cell>,
+}
+
+/// Why a name is no column.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PlanError {
+    /// No event has something of this name.
+    #[error("no event has a field or member `{name}`{}", did_you_mean_quoted(.similar))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Names that the user may have meant.
+        similar: Vec<String>,
+    },
+    /// No event has call chains.
+    #[error("no event has call chains for `{name}`: record with -g, or write EVENT/stack/")]
+    NoCallchain {
+        /// The name.
+        name: String,
+    },
+    /// The member has several values.
+    #[error("`{name}` has several values, so it cannot be a column")]
+    Several {
+        /// The name.
+        name: String,
+    },
+    /// A name is there twice.
+    #[error("the column `{name}` is named twice")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+}
+
+impl Plan {
+    /// Resolves columns for event types. Without names, there are the columns of all fields. An event type of which
+    /// `is_delivered` is false has no rows.
+    pub fn new(columns: Option<&[String]>, types: &[EventType], is_delivered: &[bool]) -> Result<Plan, PlanError> {
+        let has_rows = |at: usize| is_delivered.get(at).copied().unwrap_or(true);
+        let of_rows: Vec<&EventType> =
+            types.iter().enumerate().filter(|(at, _)| has_rows(*at)).map(|(_, event)| event).collect();
+        let columns = match columns {
+            Some(columns) => columns.to_vec(),
+            None => all(&of_rows),
+        };
+        let mut fields: Vec<Field> = Vec::with_capacity(columns.len());
+        let mut plans = Vec::with_capacity(columns.len());
+        for name in columns {
+            if fields.iter().any(|field| *field.name() == name) {
+                return Err(PlanError::Twice { name });
+            }
+            let resolved = types.iter().enumerate().map(|(at, event)| match has_rows(at) {
+                true => Cell::resolve(&name, event),
+                false => Err(ReadError::Unknown),
+            });
+            let resolved: Vec<Result<(Cell, ColumnType), ReadError>> = resolved.collect();
+            let found = resolved.iter().flatten().map(|(_, ty)| *ty).reduce(ColumnType::with);
+            let Some(ty) = found else { return Err(error(name, &of_rows, resolved)) };
+            let cells = resolved.into_iter().map(|cell| cell.map_or(Cell::Null, |(cell, _)| cell)).collect();
+            fields.push(Field::new(name, ty.data_type(), true));
+            plans.push(ColumnPlan { ty, cells });
+        }
+        let needs_symbols = plans.iter().any(|plan| plan.cells.iter().any(Cell::needs_symbols));
+        let needs_realtime = plans.iter().any(|plan| plan.cells.iter().any(Cell::needs_realtime));
+        let schema = Arc::new(Schema::new(fields));
+        Ok(Plan { types: types.to_vec(), columns: plans, schema, needs_symbols, needs_realtime })
+    }
+}
+
+fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnType), ReadError>>) -> PlanError {
+    // An event that has something of this name explains more than one that has nothing.
+    let errors = resolved.into_iter().filter_map(Result::err);
+    match errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown) {
+        ReadError::Unknown => {
+            let mut known: Vec<String> = types.iter().flat_map(|event| names(event)).collect();
+            known.sort_unstable();
+            known.dedup();
+            PlanError::Unknown { similar: similar_names(&name, known), name }
+        }
+        ReadError::NoCallchain => PlanError::NoCallchain { name },
+        ReadError::Several => PlanError::Several { name },
+    }
+}
+
+/// Returns the columns of all fields of all events, in the order of the events.
+fn all(types: &[&EventType]) -> Vec<String> {
+    let mut columns: Vec<String> = FIRST.map(str::to_owned).into();
+    for event in types {
+        let fields = event.format.tracepoint().map_or(&[][..], |format| format.fields());
+        let has_one_value = |member: &SampleMember| matches!(member.kind(), MemberType::Int | MemberType::Bytes);
+        let members = event.own_members().filter(has_one_value).map(|member| member.name().to_owned());
+        for name in fields.iter().map(|field| field.name.clone()).chain(members) {
+            if !columns.contains(&name) {
+                columns.push(name);
+            }
+        }
+    }
+    if types.iter().any(|&event| has_callchain(&Sample { event, record: &[] })) {
+        columns.push("_stack".to_owned());
+    }
+    columns
+}

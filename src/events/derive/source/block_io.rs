@@ -1,0 +1,111 @@
+//! `block-io`: requests to block devices, from their begin to their completion.
+
+use perf_prof_format::{abi::system_calls, spec::Nesting};
+
+use super::{Field, Flag, Rule, Scope, SourceDefinition};
+use crate::{
+    derive::span::Keep,
+    event::{PartView, SpanTask, SpanView},
+};
+
+/// A request has no number in these events. Its device and its first sector identify it, because the requests of a
+/// device that are open at the same time have different sectors. Merges change both, so they have rules of their own.
+///
+/// Flushes have no sectors, and the parts of their key are three. The block layer completes them in the order in which
+/// they came (block/blk-flush.c). Its own flush request, `FF`, is issued for all that wait. The completion of `FF` has
+/// no sector, so it does not end a span. A write that a flush must follow ends with its own data.
+pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "block-io",
+    about: "a request to a block device, from its begin to its completion",
+    example: "block-io/op=write|flush, min=10ms/",
+    rules: &[
+        // Since Linux 6.5. It happens in the task that asks. The others may happen in any task.
+        Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
+        Rule::begin_another("block:block_io_start", "dev+sector+nr_sector")
+            .when("nr_sector == 0 && rwbs ~ \"F*\"")
+            .optional(),
+        // A request for the sectors before this one joined it.
+        Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").optional(),
+        Rule::begin("block:block_bio_frontmerge", "dev+sector").optional(),
+        // This request became a part of the one for the sectors before it.
+        Rule::discard("block:block_rq_merge", "dev+sector").optional(),
+        Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0"),
+        Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0"),
+        Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0"),
+        Rule::note("block:block_rq_issue", "dev+sector+nr_sector", Keep::Last).when("rwbs == \"FF\""),
+        Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0"),
+        Rule::end_first("block:block_rq_complete", "dev+sector+nr_sector").when("nr_sector == 0 && sector == 0"),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfBegin,
+    scope: Scope::Machine,
+    flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "requests that failed" }],
+    fields: &[
+        Field::text("dev", "major and minor number of the device, for example 254:0, as lsblk shows them", |span| {
+            let dev = span.begin().uint("dev");
+            // The kernel's own dev_t (include/linux/kdev_t.h).
+            format!("{}:{}", dev >> 20, dev & 0xf_ffff).into_bytes().into()
+        }),
+        Field::text("op", "read, write, flush, discard, secure-erase, zone, or other", |span| {
+            operation(&span.begin()).as_bytes().into()
+        }),
+        Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
+        Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
+        Field::time("queued", "ns until it was issued to the device; 0 if that is not known", |span| {
+            issue(span).map_or(0, |issue| issue.time().saturating_sub(span.begin().time()))
+        }),
+        Field::time("device", "ns from then to its completion; 0 if that is not known", |span| {
+            let queued = |issue: PartView<'_>| issue.time().saturating_sub(span.begin().time());
+            issue(span).map_or(0, |issue| span.duration().saturating_sub(queued(issue)))
+        }),
+        Field::text("comm", "name of the thread that asked for it", |span| span.begin().text("comm").into()),
+        Field::int(
+            "pid",
+            "process that asked for it; for pages that are written back, a thread of the kernel",
+            |span| span.begin().pid().into(),
+        ),
+        Field::text("errno", "name of the error; empty if there was none", |span| {
+            match span.end().map_or(0, |end| end.int("error")) {
+                0 => b"".into(),
+                error => match system_calls::error_name(error.saturating_abs()) {
+                    Some(name) => name.as_bytes().into(),
+                    None => format!("errno_{}", error.saturating_abs()).into_bytes().into(),
+                },
+            }
+        }),
+        Field::text(
+            "rwbs",
+            "the operation and its flags, as the kernel writes them: WSM is a synchronous write of metadata",
+            |span| span.begin().text("rwbs").into(),
+        ),
+    ],
+    narrow: None,
+};
+
+/// Returns the sample in which the request was issued last. A device that is busy may have refused it before.
+fn issue<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    span.note("block_rq_issue")
+}
+
+/// Returns the sample with the final size of the request: others may have joined it before it was issued.
+fn largest<'a>(span: &SpanView<'a>) -> PartView<'a> {
+    issue(span).unwrap_or_else(|| span.begin())
+}
+
+/// Returns the name of the operation in `rwbs`, which `blk_fill_rwbs()` in kernel/trace/blktrace.c writes: an F if a flush
+/// precedes, the operation, and flags. A flush is an empty write that a flush precedes.
+fn operation(begin: &PartView<'_>) -> &'static str {
+    let rwbs = begin.text("rwbs");
+    if rwbs.starts_with(b"F") && begin.int("nr_sector") == 0 {
+        return "flush";
+    }
+    match rwbs.strip_prefix(b"F").unwrap_or(rwbs) {
+        [b'D', b'E', ..] => "secure-erase",
+        [b'Z', ..] => "zone",
+        [b'R', ..] => "read",
+        [b'W', ..] => "write",
+        [b'D', ..] => "discard",
+        _ => "other",
+    }
+}

@@ -1,0 +1,394 @@
+//! What a source is made of: rules for its events, fields and options.
+
+use std::borrow::Cow;
+
+use perf_prof_format::{
+    spec::{EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
+    tracefs::Filter,
+};
+
+use crate::{
+    derive::span::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanError, SpanRule},
+    event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
+};
+
+/// The option, and the field of some sources, with the name of a span's task.
+const COMM: &str = "comm";
+
+/// A built-in source.
+#[derive(Debug)]
+pub struct SourceDefinition {
+    /// The part before the colon in the names of its events; empty if they have none.
+    pub system: &'static str,
+    /// Its name in selectors.
+    pub name: &'static str,
+    /// What a span is, as the end of a sentence: "the time for which ...".
+    pub about: &'static str,
+    /// A selector that shows its options.
+    pub example: &'static str,
+    /// What its events do. For each sample, the rules of its event are applied in this order.
+    pub rules: &'static [Rule],
+    /// Whether a key may be open several times.
+    pub nesting: Nesting,
+    /// The task of a span.
+    pub task: SpanTask,
+    /// Where its events happen.
+    pub scope: Scope,
+    /// Options without a value.
+    pub flags: &'static [Flag],
+    /// The fields besides `duration` and `open`.
+    pub fields: &'static [Field],
+    /// Returns a filter for all its events that the options allow, or `None`. It saves work only: the spans are
+    /// filtered anyway.
+    pub narrow: Option<Narrow>,
+}
+
+/// Returns a filter that the options allow, or `None`.
+type Narrow = fn(&[SpanOption]) -> Option<String>;
+
+/// Where the events of a source happen. This decides how tasks are selected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// In the task of the span.
+    Task,
+    /// Also in other tasks, for example in the one that wakes it.
+    Machine,
+}
+
+/// A rule: what the samples of an event do.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    event: RuleEvent,
+    /// What the probe of the source's function reads: the names and the fetches of its fields.
+    arguments: &'static [(&'static str, &'static str)],
+    action: Action,
+    /// `FIELD[+FIELD]`, or several with `|` between them: of the spans with one of these keys, the one that began last
+    /// is meant. A number in the place of a field stands for itself. The sum of two fields is written as
+    /// `FIELD plus FIELD`.
+    key: &'static str,
+    when: Option<&'static str>,
+    presence: Presence,
+    only_if: Option<FieldCondition>,
+    after: Option<BeginCondition>,
+}
+
+/// The event of a rule.
+#[derive(Clone, Copy, Debug)]
+enum RuleEvent {
+    /// `system:name`
+    Tracepoint(&'static str),
+    /// A call of the source's function.
+    Entry,
+    /// A return from it.
+    Return,
+}
+
+/// An option without a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Its name.
+    pub name: &'static str,
+    /// The filter that it stands for.
+    pub filter: &'static str,
+    /// What it selects.
+    pub about: &'static str,
+}
+
+/// A field.
+#[derive(Clone, Copy, Debug)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// What it holds.
+    pub about: &'static str,
+    /// Its value.
+    pub value: ComputeField,
+}
+
+impl Rule {
+    const fn new(event: RuleEvent, action: Action, key: &'static str) -> Rule {
+        Rule { event, arguments: &[], action, key, when: None, presence: Presence::Needed, only_if: None, after: None }
+    }
+
+    /// The samples open a span.
+    pub const fn begin(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Begin, key)
+    }
+
+    /// The samples open a span, unless one with the same key is open.
+    pub const fn begin_unless_open(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::BeginUnlessOpen, key)
+    }
+
+    /// The samples open a span, also if others with the same key are open.
+    pub const fn begin_another(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::BeginAnother, key)
+    }
+
+    /// The samples end the span. If several are open, this is the one that was opened last.
+    pub const fn end(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
+    }
+
+    /// The samples end the span that was opened first.
+    pub const fn end_first(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
+    }
+
+    /// The samples are kept with the open span.
+    pub const fn note(event: &'static str, key: &'static str, keep: Keep) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
+    }
+
+    /// The samples drop the open span: it can no longer be known when it ended.
+    pub const fn discard(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
+    }
+
+    /// The samples come before a span. Each is kept under this key, which need not be that of spans, until a sample
+    /// recalls it. If several have the same key, `keep` says whether the first or the last one is kept.
+    pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
+    }
+
+    /// The samples recall what is kept ahead. The span that the next rules open keeps it.
+    pub const fn recall(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
+    }
+
+    /// The samples drop what is kept ahead.
+    pub const fn forget(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
+    }
+
+    /// A task runs on the CPU of the sample from now on. `comm` is the field with its name.
+    pub const fn run(event: &'static str, comm: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), "_cpu")
+    }
+
+    /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.
+    pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
+        Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
+    }
+
+    /// A return from the source's function ends the span.
+    pub const fn end_at_return(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
+        Rule { arguments, ..Rule::new(RuleEvent::Return, Action::End, key) }
+    }
+
+    /// Only samples that pass this filter do it.
+    pub const fn when(self, filter: &'static str) -> Rule {
+        Rule { when: Some(filter), ..self }
+    }
+
+    /// If a span with this key is open, the samples do it only if this holds for the sample that began it, and for the
+    /// first number of the key.
+    pub const fn after(self, condition: BeginCondition) -> Rule {
+        Rule { after: Some(condition), ..self }
+    }
+
+    /// The source works without the event.
+    pub const fn optional(self) -> Rule {
+        Rule { presence: Presence::Optional, ..self }
+    }
+
+    /// The source works without the event. Live runs do not open it, because another event says the same.
+    pub const fn only_recorded(self) -> Rule {
+        Rule { presence: Presence::OnlyRecorded, ..self }
+    }
+
+    /// The rule is for kernels whose event has this field.
+    pub const fn with_field(self, name: &'static str) -> Rule {
+        Rule { only_if: Some(FieldCondition::Has(name)), ..self }
+    }
+
+    /// The rule is for kernels whose event does not have this field.
+    pub const fn without_field(self, name: &'static str) -> Rule {
+        Rule { only_if: Some(FieldCondition::Lacks(name)), ..self }
+    }
+
+    /// Returns the rule with its event. `function` is the function of the source.
+    pub(crate) fn resolve(&self, function: Option<&Probe>) -> SpanRule {
+        let probe = |kind| match function {
+            Some(probe) => EventKind::Probe(Probe { kind, ..probe.clone() }),
+            // Only sources with a function have such rules.
+            None => EventKind::Tracepoint { system: String::new(), name: String::new() },
+        };
+        let event = match self.event {
+            RuleEvent::Tracepoint(event) => {
+                let (system, name) = event.split_once(':').unwrap_or(("", event));
+                EventKind::Tracepoint { system: system.to_owned(), name: name.to_owned() }
+            }
+            RuleEvent::Entry => probe(ProbeKind::Uprobe),
+            RuleEvent::Return => probe(ProbeKind::Uretprobe),
+        };
+        let mut keys = self.key.split('|').map(|key| key.split('+').map(str::to_owned).collect());
+        let key = keys.next().unwrap_or_default();
+        let argument = |&(name, fetch): &(&str, &str)| ProbeArgument {
+            name: Some(name.to_owned()),
+            fetch: fetch.to_owned(),
+            type_name: None,
+        };
+        let arguments = self.arguments.iter().map(argument).collect();
+        SpanRule {
+            event,
+            arguments,
+            action: self.action,
+            key,
+            other_keys: keys.collect(),
+            when: self.when,
+            presence: self.presence,
+            only_if: self.only_if,
+            after: self.after,
+        }
+    }
+}
+
+impl Field {
+    /// A signed number.
+    pub const fn int(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> i64) -> Field {
+        Field { name, about, value: ComputeField::Int(value) }
+    }
+
+    /// An unsigned number.
+    pub const fn uint(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Uint(value) }
+    }
+
+    /// A time in ns.
+    pub const fn time(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Time(value) }
+    }
+
+    /// An address.
+    pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
+        Field { name, about, value: ComputeField::Address(value) }
+    }
+
+    /// Text.
+    pub const fn text(
+        name: &'static str,
+        about: &'static str,
+        value: for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>,
+    ) -> Field {
+        Field { name, about, value: ComputeField::Text(value) }
+    }
+
+    /// Text that depends on a number only.
+    pub const fn text_of_number(
+        name: &'static str,
+        about: &'static str,
+        number: fn(&SpanView<'_>) -> i64,
+        text: for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>,
+    ) -> Field {
+        Field { name, about, value: ComputeField::TextOfNumber(number, text) }
+    }
+
+    /// An array of unsigned numbers of 64 bits.
+    pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
+        Field { name, about, value: ComputeField::Words(value) }
+    }
+}
+
+impl SourceDefinition {
+    /// Returns the fields of its events.
+    pub fn span_fields(&self) -> Vec<SpanField> {
+        let field = |field: &Field| SpanField {
+            name: field.name.to_owned(),
+            about: field.about,
+            kind: field.value.kind(),
+            source: SpanFieldSource::Computed(field.value),
+        };
+        self.fields.iter().map(field).collect()
+    }
+
+    /// Returns the filter for its spans: the one that the user wrote, and those that the options stand for.
+    pub(crate) fn filter(&self, spec: &SpanSpec, filter: Option<&str>) -> Result<Option<Filter>, SpanError> {
+        let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
+        for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
+            parts.push(self.option(option)?);
+        }
+        if parts.is_empty() {
+            return Ok(None);
+        }
+        let format = SpanFormat::new(("", self.name), Vec::new(), SpanPart::Begin, self.task, self.span_fields())?;
+        let wrong = |text: &str, error| SpanError::SourceFilter {
+            filter: text.to_owned(),
+            error: Box::new(error),
+            source_name: self.name.to_owned(),
+            fields: self.field_names(),
+        };
+        if let Some(text) = filter {
+            // The message shows what the user wrote.
+            Filter::parse(text, &format.format).map_err(|error| wrong(text, error))?;
+        }
+        let text = parts.join(" && ");
+        Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
+    }
+
+    /// Returns the names of tasks whose spans are selected, with wildcards; none for all tasks. If the source has a field
+    /// with the name, this is a part of the filter instead.
+    pub(crate) fn comms(&self, spec: &SpanSpec) -> Vec<String> {
+        let names = spec.options.iter().filter(|option| self.is_name_of_task(option));
+        names.flat_map(|option| &option.values).cloned().collect()
+    }
+
+    /// Returns whether an option selects tasks by their names, and not by a field.
+    fn is_name_of_task(&self, option: &SpanOption) -> bool {
+        option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
+    }
+
+    fn has_name_of_task(&self) -> bool {
+        self.fields.iter().any(|field| field.name == COMM)
+    }
+
+    /// Returns whether its spans end on the CPU on which they began.
+    pub(super) fn stays_on_its_cpu(&self) -> bool {
+        self.rules.iter().all(|rule| rule.key.split(['+', '|']).any(|field| field == "_cpu"))
+    }
+
+    fn field_names(&self) -> String {
+        let names: Vec<&str> =
+            ["duration", "open"].into_iter().chain(self.fields.iter().map(|field| field.name)).collect();
+        let option = if self.has_name_of_task() { "" } else { "\nan option selects tasks by their names: comm=NAME" };
+        names.join(", ") + option
+    }
+
+    /// Returns the filter that an option stands for.
+    fn option(&self, option: &SpanOption) -> Result<String, SpanError> {
+        let SpanOption { name, values } = option;
+        if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
+            return Ok(format!("({})", flag.filter));
+        }
+        let field = self.fields.iter().find(|field| field.name == name).filter(|_| !values.is_empty());
+        let Some(field) = field else {
+            let flags = self.flags.iter().map(|flag| flag.name.to_owned());
+            let of_fields = self.fields.iter().map(|field| format!("{}=VALUE|VALUE", field.name));
+            let of_task = (!self.has_name_of_task()).then(|| format!("{COMM}=VALUE|VALUE"));
+            let known: Vec<String> = flags.chain(of_fields).chain(of_task).collect();
+            let names = self.flags.iter().map(|flag| flag.name).chain(self.fields.iter().map(|field| field.name));
+            let names = names.chain([COMM]);
+            let near = similar_names(name, names);
+            let known = known.join(", ");
+            return Err(SpanError::Option { source_name: self.name.to_owned(), option: name.clone(), near, known });
+        };
+        let of_value = |value: &String| match field.value.kind() {
+            SpanFieldKind::Text if is_glob(value) => Ok(format!("{name} ~ \"{value}\"")),
+            SpanFieldKind::Text => Ok(format!("{name} == \"{value}\"")),
+            _ if is_number(value) => Ok(format!("{name} == {value}")),
+            _ => Err(SpanError::OptionValue {
+                source_name: self.name.to_owned(),
+                option: name.clone(),
+                value: value.clone(),
+            }),
+        };
+        let comparisons: Vec<String> = values.iter().map(of_value).collect::<Result<_, _>>()?;
+        Ok(format!("({})", comparisons.join(" || ")))
+    }
+}
+
+/// Returns whether a filter takes a text for a number.
+fn is_number(text: &str) -> bool {
+    let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16).is_ok());
+    digits.unwrap_or_else(|| text.parse::<i64>().is_ok())
+}

@@ -1,0 +1,39 @@
+//! `function:NAME@FILE`: calls of a function of a program or library.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::event::SpanTask;
+
+/// What a return takes off the stack: the address that a call pushes on x86. Other processors have it in a register.
+#[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
+const POPPED: &str = "\\8";
+#[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
+const POPPED: &str = "\\0";
+
+/// The place of a call on the stack identifies it. So a call that ends by longjmp() or an exception, and a call whose
+/// return the kernel does not report because more than 64 are open, are not taken for others: they stay open until
+/// another call has their place.
+pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
+    system: "function",
+    name: "function",
+    about: "a call of a function of a program or library, from its entry to its return",
+    example: "function:getaddrinfo@libc/min=100ms/stack/",
+    rules: &[
+        Rule::begin_at_entry("_pid+frame plus popped", &[("frame", "$stack"), ("popped", POPPED)]),
+        Rule::end_at_return("_pid+frame", &[("frame", "$stack"), ("ret", "$retval")]),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfEnd,
+    scope: Scope::Task,
+    flags: &[],
+    fields: &[
+        Field::text("name", "name of the function", |span| span.begin().name().as_bytes().into()),
+        Field::int(
+            "ret",
+            "the value that it returned, with the type that the debug information of the file says; else as a number of 64 bits",
+            |span| span.end().map_or(0, |end| end.int("ret")),
+        ),
+    ],
+    narrow: None,
+};

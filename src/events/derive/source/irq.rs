@@ -1,0 +1,32 @@
+//! `irq`: hard interrupts.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::event::SpanTask;
+
+/// The handlers of a shared line run one after the other, each with its own entry and exit
+/// (`__handle_irq_event_percpu()` in kernel/irq/handle.c).
+pub(super) const IRQ: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "irq",
+    about: "the time for which the handler of a hard interrupt ran",
+    example: "irq/name=eth0*, min=100us/",
+    rules: &[Rule::begin("irq:irq_handler_entry", "_cpu+irq"), Rule::end("irq:irq_handler_exit", "_cpu+irq")],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfEnd,
+    scope: Scope::Task,
+    flags: &[],
+    fields: &[
+        Field::text("name", "name of the handler, which is often that of the device", |span| {
+            span.begin().text("name").into()
+        }),
+        Field::int("irq", "number of the interrupt, as in /proc/interrupts", |span| span.key(1)),
+        Field::text(
+            "ret",
+            "`handled`, or `unhandled` if its device did not raise it; empty if it has not ended",
+            |span| span.end().map_or(b"".into(), |end| span.shown(&end, "ret")),
+        ),
+    ],
+    narrow: None,
+};

@@ -1,0 +1,127 @@
+//! Runs a source on made-up samples, for tests.
+
+use std::{collections::HashMap, sync::Arc};
+
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    record::{SampleLayout, SampleValues},
+    spec::{EventKind, parse_events},
+    tracefs::{EventFormat, FieldInput, NoKernel},
+};
+
+use super::SourceDefinition;
+use crate::{
+    derive::{Derivation, Span, SpanRule},
+    event::{Context, EventType, Flow, Format, Sample, SpanCounts},
+};
+
+/// An event of a source.
+pub struct MadeEvent {
+    /// `system:name`
+    pub name: &'static str,
+    /// Its fields, each with its C type.
+    pub fields: &'static [&'static str],
+    /// Its print format.
+    pub print: &'static str,
+}
+
+/// A sample: the task, the CPU, the time, and the numbers in its fields.
+pub struct MadeSample<'a> {
+    pub event: &'a str,
+    pub tid: i32,
+    pub cpu: u32,
+    pub time: u64,
+    pub fields: &'a [(&'a str, i64)],
+}
+
+/// A source that runs.
+pub struct MadeRun {
+    event: EventType,
+    inputs: Vec<EventType>,
+    counts: Arc<SpanCounts>,
+    engine: Box<dyn Derivation>,
+}
+
+impl MadeEvent {
+    fn event_type(&self) -> EventType {
+        let (system, name) = self.name.split_once(':').unwrap();
+        let mut text = format!(
+            "name: {name}\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n"
+        );
+        for (at, field) in self.fields.iter().enumerate() {
+            let size = if field.starts_with("unsigned int ") || field.starts_with("int ") { 4 } else { 8 };
+            let signed = u8::from(field.starts_with("int ") || field.starts_with("s64 "));
+            text += &format!("\tfield:{field};\toffset:{};\tsize:{size};\tsigned:{signed};\n", 8 + 8 * at);
+        }
+        text += &format!("\nprint fmt: {}\n", self.print);
+        let format = Format::Tracepoint(Arc::new(EventFormat::parse(system, &text).unwrap()));
+        let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+        EventType { alias: None, format, layout: SampleLayout::new(members, 0), max_stack: None }
+    }
+}
+
+impl MadeRun {
+    /// Starts a source with the events that are there.
+    pub fn start(source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
+        let spec = parse_events(selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let rules = SpanRule::all(span).unwrap();
+        assert_eq!(rules.len(), source.rules.len());
+        let is_of = |rule: &SpanRule, event: &MadeEvent| match &rule.event {
+            EventKind::Tracepoint { system, name } => format!("{system}:{name}") == event.name,
+            _ => false,
+        };
+        let inputs: Vec<EventType> = events.iter().map(MadeEvent::event_type).collect();
+        let own = events.iter().map(|event| {
+            let own = rules.iter().enumerate().filter(|(_, rule)| is_of(rule, event));
+            own.map(|(at, _)| at).collect()
+        });
+        let formats: Vec<(Format, Vec<usize>)> = inputs.iter().map(|input| input.format.clone()).zip(own).collect();
+        let made = Span::new(span, spec.filter.as_deref(), None, &formats).unwrap();
+        let event = made.event_type(&inputs).unwrap();
+        let counts = Arc::new(SpanCounts::default());
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let engine = made.start(&event, counts.clone(), context).unwrap();
+        MadeRun { event, inputs, counts, engine }
+    }
+
+    /// Delivers samples. Returns the text lines of the spans.
+    pub fn spans(&mut self, samples: &[MadeSample<'_>]) -> Vec<String> {
+        let mut spans = Vec::new();
+        for sample in samples {
+            let name = |input: &EventType| input.format.name() == sample.event;
+            let input = self.inputs.iter().position(name).unwrap_or_else(|| panic!("{}", sample.event));
+            let own = [("common_pid", i64::from(sample.tid))];
+            let fields = own.iter().chain(sample.fields);
+            let fields: HashMap<String, FieldInput> =
+                fields.map(|(name, value)| ((*name).to_owned(), FieldInput::Int((*value).into()))).collect();
+            let raw = self.inputs[input].format.tracepoint().unwrap().encode(&fields).unwrap();
+            let (pid, tid) = (sample.tid, sample.tid);
+            let values = SampleValues { pid, tid, time: sample.time, cpu: sample.cpu, raw, ..SampleValues::default() };
+            let record = self.inputs[input].layout.encode(&values).unwrap();
+            let event = &self.event;
+            let _ = self.engine.sample(input, &record, &mut |record| {
+                let mut text = Vec::new();
+                let Format::Span(format) = &event.format else { panic!() };
+                format.format.render(Sample { event, record }.raw(), &NoKernel, &mut text);
+                spans.push(String::from_utf8(text).unwrap());
+                Flow::Continue(())
+            });
+        }
+        spans
+    }
+
+    /// Reports a loss.
+    pub fn lost(&mut self) {
+        self.engine.lost(0, 0);
+    }
+
+    /// Returns the numbers of spans that were opened, ended, dropped, and of ends without a begin.
+    pub fn counts(&self) -> [u64; 4] {
+        let counts = &self.counts;
+        assert_eq!(counts.opened(), counts.ended() + counts.open() + counts.dropped());
+        [counts.opened(), counts.ended(), counts.dropped(), counts.without_begin()]
+    }
+}

@@ -1,0 +1,90 @@
+//! Built-in sources that are spans with computed fields: one file for each definition. Does not know where the samples
+//! come from.
+
+mod alloc;
+mod block_io;
+mod definition;
+mod function;
+mod hrtimer;
+mod irq;
+mod kvm_exit;
+mod lock;
+mod offcpu;
+mod oncpu;
+mod process;
+mod runqueue;
+mod signal;
+mod softirq;
+mod syscall;
+mod target;
+mod task_state;
+mod tcp;
+mod workqueue;
+
+use perf_prof_format::spec::{SpanEvents, SpanSpec};
+
+use self::definition::{Field, Flag, Rule};
+pub use self::{
+    definition::{Scope, SourceDefinition},
+    target::{Coverage, SourceTargetError, check_coverage, scope},
+};
+use super::span::SpanError;
+
+/// All sources, in the order in which they are listed. Their names are also in [`perf_prof_format::spec::SPAN_SOURCES`], for the
+/// grammar.
+pub const SOURCES: &[&SourceDefinition] = &[
+    &syscall::SYSCALL,
+    &offcpu::OFFCPU,
+    &runqueue::RUNQUEUE,
+    &oncpu::ONCPU,
+    &task_state::TASK_STATE,
+    &process::PROCESS,
+    &tcp::TCP,
+    &block_io::BLOCK_IO,
+    &function::FUNCTION,
+    &irq::IRQ,
+    &softirq::SOFTIRQ,
+    &hrtimer::HRTIMER,
+    &workqueue::WORKQUEUE,
+    &lock::LOCK,
+    &alloc::ALLOC,
+    &signal::SIGNAL,
+    &kvm_exit::KVM_EXIT,
+];
+
+/// Returns the source with this name.
+pub fn source(name: &str) -> Option<&'static SourceDefinition> {
+    SOURCES.iter().find(|source| source.name == name).copied()
+}
+
+/// Returns the source that a span is selected by; `None` if the user names its events.
+pub fn of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
+    match &spec.events {
+        SpanEvents::Selected { .. } => Ok(None),
+        SpanEvents::Source { source: name, .. } => {
+            source(name).map(Some).ok_or_else(|| SpanError::Source(name.clone()))
+        }
+    }
+}
+
+/// The names of a task's states, by the bits of `prev_state` in `sched:sched_switch`: those of `TASK_REPORT` in
+/// include/linux/sched.h. A task without any of them could run: another task took its CPU.
+fn task_state(prev_state: i64) -> &'static str {
+    match prev_state & 0xff {
+        0 => "preempted",
+        0x01 => "sleeping",
+        0x02 => "disk",
+        0x04 => "stopped",
+        0x08 => "traced",
+        0x10 => "dead",
+        0x20 => "zombie",
+        0x40 => "parked",
+        0x80 => "idle",
+        _ => "unknown",
+    }
+}
+
+#[cfg(test)]
+mod made;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! `offcpu`: the time for which a task did not run.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition, task_state};
+use crate::{
+    derive::span::Keep,
+    event::{PartView, SpanTask, SpanView},
+};
+
+/// A task that leaves its CPU opens a span, and the switch back to it ends the span. A task that ends does not come
+/// back. The idle tasks (0) have no time off the CPU that anybody looks for.
+pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "offcpu",
+    about: "the time for which a task did not run: blocked, and then waiting for a CPU",
+    example: "offcpu/comm=make|cc*, min=10ms/stack/",
+    rules: &[
+        Rule::end("sched:sched_switch", "next_pid"),
+        Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
+        // The waker is the task in which `sched_waking` happens. `sched_wakeup` may happen in an interrupt of another
+        // CPU (`ttwu_queue()` in kernel/sched/core.c); recordings may have only that one.
+        Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
+        Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfBegin,
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("comm", "name of the task", |span| match span.end() {
+            Some(end) => end.text("next_comm").into(),
+            None => span.begin().text("prev_comm").into(),
+        }),
+        Field::int("pid", "thread id of the task", |span| span.key(0)),
+        Field::text("state", "why it did not run: sleeping, disk, stopped, preempted, ...", |span| {
+            task_state(span.begin().int("prev_state")).as_bytes().into()
+        }),
+        Field::time("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
+            span.duration() - waited(span)
+        }),
+        Field::time("waited", "ns for which it could run and waited for a CPU", waited),
+        Field::int(
+            "waker_pid",
+            "thread id of the task that woke it; 0 if an interrupt did; -1 if no wakeup was seen",
+            |span| match waking(span) {
+                Some(waking) if waking.is_in_interrupt() => 0,
+                Some(waking) => waking.tid().into(),
+                None => -1,
+            },
+        ),
+        // A timer or a device that wakes a task interrupts any other task, which has nothing to do with it.
+        Field::text(
+            "waker_comm",
+            "name of the task that woke it, or (interrupt); empty if no wakeup was seen",
+            |span| match waking(span) {
+                Some(waking) if waking.is_in_interrupt() => b"(interrupt)".into(),
+                Some(waking) => span.comm(&waking),
+                None => b"".into(),
+            },
+        ),
+    ],
+    narrow: None,
+};
+
+fn waking<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    span.note("sched_waking").or_else(|| span.note("sched_wakeup"))
+}
+
+fn waited(span: &SpanView<'_>) -> u64 {
+    match (task_state(span.begin().int("prev_state")), waking(span)) {
+        ("preempted", _) => span.duration(),
+        (_, Some(waking)) => span.duration().saturating_sub(waking.time().saturating_sub(span.begin().time())),
+        (_, None) => 0,
+    }
+}

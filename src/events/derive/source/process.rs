@@ -1,0 +1,124 @@
+//! `process`: the lives of processes.
+
+use perf_prof_format::{abi::signals, spec::Nesting};
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::{
+    derive::span::Keep,
+    event::{PartView, SpanTask, SpanView},
+};
+
+/// Signals that do not end a process by themselves: 17 to 23 and 28 (SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN,
+/// SIGTTOU, SIGURG, SIGWINCH) on all architectures but Alpha, MIPS, PA-RISC and SPARC.
+macro_rules! fatal {
+    () => {
+        "!(sig >= 17 && sig <= 23) && sig != 28"
+    };
+}
+
+/// A new task that is not a thread of its creator (CLONE_THREAD, 0x10000) opens a span. The exit of its last thread ends
+/// it.
+///
+/// The exit code is that of exit_group(), or of exit() in the thread that has the id of the process. A signal that kills
+/// is delivered without a handler. Most of them reach the tasks as SIGKILL: `complete_signal()` in kernel/signal.c turns
+/// the signal into one for all threads. From then on the kernel drops further signals, so the last one that was sent is
+/// the one that killed.
+pub(super) const PROCESS: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "process",
+    about: "the life of a process, from its creation to the end of its last thread",
+    example: "process/comm=make, min=1s/",
+    rules: &[
+        Rule::begin("task:task_newtask", "pid").when("!(clone_flags & 0x10000)"),
+        Rule::note("sched:sched_process_exec", "pid", Keep::Last),
+        Rule::note("syscalls:sys_enter_exit_group", "_pid", Keep::First).optional(),
+        Rule::note("syscalls:sys_enter_exit", "_tid", Keep::Last).optional(),
+        // Sent to the process, and not dropped: `group`, TRACE_SIGNAL_DELIVERED (0) or TRACE_SIGNAL_LOSE_INFO (4).
+        Rule::note("signal:signal_generate", "pid", Keep::Last)
+            .when(concat!("(result == 0 || result == 4) && ", fatal!()))
+            .optional(),
+        Rule::note("signal:signal_deliver", "_pid", Keep::Last)
+            .when(concat!("sa_handler == 0 && sig != 9 && ", fatal!()))
+            .optional(),
+        Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler == 0 && sig == 9").optional(),
+        Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler != 0").optional(),
+        // Since Linux 6.16. Before, the thread with the id of the process is taken for the last one.
+        Rule::end("sched:sched_process_exit", "_pid").when("group_dead != 0").with_field("group_dead"),
+        Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
+    ],
+    nesting: Nesting::Replaced,
+    // The task that creates the process is another one.
+    task: SpanTask::Computed(|span| {
+        let created = span.key(0) as i32;
+        span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
+    }),
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("comm", "name of its last thread when it ended", |span| span.last().text("comm").into()),
+        Field::int("pid", "its id", |span| span.key(0)),
+        Field::int("ppid", "process that created it", |span| span.begin().pid().into()),
+        Field::text("parent_comm", "name of the thread that created it, at that time", |span| span.comm(&span.begin())),
+        Field::text("filename", "the program that it executed last; empty if it executed none", |span| {
+            span.note("sched_process_exec").map_or(b"".into(), |exec| exec.text("filename").into())
+        }),
+        Field::int(
+            "exit_code",
+            "its exit code; -1 if a signal ended it, or if it is not known: system calls of 32-bit programs are not seen",
+            |span| match end(span) {
+                End::Exit(code) => code & 0xff,
+                End::Signal(_) | End::Unknown => -1,
+            },
+        ),
+        Field::text(
+            "signal",
+            "the signal that ended it; empty if none did; unknown if it was not seen: SIGKILL was delivered, and nobody sent a signal to the process",
+            |span| match end(span) {
+                End::Signal(Some(number)) => signals::signal_name(number).into_owned().into_bytes().into(),
+                End::Signal(None) => b"unknown".into(),
+                End::Exit(_) | End::Unknown => b"".into(),
+            },
+        ),
+    ],
+    narrow: None,
+};
+
+/// How a process ended.
+enum End {
+    Exit(i64),
+    /// The number of the signal, if it is known.
+    Signal(Option<i64>),
+    /// The process is alive, or no event says it.
+    Unknown,
+}
+
+fn end(span: &SpanView<'_>) -> End {
+    if span.end().is_none() {
+        return End::Unknown;
+    }
+    // exit_group() does not return.
+    if let Some(exit) = span.note("sys_enter_exit_group") {
+        return End::Exit(exit.int("error_code"));
+    }
+    // exec() and threads that end before others leave samples that say nothing about the end of the process.
+    let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
+    let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);
+    let delivered = |is_wanted: fn(i64, u64) -> bool| {
+        let of_signal =
+            span.notes().map(|(part, _)| part).filter(|part| part.is("signal_deliver") && part.time() > exec);
+        of_signal.filter(|part| is_wanted(part.int("sig"), part.uint("sa_handler"))).last()
+    };
+    let after_exit = |part: &PartView<'_>| exit.is_none_or(|exit| exit.time() < part.time());
+    if let Some(killed) = delivered(|sig, handler| sig != 9 && handler == 0).filter(after_exit) {
+        return End::Signal(Some(killed.int("sig")));
+    }
+    if let Some(killed) = delivered(|sig, handler| sig == 9 && handler == 0).filter(after_exit) {
+        let handled = delivered(|_, handler| handler != 0);
+        let sent = span.note("signal_generate").filter(|sent| sent.time() <= killed.time());
+        let was_handled = |sent: &PartView<'_>| {
+            handled.is_some_and(|handled| handled.time() >= sent.time() && handled.int("sig") == sent.int("sig"))
+        };
+        return End::Signal(sent.filter(|sent| !was_handled(sent)).map(|sent| sent.int("sig")));
+    }
+    exit.map_or(End::Unknown, |exit| End::Exit(exit.int("error_code")))
+}

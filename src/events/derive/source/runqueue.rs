@@ -1,0 +1,65 @@
+//! `runqueue`: the time for which a task could run and waited for a CPU.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::event::SpanTask;
+
+/// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends it.
+pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "runqueue",
+    about: "the time for which a task could run and waited for a CPU",
+    example: "runqueue/min=5ms/",
+    rules: &[
+        Rule::end("sched:sched_switch", "next_pid"),
+        Rule::run("sched:sched_switch", "next_comm"),
+        // A task that leaves its CPU has run, whatever was missed before.
+        Rule::discard("sched:sched_switch", "prev_pid"),
+        Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
+        // A task may be woken while it waits already, if it was preempted on its way to sleep.
+        Rule::begin_unless_open("sched:sched_wakeup", "pid"),
+        Rule::begin_unless_open("sched:sched_wakeup_new", "pid"),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfKey,
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("comm", "name of the task", |span| match (span.end(), span.begin()) {
+            (Some(end), _) => end.text("next_comm").into(),
+            (None, begin) if begin.is("sched_switch") => begin.text("prev_comm").into(),
+            (None, begin) => begin.text("comm").into(),
+        }),
+        Field::int("pid", "thread id of the task", |span| span.key(0)),
+        Field::text("prev_comm", "name of the task that left the CPU for it", |span| {
+            span.end().map_or(b"".into(), |end| end.text("prev_comm").into())
+        }),
+        Field::text(
+            "ran",
+            "the tasks that ran meanwhile on the CPU on which the wait ended, each with its ns, the longest first: \
+             `make 1500000, cc1 20000`",
+            |span| match (span.ran(), span.end()) {
+                (Some(ran), _) => ran.into(),
+                // All that one sample says.
+                (None, Some(end)) => {
+                    [end.text("prev_comm"), format!(" {}", span.duration()).as_bytes()].concat().into()
+                }
+                (None, None) => b"".into(),
+            },
+        ),
+        Field::uint("preempted", "1 if the task ran before and could go on; 0 if it was woken", |span| {
+            span.begin().is("sched_switch").into()
+        }),
+        Field::text("preempted_by", "name of the task that took the CPU from it; empty if it was woken", |span| {
+            let begin = span.begin();
+            if begin.is("sched_switch") { begin.text("next_comm").into() } else { b"".into() }
+        }),
+        Field::uint("migrated", "1 if it ran on another CPU than the one on which it began to wait", |span| {
+            let begin = span.begin();
+            let cpu = if begin.is("sched_switch") { begin.cpu().into() } else { begin.int("target_cpu") };
+            span.end().is_some_and(|end| i64::from(end.cpu()) != cpu).into()
+        }),
+    ],
+    narrow: None,
+};

@@ -1,0 +1,153 @@
+//! `signal`: signals, from the time at which they are sent until they are delivered.
+
+use perf_prof_format::{abi::signals::signal_name, spec::Nesting};
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::event::SpanTask;
+
+/// A signal is for a process or for a thread. `pid` of `signal_generate` is the one that it is for.
+///
+/// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
+/// kernel/signal.c). No signal is sent to the process after this one. So the signal that was sent last ended it.
+pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "signal",
+    about: "a signal, from the time at which it was sent until it was delivered",
+    example: "signal/name=SIGTERM|SIGKILL/",
+    rules: &[
+        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). Others are not delivered.
+        Rule::begin("signal:signal_generate", "pid+sig").when("sig < 32 && (result == 0 || result == 4)"),
+        // Real-time signals are queued.
+        Rule::begin_another("signal:signal_generate", "pid+sig").when("sig >= 32 && (result == 0 || result == 4)"),
+        Rule::end("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig < 32 && sig != 9"),
+        Rule::end_first("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig >= 32"),
+        Rule::end("signal:signal_deliver", ENDED_BY_SIGKILL).when("sig == 9"),
+    ],
+    nesting: Nesting::Replaced,
+    // The sender is another task.
+    task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("name", "its name: SIGTERM, SIGRTMIN+1, ...", |span| match signal_name(span.key(1)) {
+            std::borrow::Cow::Borrowed(name) => name.as_bytes().into(),
+            std::borrow::Cow::Owned(name) => name.into_bytes().into(),
+        }),
+        Field::int("sig", "its number", |span| span.key(1)),
+        Field::int("sender", "thread id of the task that sent it; -1 if an interrupt did", |span| {
+            let begin = span.begin();
+            if begin.is_in_interrupt() { -1 } else { begin.tid().into() }
+        }),
+        Field::text("sender_comm", "name of the task that sent it; empty if an interrupt did", |span| {
+            let begin = span.begin();
+            if begin.is_in_interrupt() { b"".into() } else { span.comm(&begin) }
+        }),
+        // A positive code is one of the kernel (sigaction(2), si_code). write() raises SIGPIPE with the code of kill(),
+        // which is 0, but for one thread (`send_sig()` with priv 0 in kernel/signal.c).
+        Field::uint("by_kernel", "1 if the kernel sent it: for a fault, a timer, a child that ended; else 0", |span| {
+            let begin = span.begin();
+            let is_of_write = begin.int("code") == 0 && begin.int("group") == 0;
+            (begin.int("code") > 0 || is_of_write || begin.is_in_interrupt()).into()
+        }),
+        Field::int("target", "id of the process or thread that it is for", |span| span.key(0)),
+        Field::text("target_comm", "name of the process or thread that it is for", |span| {
+            span.begin().text("comm").into()
+        }),
+        Field::text("action", "`handler`, `default` or `ignored`; empty if it was not delivered", |span| {
+            let action = span.end().map(|end| end.uint("sa_handler"));
+            match action {
+                None => b"".into(),
+                Some(0) => b"default".into(),
+                Some(1) => b"ignored".into(),
+                Some(_) => b"handler".into(),
+            }
+        }),
+        Field::time("waited", "ns until it was delivered", |span| span.duration()),
+    ],
+    narrow: None,
+};
+
+/// The keys of a signal that is delivered as SIGKILL: SIGKILL itself, and the signals that end a process by default and
+/// dump no core: SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2, SIGSTKFLT, SIGVTALRM, SIGPROF, SIGIO,
+/// SIGPWR.
+const ENDED_BY_SIGKILL: &str = "_tid+sig|_pid+sig|_pid+15|_pid+2|_pid+1|_pid+13|_pid+14|_pid+10|_pid+12|_pid+16|\
+                                _pid+26|_pid+27|_pid+29|_pid+30|_tid+15|_tid+2|_tid+1|_tid+13|_tid+14|_tid+10|_tid+12|\
+                                _tid+16|_tid+26|_tid+27|_tid+29|_tid+30";
+
+#[cfg(test)]
+mod tests {
+    use super::{super::made::*, *};
+
+    const EVENTS: [MadeEvent; 2] = [
+        MadeEvent {
+            name: "signal:signal_generate",
+            fields: &["int sig", "int code", "int pid", "int group", "int result"],
+            print: "\"sig=%d\", REC->sig",
+        },
+        MadeEvent {
+            name: "signal:signal_deliver",
+            fields: &["int sig", "unsigned long sa_handler"],
+            print: "\"sig=%d\", REC->sig",
+        },
+    ];
+
+    fn sent(time: u64, sig: i64, target: i64, result: i64) -> MadeSample<'static> {
+        let fields = Box::leak(Box::new([("sig", sig), ("pid", target), ("group", 1), ("result", result)]));
+        MadeSample { event: "signal:signal_generate", tid: 5, cpu: 0, time, fields }
+    }
+
+    fn delivered(time: u64, sig: i64, tid: i32) -> MadeSample<'static> {
+        let fields = Box::leak(Box::new([("sig", sig)]));
+        MadeSample { event: "signal:signal_deliver", tid, cpu: 0, time, fields }
+    }
+
+    /// Returns the names of the signals and how long they waited.
+    fn shown(spans: &[String]) -> Vec<String> {
+        let word =
+            |span: &str, name: &str| span.split(' ').find_map(|word| word.strip_prefix(name)).unwrap().to_owned();
+        spans.iter().map(|span| format!("{} {}", word(span, "name="), word(span, "waited="))).collect()
+    }
+
+    #[test]
+    fn a_process_is_ended_by_the_signal_that_was_sent_last() {
+        let mut run = MadeRun::start(&SIGNAL, "signal", &EVENTS);
+        let spans = run.spans(&[
+            // These are blocked.
+            sent(100, 15, 7, 0),
+            sent(110, 10, 7, 0),
+            sent(120, 2, 7, 0),
+            // This one is for another process, and this one is ignored.
+            sent(130, 1, 8, 0),
+            sent(140, 1, 7, 1),
+            delivered(150, 9, 7),
+            delivered(160, 1, 8),
+            delivered(170, 9, 9),
+        ]);
+        assert_eq!(shown(&spans), ["SIGINT 30", "SIGHUP 30"]);
+        assert_eq!(run.counts(), [4, 2, 0, 1]);
+    }
+
+    #[test]
+    fn real_time_signals_are_delivered_in_their_order() {
+        let mut run = MadeRun::start(&SIGNAL, "signal", &EVENTS);
+        let spans = run.spans(&[
+            sent(100, 37, 7, 0),
+            sent(110, 37, 7, 0),
+            delivered(150, 37, 7),
+            delivered(151, 37, 7),
+            // A standard signal is pending once. If it is sent again, something took it away without an event.
+            sent(200, 10, 7, 0),
+            sent(210, 10, 7, 0),
+            delivered(220, 10, 7),
+        ]);
+        assert_eq!(shown(&spans), ["SIGRTMIN+3 50", "SIGRTMIN+3 41", "SIGUSR1 10"]);
+        assert_eq!(run.counts(), [4, 3, 1, 0]);
+    }
+
+    #[test]
+    fn sigkill_is_itself() {
+        let mut run = MadeRun::start(&SIGNAL, "signal", &EVENTS);
+        let spans = run.spans(&[sent(100, 15, 7, 0), sent(110, 9, 7, 0), delivered(150, 9, 7)]);
+        assert_eq!(shown(&spans), ["SIGKILL 40"]);
+    }
+}

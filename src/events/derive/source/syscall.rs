@@ -1,0 +1,59 @@
+//! `syscall`: system calls, from their entry to their return.
+
+use perf_prof_format::{
+    abi::system_calls,
+    spec::{Nesting, SpanOption, is_glob},
+};
+
+use super::{Field, Flag, Rule, Scope, SourceDefinition};
+use crate::event::{SpanTask, SpanView};
+
+/// The number of the call is a part of the key. So a return whose entry was not seen does not end another call.
+pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "syscall",
+    about: "a system call, from its entry to its return",
+    example: "syscall/name=openat|read, min=10ms, failed/",
+    rules: &[Rule::begin("raw_syscalls:sys_enter", "_tid+id"), Rule::end("raw_syscalls:sys_exit", "_tid+id")],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfEnd,
+    scope: Scope::Task,
+    flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" }],
+    fields: &[
+        Field::text("comm", "name of the task", |span| span.comm(&span.last())),
+        Field::text_of_number(
+            "name",
+            "name of the call",
+            |span| span.key(1),
+            |span, nr| match system_calls::name(span.machine(), nr) {
+                Some(name) => name.as_bytes().into(),
+                None => format!("sys_{nr}").into_bytes().into(),
+            },
+        ),
+        Field::int("nr", "number of the call", |span| span.key(1)),
+        Field::words("args", "its six arguments, as numbers", |span| span.begin().bytes("args")),
+        Field::int("ret", "the value that it returned", |span| span.last().int("ret")),
+        Field::text_of_number("errno", "name of the error; empty if there was none", errno, |_, errno| match errno {
+            0 => b"".into(),
+            _ => system_calls::error_name(errno)
+                .map_or_else(|| format!("errno_{errno}").into_bytes().into(), |name| name.as_bytes().into()),
+        }),
+    ],
+    narrow: Some(narrow),
+};
+
+/// Returns the number of the error that a call returned; 0 if there was none.
+fn errno(span: &SpanView<'_>) -> i64 {
+    let ret = span.last().int("ret");
+    if (-4095..0).contains(&ret) { -ret } else { 0 }
+}
+
+/// Returns a filter for the numbers of the calls that the options name. Live events only: the numbers are those of this
+/// machine.
+fn narrow(options: &[SpanOption]) -> Option<String> {
+    let names = &options.iter().find(|option| option.name == "name")?.values;
+    let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));
+    let numbers: Vec<String> =
+        names.iter().map(|name| number(name).map(|nr| format!("id == {nr}"))).collect::<Option<_>>()?;
+    (!numbers.is_empty()).then(|| numbers.join(" || "))
+}

@@ -1,0 +1,76 @@
+//! Which events sources need: of which CPUs, and if those of all tasks.
+
+use perf_prof_format::spec::{EventKind, EventSpec};
+use thiserror::Error;
+
+use super::{Scope, of};
+
+/// Why tasks or CPUs cannot be selected together with a source.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SourceTargetError {
+    /// An event that cannot be selected beside a source whose events also happen in other tasks.
+    #[error(
+        "{source_name} is made of events of all tasks, and {other} would be delivered for all tasks too; leave the \
+         selection of tasks out, or use separate runs"
+    )]
+    Mixed {
+        /// The source.
+        source_name: String,
+        /// The other event.
+        other: String,
+    },
+    /// Only some CPUs, or only the tasks of cgroups.
+    #[error(
+        "{source_name} may begin on one CPU and end on another, so it needs the events of all CPUs and all tasks; leave \
+         -C, cpus= and --cgroups out, and select tasks with -p or -t, or spans with a filter"
+    )]
+    Parts {
+        /// The source.
+        source_name: String,
+    },
+}
+
+/// Which CPUs events come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coverage {
+    /// All of them, and all tasks on them.
+    All,
+    /// Some of them, or some tasks.
+    Parts,
+}
+
+impl Coverage {
+    /// Returns the coverage of the CPUs that the user selected.
+    pub fn of<T>(cpus: &Option<T>) -> Coverage {
+        if cpus.is_some() { Coverage::Parts } else { Coverage::All }
+    }
+}
+
+/// Fails if a source needs the events of all CPUs, and only those of some are selected.
+pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
+    for event in events {
+        let EventKind::Span(span) = &event.kind else { continue };
+        let Ok(Some(source)) = of(span) else { continue };
+        let is_in_parts = coverage == Coverage::Parts || event.attrs.cpus.is_some();
+        if is_in_parts && !source.stays_on_its_cpu() {
+            return Err(SourceTargetError::Parts { source_name: source.name.to_owned() });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the scope of the events. Fails if some are those of the selected tasks, and others are not.
+pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
+    let is_source = |event: &EventSpec| match &event.kind {
+        EventKind::Span(span) => of(span).ok().flatten(),
+        _ => None,
+    };
+    let of_machine = |event: &&EventSpec| is_source(event).is_some_and(|source| source.scope == Scope::Machine);
+    let Some(of_machine) = events.iter().find(of_machine) else { return Ok(Scope::Task) };
+    match events.iter().find(|event| is_source(event).is_none()) {
+        Some(other) => {
+            Err(SourceTargetError::Mixed { source_name: of_machine.selector.clone(), other: other.selector.clone() })
+        }
+        None => Ok(Scope::Machine),
+    }
+}

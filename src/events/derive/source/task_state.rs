@@ -1,0 +1,86 @@
+//! `task-state`: each interval of a task's life.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition, task_state};
+use crate::event::{PartView, SpanTask};
+
+/// Each change of a task's state ends one span and opens the next one.
+pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "task-state",
+    about: "an interval of a task's life: running, waiting for a CPU, sleeping, ...",
+    example: "task-state/comm=make, state=disk/",
+    rules: &[
+        Rule::end("sched:sched_switch", "prev_pid"),
+        Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
+        Rule::end("sched:sched_switch", "next_pid"),
+        Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
+        // A task that is still on its CPU, on its way to sleep, is woken too (`ttwu_runnable()` in kernel/sched/core.c).
+        Rule::end("sched:sched_wakeup", "pid").after(is_blocked),
+        Rule::begin("sched:sched_wakeup", "pid").after(is_blocked),
+        Rule::begin("sched:sched_wakeup_new", "pid"),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::OfKey,
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("comm", "name of the task", |span| {
+            let begin = span.begin();
+            match (begin.is("sched_switch"), begin.int("next_pid") == span.key(0)) {
+                (false, _) => begin.text("comm").into(),
+                (true, true) => begin.text("next_comm").into(),
+                (true, false) => begin.text("prev_comm").into(),
+            }
+        }),
+        Field::int("pid", "thread id of the task", |span| span.key(0)),
+        Field::text("state", "running, runnable (it waits for a CPU), sleeping, disk, stopped, ...", |span| {
+            let begin = span.begin();
+            let state = match (begin.is("sched_switch"), begin.int("next_pid") == span.key(0)) {
+                (true, true) => "running",
+                (true, false) if task_state(begin.int("prev_state")) != "preempted" => {
+                    task_state(begin.int("prev_state"))
+                }
+                _ => "runnable",
+            };
+            state.as_bytes().into()
+        }),
+    ],
+    narrow: None,
+};
+
+/// Returns whether the span that this sample began is the time for which the task `tid` is blocked.
+fn is_blocked(begin: &PartView<'_>, tid: i64) -> bool {
+    begin.is("sched_switch") && begin.int("prev_pid") == tid && task_state(begin.int("prev_state")) != "preempted"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample};
+
+    const SWITCH: &str = "sched:sched_switch";
+    const WAKEUP: &str = "sched:sched_wakeup";
+    const EVENTS: &[MadeEvent] = &[
+        MadeEvent { name: SWITCH, fields: &["int prev_pid", "int prev_state", "int next_pid"], print: "\"\"" },
+        MadeEvent { name: WAKEUP, fields: &["int pid"], print: "\"\"" },
+        MadeEvent { name: "sched:sched_wakeup_new", fields: &["int pid"], print: "\"\"" },
+    ];
+
+    #[test]
+    fn a_task_that_is_woken_on_its_cpu_goes_on_running() {
+        let switch = |time, prev, state, next| {
+            (SWITCH, time, vec![("prev_pid", prev), ("prev_state", state), ("next_pid", next)])
+        };
+        let wakeup = |time| (WAKEUP, time, vec![("pid", 7)]);
+        let samples =
+            [switch(10, 0, 0, 7), wakeup(20), switch(30, 7, 1, 0), wakeup(40), wakeup(45), switch(50, 0, 0, 7)];
+        let made =
+            samples.each_ref().map(|(event, time, fields)| MadeSample { event, tid: 1, cpu: 0, time: *time, fields });
+        let lines = MadeRun::start(&TASK_STATE, "task-state", EVENTS).spans(&made);
+        let states: Vec<&str> =
+            lines.iter().filter_map(|line| line.rsplit_once("state=").map(|(_, state)| state)).collect();
+        assert_eq!(states, ["running", "sleeping", "runnable"], "{lines:?}");
+    }
+}

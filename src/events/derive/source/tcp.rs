@@ -1,0 +1,143 @@
+//! `tcp`: TCP connections, from the first packet to the closed socket.
+
+use std::{
+    borrow::Cow,
+    net::{Ipv4Addr, Ipv6Addr},
+};
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::{
+    derive::span::Keep,
+    event::{PartView, SpanTask, SpanView},
+};
+
+/// The names of states, from 1 on: those of include/net/tcp_states.h.
+const STATES: [&str; 13] = [
+    "ESTABLISHED",
+    "SYN_SENT",
+    "SYN_RECV",
+    "FIN_WAIT1",
+    "FIN_WAIT2",
+    "TIME_WAIT",
+    "CLOSE",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "LISTEN",
+    "CLOSING",
+    "NEW_SYN_RECV",
+    "BOUND_INACTIVE",
+];
+
+/// The address of the socket identifies a connection. A connection begins in the state SYN_SENT (2), or, if it is
+/// accepted, with a new socket that leaves LISTEN (10) for SYN_RECV (3). It ends in CLOSE (7). The kernel gives a
+/// connection in TIME_WAIT to a smaller socket, for which there are no events.
+pub(super) const TCP: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "tcp",
+    about: "a TCP connection, from the first packet to the closed socket",
+    example: "tcp/dport=443, role=client/",
+    rules: &[
+        Rule::end("sock:inet_sock_set_state", "skaddr").when("protocol == 6 && newstate == 7 && oldstate != 10"),
+        Rule::begin("sock:inet_sock_set_state", "skaddr")
+            .when("protocol == 6 && (newstate == 2 || newstate == 3 && oldstate == 10)"),
+        Rule::note("sock:inet_sock_set_state", "skaddr", Keep::Some)
+            .when("protocol == 6 && newstate != 7 && newstate != 2 && oldstate != 10"),
+        Rule::note("tcp:tcp_retransmit_skb", "skaddr", Keep::First).optional(),
+        Rule::note("tcp:tcp_receive_reset", "skaddr", Keep::First).optional(),
+        Rule::note("tcp:tcp_send_reset", "skaddr", Keep::First).optional(),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::Computed(task),
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("role", "client if this end asked for the connection, server if it accepted it", |span| {
+            if is_client(span) { b"client".into() } else { b"server".into() }
+        }),
+        Field::text("saddr", "address of this end", |span| address(&latest(span), "saddr", "saddr_v6")),
+        Field::uint("sport", "port of this end", |span| latest(span).uint("sport")),
+        Field::text("daddr", "address of the other end", |span| address(&latest(span), "daddr", "daddr_v6")),
+        Field::uint("dport", "port of the other end", |span| latest(span).uint("dport")),
+        Field::int(
+            "pid",
+            "process that asked for the connection, or that closed the accepted one; -1 if the events do not say it",
+            |span| owner(span).map_or(-1, |part| part.pid().into()),
+        ),
+        Field::text("comm", "name of this task; empty if it is not known", |span| {
+            owner(span).map_or(b"".into(), |part| span.comm(&part))
+        }),
+        Field::time("connect", "ns until the connection was established; 0 if it never was", |span| {
+            established(span).map_or(0, |part| part.time().saturating_sub(span.begin().time()))
+        }),
+        Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),
+        Field::uint("retransmits", "packets that were sent again", |span| span.count("tcp_retransmit_skb")),
+        Field::text(
+            "reset",
+            "received or sent, if a reset ended it. The kernel sends the reset of a socket that is closed with unread data after the end, so that one is not seen",
+            |span| match (span.note("tcp_receive_reset"), span.note("tcp_send_reset")) {
+                (Some(_), _) => b"received".into(),
+                (None, Some(_)) => b"sent".into(),
+                (None, None) => b"".into(),
+            },
+        ),
+    ],
+    narrow: None,
+};
+
+/// Returns the changes of the connection's state, in their order.
+fn changes<'a>(span: &SpanView<'a>) -> impl Iterator<Item = PartView<'a>> + use<'a> {
+    let inner = span.notes().map(|(part, _)| part).filter(|part| part.is("inet_sock_set_state"));
+    std::iter::once(span.begin()).chain(inner).chain(span.end())
+}
+
+fn is_client(span: &SpanView<'_>) -> bool {
+    span.begin().int("newstate") == 2
+}
+
+fn established<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    changes(span).find(|part| part.int("newstate") == 1)
+}
+
+/// Returns the last change of state that has both ports: a socket has no port of its own before it sends.
+fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
+    changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
+}
+
+/// Returns the change of state that happened in a task which uses the socket: connect() in that of a client, and
+/// close() or shutdown() in that of a server (`tcp_close_state()` in net/ipv4/tcp.c). All others may happen in an
+/// interrupt of any task.
+fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    match is_client(span) {
+        true => Some(span.begin()),
+        false => changes(span).find(|part| matches!(part.int("newstate"), 4 | 9)),
+    }
+}
+
+fn task(span: &SpanView<'_>) -> Option<(i32, i32)> {
+    owner(span).map(|part| (part.pid(), part.tid()))
+}
+
+fn states<'a>(span: &SpanView<'a>) -> Cow<'a, [u8]> {
+    let end = span.begin().time() + span.duration();
+    let changes: Vec<(i64, u64)> = changes(span).map(|part| (part.int("newstate"), part.time())).collect();
+    let until = changes.iter().skip(1).map(|&(_, time)| time).chain([end]);
+    let open = changes.len() - usize::from(span.end().is_some());
+    let state = |(&(state, from), until): (&(i64, u64), u64)| {
+        let name =
+            state.checked_sub(1).and_then(|at| STATES.get(usize::try_from(at).ok()?)).copied().unwrap_or("unknown");
+        format!("{name}={}", until.saturating_sub(from))
+    };
+    let states: Vec<String> = changes.iter().zip(until).take(open).map(state).collect();
+    states.join(" ").into_bytes().into()
+}
+
+fn address<'a>(part: &PartView<'a>, v4: &str, v6: &str) -> Cow<'a, [u8]> {
+    // AF_INET6 is 10 on Linux.
+    let text = match part.int("family") {
+        10 => part.bytes(v6).try_into().map(|bytes: [u8; 16]| Ipv6Addr::from(bytes).to_string()),
+        _ => part.bytes(v4).try_into().map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).to_string()),
+    };
+    text.unwrap_or_default().into_bytes().into()
+}

@@ -1,0 +1,68 @@
+//! Tests of the definitions: the grammar knows their names, and their examples can be selected.
+
+use perf_prof_format::spec::{EventKind, SPAN_SOURCES, parse_events};
+
+use super::*;
+
+#[test]
+fn the_grammar_knows_the_names_of_all_sources() {
+    let of_grammar: Vec<&str> = SOURCES.iter().map(|source| source.name).filter(|name| *name != "function").collect();
+    assert_eq!(of_grammar, SPAN_SOURCES);
+}
+
+#[test]
+fn the_example_of_a_source_selects_it() {
+    for source in SOURCES {
+        let specs = parse_events(source.example).unwrap_or_else(|error| panic!("{}: {error}", source.example));
+        let EventKind::Span(span) = &specs[0].kind else { panic!("{}", source.example) };
+        assert_eq!(of(span).unwrap().map(|source| source.name), Some(source.name));
+        source.filter(span, specs[0].filter.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", source.example));
+    }
+}
+
+#[test]
+fn a_source_has_each_field_once() {
+    for source in SOURCES {
+        let mut names: Vec<&str> = source.fields.iter().map(|field| field.name).collect();
+        names.sort_unstable();
+        let all = names.len();
+        names.dedup();
+        assert_eq!(names.len(), all, "{}", source.name);
+        assert!(["duration", "open", "begin", "end", "between"].iter().all(|name| !names.contains(name)));
+    }
+}
+
+#[test]
+fn every_source_selects_tasks_by_their_names() {
+    for source in SOURCES {
+        let (name, _) = source.example.split_once('/').unwrap();
+        let selector = format!("{name}/comm=make|cc*/");
+        let spec = parse_events(&selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let has_field = source.fields.iter().any(|field| field.name == "comm");
+        assert_eq!(source.filter(span, None).unwrap().is_some(), has_field, "{selector}");
+        let names = if has_field { &[][..] } else { &["make", "cc*"] };
+        assert_eq!(source.comms(span), names, "{selector}");
+    }
+}
+
+#[test]
+fn options_and_filters_that_a_source_does_not_have_are_reported() {
+    let rows = [
+        ("offcpu/blockd=5/", "offcpu has no option `blockd`; did you mean blocked?"),
+        ("offcpu/pid=make/", "`make` is not a number; `pid` of offcpu is one"),
+        ("offcpu/pdi > 3/", "the filter `pdi > 3`: the event has no field `pdi`"),
+        ("syscall/failed=1/", "syscall has no option `failed`"),
+        ("lock/comms=make/", "lock has no option `comms`; did you mean comm?"),
+        ("lock/comms=make/", "comm=VALUE|VALUE"),
+        ("lock/comm/", "lock has no option `comm`"),
+        ("lock/comm==\"make\"/", "an option selects tasks by their names: comm=NAME"),
+    ];
+    for (selector, part) in rows {
+        let spec = parse_events(selector).unwrap().remove(0);
+        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+        let source = of(span).unwrap().unwrap();
+        let error = source.filter(span, spec.filter.as_deref()).unwrap_err().to_string();
+        assert!(error.contains(part), "{selector}: {error}");
+    }
+}

@@ -1,0 +1,60 @@
+//! `workqueue`: work that tasks give to workers of the kernel.
+
+use perf_prof_format::spec::Nesting;
+
+use super::{Field, Rule, Scope, SourceDefinition};
+use crate::{
+    derive::span::Keep,
+    event::{PartView, SpanTask, SpanView},
+};
+
+/// The worker is a part of the key. The function may free its work, and then the same address is other work, which
+/// another worker can start before the function has returned (`process_one_work()` in kernel/workqueue.c).
+///
+/// Work that is cancelled has no event. So the last time at which it was queued counts.
+pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
+    system: "",
+    name: "workqueue",
+    about: "the time for which a worker of the kernel ran the function of some work",
+    example: "workqueue/workqueue=writeback, min=10ms/",
+    rules: &[
+        Rule::ahead("workqueue:workqueue_queue_work", "work", Keep::Last).optional(),
+        Rule::recall("workqueue:workqueue_execute_start", "work"),
+        Rule::begin("workqueue:workqueue_execute_start", "_tid+work"),
+        Rule::end("workqueue:workqueue_execute_end", "_tid+work"),
+    ],
+    nesting: Nesting::Replaced,
+    task: SpanTask::Computed(|span| {
+        let task = queuer(span).unwrap_or_else(|| span.last());
+        Some((task.pid(), task.tid()))
+    }),
+    scope: Scope::Machine,
+    flags: &[],
+    fields: &[
+        Field::text("function", "its function", |span| span.shown(&span.begin(), "function")),
+        Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
+            queued(span).map_or(b"".into(), |queued| queued.text("workqueue").into())
+        }),
+        Field::time("waited", "ns for which it was queued; 0 if this was not seen", |span| {
+            queued(span).map_or(0, |queued| span.begin().time().saturating_sub(queued.time()))
+        }),
+        Field::int("queuer_pid", "thread id of the task that queued it; -1 if this is not known", |span| {
+            queuer(span).map_or(-1, |queued| queued.tid().into())
+        }),
+        Field::text("queuer_comm", "name of the task that queued it; empty if this is not known", |span| {
+            queuer(span).map_or(b"".into(), |queued| span.comm(&queued))
+        }),
+        Field::address("work", "address of the work", |span| span.key(1) as u64),
+    ],
+    narrow: None,
+};
+
+fn queued<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    span.note("workqueue_queue_work")
+}
+
+/// Returns the sample of its queueing, if a task queued the work. In an interrupt, the sample has the task that was
+/// interrupted.
+fn queuer<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    queued(span).filter(|queued| !queued.is_in_interrupt())
+}

@@ -1,0 +1,331 @@
+//! The state of a span during a run: it takes the samples that begin and end spans, and delivers the spans.
+
+use std::sync::Arc;
+
+use perf_prof_format::{
+    record::SampleLayout,
+    spec::{Nesting, OpenAtEnd, glob_matches},
+};
+
+use super::{
+    Action, Filters, Keep, Span,
+    key::Key,
+    runs::Runs,
+    table::{OpenSpan, OpenSpans},
+    verdicts::Verdicts,
+};
+use crate::{
+    derive::Derivation,
+    event::{Context, Flow, PartView, Sample, SpanCounts, SpanFormat, SpanSamples},
+};
+
+pub(super) struct Engine {
+    span: Span,
+    format: Arc<SpanFormat>,
+    /// The layout of the spans' records.
+    layout: SampleLayout,
+    /// For each field of the span: whether the filter reads it.
+    filtered_fields: Vec<bool>,
+    /// Whether the filter asks for text that is computed for each span.
+    has_text_filter: bool,
+    /// What the filter said before, if all it reads is one text that depends on a number.
+    verdicts: Option<Verdicts>,
+    open: OpenSpans,
+    /// The samples that are kept ahead of spans.
+    ahead: OpenSpans,
+    /// Who ran on each CPU, if a rule says so.
+    runs: Option<Runs>,
+    counts: Arc<SpanCounts>,
+    /// The time of the last sample.
+    last: u64,
+    /// The record of the last span that was delivered. Its memory is used again.
+    record: Vec<u8>,
+    /// The names of tasks, for the fields that need them.
+    context: Arc<Context>,
+    output: Output,
+    /// The number of rings that are losing events.
+    lossy_rings: u32,
+}
+
+/// Whether spans are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Delivered,
+    Muted,
+}
+
+/// Which of several open spans with the same key ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Which {
+    First,
+    Last,
+}
+
+impl Engine {
+    pub fn new(
+        span: Span,
+        format: Arc<SpanFormat>,
+        layout: SampleLayout,
+        counts: Arc<SpanCounts>,
+        context: Arc<Context>,
+    ) -> Self {
+        let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
+        let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced);
+        let (filtered_fields, verdicts) = match &span.filters {
+            Some(Filters::OfSpan(filter)) => {
+                (format.fields_of(filter), format.text_of_number(filter).map(Verdicts::new))
+            }
+            _ => (Vec::new(), None),
+        };
+        let mut steps = span.inputs.iter().flat_map(|input| &input.steps);
+        let has_runs = steps.any(|step| matches!(step.action, Action::Run(_)));
+        let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
+        Self {
+            span,
+            format,
+            layout,
+            filtered_fields,
+            has_text_filter,
+            verdicts,
+            open,
+            ahead,
+            runs: has_runs.then(Runs::default),
+            counts,
+            last: 0,
+            record: Vec::new(),
+            context,
+            output: Output::Delivered,
+            lossy_rings: 0,
+        }
+    }
+
+    /// Returns the time at which the open span with this key began.
+    fn began(&self, key: &Key) -> Option<u64> {
+        let begin = self.open.last(key)?;
+        self.format.inputs[begin.input].layout.time(begin.split().0)
+    }
+
+    /// Ends the span with this key.
+    fn end(
+        &mut self,
+        key: &Key,
+        which: Which,
+        (input, time, record): (usize, u64, &[u8]),
+        emit: &mut dyn FnMut(&[u8]) -> Flow,
+    ) -> Flow {
+        let Self { format, open, counts, .. } = self;
+        let layout = |of: usize| &format.inputs[of].layout;
+        // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier one.
+        let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
+        let begin = match which {
+            Which::Last => open.close_if(key, is_later),
+            Which::First if open.first(key).is_some_and(is_later) => open.close_first(key),
+            Which::First => None,
+        };
+        let Some(begin) = begin else {
+            counts.add_without_begin(1);
+            return Flow::Continue(());
+        };
+        if self.lossy_rings != 0 {
+            // The end that belongs to this begin may be among the lost events, and so may the begin of this end.
+            counts.add_dropped(1);
+            counts.add_lost(1);
+            return Flow::Continue(());
+        }
+        counts.add_ended(1);
+        if self.output == Output::Muted {
+            return Flow::Continue(());
+        }
+        let (begin_record, notes) = begin.split();
+        let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
+        if duration < self.span.spec.min {
+            return Flow::Continue(());
+        }
+        if let Some(Filters::OfPairs(filters)) = &self.span.filters
+            && let Some(filter) = &filters[begin.input * self.span.inputs.len() + input]
+        {
+            let [of_end, of_begin] = [(input, record), (begin.input, begin_record)]
+                .map(|(of, record)| layout(of).raw(record).unwrap_or(&[]));
+            if !filter.passes_span(of_end, of_begin, duration, layout(input).cpu(record)) {
+                return Flow::Continue(());
+            }
+        }
+        let cpu = layout(input).cpu(record).unwrap_or(0);
+        let ran = self.runs.as_ref().map(|runs| runs.between(cpu, time - duration, time));
+        let (begin, end, ran) = ((begin.input, begin_record), Some((input, record)), ran.as_deref());
+        self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
+    }
+
+    /// Returns whether the user selected the task of a span, by its id and by its name.
+    fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
+        let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
+        if !self.span.selects_tasks() || are_all_selected {
+            return true;
+        }
+        let (_, tid) = self.format.task(samples, Some(&self.context));
+        self.context.delivers_spans_of(tid) && self.selects_comm(tid, samples)
+    }
+
+    /// Returns whether the name that a task has at the end of a span is selected.
+    fn selects_comm(&self, tid: i32, samples: &SpanSamples<'_>) -> bool {
+        let comms = &self.span.comms;
+        if comms.is_empty() {
+            return true;
+        }
+        let (of, record) = samples.end.unwrap_or(samples.begin);
+        let time = self.format.inputs.get(of).and_then(|event| event.layout.time(record));
+        let comm = time.and_then(|time| self.context.comm(tid, time));
+        comm.is_some_and(|comm| comms.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(&comm))))
+    }
+
+    /// Returns whether a span passes the filter over its fields.
+    fn passes(&mut self, samples: &SpanSamples<'_>) -> bool {
+        let Some(Filters::OfSpan(filter)) = &self.span.filters else { return true };
+        let context = Some(&*self.context);
+        let number = |verdicts: &Verdicts| self.format.number_of_text(verdicts.field, samples, context);
+        let number = self.verdicts.as_ref().and_then(number);
+        if let (Some(verdicts), Some(number)) = (&self.verdicts, number)
+            && let Some(passes) = verdicts.of(number)
+        {
+            return passes;
+        }
+        self.format.write_for_filter(samples, &self.filtered_fields, context, &mut self.record);
+        let (of, record) = samples.end.unwrap_or(samples.begin);
+        let cpu = self.format.inputs.get(of).map(|event| Sample { event, record }.cpu());
+        let passes = filter.passes(&self.record, cpu);
+        if let (Some(verdicts), Some(number)) = (&mut self.verdicts, number) {
+            verdicts.remember(number, passes);
+        }
+        passes
+    }
+
+    /// Delivers a span, unless its task is not selected or the filter over its fields refuses it. Most spans are refused.
+    /// So only what is needed for that is computed before, and what costs less comes first: to ask for a task is cheaper
+    /// than to compute a text, and numbers are cheaper than to ask for a task.
+    fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        let is_task_first = self.has_text_filter;
+        let is_refused = is_task_first && !self.selects_task(samples)
+            || !self.passes(samples)
+            || !is_task_first && !self.selects_task(samples);
+        if is_refused {
+            return Flow::Continue(());
+        }
+        self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
+        self.counts.add_delivered(1);
+        emit(&self.record)
+    }
+}
+
+impl Derivation for Engine {
+    fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        let Some(event) = self.format.inputs.get(input) else { return Flow::Continue(()) };
+        let time = event.layout.time(record).unwrap_or(0);
+        self.last = self.last.max(time);
+        let steps = self.span.inputs[input].steps.len();
+        let mut recalled = None;
+        for at in 0..steps {
+            let step = &self.span.inputs[input].steps[at];
+            let layout = &self.format.inputs[input].layout;
+            if let Some(when) = &step.when
+                && !when.passes(layout.raw(record).unwrap_or(&[]), layout.cpu(record))
+            {
+                continue;
+            }
+            let Some(mut key) = step.key.key(layout, record) else { continue };
+            for other in step.other_keys.iter().filter_map(|plan| plan.key(layout, record)) {
+                if self.began(&other) > self.began(&key) {
+                    key = other;
+                }
+            }
+            if let (Some(after), Some(open)) = (step.after, self.open.last(&key)) {
+                let begin = PartView::new(&self.format.inputs[open.input], open.split().0);
+                if !after(&begin, key.numbers()[0] as i64) {
+                    continue;
+                }
+            }
+            match step.action {
+                Action::End => self.end(&key, Which::Last, (input, time, record), emit)?,
+                Action::EndFirst => self.end(&key, Which::First, (input, time, record), emit)?,
+                Action::BeginUnlessOpen if self.open.is_open(&key) => {}
+                Action::Begin | Action::BeginUnlessOpen => {
+                    self.counts.add_opened(1);
+                    let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
+                    let (replaced, oldest) = self.open.open(key, input, record);
+                    self.counts.add_dropped(replaced + oldest);
+                    self.counts.add_lost(oldest);
+                    if !self.span.spec.is_source() {
+                        self.counts.add_replaced(replaced);
+                    }
+                    if let Some((key, ahead)) = ahead {
+                        self.open.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
+                    }
+                }
+                Action::BeginAnother => {
+                    self.counts.add_opened(1);
+                    let (_, oldest) = self.open.open_nested(key, input, record, Nesting::Nested);
+                    self.counts.add_dropped(oldest);
+                    self.counts.add_lost(oldest);
+                }
+                Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
+                Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
+                Action::Ahead(Keep::First) if self.ahead.is_open(&key) => {}
+                Action::Ahead(_) => _ = self.ahead.open(key, input, record),
+                Action::Recall => recalled = self.ahead.close(&key),
+                Action::Forget => drop(self.ahead.close(&key)),
+                Action::Run(comm) => {
+                    let cpu = layout.cpu(record).unwrap_or(0);
+                    let comm = PartView::new(&self.format.inputs[input], record).text(comm);
+                    self.runs.get_or_insert_default().switch(cpu, time, comm);
+                }
+            }
+        }
+        Flow::Continue(())
+    }
+
+    fn loss_begins(&mut self) {
+        self.lossy_rings += 1;
+    }
+
+    fn lost(&mut self, _start: u64, _end: u64) {
+        self.lossy_rings = self.lossy_rings.saturating_sub(1);
+        // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
+        // after this call were opened after the loss.
+        let dropped = self.open.clear();
+        self.ahead.clear();
+        self.runs.iter_mut().for_each(Runs::clear);
+        self.counts.add_dropped(dropped);
+        self.counts.add_lost(dropped);
+    }
+
+    fn mute(&mut self) {
+        self.output = Output::Muted;
+    }
+
+    fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>) {
+        counts.set_open_before(self.open.len());
+        self.counts = counts;
+        self.context = context.clone();
+        self.output = Output::Delivered;
+        // The next part begins with the marks of the losses that go on.
+        self.lossy_rings = 0;
+    }
+
+    fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        if self.span.spec.at_end == OpenAtEnd::Counted {
+            return Flow::Continue(());
+        }
+        // The spans stay open in the counts.
+        while let Some(key) = self.open.oldest_key().map(Key::numbers) {
+            let Some(begin) = self.open.take_oldest() else { break };
+            let (begin_record, notes) = begin.split();
+            let time = self.format.inputs[begin.input].layout.time(begin_record).unwrap_or(0);
+            let duration = self.last.saturating_sub(time);
+            if duration < self.span.spec.min {
+                continue;
+            }
+            let begin = (begin.input, begin_record);
+            self.deliver(&SpanSamples { begin, end: None, notes, key, duration, ran: None }, emit)?;
+        }
+        Flow::Continue(())
+    }
+}

@@ -1,0 +1,201 @@
+//! The keys of spans: where an event has the values of its key, and the values.
+
+use std::hash::Hasher;
+
+use perf_prof_format::{
+    record::SampleLayout,
+    tracefs::{EventFormat, Field},
+    value::{Value, ValueType},
+};
+use rustc_hash::FxHasher;
+
+use super::SpanError;
+
+/// Where an event has the values of its key.
+#[derive(Clone, Debug)]
+pub(super) struct KeyPlan(Vec<Part>);
+
+/// Where a part of a key is.
+#[derive(Clone, Debug)]
+enum Part {
+    Tid,
+    Pid,
+    Cpu,
+    Field(Field),
+    /// The sum of two numbers.
+    Sum(Field, Field),
+    /// A number that stands for itself.
+    Number(u64),
+}
+
+/// The values of a key. Most keys are one or two numbers, and need no memory of their own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// One number.
+    One(u64),
+    /// Two numbers.
+    Two([u32; 4]),
+    /// Anything else.
+    Bytes(Box<[u8]>),
+}
+
+impl Key {
+    /// Returns the hash of the key. Numbers are mixed without the tag of the enum, which two keys of one span share.
+    #[inline]
+    pub fn hash(&self) -> u64 {
+        let mut hasher = FxHasher::default();
+        match self {
+            Key::One(_) | Key::Two(_) => {
+                let [one, two] = self.numbers();
+                hasher.write_u64(one);
+                hasher.write_u64(two);
+            }
+            Key::Bytes(bytes) => hasher.write(bytes),
+        }
+        hasher.finish()
+    }
+
+    /// Returns its first two parts, if they are numbers.
+    #[inline]
+    pub fn numbers(&self) -> [u64; 2] {
+        match self {
+            Key::One(one) => [*one, 0],
+            Key::Two([low, high, low2, high2]) => {
+                let number = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+                [number(*low, *high), number(*low2, *high2)]
+            }
+            Key::Bytes(_) => [0; 2],
+        }
+    }
+}
+
+impl KeyPlan {
+    /// Finds the fields of a key in the format of an event.
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {
+        let field = |name: &str| match format.field(name) {
+            Some(field) if field.kind.value_type() == ValueType::Bytes => Err(SpanError::Array(name.to_owned())),
+            Some(field) => Ok(field.clone()),
+            None => Err(SpanError::no_field(name, format)),
+        };
+        let part = |name: &str| match name {
+            "_tid" => Ok(Part::Tid),
+            "_pid" => Ok(Part::Pid),
+            "_cpu" => Ok(Part::Cpu),
+            name if name.starts_with(|first: char| first.is_ascii_digit()) => {
+                name.parse().map(Part::Number).map_err(|_| SpanError::no_field(name, format))
+            }
+            name => match name.split_once(" plus ") {
+                Some((one, other)) => Ok(Part::Sum(field(one)?, field(other)?)),
+                None => field(name).map(Part::Field),
+            },
+        };
+        names.map(part).collect::<Result<_, _>>().map(KeyPlan)
+    }
+
+    /// Fails if a part is a number here and text in the other event.
+    pub fn check_same_types(&self, other: &KeyPlan) -> Result<(), SpanError> {
+        for (one, other) in self.0.iter().zip(&other.0) {
+            if one.is_text() != other.is_text() {
+                return Err(SpanError::Types(one.name().to_owned(), other.name().to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the fields of the key, in their order; `None` for `_tid`, `_pid` and `_cpu`.
+    pub fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
+        self.0.iter().map(|part| if let Part::Field(field) = part { Some(field) } else { None })
+    }
+
+    /// Returns the key of a record. Returns `None` if the record is too short.
+    #[inline]
+    pub fn key(&self, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
+        match self.0.as_slice() {
+            [one] if !one.is_text() => one.number(layout, record).map(Key::One),
+            [one, two] if !one.is_text() && !two.is_text() => {
+                let (one, two) = (one.number(layout, record)?, two.number(layout, record)?);
+                Some(Key::Two([one as u32, (one >> 32) as u32, two as u32, (two >> 32) as u32]))
+            }
+            parts => {
+                let mut bytes = Vec::with_capacity(32);
+                for part in parts {
+                    match part {
+                        Part::Field(field) if part.is_text() => {
+                            let Value::Str(text) = field.value(layout.raw(record)?)? else { return None };
+                            bytes.extend((text.len() as u32).to_ne_bytes());
+                            bytes.extend_from_slice(text);
+                        }
+                        part => bytes.extend(part.number(layout, record)?.to_ne_bytes()),
+                    }
+                }
+                Some(Key::Bytes(bytes.into()))
+            }
+        }
+    }
+}
+
+impl Part {
+    fn is_text(&self) -> bool {
+        matches!(self, Part::Field(field) if field.kind.is_text())
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Part::Tid => "_tid",
+            Part::Pid => "_pid",
+            Part::Cpu => "_cpu",
+            Part::Field(field) | Part::Sum(field, _) => &field.name,
+            Part::Number(_) => "a number",
+        }
+    }
+
+    /// Returns the part as a number. Negative numbers are extended to 64 bits, so that fields of different sizes can be
+    /// compared.
+    #[inline]
+    fn number(&self, layout: &SampleLayout, record: &[u8]) -> Option<u64> {
+        match self {
+            Part::Tid => layout.pid_tid(record).map(|(_, tid)| i64::from(tid as i32) as u64),
+            Part::Pid => layout.pid_tid(record).map(|(pid, _)| i64::from(pid as i32) as u64),
+            Part::Cpu => layout.cpu(record).map(u64::from),
+            Part::Number(number) => Some(*number),
+            Part::Field(field) => number(field, layout.raw(record)?),
+            Part::Sum(one, other) => {
+                let raw = layout.raw(record)?;
+                Some(number(one, raw)?.wrapping_add(number(other, raw)?))
+            }
+        }
+    }
+}
+
+#[inline]
+fn number(field: &Field, raw: &[u8]) -> Option<u64> {
+    match field.value(raw)? {
+        Value::Int(value) => Some(value as u64),
+        Value::Uint(value) => Some(value),
+        Value::Bool(value) => Some(value.into()),
+        Value::Str(_) | Value::Bytes(_) | Value::Words(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::{
+        abi::PERF_SAMPLE_RAW,
+        record::{SampleLayout, SampleValues},
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_part_may_be_the_sum_of_two_fields() {
+        let text = "name: x\nID: 1\nformat:\n\tfield:u64 sector;\toffset:0;\tsize:8;\tsigned:0;\n\
+                    \tfield:u32 count;\toffset:8;\tsize:4;\tsigned:0;\n\nprint fmt: \"\"\n";
+        let format = EventFormat::parse("s", text).unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_RAW, 0);
+        let raw = [&1000u64.to_ne_bytes()[..], &24u32.to_ne_bytes(), &[0; 4]].concat();
+        let record = layout.encode(&SampleValues { raw, ..SampleValues::default() }).unwrap();
+        let key = |name: &str| KeyPlan::new([name].into_iter(), &format).unwrap().key(&layout, &record);
+        assert_eq!(key("sector plus count"), Some(Key::One(1024)));
+        assert_eq!(key("sector"), Some(Key::One(1000)));
+    }
+}

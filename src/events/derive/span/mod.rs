@@ -1,0 +1,207 @@
+//! Spans: an event that is made of one that begins it and one that ends it, with the same key. Does not know where the
+//! samples come from.
+
+mod engine;
+mod error;
+mod key;
+mod rules;
+mod runs;
+mod table;
+mod verdicts;
+
+use std::sync::Arc;
+
+use perf_prof_format::{
+    spec::{Nesting, SpanSpec, SpanStack},
+    tracefs::{EventFormat, Filter},
+};
+
+pub use self::{
+    error::SpanError,
+    rules::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanRule},
+};
+use self::{error::name, key::KeyPlan};
+use super::{
+    Derivation,
+    source::{self, SourceDefinition},
+};
+use crate::event::{Context, EventType, Format, SPAN_SYSTEM, SpanCounts, SpanField, SpanFormat, SpanPart, SpanTask};
+
+/// A span that was selected, with everything that does not depend on how its inputs are opened.
+#[derive(Clone, Debug)]
+pub struct Span {
+    spec: SpanSpec,
+    alias: Option<String>,
+    inputs: Vec<Input>,
+    definition: Option<&'static SourceDefinition>,
+    fields: Vec<SpanField>,
+    filters: Option<Filters>,
+    /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
+    comms: Vec<String>,
+}
+
+/// The filter of a span.
+#[derive(Clone, Debug)]
+enum Filters {
+    /// For each input that begins spans and each that ends them: the filter of these spans, at index
+    /// `begin * inputs + end`.
+    OfPairs(Vec<Option<Filter>>),
+    /// A filter over the fields of the span. It is applied to the record of the span.
+    OfSpan(Filter),
+}
+
+/// An event that the span is made of.
+#[derive(Clone, Debug)]
+struct Input {
+    /// What a sample does, in this order.
+    steps: Vec<Step>,
+}
+
+/// What a sample does with the open span of a key.
+#[derive(Clone, Debug)]
+struct Step {
+    action: Action,
+    key: KeyPlan,
+    other_keys: Vec<KeyPlan>,
+    /// If set, only the samples that pass do it.
+    when: Option<Filter>,
+    after: Option<BeginCondition>,
+}
+
+impl Step {
+    fn new(rule: &SpanRule, format: &EventFormat) -> Result<Step, SpanError> {
+        let plan = |key: &Vec<String>| KeyPlan::new(key.iter().map(String::as_str), format);
+        let key = plan(&rule.key)?;
+        let other_keys = rule.other_keys.iter().map(plan).collect::<Result<_, _>>()?;
+        let wrong = |text: &str, error| SpanError::Filter {
+            filter: text.to_owned(),
+            error: Box::new(error),
+            begin: name(format),
+            end: name(format),
+        };
+        let when = rule.when.map(|text| Filter::parse(text, format).map_err(|error| wrong(text, error)));
+        Ok(Step { action: rule.action, key, other_keys, when: when.transpose()?, after: rule.after })
+    }
+}
+
+impl Span {
+    /// Prepares a span with these inputs. Each comes with the indices of its rules, in [`SpanRule::all`].
+    pub fn new(
+        spec: &SpanSpec,
+        filter: Option<&str>,
+        alias: Option<String>,
+        inputs: &[(Format, Vec<usize>)],
+    ) -> Result<Span, SpanError> {
+        const MEMBERS: [&str; 4] = ["duration", "open", "begin", "end"];
+        if let Some(field) = spec.key.iter().find(|field| MEMBERS.contains(&field.begin.as_str())) {
+            return Err(SpanError::Name(field.begin.clone()));
+        }
+        let rules = SpanRule::all(spec)?;
+        let format = |of: &Format| of.tracepoint().cloned().ok_or_else(|| SpanError::NotTracepoint(of.name()));
+        let formats: Vec<(Arc<EventFormat>, &[usize])> =
+            inputs.iter().map(|(of, own)| Ok((format(of)?, own.as_slice()))).collect::<Result<_, SpanError>>()?;
+        let input = |(format, own): &(Arc<EventFormat>, &[usize])| {
+            let is_for = |rule: &&SpanRule| rule.only_if.is_none_or(|condition| condition.is_met(format));
+            let own = own.iter().filter_map(|&rule| rules.get(rule)).filter(is_for);
+            let mut steps = own.map(|rule| Step::new(rule, format)).collect::<Result<Vec<_>, SpanError>>()?;
+            if !spec.is_source() {
+                // An event that begins and ends spans ends one, and then begins the next one.
+                steps.sort_by_key(|step| step.action.begins());
+            }
+            Ok(Input { steps })
+        };
+        let prepared: Vec<Input> = formats.iter().map(input).collect::<Result<_, SpanError>>()?;
+        let plans: Vec<&KeyPlan> = prepared.iter().flat_map(|input| &input.steps).map(|step| &step.key).collect();
+        plans.windows(2).try_for_each(|plans| plans[0].check_same_types(plans[1]))?;
+        let definition = source::of(spec)?;
+        let mut spec = spec.clone();
+        let (fields, filters) = match definition {
+            Some(definition) => {
+                if definition.nesting == Nesting::Nested {
+                    spec.nesting = Nesting::Nested;
+                }
+                let fields = definition.span_fields();
+                let filter = definition.filter(&spec, filter)?;
+                (fields, filter.map(Filters::OfSpan))
+            }
+            None => {
+                let fields = key_fields(&spec, &prepared);
+                let filter = filter.map(|text| self::filters(text, &formats, &prepared)).transpose()?;
+                (fields, filter.map(Filters::OfPairs))
+            }
+        };
+        let comms = definition.map(|definition| definition.comms(&spec)).unwrap_or_default();
+        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, comms })
+    }
+
+    /// Returns the event type of the span. `inputs` are the event types of its inputs.
+    pub fn event_type(&self, inputs: &[EventType]) -> Result<EventType, SpanError> {
+        let chain = if self.spec.stack == SpanStack::End { SpanPart::End } else { SpanPart::Begin };
+        let task = self.definition.map_or(SpanTask::OfEnd, |definition| definition.task);
+        let system = self.definition.map_or(SPAN_SYSTEM, |definition| definition.system);
+        let name = (system, self.spec.name.as_str());
+        let format = SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?;
+        let layout = format.layout();
+        Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
+    }
+
+    /// Returns the text of the selector up to the filter.
+    pub fn name(&self) -> String {
+        self.spec.to_string()
+    }
+
+    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This
+    /// is so for sources; other spans are delivered, and the program asks which tasks are selected.
+    fn selects_tasks(&self) -> bool {
+        self.definition.is_some()
+    }
+
+    /// Starts to make spans. `event` is the event type that [`Span::event_type`] returned.
+    pub fn start(
+        &self,
+        event: &EventType,
+        counts: Arc<SpanCounts>,
+        context: Arc<Context>,
+    ) -> Option<Box<dyn Derivation>> {
+        let Format::Span(format) = &event.format else { return None };
+        Some(Box::new(engine::Engine::new(self.clone(), format.clone(), event.layout, counts, context)))
+    }
+}
+
+/// Returns the fields of a span that has those of its key.
+fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
+    let fields_of = |input: &Input| -> Vec<_> {
+        let begin = input.steps.iter().find(|step| step.action.begins());
+        begin.map_or_else(|| vec![None; spec.key.len()], |step| step.key.fields().map(Option::<&_>::cloned).collect())
+    };
+    let of_inputs: Vec<Vec<_>> = inputs.iter().map(fields_of).collect();
+    let field = |at: usize, name: &str| SpanField::of_key(name, of_inputs.iter().map(|of| of[at].clone()).collect());
+    let own = spec.key.iter().enumerate().filter(|(_, key)| !key.begin.starts_with('_'));
+    own.map(|(at, key)| field(at, &key.begin)).collect()
+}
+
+/// Parses the filter for all pairs of events.
+fn filters(
+    text: &str,
+    formats: &[(Arc<EventFormat>, &[usize])],
+    inputs: &[Input],
+) -> Result<Vec<Option<Filter>>, SpanError> {
+    let mut filters = Vec::new();
+    let does = |input: &Input, is: fn(Action) -> bool| input.steps.iter().any(|step| is(step.action));
+    for ((begin, _), of_begin) in formats.iter().zip(inputs) {
+        for ((end, _), of_end) in formats.iter().zip(inputs) {
+            let wrong = |error| SpanError::Filter {
+                filter: text.to_owned(),
+                error: Box::new(error),
+                end: name(end),
+                begin: name(begin),
+            };
+            let is_pair = does(of_begin, Action::begins) && does(of_end, Action::ends);
+            filters.push(is_pair.then(|| Filter::parse_for_span(text, end, begin).map_err(wrong)).transpose()?);
+        }
+    }
+    Ok(filters)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! The rules of a span: what the samples of its events do.
+
+use perf_prof_format::{
+    spec::{EventKind, KeyField, ProbeArgument, SpanEvents, SpanSpec, SpanStack, TracepointName},
+    tracefs::EventFormat,
+};
+
+use super::SpanError;
+use crate::{derive::source, event::PartView};
+
+/// A rule: what the samples of an event do.
+#[derive(Clone, Debug)]
+pub struct SpanRule {
+    /// The event: a tracepoint, whose names may contain wildcards, or a probe.
+    pub event: EventKind,
+    /// What the probe reads when it is hit.
+    pub arguments: Vec<ProbeArgument>,
+    /// What its samples do.
+    pub action: Action,
+    /// The fields of the key.
+    pub key: Vec<String>,
+    /// Other keys that the span may have. Of the open spans with one of the keys, the one that began last is meant.
+    pub other_keys: Vec<Vec<String>>,
+    /// A filter. If it is set, only the samples that pass do it.
+    pub when: Option<&'static str>,
+    /// If set, and if a span with this key is open, the samples do it only if this holds for the sample that began the
+    /// open span, and for the first number of the key.
+    pub after: Option<BeginCondition>,
+    /// Whether the span works without the event.
+    pub presence: Presence,
+    /// If set, the rule is for kernels whose event has a field, or for those whose event does not have it.
+    pub only_if: Option<FieldCondition>,
+}
+
+/// A condition for the sample that began an open span, and for the first number of its key.
+pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
+
+/// What a rule needs of the event's format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldCondition {
+    /// It has this field.
+    Has(&'static str),
+    /// It does not have this field.
+    Lacks(&'static str),
+}
+
+impl FieldCondition {
+    /// Returns whether the condition is met.
+    pub fn is_met(self, format: &EventFormat) -> bool {
+        match self {
+            FieldCondition::Has(name) => format.field(name).is_some(),
+            FieldCondition::Lacks(name) => format.field(name).is_none(),
+        }
+    }
+}
+
+/// What a sample does with the open span of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It opens a span. An open one with the same key is dropped, unless spans are nested.
+    Begin,
+    /// It opens a span, unless one with the same key is open.
+    BeginUnlessOpen,
+    /// It opens a span, also if others with the same key are open.
+    BeginAnother,
+    /// It ends the span. If several are open, this is the one that was opened last.
+    End,
+    /// It ends the span that was opened first.
+    EndFirst,
+    /// It is kept with the span.
+    Note(Keep),
+    /// It drops the span.
+    Discard,
+    /// It is kept until the sample that opens a span recalls it. The key is a key of such samples, not of spans.
+    Ahead(Keep),
+    /// It recalls the sample that is kept ahead with this key. If it opens a span, the span keeps that sample.
+    Recall,
+    /// It drops the sample that is kept ahead with this key.
+    Forget,
+    /// A task runs on its CPU from now on: the one whose name is in this field. Spans that end know who ran meanwhile.
+    Run(&'static str),
+}
+
+/// Which samples of a rule are kept with an open span. All of them are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+    /// The first 16.
+    Some,
+}
+
+/// Whether a span works without an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presence {
+    /// It does not.
+    #[default]
+    Needed,
+    /// It does: some kernels and some recordings do not have the event.
+    Optional,
+    /// It does, and live runs do without it: another event of the span says the same.
+    OnlyRecorded,
+}
+
+impl Action {
+    /// Returns whether a sample may open a span.
+    pub fn begins(self) -> bool {
+        matches!(self, Action::Begin | Action::BeginUnlessOpen | Action::BeginAnother)
+    }
+
+    /// Returns whether a sample may end a span.
+    pub fn ends(self) -> bool {
+        matches!(self, Action::End | Action::EndFirst)
+    }
+
+    /// Returns whether the samples of the event have call chains, if the span has this setting.
+    pub fn has_chain(self, stack: SpanStack) -> bool {
+        match stack {
+            SpanStack::Inherit => false,
+            SpanStack::Begin => self.begins(),
+            SpanStack::End => self.ends(),
+            SpanStack::Both => !matches!(self, Action::Discard | Action::Recall | Action::Forget),
+        }
+    }
+}
+
+impl SpanRule {
+    /// Returns the rules of a span. The samples of an event apply them in this order.
+    pub fn all(spec: &SpanSpec) -> Result<Vec<SpanRule>, SpanError> {
+        let (begin, end) = match &spec.events {
+            SpanEvents::Selected { begin, end } => (begin, end),
+            SpanEvents::Source { function, .. } => {
+                let definition = source::of(spec)?.ok_or_else(|| SpanError::Source(spec.name.clone()))?;
+                return Ok(definition.rules.iter().map(|rule| rule.resolve(function.as_deref())).collect());
+            }
+        };
+        let rule = |TracepointName { system, name }: &TracepointName, action, key: fn(&KeyField) -> &String| SpanRule {
+            event: EventKind::Tracepoint { system: system.clone(), name: name.clone() },
+            arguments: Vec::new(),
+            action,
+            key: spec.key.iter().map(|field| key(field).clone()).collect(),
+            other_keys: Vec::new(),
+            when: None,
+            after: None,
+            presence: Presence::Needed,
+            only_if: None,
+        };
+        let begins = begin.iter().map(|event| rule(event, Action::Begin, |key| &key.begin));
+        let ends = end.iter().map(|event| rule(event, Action::End, |key| &key.end));
+        Ok(begins.chain(ends).collect())
+    }
+}

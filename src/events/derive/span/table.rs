@@ -1,0 +1,387 @@
+//! The table of open spans: their records by key, in the order in which they were opened.
+
+use hashbrown::{HashTable, hash_table::Entry};
+use perf_prof_format::spec::Nesting;
+
+use super::{key::Key, rules::Keep};
+use crate::event::{SpanNote, notes};
+
+/// The open spans.
+pub(super) struct OpenSpans {
+    /// For each key, the slot of the span that was opened last.
+    by_key: HashTable<u32>,
+    slots: Vec<Slot>,
+    /// For each slot, the slot above it: that of the span with the same key that was opened after this one. For the slot
+    /// of the last span with a key, it is the slot of the first one, so that both ends of the chain are found at once.
+    /// This is valid only if there are several spans with the key. So it needs no memory before there are.
+    above: Vec<u32>,
+    /// The first unused slot. [`Slot::below`] is the next one.
+    unused: u32,
+    oldest: u32,
+    newest: u32,
+    len: u32,
+    max: u32,
+    nesting: Nesting,
+}
+
+/// An open span.
+struct Slot {
+    key: Key,
+    /// The record of the event that began the span, and after it the notes.
+    record: Box<[u8]>,
+    /// The spans that were opened before and after this one.
+    older: u32,
+    newer: u32,
+    /// The span with the same key that was opened before this one.
+    below: u32,
+    input: u16,
+}
+
+/// No slot has this index.
+const NONE: u32 = u32::MAX;
+
+/// A span that is taken out of the table, or looked at.
+pub(super) struct OpenSpan<R> {
+    /// The index of the event that began it.
+    pub input: usize,
+    /// The record of this event.
+    pub record: R,
+}
+
+/// The most notes of a rule that an open span keeps.
+const MOST_NOTES: usize = 16;
+
+impl<R: AsRef<[u8]>> OpenSpan<R> {
+    /// Returns the record of the event that began the span, and its notes, in the form that [`notes`] reads.
+    pub fn split(&self) -> (&[u8], &[u8]) {
+        split(self.record.as_ref())
+    }
+}
+
+/// Splits a record with its notes after the size in its header.
+fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
+    let size = bytes.get(6..).and_then(|rest| rest.first_chunk()).map_or(0, |size| u16::from_ne_bytes(*size));
+    bytes.split_at(usize::from(size).min(bytes.len()))
+}
+
+impl OpenSpans {
+    /// Creates a table for at most `max` open spans.
+    pub fn new(max: u32, nesting: Nesting) -> Self {
+        Self {
+            by_key: HashTable::new(),
+            slots: Vec::new(),
+            above: Vec::new(),
+            unused: NONE,
+            oldest: NONE,
+            newest: NONE,
+            len: 0,
+            max,
+            nesting,
+        }
+    }
+
+    /// Returns the number of open spans.
+    pub fn len(&self) -> u64 {
+        self.len.into()
+    }
+
+    /// Opens a span. Returns the numbers of open spans that were dropped: of those that began with the same key, and of
+    /// the oldest ones if the table was full.
+    pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
+        self.open_nested(key, input, record, self.nesting)
+    }
+
+    /// The same with another nesting than that of the table.
+    pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
+        let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
+        let is_full = self.len == self.max;
+        if is_full {
+            self.drop_oldest();
+        }
+        let hash = key.hash();
+        let slot =
+            Slot { key, record: record.into(), older: self.newest, newer: NONE, below: NONE, input: input as u16 };
+        let at = self.put(slot);
+        let slots = &self.slots;
+        let same = |&other: &u32| slots[other as usize].key == slots[at as usize].key;
+        let below = match self.by_key.entry(hash, same, |&at| slots[at as usize].key.hash()) {
+            Entry::Occupied(mut entry) => std::mem::replace(entry.get_mut(), at),
+            Entry::Vacant(entry) => {
+                entry.insert(at);
+                NONE
+            }
+        };
+        self.put_above(at, below);
+        match self.newest {
+            NONE => self.oldest = at,
+            newest => self.slots[newest as usize].newer = at,
+        }
+        self.newest = at;
+        self.len += 1;
+        (replaced, is_full.into())
+    }
+
+    /// Returns the record of the span with this key that was opened last.
+    #[inline]
+    pub fn last(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
+        let at = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
+        let slot = &self.slots[at as usize];
+        Some(OpenSpan { input: slot.input.into(), record: &slot.record })
+    }
+
+    /// Returns the record of the span with this key that was opened first.
+    pub fn first(&self, key: &Key) -> Option<OpenSpan<&[u8]>> {
+        let slot = &self.slots[self.first_slot(key)? as usize];
+        Some(OpenSpan { input: slot.input.into(), record: &slot.record })
+    }
+
+    fn first_slot(&self, key: &Key) -> Option<u32> {
+        let top = *self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key)?;
+        Some(self.bottom(top))
+    }
+
+    /// Returns the slot of the span that was opened first, of those with the key of the span at `top`. The latter was
+    /// opened last.
+    fn bottom(&self, top: u32) -> u32 {
+        if self.slots[top as usize].below == NONE { top } else { self.above[top as usize] }
+    }
+
+    /// Puts a slot above the one that was at the top of its key, if there was one.
+    fn put_above(&mut self, at: u32, below: u32) {
+        self.slots[at as usize].below = below;
+        if below != NONE {
+            let bottom = self.bottom(below);
+            self.above.resize(self.slots.len(), NONE);
+            self.above[below as usize] = at;
+            self.above[at as usize] = bottom;
+        }
+    }
+
+    /// Takes out the span with this key that was opened first.
+    pub fn close_first(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
+        self.remove_first(self.first_slot(key)?)
+    }
+
+    /// Returns whether a span with this key is open.
+    pub fn is_open(&self, key: &Key) -> bool {
+        self.last(key).is_some()
+    }
+
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the rule that says so, among
+    /// those of the input.
+    pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) {
+        let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return };
+        let slot = &mut self.slots[at as usize];
+        let (begin, old) = split(&slot.record);
+        let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
+        let is_own = |note: &SpanNote<'_>| (note.input, note.rule) == (input, rule);
+        let own = kept.iter().filter(|note| is_own(note)).count();
+        let new = |count| SpanNote { input, rule, count, record };
+        match kept.iter_mut().find(|note| is_own(note)) {
+            None => kept.push(new(1)),
+            Some(first) => {
+                first.count = first.count.saturating_add(1);
+                match keep {
+                    Keep::First => {}
+                    Keep::Last => first.record = record,
+                    Keep::Some if own < MOST_NOTES => kept.push(new(0)),
+                    Keep::Some => {}
+                }
+            }
+        }
+        let mut bytes = Vec::with_capacity(begin.len() + old.len() + 8 + record.len());
+        bytes.extend_from_slice(begin);
+        kept.iter().for_each(|note| note.write(&mut bytes));
+        slot.record = bytes.into();
+    }
+
+    /// Takes out the span with this key that was opened last.
+    #[inline]
+    pub fn close(&mut self, key: &Key) -> Option<OpenSpan<Box<[u8]>>> {
+        self.close_if(key, |_| true)
+    }
+
+    /// Takes out the span with this key that was opened last, if it meets the condition.
+    #[inline]
+    pub fn close_if(
+        &mut self,
+        key: &Key,
+        condition: impl FnOnce(OpenSpan<&[u8]>) -> bool,
+    ) -> Option<OpenSpan<Box<[u8]>>> {
+        let slots = &self.slots;
+        let mut entry = self.by_key.find_entry(key.hash(), |&at| slots[at as usize].key == *key).ok()?;
+        let at = *entry.get();
+        let slot = &slots[at as usize];
+        if !condition(OpenSpan { input: slot.input.into(), record: &slot.record }) {
+            return None;
+        }
+        match slots[at as usize].below {
+            NONE => drop(entry.remove()),
+            below => {
+                *entry.get_mut() = below;
+                self.above[below as usize] = self.above[at as usize];
+            }
+        }
+        Some(self.take(at))
+    }
+
+    /// Returns the key of the oldest span.
+    pub fn oldest_key(&self) -> Option<&Key> {
+        self.slots.get(self.oldest as usize).map(|slot| &slot.key)
+    }
+
+    /// Takes out the oldest span.
+    pub fn take_oldest(&mut self) -> Option<OpenSpan<Box<[u8]>>> {
+        self.remove_first(self.oldest)
+    }
+
+    /// Takes out the span in a slot. It must be the first of those with its key.
+    fn remove_first(&mut self, at: u32) -> Option<OpenSpan<Box<[u8]>>> {
+        let slot = self.slots.get(at as usize)?;
+        let slots = &self.slots;
+        if let Ok(entry) = self.by_key.find_entry(slot.key.hash(), |&other| slots[other as usize].key == slot.key) {
+            let top = *entry.get();
+            if top == at {
+                entry.remove();
+            } else {
+                let second = self.above[at as usize];
+                self.slots[second as usize].below = NONE;
+                self.above[top as usize] = second;
+            }
+        }
+        Some(self.take(at))
+    }
+
+    fn drop_oldest(&mut self) {
+        drop(self.take_oldest());
+    }
+
+    /// Drops all open spans. Returns how many there were.
+    pub fn clear(&mut self) -> u64 {
+        let dropped = self.len;
+        *self = Self::new(self.max, self.nesting);
+        dropped.into()
+    }
+
+    /// Puts a slot into the list of slots, and returns its index.
+    fn put(&mut self, slot: Slot) -> u32 {
+        match self.unused {
+            NONE => {
+                self.slots.push(slot);
+                self.slots.len() as u32 - 1
+            }
+            at => {
+                self.unused = self.slots[at as usize].below;
+                self.slots[at as usize] = slot;
+                at
+            }
+        }
+    }
+
+    /// Takes a slot out of the order of opening.
+    fn take(&mut self, at: u32) -> OpenSpan<Box<[u8]>> {
+        let unused =
+            Slot { key: Key::One(0), record: Box::default(), older: NONE, newer: NONE, below: self.unused, input: 0 };
+        let slot = std::mem::replace(&mut self.slots[at as usize], unused);
+        self.unused = at;
+        match slot.older {
+            NONE => self.oldest = slot.newer,
+            older => self.slots[older as usize].newer = slot.newer,
+        }
+        match slot.newer {
+            NONE => self.newest = slot.older,
+            newer => self.slots[newer as usize].older = slot.older,
+        }
+        self.len -= 1;
+        OpenSpan { input: slot.input.into(), record: slot.record }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A million open spans of a system call with six arguments take 200 MiB: a record of 128 bytes, the memory
+    /// allocator's header and rounding (16), and an index of at most 11.
+    #[test]
+    fn a_slot_is_small() {
+        assert!(size_of::<Slot>() <= 56, "{}", size_of::<Slot>());
+    }
+
+    #[test]
+    fn of_several_spans_with_one_key_the_first_or_the_last_can_be_closed() {
+        let mut open = OpenSpans::new(10, Nesting::Replaced);
+        let record = |number: u8| [0, 0, 0, 0, 0, 0, 8, 0, number];
+        let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
+        let (key, other) = (Key::One(1), Key::One(2));
+        for at in 1..=4 {
+            assert_eq!(open.open_nested(key.clone(), 0, &record(at), Nesting::Nested), (0, 0));
+        }
+        open.open(other.clone(), 0, &record(9));
+        assert_eq!(open.first(&key).map(|span| span.record[8]), Some(1));
+        assert_eq!(number(open.close_first(&key)), Some(1));
+        assert_eq!(number(open.close(&key)), Some(4));
+        assert_eq!(number(open.close_first(&key)), Some(2));
+        assert_eq!(number(open.close_first(&key)), Some(3));
+        assert_eq!((number(open.close_first(&key)), number(open.close_first(&other))), (None, Some(9)));
+        assert_eq!(open.clear(), 0);
+    }
+
+    /// Each operation takes the same time however many spans with the key are open. Otherwise, these would take hours.
+    #[test]
+    fn a_million_open_spans_with_one_key_cost_no_more_than_a_few() {
+        const MANY: u32 = 1_000_000;
+        let mut open = OpenSpans::new(MANY, Nesting::Nested);
+        let key = Key::One(1);
+        let record = |number: u32| [[0, 0, 0, 0], [0, 0, 12, 0], number.to_ne_bytes()].concat();
+        let number = |span: Option<OpenSpan<Box<[u8]>>>| {
+            span.and_then(|span| Some(u32::from_ne_bytes(*span.record[8..].first_chunk()?)))
+        };
+        for at in 0..MANY {
+            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 0));
+        }
+        // The table is full, so each new span drops the oldest one.
+        for at in MANY..2 * MANY {
+            assert_eq!(open.open(key.clone(), 0, &record(at)), (0, 1));
+        }
+        for at in 0..MANY / 2 {
+            assert_eq!(number(open.close_first(&key)), Some(MANY + at));
+            assert_eq!(number(open.close(&key)), Some(2 * MANY - 1 - at));
+        }
+        assert_eq!((open.len(), number(open.take_oldest())), (0, None));
+    }
+
+    proptest! {
+        /// The naive model is a list of keys and numbers, the oldest span first.
+        #[test]
+        fn the_ends_of_each_chain_are_those_of_a_naive_list(
+            steps in prop::collection::vec((0..4u8, 0..3i64), 0..100),
+            max in 1..8usize,
+        ) {
+            let mut open = OpenSpans::new(max as u32, Nesting::Nested);
+            let mut model = Vec::<(i64, u8)>::new();
+            let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
+            for (at, &(step, key)) in (0..).zip(&steps) {
+                let with_key = Key::One(key as u64);
+                let first = model.iter().position(|&(other, _)| other == key);
+                let last = model.iter().rposition(|&(other, _)| other == key);
+                prop_assert_eq!(open.first(&with_key).map(|span| span.record[8]), first.map(|at| model[at].1));
+                prop_assert_eq!(open.last(&with_key).map(|span| span.record[8]), last.map(|at| model[at].1));
+                match step {
+                    0 | 1 => {
+                        if model.len() == max {
+                            model.remove(0);
+                        }
+                        model.push((key, at));
+                        open.open(with_key, 0, &[0, 0, 0, 0, 0, 0, 9, 0, at]);
+                    }
+                    2 => prop_assert_eq!(number(open.close(&with_key)), last.map(|at| model.remove(at).1)),
+                    _ => prop_assert_eq!(number(open.close_first(&with_key)), first.map(|at| model.remove(at).1)),
+                }
+                prop_assert_eq!(open.len(), model.len() as u64);
+            }
+        }
+    }
+}

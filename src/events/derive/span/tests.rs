@@ -1,0 +1,504 @@
+//! Tests of the engine: spans are compared with those of a naive model, whatever the order of the events, the losses and
+//! the size of the table.
+
+use std::{cell::RefCell, sync::Arc};
+
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    record::{SampleLayout, SampleValues},
+    spec::{EventKind, SpanEvents, parse_events},
+    tracefs::NoKernel,
+    value::Value,
+};
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::{ComputeField, Flow, Sample, SpanFieldSource};
+
+const SAMPLES: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+
+/// An event with a number and a text.
+fn input(name: &str, number: &str) -> EventType {
+    let text = format!(
+        "name: {name}\nID: 7\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+         \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+         \tfield:int {number};\toffset:8;\tsize:4;\tsigned:1;\n\
+         \tfield:__data_loc char[] text;\toffset:12;\tsize:4;\tsigned:0;\n\nprint fmt: \"%d %s\", REC->{number}, __get_str(text)\n"
+    );
+    let format = Format::Tracepoint(Arc::new(EventFormat::parse("s", &text).unwrap()));
+    EventType { alias: None, format, layout: SampleLayout::new(SAMPLES, 0), max_stack: None }
+}
+
+fn record(event: &EventType, time: u64, tid: i32, number: i32, text: &str) -> Vec<u8> {
+    let mut raw = vec![0; 16];
+    raw[4..8].copy_from_slice(&tid.to_ne_bytes());
+    raw[8..12].copy_from_slice(&number.to_ne_bytes());
+    raw[12..16].copy_from_slice(&(16 | (text.len() as u32 + 1) << 16).to_ne_bytes());
+    raw.extend(text.as_bytes());
+    raw.push(0);
+    let values = SampleValues { pid: 1, tid, time, cpu: 2, raw, ..SampleValues::default() };
+    event.layout.encode(&values).unwrap()
+}
+
+/// A span that runs: its event type, its counts, and the events that begin and end it.
+struct Run {
+    event: EventType,
+    counts: Arc<SpanCounts>,
+    engine: Box<dyn Derivation>,
+    inputs: Vec<EventType>,
+}
+
+/// Starts the span of a selector. The event `s:both` has both roles if the selector begins and ends with it.
+fn start(selector: &str) -> Result<Run, SpanError> {
+    start_with(selector, |_| {})
+}
+
+/// The same with changes to the span.
+fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, SpanError> {
+    let spec = parse_events(selector).unwrap().remove(0);
+    let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
+    let SpanEvents::Selected { begin, end } = &span.events else { panic!("{selector} is a source") };
+    let (inputs, rules) = if begin == end {
+        (vec![input("both", "number")], vec![vec![0, 1]])
+    } else {
+        (vec![input("begin", "number"), input("end", "other")], vec![vec![0], vec![1]])
+    };
+    let formats: Vec<_> = inputs.iter().map(|input| input.format.clone()).zip(rules).collect();
+    let mut made = Span::new(span, spec.filter.as_deref(), None, &formats)?;
+    change(&mut made);
+    let event = made.event_type(&inputs)?;
+    let counts = Arc::new(SpanCounts::default());
+    let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+    let engine = made.start(&event, counts.clone(), context).unwrap();
+    Ok(Run { event, counts, engine, inputs })
+}
+
+impl Run {
+    /// Delivers a sample. Returns the records of the spans.
+    fn sample(&mut self, input: usize, record: &[u8]) -> Vec<Vec<u8>> {
+        let mut spans = Vec::new();
+        let _ = self.engine.sample(input, record, &mut |record| {
+            spans.push(record.to_vec());
+            Flow::Continue(())
+        });
+        spans
+    }
+
+    fn finish(&mut self) -> Vec<Vec<u8>> {
+        let mut spans = Vec::new();
+        let _ = self.engine.finish(&mut |record| {
+            spans.push(record.to_vec());
+            Flow::Continue(())
+        });
+        spans
+    }
+
+    /// Returns the times at which the span began and ended.
+    fn times(&self, span: &[u8]) -> (u64, Option<u64>) {
+        let Format::Span(format) = &self.event.format else { panic!() };
+        let raw = Sample { event: &self.event, record: span }.raw();
+        let begin = format.sample(SpanPart::Begin, raw).unwrap();
+        (begin.time(), format.sample(SpanPart::End, raw).map(|end| end.time()))
+    }
+
+    fn counts(&self) -> [u64; 4] {
+        let counts = &self.counts;
+        assert_eq!(counts.opened(), counts.ended() + counts.open() + counts.dropped());
+        [counts.opened(), counts.ended(), counts.dropped(), counts.without_begin()]
+    }
+}
+
+#[test]
+fn a_span_has_its_duration_its_key_and_both_events() {
+    let mut run = start("span:x=s:begin..s:end//key=number:other+text/").unwrap();
+    let begin = record(&run.inputs[0], 1_000, 5, -7, "eth0");
+    assert!(run.sample(0, &begin).is_empty());
+    let other = record(&run.inputs[1], 1_500, 6, -7, "eth1");
+    assert!(run.sample(1, &other).is_empty());
+    let end = record(&run.inputs[1], 3_001_000, 8, -7, "eth0");
+    let spans = run.sample(1, &end);
+    let sample = Sample { event: &run.event, record: &spans[0] };
+    assert_eq!((sample.time(), sample.pid_tid(), sample.cpu()), (3_001_000, (1, 8), 2));
+    let Format::Span(format) = &run.event.format else { panic!() };
+    let field = |name: &str| sample.field(format.format.field(name).unwrap()).unwrap();
+    assert_eq!(field("duration"), Value::Uint(3_000_000));
+    assert_eq!(field("number"), Value::Int(-7));
+    assert_eq!(field("text"), Value::Str(b"eth0"));
+    assert_eq!(field("open"), Value::Bool(false));
+    let part = |part| format.sample(part, sample.raw()).unwrap();
+    assert_eq!(part(SpanPart::Begin).record, begin);
+    assert_eq!(part(SpanPart::End).record, end);
+    assert_eq!(part(SpanPart::End).event.real_name(), "s:end");
+    let mut text = Vec::new();
+    format.format.render(sample.raw(), &NoKernel, &mut text);
+    assert_eq!(String::from_utf8(text).unwrap(), "3.000000 ms number=-7 text=eth0");
+    assert_eq!((run.event.handler_name(), run.event.real_name()), ("span__x".to_owned(), "span:x".to_owned()));
+    assert_eq!(run.counts(), [1, 1, 0, 1]);
+}
+
+#[test]
+fn a_filter_sees_the_duration_and_the_fields_of_both_events() {
+    let rows = [
+        ("duration >= 100", true),
+        ("duration > 100", false),
+        ("other == 4 && begin.number == 3", true),
+        ("begin.number == 4", false),
+        ("begin.text == \"a\" && text ~ \"b*\"", true),
+        ("text == \"a\"", false),
+        ("cpu == 2", true),
+        ("common_pid == 9 || begin.common_pid == 1", false),
+    ];
+    for (filter, passes) in rows {
+        let mut run = start(&format!("span:x=s:begin..s:end/{filter}/key=_tid/")).unwrap();
+        let (begin, end) = (record(&run.inputs[0], 100, 5, 3, "a"), record(&run.inputs[1], 200, 5, 4, "bc"));
+        run.sample(0, &begin);
+        assert_eq!(run.sample(1, &end).len(), usize::from(passes), "{filter}");
+        assert_eq!((run.counts()[1], run.counts.delivered()), (1, passes.into()), "{filter}");
+    }
+}
+
+/// Fields are costly: some look up the name of a task. So the spans that a filter refuses have only those that it reads.
+#[test]
+fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() {
+    thread_local! {
+        static COMPUTED: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+    }
+    let field = |name: &str, compute: ComputeField| SpanField {
+        name: name.to_owned(),
+        about: "",
+        kind: compute.kind(),
+        source: SpanFieldSource::Computed(compute),
+    };
+    let text = ComputeField::Text(|span| {
+        COMPUTED.with_borrow_mut(|computed| computed.push(span.begin().int("number")));
+        span.begin().text("text").into()
+    });
+    let fields = vec![field("text", text), field("number", ComputeField::Int(|span| span.begin().int("number")))];
+    let rows: [(&str, &[i64], &[i64]); 5] = [
+        ("number == 2", &[2], &[2]),
+        ("number > 7", &[], &[]),
+        ("duration >= 30 && number != 3", &[], &[]),
+        ("cpu == 2 && number >= 2", &[2, 3], &[2, 3]),
+        // The filter reads the text, so it is computed for each span, and again for the one that passes.
+        ("text == \"b\"", &[1, 2, 2, 3], &[2]),
+    ];
+    for (filter, computed, delivered) in rows {
+        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
+            span.fields = fields.clone();
+            let inputs = [input("begin", "number"), input("end", "other")];
+            let event = span.event_type(&inputs).unwrap();
+            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
+        })
+        .unwrap();
+        let mut spans = Vec::new();
+        for (number, text) in [(1, "a"), (2, "b"), (3, "c")] {
+            let begin = record(&run.inputs[0], 100, 5, number, text);
+            run.sample(0, &begin);
+            let end = record(&run.inputs[1], 110 + number as u64, 5, 0, "");
+            spans.extend(run.sample(1, &end));
+        }
+        let format = run.event.format.tracepoint().unwrap();
+        let number = format.field("number").unwrap();
+        let of_spans = spans.iter().map(|record| Sample { event: &run.event, record }.field(number));
+        let expected = delivered.iter().map(|&number| Some(Value::Int(number)));
+        assert_eq!(of_spans.collect::<Vec<_>>(), expected.collect::<Vec<_>>(), "{filter}");
+        assert_eq!(COMPUTED.take(), computed, "{filter}");
+    }
+}
+
+/// The name of a system call depends on its number. A filter by name is asked once for each number, unless it reads
+/// something else too.
+#[test]
+fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
+    thread_local! {
+        static COMPUTED: RefCell<Vec<i64>> = const { RefCell::new(Vec::new()) };
+    }
+    let name = ComputeField::TextOfNumber(
+        |span| span.begin().int("number"),
+        |_, number| {
+            COMPUTED.with_borrow_mut(|computed| computed.push(number));
+            format!("call{number}").into_bytes().into()
+        },
+    );
+    let fields = [("name", name), ("ret", ComputeField::Int(|span| span.last().int("other")))];
+    let field = |(name, compute): (&str, ComputeField)| SpanField {
+        name: name.to_owned(),
+        about: "",
+        kind: compute.kind(),
+        source: SpanFieldSource::Computed(compute),
+    };
+    let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
+    // The number and the end of each span; then those that pass, and the numbers for which a filter computes the text.
+    let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
+    let rows: [(&str, &[usize], &[i64]); 6] = [
+        ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
+        ("!(name == \"call1\") && name != \"call3\"", &[1, 3], &[1, 2, 3]),
+        ("name == \"call1\" || name ~ \"*3\"", &[0, 2, 4, 5], &[1, 2, 3]),
+        ("name == \"call1\" && ret == 9", &[2], &[1, 2, 1, 2, 1, 3]),
+        ("name == \"call1\" && cpu == 3", &[], &[1, 2, 1, 2, 1, 3]),
+        ("name == \"call1\" && duration > 500", &[], &[1, 2, 1, 2, 1, 3]),
+    ];
+    for (filter, passing, computed) in rows {
+        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
+            span.fields = fields.clone();
+            let inputs = [input("begin", "number"), input("end", "other")];
+            let event = span.event_type(&inputs).unwrap();
+            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
+        })
+        .unwrap();
+        let mut passed = Vec::new();
+        for (at, &(number, end)) in spans.iter().enumerate() {
+            let begin = record(&run.inputs[0], 100, 5, number, "");
+            run.sample(0, &begin);
+            let end = record(&run.inputs[1], 200, 5, end, "");
+            if !run.sample(1, &end).is_empty() {
+                passed.push(at);
+                // The span that is delivered has its fields. That is not the filter's work.
+                COMPUTED.with_borrow_mut(|all| all.pop());
+            }
+        }
+        assert_eq!(passed, passing, "{filter}");
+        assert_eq!(COMPUTED.take(), computed, "{filter}");
+    }
+}
+
+#[test]
+fn wrong_keys_and_filters_are_reported() {
+    let rows = [
+        (
+            "span:x=s:begin..s:end//key=numbr/",
+            "s:begin has no field `numbr`, which is in the key of the span; did you mean number?",
+        ),
+        ("span:x=s:begin..s:end//key=number/", "s:end has no field `number`"),
+        ("span:x=s:begin..s:end//key=number:text/", "one is a number, the other is text"),
+        ("span:x=s:begin..s:end//key=duration/", "`duration` is a member of all spans"),
+        ("span:x=s:begin..s:end/begin.other==1/key=_tid/", "the event has no field `begin.other`"),
+        ("span:x=s:begin..s:end/number==1/key=_tid/", "those of s:begin as begin.NAME"),
+    ];
+    for (selector, part) in rows {
+        let Err(error) = start(selector) else { panic!("{selector} is accepted") };
+        assert!(error.to_string().contains(part), "{selector}: {error}");
+    }
+}
+
+#[test]
+fn one_event_can_end_a_span_and_begin_the_next() {
+    let mut run = start("span:x=s:both..s:both//key=number/").unwrap();
+    let sample = |run: &Run, time| record(&run.inputs[0], time, 1, 1, "");
+    let records = [10, 30, 35].map(|time| sample(&run, time));
+    let spans: Vec<_> = records.iter().flat_map(|record| run.sample(0, record)).collect();
+    let times: Vec<_> = spans.iter().map(|span| run.times(span)).collect();
+    assert_eq!(times, [(10, Some(30)), (30, Some(35))]);
+    assert_eq!(run.counts(), [3, 2, 0, 1]);
+}
+
+#[test]
+fn spans_go_on_with_other_counts() {
+    let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+    let record = |run: &Run, input: usize, time, tid| record(&run.inputs[input], time, tid, 0, "");
+    run.engine.mute();
+    for (input, time, tid) in [(0, 10, 1), (0, 11, 2), (1, 12, 2), (0, 13, 3)] {
+        let record = record(&run, input, time, tid);
+        assert!(run.sample(input, &record).is_empty());
+    }
+    assert_eq!((run.counts(), run.counts.open(), run.counts.delivered()), ([3, 1, 0, 0], 2, 0));
+    let counts = Arc::new(SpanCounts::default());
+    run.engine.continue_in(counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
+    assert_eq!((counts.opened(), counts.open()), (0, 2));
+    let end = record(&run, 1, 20, 1);
+    let spans = run.sample(1, &end);
+    assert_eq!(run.times(&spans[0]), (10, Some(20)));
+    assert_eq!((counts.opened(), counts.ended(), counts.open(), counts.delivered()), (0, 1, 1, 1));
+    // The first counts stay as they are.
+    assert_eq!(run.counts(), [3, 1, 0, 0]);
+}
+
+/// A step of a run in which events are lost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum LossStep {
+    Sample(usize, u64),
+    LossBegins,
+    Lost,
+}
+
+/// A border between two parts of a run may lie anywhere, also within a loss: the derivation goes on in the next part.
+#[test]
+fn a_border_within_a_loss_changes_no_span() {
+    use LossStep::{LossBegins, Lost, Sample};
+    let steps = [
+        Sample(0, 10),
+        Sample(1, 11),
+        // This span is open when the loss begins, and ends within it.
+        Sample(0, 20),
+        LossBegins,
+        Sample(1, 21),
+        // Two rings lose events. This span lies within the loss of the second one.
+        LossBegins,
+        Sample(0, 30),
+        Lost,
+        Sample(0, 32),
+        Sample(1, 33),
+        // This span is open when the last loss ends.
+        Sample(0, 40),
+        Lost,
+        Sample(1, 41),
+        Sample(0, 50),
+        Sample(1, 51),
+    ];
+    for border in 0..=steps.len() {
+        let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+        let (mut times, mut sums, mut lossy) = (Vec::new(), [0; 2], 0);
+        for (at, &step) in steps.iter().enumerate() {
+            lossy += i32::from(step == LossBegins) - i32::from(step == Lost);
+            if at == border {
+                sums = [run.counts.ended(), run.counts.dropped()];
+                run.counts = Arc::new(SpanCounts::default());
+                run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
+                // The losses that go on are marked again. The step itself is below.
+                let before = lossy - i32::from(step == LossBegins) + i32::from(step == Lost);
+                (0..before).for_each(|_| run.engine.loss_begins());
+            }
+            match step {
+                Sample(input, time) => {
+                    let sample = record(&run.inputs[input], time, 5, 0, "");
+                    times.extend(run.sample(input, &sample).iter().map(|span| run.times(span)));
+                }
+                LossBegins => run.engine.loss_begins(),
+                Lost => run.engine.lost(0, 0),
+            }
+        }
+        let sums = [sums[0] + run.counts.ended(), sums[1] + run.counts.dropped()];
+        assert_eq!(times, [(10, Some(11)), (50, Some(51))], "border {border}");
+        // The dropped spans are those that began at 20, 30, 32 and 40.
+        assert_eq!(sums, [2, 4], "border {border}");
+    }
+}
+
+#[test]
+fn spans_that_are_open_at_the_end_are_delivered_if_they_are_wanted() {
+    for (attribute, delivered) in [("open", 1), ("", 0)] {
+        let mut run = start(&format!("span:x=s:begin..s:end//key=_tid/{attribute}/")).unwrap();
+        let (begin, other) = (record(&run.inputs[0], 10, 1, 0, ""), record(&run.inputs[1], 50, 2, 0, ""));
+        run.sample(0, &begin);
+        run.sample(1, &other);
+        let spans = run.finish();
+        assert_eq!(spans.len(), delivered);
+        for span in spans {
+            assert_eq!(run.times(&span), (10, None));
+            let sample = Sample { event: &run.event, record: &span };
+            let format = run.event.format.tracepoint().unwrap();
+            assert_eq!(sample.field(format.field("open").unwrap()), Some(Value::Bool(true)));
+            assert_eq!(sample.field(format.field("duration").unwrap()), Some(Value::Uint(40)));
+        }
+        assert_eq!((run.counts(), run.counts.open()), ([1, 0, 0, 1], 1));
+    }
+}
+
+#[test]
+fn an_event_that_is_delivered_late_does_not_end_a_later_span() {
+    let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+    let records =
+        [(0, 100), (1, 90), (1, 130)].map(|(input, time)| (input, record(&run.inputs[input], time, 1, 0, "")));
+    let spans: Vec<_> = records.iter().flat_map(|(input, record)| run.sample(*input, record)).collect();
+    assert_eq!(spans.iter().map(|span| run.times(span)).collect::<Vec<_>>(), [(100, Some(130))]);
+    assert_eq!(run.counts(), [1, 1, 0, 1]);
+}
+
+#[test]
+fn records_that_are_too_large_together_are_cut_at_their_ends() {
+    let mut run = start("span:x=s:begin..s:end//key=_tid/").unwrap();
+    let long = "x".repeat(40_000);
+    let (begin, end) = (record(&run.inputs[0], 10, 1, 3, &long), record(&run.inputs[1], 20, 1, 4, &long));
+    run.sample(0, &begin);
+    let spans = run.sample(1, &end);
+    assert_eq!(run.times(&spans[0]), (10, Some(20)));
+    assert!(spans[0].len() <= usize::from(u16::MAX));
+    let Format::Span(format) = &run.event.format else { panic!() };
+    let raw = Sample { event: &run.event, record: &spans[0] }.raw();
+    for (part, whole) in [(SpanPart::Begin, &begin), (SpanPart::End, &end)] {
+        let cut = format.sample(part, raw).unwrap().record;
+        assert!(cut.len() > 30_000 && cut[8..] == whole[8..cut.len()]);
+        assert_eq!(usize::from(u16::from_ne_bytes([cut[6], cut[7]])), cut.len());
+    }
+}
+
+/// What happens in a run.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Begin(i32),
+    End(i32),
+    Loss,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        10 => (0..4i32).prop_map(Step::Begin),
+        10 => (0..4i32).prop_map(Step::End),
+        1 => Just(Step::Loss),
+    ]
+}
+
+/// Makes the spans of the steps without any table: the open spans are a list of keys and times, the oldest one first.
+/// Returns the spans, and the counts.
+fn model(steps: &[Step], max: usize, is_nested: bool) -> (Vec<(u64, u64)>, [u64; 4]) {
+    let (mut open, mut spans, mut counts) = (Vec::<(i32, u64)>::new(), Vec::new(), [0; 4]);
+    for (time, step) in (1..).zip(steps) {
+        match *step {
+            Step::Begin(key) => {
+                if let (false, Some(at)) = (is_nested, open.iter().position(|(other, _)| *other == key)) {
+                    open.remove(at);
+                    counts[2] += 1;
+                }
+                if open.len() == max {
+                    open.remove(0);
+                    counts[2] += 1;
+                }
+                open.push((key, time));
+                counts[0] += 1;
+            }
+            Step::End(key) => match open.iter().rposition(|(other, _)| *other == key) {
+                Some(at) => {
+                    spans.push((open.remove(at).1, time));
+                    counts[1] += 1;
+                }
+                None => counts[3] += 1,
+            },
+            Step::Loss => {
+                counts[2] += open.len() as u64;
+                open.clear();
+            }
+        }
+    }
+    (spans, counts)
+}
+
+proptest! {
+    #[test]
+    fn spans_are_those_of_a_naive_model(
+        steps in prop::collection::vec(step(), 0..200),
+        max in 1..6usize,
+        is_nested: bool,
+        is_text: bool,
+    ) {
+        let key = if is_text { "text" } else { "number:other" };
+        let nested = if is_nested { "nested/" } else { "" };
+        let mut run = start(&format!("span:x=s:begin..s:end//key={key}/max-open={max}/{nested}")).unwrap();
+        let mut spans = Vec::new();
+        for (time, step) in (1..).zip(&steps) {
+            let (input, key) = match *step {
+                Step::Begin(key) => (0, key),
+                Step::End(key) => (1, key),
+                Step::Loss => {
+                    run.engine.lost(0, time);
+                    continue;
+                }
+            };
+            let record = record(&run.inputs[input], time, 1, key, &format!("key{key}"));
+            spans.extend(run.sample(input, &record));
+        }
+        let times: Vec<_> = spans.iter().map(|span| run.times(span)).collect();
+        let (expected, counts) = model(&steps, max, is_nested);
+        prop_assert_eq!(times, expected.iter().map(|&(begin, end)| (begin, Some(end))).collect::<Vec<_>>());
+        prop_assert_eq!(run.counts(), counts);
+    }
+}

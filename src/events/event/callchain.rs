@@ -1,0 +1,430 @@
+//! Resolves the addresses in call chains to frames. Frames are cached, because the same few thousand addresses occur in
+//! most call chains.
+
+use std::{any::Any, sync::Arc};
+
+use perf_prof_format::abi::{
+    PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER, PERF_SAMPLE_CALLCHAIN,
+    PERF_SAMPLE_STACK_USER,
+};
+use perf_prof_symbols::symbol::{self, AddressKind, Slot};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Context, Format, Sample,
+    perf_frame::PerfFrames,
+    unwound::{self, Copied},
+};
+
+/// Resolves addresses of processes. Each cached result also keeps the frames that were created from it.
+pub type Symbolizer = symbol::Symbolizer<Derived>;
+
+pub(super) type Resolved = symbol::Resolved<Derived>;
+
+/// The frames that were created from the result for an address.
+#[derive(Clone, Debug, Default)]
+pub struct Derived {
+    frames: Slot<Vec<Arc<Frame>>>,
+    /// The frames as perf has them.
+    pub(super) perf: PerfFrames,
+}
+
+/// One frame of a call chain. The innermost frame is the first of its chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[repr(C)] // Puts the reference count and the slot on one cache line. Both are read when a frame occurs again.
+pub struct Frame {
+    /// Data of any type that a sink derives from the frame. As long as the frame is cached, later call chains get the
+    /// same object with the same data.
+    pub slot: Slot<Box<dyn Any + Send + Sync>>,
+    /// In the innermost frame of the kernel or of the program: the address of the executed instruction. In all other
+    /// frames: the return address.
+    pub addr: u64,
+    /// The function's name, or `Unknown`.
+    pub symbol: Arc<str>,
+    /// The distance of `addr` from the function's start, in bytes. For a user frame without a function, it is the
+    /// offset in the file, or the address if no file is mapped there. For all other frames without a function, and for
+    /// inlined functions, it is 0.
+    pub offset: u64,
+    /// Where the code is.
+    pub origin: Origin,
+    /// `[kernel.kallsyms]`, `[module]` or a file's path.
+    pub dso: Arc<str>,
+    /// The offset of the address in the file, in bytes. For a kernel frame, it is the address itself. The value is lost
+    /// when an event is copied.
+    pub dso_offset: u64,
+    /// The source file and line, if they were requested and are known.
+    pub srcline: Option<(Arc<str>, u32)>,
+}
+
+/// Where a frame's code is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// In the kernel.
+    Kernel,
+    /// In a function of this process.
+    User {
+        /// The process id.
+        pid: i32,
+    },
+    /// In a function of this process that was inlined. The next frame in the chain, one step outward, is the function
+    /// that contains it; both frames have the same address.
+    Inlined {
+        /// The process id.
+        pid: i32,
+    },
+}
+
+/// Selects the frames that are reported: those of the kernel, those of programs, or both. All other frames are omitted,
+/// as if they had not been recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sides {
+    /// All recorded frames.
+    Both,
+    /// Only frames of the kernel.
+    Kernel,
+    /// Only frames of programs.
+    User,
+}
+
+impl Sides {
+    #[inline]
+    fn has(self, is_kernel: bool) -> bool {
+        self == Sides::Both || (self == Sides::Kernel) == is_kernel
+    }
+}
+
+/// The value of [`Frame::symbol`] if the function is not known.
+pub const UNKNOWN: &str = "Unknown";
+
+/// Returns whether `dso` stands for code that was generated while the kernel was running: BPF programs, ftrace
+/// trampolines, or copies of instructions that a probe has replaced.
+pub(super) fn is_generated_kernel_code(dso: &str) -> bool {
+    dso == "[bpf]" || dso.starts_with("[__builtin__")
+}
+
+/// Cached frames of the kernel, by address.
+#[derive(Debug, Default)]
+pub struct KernelFrames {
+    exact: FxHashMap<u64, Arc<Frame>>,
+    returns: FxHashMap<u64, Arc<Frame>>,
+}
+
+/// The maximum number of frames in each of the two caches. A frame takes about half a kilobyte, including the data that
+/// a sink derives from it.
+const KERNEL_FRAMES: usize = 1 << 14;
+
+impl KernelFrames {
+    #[inline]
+    fn get(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
+        match self.cache(kind).get(&addr) {
+            Some(frame) => Arc::clone(frame),
+            None => self.resolve(addr, kind, context),
+        }
+    }
+
+    #[inline]
+    fn cache(&mut self, kind: AddressKind) -> &mut FxHashMap<u64, Arc<Frame>> {
+        match kind {
+            AddressKind::Instruction => &mut self.exact,
+            AddressKind::Return => &mut self.returns,
+        }
+    }
+
+    #[cold]
+    fn resolve(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
+        let frame = Arc::new(kernel_frame(addr, kind, context));
+        // Frames without a name and frames of generated code are not cached. The address may get a name when a module
+        // or a BPF program is loaded, and generated code may be replaced by other code. A module may also be replaced
+        // by another module, but frames of modules are cached: the list of symbols is not read again in this case
+        // either.
+        if *frame.symbol == *UNKNOWN || is_generated_kernel_code(&frame.dso) {
+            return frame;
+        }
+        let known = self.cache(kind);
+        if known.len() >= KERNEL_FRAMES {
+            known.clear();
+        }
+        known.insert(addr, Arc::clone(&frame));
+        frame
+    }
+}
+
+/// A resolved call chain.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// The frames, innermost first.
+    pub frames: Vec<Arc<Frame>>,
+    /// The number of frames that were recorded. All frames after them were unwound from a copy of the stack.
+    pub recorded: usize,
+}
+
+impl Chain {
+    fn of_recorded(frames: Vec<Arc<Frame>>) -> Chain {
+        Chain { recorded: frames.len(), frames }
+    }
+}
+
+/// Resolves a sample's call chain to frames, innermost first.
+pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    chain(sample, context).frames
+}
+
+/// Returns whether the samples of this event have a call chain, recorded by the kernel or unwound from a copy of the
+/// stack.
+#[inline]
+pub fn has_callchain(sample: &Sample<'_>) -> bool {
+    sample.event.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0
+}
+
+/// Resolves a sample's call chain.
+pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
+    // The call chain of a span is that of one of its samples.
+    if let Format::Span(span) = &sample.event.format {
+        return span.sample_with_chain(sample.raw()).map_or_else(Chain::default, |sample| chain(&sample, context));
+    }
+    if !has_callchain(sample) {
+        return Chain::default();
+    }
+    let sides = context.sides();
+    // In a chain without context markers, the address itself shows if it belongs to the kernel: kernel addresses have
+    // their top bit set on every 64-bit architecture that perf runs on. The kernel writes a marker even if a chain has
+    // only kernel frames or only user frames, but a recording may contain any bytes.
+    if sample.is_of_guest() {
+        return guest_chain(sample, sides);
+    }
+    let mut marked = None;
+    let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
+    let mut kind = AddressKind::Instruction;
+    let mut walked = false;
+    let mut kernel = context.kernel_frames();
+    // The number of frames that may still be added. The kernel limits chains to `max_stack` frames, but a recorded
+    // chain may be longer than the script requested.
+    let limit = context.frame_limit().or(sample.event.max_stack.map(usize::from));
+    let mut left = limit.unwrap_or(usize::MAX);
+    for addr in sample.callchain() {
+        match addr {
+            PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
+            PERF_CONTEXT_USER => marked = Some(false),
+            marker if marker >= PERF_CONTEXT_MAX => marked = None,
+            _ if left == 0 => break,
+            _ => {
+                let is_kernel = marked.unwrap_or(addr >> 63 == 1);
+                if !sides.has(is_kernel) {
+                    continue;
+                }
+                left -= 1;
+                if is_kernel {
+                    frames.push(kernel.get(addr, kind, context));
+                } else {
+                    walked = true;
+                    user_frames(sample, addr, kind, context, &mut frames);
+                }
+                kind = AddressKind::Return;
+                continue;
+            }
+        }
+        // The frame after a marker is the innermost frame of the kernel or of the program. Its address is an executed
+        // instruction, not a return address.
+        kind = AddressKind::Instruction;
+    }
+    let recorded = frames.len();
+    // If the kernel has already recorded user frames, they are not unwound again, even if the script requested
+    // registers and stack.
+    let layout = &sample.event.layout;
+    if !walked
+        && sides.has(false)
+        && let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
+    {
+        let mut kind = AddressKind::Instruction;
+        // Kernel frames count towards the limit too, as in chains that the kernel records itself
+        // (get_perf_callchain()).
+        let limit = limit.unwrap_or(context.max_stack()).saturating_sub(frames.len());
+        for addr in unwound::addresses(sample, &Copied { registers, stack }, limit, context) {
+            user_frames(sample, addr, kind, context, &mut frames);
+            kind = AddressKind::Return;
+        }
+    }
+    Chain { frames, recorded }
+}
+
+/// Returns the frame of a sample's instruction. If inlined functions are reported and the instruction is in one, this
+/// is the innermost inlined function.
+pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
+    ip_frames(sample, context).into_iter().next()
+}
+
+/// Returns the frame of a sample's instruction and ignores inlined functions: the function is the one in the symbol
+/// table.
+pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
+    ip_frames(sample, context).pop()
+}
+
+fn ip_frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
+    let Some(addr) = sample.event.layout.ip(sample.record) else { return Vec::new() };
+    if sample.is_of_guest() {
+        return vec![Arc::new(guest_frame(sample, addr))];
+    }
+    if sample.is_in_kernel().unwrap_or(addr >> 63 == 1) {
+        return vec![context.kernel_frames().get(addr, AddressKind::Instruction, context)];
+    }
+    let mut frames = Vec::new();
+    user_frames(sample, addr, AddressKind::Instruction, context, &mut frames);
+    frames
+}
+
+fn kernel_frame(addr: u64, kind: AddressKind, context: &Context) -> Frame {
+    let back = u64::from(kind == AddressKind::Return);
+    let found = context.kernel.symbol(addr.wrapping_sub(back));
+    let dso = context.kernel.dso(addr.wrapping_sub(back), found.as_ref());
+    let (symbol, offset) = match found {
+        Some(symbol) => (symbol.name, symbol.offset + back),
+        None => (UNKNOWN.into(), 0),
+    };
+    let symbol: Arc<str> = symbol.as_ref().into();
+    Frame { addr, symbol, offset, origin: Origin::Kernel, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
+}
+
+/// Returns the call chain of a sample that was taken in a virtual machine.
+fn guest_chain(sample: &Sample<'_>, sides: Sides) -> Chain {
+    let addresses = sample.callchain().filter(|&addr| addr < PERF_CONTEXT_MAX);
+    let frames = addresses.map(|addr| guest_frame(sample, addr));
+    Chain::of_recorded(frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect())
+}
+
+/// Returns the frame for an address in a virtual machine. Such addresses cannot be resolved on this machine.
+fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
+    let in_kernel = sample.is_in_kernel().unwrap_or(addr >> 63 == 1);
+    let origin = if in_kernel { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
+    let (symbol, dso) = (UNKNOWN.into(), "[guest]".into());
+    Frame { addr, symbol, offset: 0, origin, dso, dso_offset: addr, srcline: None, slot: Slot::default() }
+}
+
+/// Appends the frames for an address of the sample's process: first the functions that were inlined at this address,
+/// then the function that contains them.
+fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Context, frames: &mut Vec<Arc<Frame>>) {
+    let pid = sample.pid_tid().0;
+    let resolved = context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), kind));
+    // The frames in the slot can be used again, because a cached result belongs to one address of one process.
+    let cached = &resolved.slot.get_or_default().frames;
+    match cached.get() {
+        Some(made) => frames.extend_from_slice(made),
+        None => {
+            let made: Vec<Arc<Frame>> = user(&resolved, pid, addr, kind).map(Arc::new).collect();
+            frames.extend_from_slice(&made);
+            cached.put(made);
+        }
+    }
+}
+
+fn user(resolved: &Resolved, pid: i32, addr: u64, kind: AddressKind) -> impl Iterator<Item = Frame> {
+    let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = resolved;
+    // The lookup used an address in the call instruction, but the return address is shown, which is the one after the
+    // call.
+    let dso_offset = dso_offset.wrapping_add(u64::from(kind == AddressKind::Return));
+    let frame = move |symbol, offset, origin, srcline| Frame {
+        addr,
+        symbol,
+        offset,
+        origin,
+        dso: Arc::clone(dso),
+        dso_offset,
+        srcline,
+        slot: Slot::default(),
+    };
+    let inlined = inlined.iter().map(move |function| {
+        let srcline = (!function.file.is_empty()).then(|| (function.file.clone(), function.line));
+        frame(function.name.clone(), 0, Origin::Inlined { pid }, srcline)
+    });
+    let (symbol, offset) = match symbol {
+        Ok(symbol) => (symbol.name.clone(), symbol.offset),
+        Err(_) => (UNKNOWN.into(), dso_offset),
+    };
+    inlined.chain([frame(symbol, offset, Origin::User { pid }, srcline.clone())])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use perf_prof_format::{
+        abi::{
+            PERF_RECORD_MISC_GUEST_KERNEL, PERF_RECORD_MISC_KERNEL, PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN,
+            PERF_SAMPLE_IP,
+        },
+        record::SampleLayout,
+        tracefs::{EventFormat, Kernel, KernelSymbol},
+    };
+
+    use super::*;
+    use crate::event::{EventType, Format};
+
+    /// Two functions, one directly after the other.
+    struct TwoFunctions;
+
+    impl Kernel for TwoFunctions {
+        fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+            let (name, start) = if addr < BASE + 0x10 { ("first", BASE) } else { ("second", BASE + 0x10) };
+            let module = (name == "second").then_some("mod");
+            let (name, module) = (name.into(), module.map(Into::into));
+            (addr >= BASE).then_some(KernelSymbol { name, offset: addr - start, size: 0x10, module })
+        }
+        fn string(&self, _: u64) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+
+    fn shown(chain: &[u64]) -> Vec<String> {
+        let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_CALLCHAIN, 0);
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
+        let words = std::iter::once(chain.len() as u64).chain(chain.iter().copied());
+        let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+        record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);
+        words.for_each(|word| record.extend(word.to_ne_bytes()));
+        let frames = frames(&Sample { event: &event, record: &record }, &Context::new(Box::new(TwoFunctions), 0));
+        frames.iter().map(|f| format!("{}+{:#x} {} {:?}", f.symbol, f.offset, f.dso, f.origin)).collect()
+    }
+
+    #[test]
+    fn a_return_address_at_a_functions_end_is_that_functions() {
+        let chain = [PERF_CONTEXT_KERNEL, BASE + 0x10, BASE + 0x10, BASE + 4, PERF_CONTEXT_USER, 0x1000];
+        let expected = [
+            "second+0x0 [mod] Kernel",
+            "first+0x10 [kernel.kallsyms] Kernel",
+            "first+0x4 [kernel.kallsyms] Kernel",
+            "Unknown+0x1000 [unknown] User { pid: -1 }",
+        ];
+        assert_eq!(shown(&chain), expected);
+    }
+
+    #[test]
+    fn a_guests_addresses_have_no_names_of_the_host() {
+        let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN, 0);
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
+        let shown = |misc: u16| {
+            let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+            record.extend(misc.to_ne_bytes());
+            record.extend([40, 0]);
+            [BASE + 4, 2, PERF_CONTEXT_KERNEL, BASE + 4]
+                .iter()
+                .for_each(|word: &u64| record.extend(word.to_ne_bytes()));
+            let (sample, context) =
+                (Sample { event: &event, record: &record }, Context::new(Box::new(TwoFunctions), 0));
+            let frames = frames(&sample, &context).into_iter().chain(ip_frame(&sample, &context));
+            frames.map(|frame| format!("{} {} {:x}", frame.symbol, frame.dso, frame.addr - BASE)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(PERF_RECORD_MISC_KERNEL), ["first [kernel.kallsyms] 4"; 2]);
+        assert_eq!(shown(PERF_RECORD_MISC_GUEST_KERNEL), ["Unknown [guest] 4"; 2]);
+    }
+
+    #[test]
+    fn without_markers_the_address_tells() {
+        assert_eq!(
+            shown(&[BASE, 0x1000]),
+            ["first+0x0 [kernel.kallsyms] Kernel", "Unknown+0x1000 [unknown] User { pid: -1 }"]
+        );
+    }
+}

@@ -1,0 +1,413 @@
+//! What is needed to interpret the events of a run: the names of addresses and tasks, and the offset between the
+//! events' clock and the wall clock.
+
+use std::{
+    sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+        atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use perf_prof_format::{abi::RegisterSet, tracefs::Kernel};
+use perf_prof_symbols::{
+    symbol::{Options, RecordedBinaries},
+    unwind::{Arch, Unwinder},
+};
+use perf_prof_system::procfs;
+
+use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames, perf_frame::PerfKernelFrames};
+
+/// The maximum memory for the unwind information of files, in bytes.
+const UNWIND_CACHE: usize = 64 << 20;
+
+/// The maximum number of frames in a call chain if the kernel's limit cannot be read. It is the kernel's default,
+/// PERF_MAX_STACK_DEPTH.
+const MAX_STACK: usize = 127;
+
+/// How often the lock of the task names is tried, and the pause between two attempts.
+const LOCK_ATTEMPTS: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_micros(100);
+
+/// What is needed to interpret the events of a run. All events of the run share one context.
+pub struct Context {
+    /// The names of kernel addresses.
+    pub kernel: Box<dyn Kernel + Send + Sync>,
+    /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
+    /// is the time since the Unix epoch.
+    realtime_offset: AtomicI64,
+    /// Used instead of `realtime_offset` if the offset is determined only when it is first needed. `None` if it is not
+    /// known.
+    lazy_offset: Option<LazyLock<Option<i64>, FindOffset>>,
+    /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
+    reached_time: AtomicU64,
+    tasks: Mutex<Tasks>,
+    /// How often the tasks were changed by records.
+    task_changes: AtomicU64,
+    /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
+    targets: Option<Mutex<Targets>>,
+    /// The process whose spans are not delivered: perf-prof itself.
+    left_out: Option<i32>,
+    kernel_frames: Mutex<KernelFrames>,
+    perf_kernel_frames: Mutex<PerfKernelFrames>,
+    symbols: Mutex<Symbolizer>,
+    unwinder: Mutex<Unwinder>,
+    /// The architecture of the machine on which the events happened, as `uname -m` prints it.
+    machine: Option<String>,
+    /// The registers of this machine.
+    registers: RegisterSet,
+    processes: ProcessRecords,
+    max_stack: usize,
+    /// The number of frames after which the user wants call chains to be cut.
+    frame_limit: Option<usize>,
+    sides: Sides,
+    endings: StackEndings,
+}
+
+/// A function that determines the offset between the events' clock and the wall clock, if it is known.
+type FindOffset = Box<dyn FnOnce() -> Option<i64> + Send>;
+
+/// How a run finds out what processes have mapped.
+#[derive(Clone, Debug, Default)]
+pub enum Processes {
+    /// Mappings are read from procfs when an address is resolved. When a process executes another program or exits, its
+    /// mappings are forgotten.
+    #[default]
+    Ignored,
+    /// Mappings come from the side-band records. Mappings that the records did not report are read from procfs.
+    Followed,
+    /// Mappings come only from the side-band records, because the processes of a recording do not run on this machine.
+    Recorded(RecordedBinaries),
+}
+
+/// How a run uses the side-band records about processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ProcessRecords {
+    Unused,
+    Live,
+    /// The records are the only source; procfs is not read.
+    Recording,
+}
+
+impl Context {
+    /// Creates the context of a live run on this machine.
+    pub fn new(kernel: Box<dyn Kernel + Send + Sync>, realtime_offset: i64) -> Self {
+        Self {
+            kernel,
+            realtime_offset: realtime_offset.into(),
+            lazy_offset: None,
+            reached_time: 0.into(),
+            tasks: Mutex::default(),
+            task_changes: 0.into(),
+            targets: None,
+            left_out: None,
+            kernel_frames: Mutex::default(),
+            perf_kernel_frames: Mutex::default(),
+            symbols: Mutex::new(Symbolizer::deriving(Options::default())),
+            unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
+            machine: None,
+            registers: RegisterSet::native(),
+            processes: ProcessRecords::Unused,
+            max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            frame_limit: None,
+            sides: Sides::Both,
+            endings: StackEndings::default(),
+        }
+    }
+
+    /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when
+    /// the offset is first needed, because it takes a while. It returns `None` if the offset is not known.
+    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> Option<i64> + Send + 'static) -> Self {
+        self.lazy_offset = Some(LazyLock::new(Box::new(find)));
+        self
+    }
+
+    #[inline]
+    fn offset(&self) -> Option<i64> {
+        self.lazy_offset.as_ref().map_or_else(|| Some(self.realtime_offset.load(Relaxed)), |found| **found)
+    }
+
+    /// Sets how symbols of processes are looked up, and where the mappings of processes come from.
+    pub fn with_symbol_options(mut self, options: Options, processes: Processes) -> Self {
+        let symbolizer = Symbolizer::deriving(options);
+        (self.symbols, self.processes) = match processes {
+            Processes::Ignored => (Mutex::new(symbolizer), ProcessRecords::Unused),
+            Processes::Followed => (Mutex::new(symbolizer), ProcessRecords::Live),
+            Processes::Recorded(recorded) => {
+                (Mutex::new(symbolizer.with_recorded_binaries(recorded)), ProcessRecords::Recording)
+            }
+        };
+        self
+    }
+
+    /// Sets the number of frames after which call chains are cut, for all events.
+    pub fn with_frame_limit(self, limit: Option<u16>) -> Self {
+        Self { frame_limit: limit.map(usize::from), ..self }
+    }
+
+    /// Sets the tasks that the user selected. Without this call, all tasks are selected.
+    pub fn with_targets(self, targets: Option<Targets>) -> Self {
+        Self { targets: targets.map(Mutex::new), ..self }
+    }
+
+    /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its
+    /// architecture, as `uname -m` prints it. The names of registers and the rules of unwinding depend on it. If it is
+    /// not known, it is assumed to be the same as that of this machine, as in perf (`perf_env__arch()` in
+    /// `tools/perf/util/env.c`).
+    pub fn with_machine(mut self, name: Option<&str>) -> Self {
+        if let Some(name) = name {
+            self.machine = Some(name.to_owned());
+            self.registers = RegisterSet::of_machine(name);
+            self.unwinder = Mutex::new(Unwinder::for_arch(Arch::of_machine(name), UNWIND_CACHE));
+        }
+        self
+    }
+
+    /// Returns the architecture of the machine on which the events happened.
+    pub fn machine(&self) -> &str {
+        self.machine.as_deref().unwrap_or(std::env::consts::ARCH)
+    }
+
+    /// Returns the registers of the machine on which the events happened.
+    pub fn registers(&self) -> RegisterSet {
+        self.registers
+    }
+
+    /// Limits call chains to the frames that `sides` selects.
+    pub fn with_sides(self, sides: Sides) -> Self {
+        Self { sides, ..self }
+    }
+
+    pub(super) fn sides(&self) -> Sides {
+        self.sides
+    }
+
+    /// Returns the number of frames after which the user wants call chains to be cut.
+    pub(super) fn frame_limit(&self) -> Option<usize> {
+        self.frame_limit
+    }
+
+    /// Returns the maximum number of frames in the call chains of events that did not request a maximum. It is the
+    /// value that `kernel.perf_event_max_stack` had at the start of the run.
+    pub(super) fn max_stack(&self) -> usize {
+        self.max_stack
+    }
+
+    /// Returns the counters for the reasons why unwinding of stacks ended.
+    pub fn endings(&self) -> &StackEndings {
+        &self.endings
+    }
+
+    /// Calls `work` with the unwinder. The caller must meet the conditions of [`Context::with_symbols`]. This function
+    /// may be called inside the `work` of `with_symbols`.
+    pub fn with_unwinder<R>(&self, work: impl FnOnce(&mut Unwinder) -> R) -> R {
+        work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Reads the mappings of all processes, if the run uses the side-band records about processes. Then the addresses
+    /// of a process can be resolved even if the process exits first.
+    pub fn find_mappings(&self) {
+        self.with_followed(|symbols| {
+            for pid in procfs::processes() {
+                symbols.processes().read(pid);
+            }
+        });
+    }
+
+    /// Calls `work`, which reports what processes do, if the run uses the side-band records about processes.
+    pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
+        if self.processes != ProcessRecords::Unused {
+            self.with_symbols(work);
+        }
+    }
+
+    /// Handles a process that executes another program or has exited. If the run uses the side-band records about
+    /// processes, `tell` reports the change to the symbolizer. Otherwise the process is forgotten, because the mappings
+    /// that were read from procfs are no longer valid.
+    pub fn program_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
+        match self.processes {
+            ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
+            ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
+        }
+    }
+
+    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this
+    /// function before the first event is delivered. Then no thread ever waits here for another thread. In a child that
+    /// a script forked, such a wait would never end, because the other thread does not exist there.
+    pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
+        // A poisoned lock is no reason to stop, as in `with_tasks`.
+        work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Returns the cached frames of the kernel. Their lock is held until the returned guard is dropped. The caller must
+    /// meet the conditions of [`Context::with_symbols`], and may call `with_symbols` while it holds the guard.
+    pub(super) fn kernel_frames(&self) -> MutexGuard<'_, KernelFrames> {
+        self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `work` with the cached frames of the kernel as perf has them. The caller must meet the conditions of
+    /// [`Context::with_symbols`].
+    pub(super) fn with_perf_kernel_frames<R>(&self, work: impl FnOnce(&mut PerfKernelFrames) -> R) -> R {
+        work(&mut self.perf_kernel_frames.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Updates the offset between the events' clock and the wall clock. The offset changes because the two clocks drift
+    /// apart, and because the wall clock may be set.
+    pub fn set_realtime_offset(&self, offset: i64) {
+        self.realtime_offset.store(offset, Relaxed);
+    }
+
+    /// Calls `work` with the task names, which it may change.
+    pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
+        // A panic elsewhere leaves the names incomplete at worst, so a poisoned lock is no reason to stop.
+        let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = work(&mut tasks);
+        // After the change and with the lock held: a name that was read before the change never has the new number.
+        self.task_changes.fetch_add(1, Relaxed);
+        result
+    }
+
+    /// Returns a number that is another one after each change of the task names by [`Context::with_tasks`]. As long as
+    /// it is the same, a task has the same name at all later times.
+    #[inline]
+    pub fn task_changes(&self) -> u64 {
+        self.task_changes.load(Relaxed)
+    }
+
+    /// Notes that a process created a process or a thread during the run.
+    pub fn forked(&self, parent: (u32, u32), child: (u32, u32), time: u64) {
+        let [(ppid, ptid), (pid, tid)] = [parent, child].map(|(pid, tid)| (pid as i32, tid as i32));
+        self.with_tasks(|tasks| {
+            tasks.forked(ptid, tid, time);
+            tasks.belongs(tid, pid);
+        });
+        // Recorders also write such records for tasks that existed before, without a time.
+        if time != 0
+            && let Some(targets) = &self.targets
+        {
+            targets.lock().unwrap_or_else(PoisonError::into_inner).forked(ppid, pid);
+        }
+    }
+
+    /// Sets the process whose spans are not delivered.
+    pub fn with_left_out(self, process: Option<u32>) -> Self {
+        Self { left_out: process.map(|pid| pid as i32), ..self }
+    }
+
+    /// Returns whether the spans of all threads are delivered.
+    #[inline]
+    pub fn delivers_all_spans(&self) -> bool {
+        self.targets.is_none() && self.left_out.is_none()
+    }
+
+    /// Returns whether the spans of this thread are delivered: the user selected it, and it is not one of perf-prof.
+    pub fn delivers_spans_of(&self, tid: i32) -> bool {
+        self.is_target(tid)
+            && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
+    }
+
+    /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process
+    /// is not known.
+    pub fn is_target(&self, tid: i32) -> bool {
+        let Some(targets) = &self.targets else { return true };
+        targets.lock().unwrap_or_else(PoisonError::into_inner).contains(tid, || self.process(tid))
+    }
+
+    /// Returns the process of a thread. If it is not known, it is read from procfs, unless the run reads a recording.
+    pub fn process(&self, tid: i32) -> Option<i32> {
+        let known = self.tasks_soon().and_then(|tasks| tasks.process(tid));
+        known.or_else(|| {
+            let is_live = tid > 0 && self.processes != ProcessRecords::Recording;
+            let pid = procfs::process_of(u32::try_from(tid).ok().filter(|_| is_live)?)? as i32;
+            self.with_tasks(|tasks| tasks.belongs(tid, pid));
+            Some(pid)
+        })
+    }
+
+    /// Returns the name that a thread had at `time`. If no name is known, it is read from procfs, unless the run reads
+    /// a recording.
+    #[inline]
+    pub fn comm(&self, tid: i32, time: u64) -> Option<Vec<u8>> {
+        self.comm_until(tid, time).map(|(comm, _)| comm)
+    }
+
+    /// Returns the name that a thread had at `time`, and the time until which it had this name, as far as is known.
+    pub fn comm_until(&self, tid: i32, time: u64) -> Option<(Vec<u8>, u64)> {
+        let Some(mut tasks) = self.tasks_soon() else {
+            return match self.processes {
+                ProcessRecords::Recording => None,
+                _ => Some((procfs::comm(u32::try_from(tid).ok()?)?, u64::MAX)),
+            };
+        };
+        if self.processes != ProcessRecords::Recording
+            && tasks.name(tid, time).is_none()
+            && !tasks.is_gone(tid)
+            && let Ok(pid) = u32::try_from(tid)
+        {
+            match procfs::comm(pid) {
+                Some(comm) => tasks.named_before_run(tid, &comm),
+                None => tasks.note_gone(tid),
+            }
+        }
+        Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
+    }
+
+    /// Returns the task names. Waits for another thread that uses them, which takes microseconds: procfs does not have
+    /// the names of tasks that have ended. In a child that a script forked, the lock may never be released, because the
+    /// thread that holds it exists only in the parent. So the wait is short, and then the result is `None`.
+    fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
+        for _ in 0..LOCK_ATTEMPTS {
+            match self.tasks.try_lock() {
+                Ok(tasks) => return Some(tasks),
+                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            }
+        }
+        None
+    }
+
+    /// Reads the names of all tasks. Then the name of a task is known even if the task exits before its name is needed.
+    pub fn find_tasks(&self) {
+        for pid in procfs::processes() {
+            for tid in procfs::tasks(pid).unwrap_or_default() {
+                if let Some(comm) = procfs::comm(tid) {
+                    self.with_tasks(|tasks| {
+                        tasks.named_before_run(tid as i32, &comm);
+                        tasks.belongs(tid as i32, pid as i32);
+                    });
+                }
+            }
+        }
+    }
+
+    /// Converts an event's time to nanoseconds since the Unix epoch. Returns `None` if a recording does not say at what
+    /// time of day it was made.
+    #[inline]
+    pub fn realtime(&self, time: u64) -> Option<i64> {
+        self.offset().map(|offset| (time as i64).wrapping_add(offset))
+    }
+
+    /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
+    #[inline]
+    pub fn is_recording(&self) -> bool {
+        self.processes == ProcessRecords::Recording
+    }
+
+    /// Notes that a recording has been read up to `time`.
+    #[inline]
+    pub fn note_reached(&self, time: u64) {
+        self.reached_time.store(time, Relaxed);
+    }
+
+    /// Returns the time up to which the recording has been read, in nanoseconds since the Unix epoch; `None` for live
+    /// events. If the recording does not say at what time of day it was made, this is the time of its own clock.
+    pub fn reached(&self) -> Option<i64> {
+        let time = self.reached_time.load(Relaxed);
+        (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
+    }
+
+    /// Converts nanoseconds since the Unix epoch to an event time.
+    pub fn time_of_realtime(&self, realtime: i64) -> u64 {
+        realtime.wrapping_sub(self.offset().unwrap_or(0)) as u64
+    }
+}

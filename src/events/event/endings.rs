@@ -1,0 +1,93 @@
+//! Counts the reasons why unwinding of stacks ended, so that the user learns why frames are missing. Does not unwind
+//! stacks.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use perf_prof_symbols::unwind::Ended;
+
+/// The number of stacks for each reason why unwinding ended.
+#[derive(Debug, Default)]
+pub struct StackEndings {
+    complete: AtomicU64,
+    stack_ends: AtomicU64,
+    no_unwind_info: AtomicU64,
+    bad_frame: AtomicU64,
+    bits_32: AtomicU64,
+    not_supported: AtomicU64,
+}
+
+/// The minimum number of incomplete stacks for a message. In addition, at least one of this many stacks must be
+/// incomplete. A few stacks are always incomplete: those in code that is about to return, or in code that was generated
+/// at run time.
+const MANY: u64 = 10;
+
+impl StackEndings {
+    /// Counts one stack. `ended` is the reason why unwinding ended.
+    pub fn add(&self, ended: Ended) {
+        let count = match ended {
+            Ended::Root | Ended::Limit => &self.complete,
+            Ended::StackEnds => &self.stack_ends,
+            Ended::NoUnwindInfo { .. } => &self.no_unwind_info,
+            Ended::BadFrame { .. } => &self.bad_frame,
+            Ended::Bits32 => &self.bits_32,
+            Ended::NotSupported => &self.not_supported,
+            // The task has no user stack.
+            Ended::NoRegisters => return,
+        };
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the message for the end of the run, if many stacks are incomplete.
+    pub fn summary(&self) -> Option<String> {
+        let reasons = [
+            (&self.stack_ends, "the stack is larger than its copy, use a larger SIZE in --call-graph dwarf,SIZE"),
+            (&self.no_unwind_info, "the code has no unwind information"),
+            (&self.bad_frame, "the next frame is not valid"),
+        ];
+        let reasons = reasons.map(|(count, what)| (count.load(Relaxed), what));
+        let early: u64 = reasons.iter().map(|(count, _)| count).sum();
+        let all = early + self.complete.load(Relaxed);
+        if early < MANY || early * MANY < all {
+            return None;
+        }
+        let said =
+            reasons.iter().filter(|(count, _)| *count != 0).map(|(count, what)| format!("{what} (count: {count})"));
+        let said: Vec<String> = said.collect();
+        Some(format!("{early} of {all} unwound stacks are incomplete: {}", said.join("; ")))
+    }
+
+    /// Returns the messages for the end of the run about stacks that cannot be unwound at all.
+    pub fn impossible(&self) -> Vec<String> {
+        let reasons = [(&self.bits_32, "32-bit tasks"), (&self.not_supported, "this architecture")];
+        let counted = reasons.iter().map(|(count, what)| (count.load(Relaxed), what)).filter(|(count, _)| *count != 0);
+        let line = |(count, what)| {
+            format!("user stacks were not unwound (count: {count}): perf-prof cannot unwind the stacks of {what}")
+        };
+        counted.map(line).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_stacks_that_end_early_cause_a_message_with_advice() {
+        let endings = StackEndings::default();
+        assert_eq!(endings.summary(), None);
+        (0..50).for_each(|_| endings.add(Ended::Root));
+        (0..3).for_each(|_| endings.add(Ended::StackEnds));
+        endings.add(Ended::NoRegisters);
+        assert_eq!(endings.summary(), None);
+        (0..6).for_each(|_| endings.add(Ended::StackEnds));
+        endings.add(Ended::BadFrame { address: 1 });
+        let said = "10 of 60 unwound stacks are incomplete: the stack is larger than its copy, use a larger SIZE in \
+                    --call-graph dwarf,SIZE (count: 9); the next frame is not valid (count: 1)";
+        assert_eq!(endings.summary().as_deref(), Some(said));
+        assert_eq!(endings.impossible(), Vec::<String>::new());
+        endings.add(Ended::Bits32);
+        endings.add(Ended::Bits32);
+        let said = "user stacks were not unwound (count: 2): perf-prof cannot unwind the stacks of 32-bit tasks";
+        assert_eq!(endings.impossible(), [said]);
+    }
+}

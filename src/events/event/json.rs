@@ -1,0 +1,199 @@
+//! An event as a JSON object on one line. Its members have the names of those of events in scripts. Field values are raw;
+//! where the print format has names for them, the names are beside them.
+
+use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
+
+use perf_prof_format::{
+    record::SampleMember,
+    tracefs::{EventFormat, Field},
+    value::Value,
+};
+use serde_json::{Value as Json, json};
+
+use super::{Context, Format, Frame, Origin, Sample, SpanPart, frames, has_callchain, ip_frame};
+
+/// Appends the object and a line break. `name` is the name of the event.
+pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
+    let (pid, _) = sample.pid_tid();
+    let (tid, time) = (sample.task(), sample.time());
+    out.extend_from_slice(b"{\"_event\":");
+    text(name, out);
+    member("_time", out);
+    number(time, out);
+    // The context of a recording knows the time of day only if the command needs it.
+    if let (false, Some(realtime)) = (context.is_recording(), context.realtime(time)) {
+        member("_realtime", out);
+        number(realtime, out);
+    }
+    member("_cpu", out);
+    number(sample.cpu(), out);
+    member("_pid", out);
+    number(pid, out);
+    member("_tid", out);
+    number(tid, out);
+    member("_comm", out);
+    match context.comm(tid, time) {
+        Some(comm) => text(&utf8(&comm), out),
+        None => out.extend_from_slice(b"null"),
+    }
+    match &sample.event.format {
+        Format::Tracepoint(format) => tracepoint(format, sample.raw(), context, out),
+        Format::Span(span) => {
+            tracepoint(&span.format, sample.raw(), context, out);
+            for (name, part) in [("begin", SpanPart::Begin), ("end", SpanPart::End)] {
+                if let Some(part) = span.sample(part, sample.raw()).filter(|_| !span.is_source()) {
+                    member(name, out);
+                    out.extend_from_slice(b"{\"_event\":");
+                    text(&part.event.real_name(), out);
+                    if let Some(format) = part.event.format.tracepoint() {
+                        tracepoint(format, part.raw(), context, out);
+                    }
+                    out.push(b'}');
+                }
+            }
+        }
+        Format::Source(_) => members(sample, context, out),
+    }
+    if has_callchain(sample) {
+        let frames: Vec<_> = frames(sample, context).iter().map(|frame| of_frame(frame)).collect();
+        member("_callchain", out);
+        object(&Json::Array(frames), out);
+    }
+    out.extend_from_slice(b"}\n");
+}
+
+/// Writes the fields of a tracepoint, and the names of their values.
+fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mut Vec<u8>) {
+    for field in format.fields() {
+        key(1, &field.name, out);
+        of_field(field, raw, out);
+    }
+    out.extend_from_slice(b",\"_names\":{");
+    let (mut count, mut shown) = (0, Vec::new());
+    for field in format.fields().iter().filter(|field| field.number().is_some()) {
+        shown.clear();
+        // Numbers in another form, such as hexadecimal ones, are not names.
+        if format.render_field(&field.name, raw, &*context.kernel, &mut shown) && is_name(&shown, field.value(raw)) {
+            key(count, &field.name, out);
+            text(&utf8(&shown), out);
+            count += 1;
+        }
+    }
+    out.push(b'}');
+    shown.clear();
+    format.render(raw, &*context.kernel, &mut shown);
+    member("_text", out);
+    text(&utf8(&shown), out);
+}
+
+/// Returns whether the text that is shown for a number is a name. Digits without `0x` may be a name too: the state `D` of
+/// a task is one, unless the number is 13.
+fn is_name(shown: &[u8], number: Option<Value<'_>>) -> bool {
+    let Ok(shown) = std::str::from_utf8(shown) else { return true };
+    let number = match number {
+        Some(Value::Int(number)) => number as u64,
+        Some(Value::Uint(number)) => number,
+        _ => return false,
+    };
+    let is_hexadecimal = || u64::from_str_radix(shown, 16).is_ok_and(|shown| shown == number);
+    !shown.is_empty() && shown.parse::<i128>().is_err() && !shown.starts_with("0x") && !is_hexadecimal()
+}
+
+fn of_field(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
+    match field.array(raw) {
+        Some(elements) => {
+            out.push(b'[');
+            for (at, element) in elements.enumerate() {
+                out.extend_from_slice(if at > 0 { b"," } else { b"" });
+                scalar(element, out);
+            }
+            out.push(b']');
+        }
+        None => match field.value(raw) {
+            Some(found) => scalar(found, out),
+            None => out.extend_from_slice(b"null"),
+        },
+    }
+}
+
+/// Writes the members of an event other than a tracepoint that are numbers or data of its own, and the function of its
+/// instruction. A copy of the stack or registers are for unwinding.
+fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
+    for of in sample.event.own_members().filter(|of| *of != SampleMember::StackUser) {
+        if let Some(found) = sample.event.layout.value(of, sample.record) {
+            member(of.name(), out);
+            scalar(found, out);
+        }
+    }
+    if let Some(frame) = ip_frame(sample, context) {
+        member("_ip", out);
+        object(&of_frame(&frame), out);
+    }
+}
+
+fn of_frame(Frame { addr, symbol, offset, origin, dso, .. }: &Frame) -> Json {
+    let is_inlined = matches!(origin, Origin::Inlined { .. });
+    let is_kernel = *origin == Origin::Kernel;
+    json!({
+        "addr": addr, "symbol": **symbol, "offset": offset, "kernel": is_kernel, "dso": **dso, "inlined": is_inlined
+    })
+}
+
+fn scalar(found: Value<'_>, out: &mut Vec<u8>) {
+    match found {
+        Value::Bool(found) => number(found, out),
+        Value::Int(found) => number(found, out),
+        Value::Uint(found) => number(found, out),
+        Value::Str(found) => text(&utf8(found), out),
+        Value::Bytes(found) | Value::Words(found) => {
+            text(&found.iter().map(|byte| format!("{byte:02x}")).collect::<String>(), out)
+        }
+    }
+}
+
+/// JSON is UTF-8. Other bytes are replaced.
+fn utf8(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// Appends the key of an object's member. `at` is the number of members before it.
+fn key(at: usize, name: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(if at > 0 { b"," } else { b"" });
+    text(name, out);
+    out.push(b':');
+}
+
+/// Appends the key of a member that is not the first one. The name contains no character that JSON escapes.
+fn member(name: &str, out: &mut Vec<u8>) {
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, ",\"{name}\":");
+}
+
+/// Appends a number or a truth value.
+fn number(number: impl Display, out: &mut Vec<u8>) {
+    // Writing to a Vec cannot fail.
+    let _ = write!(out, "{number}");
+}
+
+fn text(text: &str, out: &mut Vec<u8>) {
+    // A text can always be written, and writing to a Vec cannot fail.
+    let _ = serde_json::to_writer(out, text);
+}
+
+fn object(object: &Json, out: &mut Vec<u8>) {
+    // An object can always be written, and writing to a Vec cannot fail.
+    let _ = serde_json::to_writer(out, object);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_numbers() {
+        let is_name = |shown: &str, number| is_name(shown.as_bytes(), Some(Value::Uint(number)));
+        assert!(is_name("D", 2) && is_name("S|D", 3) && is_name("GFP_KERNEL", 0xcc0) && is_name("a.out+0x3", 3));
+        assert!(!is_name("001", 1) && !is_name("-2", u64::MAX - 1) && !is_name("ff", 255) && !is_name("0xff", 255));
+        assert!(!is_name("", 0));
+    }
+}

@@ -1,0 +1,356 @@
+//! Resolves addresses to what perf passes to Python scripts for them: the symbol with its range, and the mapping.
+//!
+//! perf resolves some addresses to other symbols than this crate does for its own scripts. In a recorded call chain, perf
+//! looks up return addresses themselves, not the calls before them. So a return address after a call of a function
+//! that never returns gets the name of the next function. And of the kernel's symbols at one address, perf takes another
+//! one.
+
+use std::{any::Any, fmt::Write, sync::Arc};
+
+use perf_prof_format::{
+    abi::{PERF_CONTEXT_HV, PERF_CONTEXT_KERNEL, PERF_CONTEXT_MAX, PERF_CONTEXT_USER},
+    tracefs::{KernelSymbol, PerfKernelSymbol},
+};
+use perf_prof_symbols::symbol::{AddressKind, Contents, Extent, Slot};
+use rustc_hash::FxHashMap;
+
+use super::{
+    Context, Sample,
+    callchain::{Resolved, is_generated_kernel_code},
+    perf_line::is_generated_code,
+    unwound::{self, Copied},
+};
+
+/// An address, and what perf knows about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfFrame {
+    /// Data of any type that a sink derives from the frame. As long as the frame is cached, later samples get the same
+    /// object with the same data.
+    pub slot: Slot<Box<dyn Any + Send + Sync>>,
+    /// The address. In a call chain, recorded frames have the recorded address. A frame that was unwound from a copy of
+    /// the stack has the address before the return address, except the innermost one.
+    pub ip: u64,
+    /// The offset of the address in the mapped file. Outside of files, and in the kernel, it is the address itself.
+    pub file_offset: u64,
+    /// The symbol that contains the address.
+    pub symbol: Option<PerfFrameSymbol>,
+    /// The mapping that contains the address.
+    pub map: Option<PerfMap>,
+    /// The name of the source file without its folder, and the line: `file.c:12`, or `??:0` if it is not known. Only
+    /// frames that were unwound have it, and only if they have a symbol and are in a file.
+    pub srcline: Option<Arc<str>>,
+}
+
+/// The symbol of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfFrameSymbol {
+    /// The symbol's name. For a frame of an inlined function, it is the name of the inlined function.
+    pub name: Arc<str>,
+    /// The symbol's range and binding. A range in a file consists of offsets in the file. For a frame of an inlined
+    /// function, this is the range of the function that contains it.
+    pub extent: Extent,
+    /// The distance of the address from the symbol's start, in bytes.
+    pub offset: u64,
+}
+
+/// The mapping that contains an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfMap {
+    /// The name: a file's path, `[kernel.kallsyms]`, `[module]`, `[vdso]`, the name of a BPF program, or
+    /// `/tmp/perf-PID.map` for code that the process generated.
+    pub dso: Arc<str>,
+    /// The build id in hexadecimal digits; empty if there is none.
+    pub build_id: Arc<str>,
+    /// The first address.
+    pub start: u64,
+    /// The address after the last one.
+    pub end: u64,
+}
+
+/// The frames that were derived from a resolved address of a process.
+#[derive(Clone, Debug, Default)]
+pub struct PerfFrames {
+    recorded: Slot<Arc<PerfFrame>>,
+    unwound: Slot<Vec<Arc<PerfFrame>>>,
+}
+
+/// Cached frames of the kernel, by address.
+#[derive(Debug, Default)]
+pub struct PerfKernelFrames(FxHashMap<u64, Arc<PerfFrame>>);
+
+/// The maximum number of cached frames of the kernel.
+const KERNEL_FRAMES: usize = 1 << 14;
+
+/// The maximum number of recorded frames in a call chain, and of unwound ones (`PERF_MAX_STACK_DEPTH` in
+/// `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf).
+const MAX_STACK: usize = 127;
+
+/// Resolves a sample's call chain as perf does, innermost first. Frames that are unwound from a copy of the stack have
+/// inlined functions and source lines if the context's symbol options request them.
+pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>> {
+    let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
+    let mut marked = None;
+    let limit = context.frame_limit().unwrap_or(MAX_STACK);
+    for addr in sample.callchain() {
+        match addr {
+            PERF_CONTEXT_KERNEL | PERF_CONTEXT_HV => marked = Some(true),
+            PERF_CONTEXT_USER => marked = Some(false),
+            marker if marker >= PERF_CONTEXT_MAX => marked = None,
+            _ if frames.len() == limit => break,
+            _ => frames.push(frame(sample, addr, marked.unwrap_or(addr >> 63 == 1), context)),
+        }
+    }
+    let layout = &sample.event.layout;
+    if let (Some(registers), Some(stack)) = (layout.regs_user(sample.record), layout.stack_user(sample.record))
+        && !stack.is_empty()
+        && !sample.is_of_guest()
+    {
+        let addresses = unwound::addresses(sample, &Copied { registers, stack }, limit, context);
+        for (at, addr) in addresses.into_iter().enumerate() {
+            // perf shows and looks up the address of the call's last byte (`get_entries()` in
+            // `tools/perf/util/unwind-libunwind-local.c`).
+            unwound_frames(sample, if at == 0 { addr } else { addr.wrapping_sub(1) }, context, &mut frames);
+        }
+    }
+    frames
+}
+
+/// Resolves the address of a sample's instruction as perf does. Returns `None` if samples of this event have no
+/// instruction address.
+pub fn perf_ip(sample: &Sample<'_>, context: &Context) -> Option<Arc<PerfFrame>> {
+    let ip = sample.event.layout.ip(sample.record)?;
+    Some(frame(sample, ip, sample.is_in_kernel().unwrap_or(ip >> 63 == 1), context))
+}
+
+/// Resolves another address in a sample as perf does: the address of a page fault, or the start or the target of a
+/// branch. Unlike [`perf_ip`], this decides by the address whether it belongs to the kernel, because the other end of a
+/// branch may be on the other side (`thread__find_map_fb()` in `tools/perf/util/event.c`).
+pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<PerfFrame> {
+    frame(sample, addr, addr >> 63 == 1, context)
+}
+
+fn frame(sample: &Sample<'_>, addr: u64, is_kernel: bool, context: &Context) -> Arc<PerfFrame> {
+    if sample.is_of_guest() {
+        // The virtual machine's code is not known.
+        return Arc::new(PerfFrame {
+            slot: Slot::default(),
+            ip: addr,
+            file_offset: addr,
+            symbol: None,
+            map: None,
+            srcline: None,
+        });
+    }
+    if is_kernel {
+        return context.with_perf_kernel_frames(|cached| cached.get(addr, context));
+    }
+    let pid = sample.pid_tid().0;
+    let resolved =
+        context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), AddressKind::Instruction));
+    let cached = &resolved.slot.get_or_default().perf;
+    match cached.recorded.get() {
+        Some(made) => Arc::clone(made),
+        None => {
+            let made = Arc::new(user_frame(&resolved, pid, addr));
+            cached.recorded.put(Arc::clone(&made));
+            made
+        }
+    }
+}
+
+fn unwound_frames(sample: &Sample<'_>, addr: u64, context: &Context, frames: &mut Vec<Arc<PerfFrame>>) {
+    let pid = sample.pid_tid().0;
+    let resolved =
+        context.with_symbols(|symbols| symbols.user(pid as u32, addr, sample.time(), AddressKind::Instruction));
+    let cached = &resolved.slot.get_or_default().perf;
+    match cached.unwound.get() {
+        Some(made) => frames.extend_from_slice(made),
+        None => {
+            let made: Vec<_> = with_source(&resolved, user_frame(&resolved, pid, addr)).map(Arc::new).collect();
+            frames.extend_from_slice(&made);
+            cached.unwound.put(made);
+        }
+    }
+}
+
+fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
+    let symbol = resolved.symbol.as_ref().ok().map(|name| PerfFrameSymbol {
+        name: Arc::clone(&name.name),
+        extent: name.extent,
+        offset: name.offset,
+    });
+    let map = resolved.mapped.map(|mapped| PerfMap {
+        dso: match is_generated_code(&resolved.dso) && mapped.contents == Contents::Code {
+            true => format!("/tmp/perf-{pid}.map").into(),
+            false => Arc::clone(&resolved.dso),
+        },
+        build_id: hex(resolved.build_id.as_deref().unwrap_or_default()),
+        start: mapped.start,
+        end: mapped.end,
+    });
+    let file_offset = resolved.dso_offset;
+    PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
+}
+
+/// Returns the frames of an unwound address: those of the functions that were inlined there, and `outer`.
+fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item = PerfFrame> {
+    let is_file = outer.map.as_ref().is_some_and(|map| map.dso.starts_with('/')) && !is_generated_code(&resolved.dso);
+    let inlined = match &mut outer.symbol {
+        Some(symbol) if is_file => {
+            if let Some(name) = &resolved.source_name {
+                symbol.name = Arc::clone(name);
+            }
+            let srcline = resolved.srcline.as_ref();
+            outer.srcline = Some(srcline.map_or_else(|| "??:0".into(), |(file, line)| source_line(file, *line)));
+            &resolved.inlined[..]
+        }
+        _ => &[],
+    };
+    let inlined: Vec<PerfFrame> = inlined
+        .iter()
+        .map(|function| {
+            let symbol = outer.symbol.clone();
+            PerfFrame {
+                symbol: symbol.map(|symbol| PerfFrameSymbol { name: Arc::clone(&function.name), ..symbol }),
+                srcline: Some(source_line(&function.file, function.line)),
+                ..outer.clone()
+            }
+        })
+        .collect();
+    inlined.into_iter().chain([outer])
+}
+
+fn source_line(file: &str, line: u32) -> Arc<str> {
+    match file.rsplit('/').next().filter(|file| !file.is_empty()) {
+        Some(file) => format!("{file}:{line}").into(),
+        None => "??:0".into(),
+    }
+}
+
+fn hex(bytes: &[u8]) -> Arc<str> {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text.into()
+}
+
+impl PerfKernelFrames {
+    fn get(&mut self, addr: u64, context: &Context) -> Arc<PerfFrame> {
+        if let Some(frame) = self.0.get(&addr) {
+            return Arc::clone(frame);
+        }
+        let (frame, keep) = kernel_frame(addr, context);
+        let frame = Arc::new(frame);
+        if keep {
+            if self.0.len() >= KERNEL_FRAMES {
+                self.0.clear();
+            }
+            self.0.insert(addr, Arc::clone(&frame));
+        }
+        frame
+    }
+}
+
+/// Resolves an address of the kernel. Also returns whether the frame may be cached. As in `KernelFrames`, frames without
+/// a symbol and frames of generated code may not.
+fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
+    let kernel = &context.kernel;
+    let found = kernel.perf_symbol(addr);
+    let found = found.map(|PerfKernelSymbol { name, start, end, binding, module }| {
+        let extent = Extent { start, end, binding };
+        let symbol = KernelSymbol { name, offset: addr.wrapping_sub(start), size: end.wrapping_sub(start), module };
+        (extent, symbol)
+    });
+    let dso = kernel.dso(addr, found.as_ref().map(|(_, symbol)| symbol));
+    let is_generated = is_generated_kernel_code(&dso);
+    let keep = found.is_some() && !is_generated;
+    let symbol =
+        found.map(|(extent, symbol)| PerfFrameSymbol { name: Arc::from(&*symbol.name), extent, offset: symbol.offset });
+    let map = (*dso != *"[unknown]").then(|| {
+        let build_id = hex(kernel.build_id(&dso).as_deref().unwrap_or_default());
+        let (start, end) = kernel.perf_map(addr).unwrap_or((0, u64::MAX));
+        // perf shows the symbol of such code as the file (`machine__process_ksymbol_register()` in
+        // `tools/perf/util/machine.c`).
+        let dso = symbol.as_ref().filter(|_| is_generated).map_or(dso, |symbol| Arc::clone(&symbol.name));
+        PerfMap { dso, build_id, start, end }
+    });
+    (PerfFrame { slot: Slot::default(), ip: addr, file_offset: addr, symbol, map, srcline: None }, keep)
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::{
+        abi::{PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN},
+        record::SampleLayout,
+        tracefs::{EventFormat, Kernel},
+    };
+
+    use super::*;
+    use crate::event::{EventType, Format, frames};
+
+    const BASE: u64 = 0xffff_ffff_8100_0000;
+
+    /// Two functions of 16 bytes, one directly after the other. The second one has two names.
+    struct TwoFunctions;
+
+    impl Kernel for TwoFunctions {
+        fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+            let (name, start) = if addr < BASE + 0x10 { ("first", BASE) } else { ("second", BASE + 0x10) };
+            let known = (BASE..BASE + 0x20).contains(&addr);
+            known.then(|| KernelSymbol { name: name.into(), offset: addr - start, size: 0x10, module: None })
+        }
+
+        fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
+            let KernelSymbol { name, offset, .. } = self.symbol(addr)?;
+            let (name, start) = (if name == "second" { "alias".into() } else { name }, addr - offset);
+            Some(PerfKernelSymbol { name, start, end: start + 0x10, binding: 0, module: None })
+        }
+
+        fn perf_map(&self, _: u64) -> Option<(u64, u64)> {
+            Some((BASE, BASE + 0x1000))
+        }
+
+        fn build_id(&self, dso: &str) -> Option<Arc<[u8]>> {
+            (dso == "[kernel.kallsyms]").then(|| [0x0a, 0xb1].into())
+        }
+
+        fn string(&self, _: u64) -> Option<&[u8]> {
+            None
+        }
+    }
+
+    /// The second frame is the return address of a call at the end of the first function.
+    #[test]
+    fn return_addresses_are_looked_up_themselves() {
+        let format = EventFormat::parse("s", "name: e\nID: 1\nformat:\n\nprint fmt: \"\"\n").unwrap();
+        let layout = SampleLayout::new(PERF_SAMPLE_CALLCHAIN, 0);
+        let event = EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None };
+        let mut record = PERF_RECORD_SAMPLE.to_ne_bytes().to_vec();
+        record.extend([0, 0, 48, 0]);
+        for word in [4, PERF_CONTEXT_KERNEL, BASE + 4, BASE + 0x10, BASE + 0x20] {
+            record.extend(word.to_ne_bytes());
+        }
+        let (sample, context) = (Sample { event: &event, record: &record }, Context::new(Box::new(TwoFunctions), 0));
+        let own: Vec<Arc<str>> = frames(&sample, &context).iter().map(|frame| Arc::clone(&frame.symbol)).collect();
+        assert_eq!(own.iter().map(|name| &**name).collect::<Vec<_>>(), ["first", "first", "second"]);
+        let chain = perf_chain(&sample, &context);
+        let shown = |frame: &PerfFrame| {
+            let symbol = frame.symbol.as_ref()?;
+            Some((symbol.name.to_string(), symbol.extent.start, symbol.extent.end, symbol.offset))
+        };
+        let symbols: Vec<_> = chain.iter().map(|frame| shown(frame)).collect();
+        let first = Some(("first".to_owned(), BASE, BASE + 0x10, 4));
+        assert_eq!(symbols, [first, Some(("alias".to_owned(), BASE + 0x10, BASE + 0x20, 0)), None]);
+        let map = chain[2].map.as_ref().unwrap();
+        assert_eq!((&*map.dso, &*map.build_id, map.start), ("[kernel.kallsyms]", "0ab1", BASE));
+        assert!(Arc::ptr_eq(&chain[0], &perf_address(&sample, BASE + 4, &context)));
+        assert!(chain.iter().all(|frame| frame.srcline.is_none()));
+    }
+
+    #[test]
+    fn source_lines_have_no_folder() {
+        assert_eq!((&*source_line("/a/b.c", 12), &*source_line("", 3)), ("b.c:12", "??:0"));
+    }
+}

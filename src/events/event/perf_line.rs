@@ -1,0 +1,230 @@
+//! Formats a sample as `perf script` does. Does not know where the text is written.
+
+use perf_prof_format::abi::PERF_SAMPLE_CALLCHAIN;
+
+use super::{
+    Column, Columns, Context, FieldList, Frame, Origin, Sample, UNKNOWN,
+    callchain::{self, Chain},
+    columns,
+    line::push,
+};
+
+/// The widest column of event names. Longer names are not aligned. A recording may have names of any length, and
+/// formatting panics at large widths.
+const WIDEST: usize = 256;
+
+/// The properties of an event in a recording that are needed to format its samples.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PerfEvent {
+    /// Its name.
+    pub name: String,
+    /// The type in its attr.
+    pub kind: u32,
+    /// The `sample_type` in its attr.
+    pub sample_type: u64,
+}
+
+/// The precision with which times are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Digits {
+    /// Microseconds. Smaller digits are cut off, not rounded.
+    #[default]
+    Micros,
+    /// Nanoseconds.
+    Nanos,
+}
+
+/// Selects if call chains are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chains {
+    /// Call chains are shown if the samples have them.
+    #[default]
+    Shown,
+    /// Call chains are not shown, only the sample's own instruction.
+    Hidden,
+}
+
+/// Formats the samples of a recording as lines of text.
+#[derive(Clone, Debug)]
+pub struct PerfLines {
+    events: Vec<PerfEvent>,
+    columns: Vec<Columns>,
+    /// The length of the longest event name in bytes. Shorter names are padded to this width.
+    width: usize,
+    digits: Digits,
+    chains: Chains,
+}
+
+impl PerfLines {
+    /// Creates the formatter for all events of a recording. The longest event name sets the width of the event column
+    /// in all lines.
+    pub fn new(events: Vec<PerfEvent>, fields: &[FieldList], digits: Digits, chains: Chains) -> PerfLines {
+        let shown = |event: &PerfEvent| match chains {
+            Chains::Shown => (event.kind, event.sample_type),
+            Chains::Hidden => (event.kind, event.sample_type & !PERF_SAMPLE_CALLCHAIN),
+        };
+        let columns = columns::columns(&events.iter().map(shown).collect::<Vec<_>>(), fields);
+        let width = events.iter().map(|event| event.name.len()).filter(|&width| width <= WIDEST).max().unwrap_or(0);
+        PerfLines { events, columns, width, digits, chains }
+    }
+
+    /// Appends the lines of a sample to `out`. `event` is the index of its event in the list that `new` got.
+    pub fn write(&self, event: usize, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
+        let (Some(shown), Some(&columns)) = (self.events.get(event), self.columns.get(event)) else { return };
+        if columns.is_empty() {
+            return;
+        }
+        let has_chain = self.chains == Chains::Shown && shown.sample_type & PERF_SAMPLE_CALLCHAIN != 0;
+        // If frames come after the line, its columns are not aligned.
+        let in_columns = !(has_chain && columns.has(Column::Ip));
+        self.write_head(columns, in_columns, sample, context, out);
+        if columns.has(Column::Period) {
+            push(out, format_args!("{:>10} ", sample.period()));
+        }
+        if columns.has(Column::Event) {
+            push(out, format_args!("{:>1$}: ", shown.name, self.width));
+        }
+        if columns.has(Column::Trace)
+            && let (Some(format), false) = (sample.event.format.tracepoint(), sample.raw().is_empty())
+        {
+            format.render_print_fmt(sample.raw(), &*context.kernel, out);
+        }
+        if columns.has(Column::Ip) && has_chain {
+            out.push(b'\n');
+            write_chain(sample, columns, context, out);
+        } else if columns.has(Column::Ip) {
+            out.push(b' ');
+            if let Some(frame) = callchain::ip_function(sample, context) {
+                let shown = Shown { frame: &frame, addr: frame.addr, offset: frame.offset, shift: Shift::None };
+                write_frame(&shown, columns, sample, out);
+            }
+        }
+        out.push(b'\n');
+    }
+
+    /// Appends task, CPU and time.
+    fn write_head(
+        &self,
+        columns: Columns,
+        in_columns: bool,
+        sample: &Sample<'_>,
+        context: &Context,
+        out: &mut Vec<u8>,
+    ) {
+        let (pid, tid) = sample.pid_tid();
+        if columns.has(Column::Comm) {
+            let width = if in_columns { 16 } else { 0 };
+            context.with_tasks(|tasks| match tasks.name(tid, sample.time()) {
+                Some(comm) => {
+                    out.extend(std::iter::repeat_n(b' ', usize::saturating_sub(width, comm.len())));
+                    out.extend_from_slice(comm);
+                }
+                // perf's notation for a thread whose name is not known.
+                None => push(out, format_args!("{:>width$}", format!(":{tid}"))),
+            });
+            out.push(b' ');
+        }
+        match (columns.has(Column::Pid), columns.has(Column::Tid)) {
+            (true, true) => push(out, format_args!("{pid:>5}/{tid:<5} ")),
+            (true, false) => push(out, format_args!("{pid:>5} ")),
+            (false, true) => push(out, format_args!("{tid:>5} ")),
+            (false, false) => {}
+        }
+        if columns.has(Column::Cpu) {
+            push(out, format_args!("[{:03}] ", sample.cpu()));
+        }
+        if columns.has(Column::Time) {
+            let (seconds, nanos) = (sample.time() / 1_000_000_000, sample.time() % 1_000_000_000);
+            match self.digits {
+                Digits::Micros => push(out, format_args!("{seconds:>5}.{:06}: ", nanos / 1000)),
+                Digits::Nanos => push(out, format_args!("{seconds:>5}.{nanos:09}: ")),
+            }
+        }
+    }
+}
+
+/// The number of bytes that are subtracted from a frame's address before it is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shift {
+    None,
+    /// One byte. For an unwound frame, perf shows the address of the call's last byte instead of the return address
+    /// (`get_entries()` in `tools/perf/util/unwind-libunwind-local.c`).
+    Call,
+}
+
+fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &mut Vec<u8>) {
+    let Chain { frames, recorded } = callchain::chain(sample, context);
+    let mut shift = Shift::None;
+    for (at, frame) in frames.iter().enumerate() {
+        // True if perf, and not the kernel, unwinds the frame. perf shows inlined functions only for frames that it
+        // unwinds itself (`unwind_entry()` in `tools/perf/util/machine.c`).
+        let unwound = at >= recorded;
+        let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
+        if is_inlined && !unwound {
+            continue;
+        }
+        out.push(b'\t');
+        let addr = match frame.origin {
+            Origin::Kernel => frame.addr,
+            // For user frames, the offset in the file.
+            Origin::User { .. } | Origin::Inlined { .. } if is_file(&frame.dso) => frame.dso_offset,
+            Origin::User { .. } | Origin::Inlined { .. } => frame.addr,
+        };
+        // An inlined function is shown as its outer function if both have the same name.
+        let outer = frames[at..].iter().find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);
+        let is_outer = !is_inlined || outer.symbol == frame.symbol;
+        let shown = Shown { frame: if is_outer { outer } else { frame }, addr, offset: outer.offset, shift };
+        write_frame(&shown, columns, sample, out);
+        if !is_outer {
+            out.extend_from_slice(b" (inlined)");
+        } else if !is_inlined && unwound && frame.origin != Origin::Kernel {
+            shift = Shift::Call;
+        }
+        out.push(b'\n');
+    }
+}
+
+/// A frame, with the address and the offset that are shown for it.
+struct Shown<'a> {
+    frame: &'a Frame,
+    addr: u64,
+    offset: u64,
+    shift: Shift,
+}
+
+fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &mut Vec<u8>) {
+    let &Shown { frame, addr, offset, shift } = shown;
+    let back = u64::from(shift == Shift::Call);
+    push(out, format_args!("{:>16x}", addr.wrapping_sub(back)));
+    if columns.has(Column::Symbol) {
+        match &*frame.symbol {
+            UNKNOWN => out.extend_from_slice(b" [unknown]"),
+            symbol if columns.has(Column::Offset) => {
+                push(out, format_args!(" {symbol}+{:#x}", offset.wrapping_sub(back)));
+            }
+            symbol => push(out, format_args!(" {symbol}")),
+        }
+    }
+    if columns.has(Column::Dso) && !matches!(frame.origin, Origin::Inlined { .. }) {
+        match is_generated_code(&frame.dso) {
+            // For code that was generated at run time, the perf map is shown: the file in which a process lists the
+            // functions that it generates.
+            true => push(out, format_args!(" (/tmp/perf-{}.map)", sample.pid_tid().0)),
+            // For code that was generated while the kernel was running, perf shows the symbol as the file
+            // (`machine__process_ksymbol_register()` in `tools/perf/util/machine.c`).
+            false if callchain::is_generated_kernel_code(&frame.dso) => push(out, format_args!(" ({})", frame.symbol)),
+            false => push(out, format_args!(" ({})", frame.dso)),
+        }
+    }
+}
+
+/// Returns whether `dso` stands for memory in which a process may generate code. Follows `is_anon_memory()` and
+/// `is_no_dso_memory()` in `tools/perf/util/map.c`.
+pub(super) fn is_generated_code(dso: &str) -> bool {
+    ["//anon", "/dev/zero", "/anon_hugepage", "[stack", "/SYSV"].iter().any(|prefix| dso.starts_with(prefix))
+        || dso == "[heap]"
+}
+
+fn is_file(dso: &str) -> bool {
+    dso != "[unknown]" && !is_generated_code(dso)
+}

@@ -1,0 +1,89 @@
+//! The interface that delivers events to a receiver: to the script host, or in tests to an object that collects the
+//! events.
+
+/// The reason why a sink wants no more events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The program requested the end of the run with this exit status (`sys.exit`).
+    Exit(u8),
+    /// The user interrupted the run with the keyboard.
+    Interrupted,
+    /// The reader of the program's output has closed the pipe.
+    ClosedPipe,
+    /// As many events were delivered as were wanted.
+    Limit,
+    /// A callback failed, and the run has to end at the first failure.
+    Failed,
+}
+
+/// Says if the run continues, and if not, why it stops.
+pub type Flow = std::ops::ControlFlow<Stop>;
+
+/// The calls that a program receives while its sink is entered (see [`Sink::enter`]). A program that needs only samples
+/// can ignore the other calls.
+pub trait Deliver {
+    /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
+    /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has ended,
+    /// and between which times it was. Live events in the order of time and recordings in files have this call in time;
+    /// it is for what has state between events.
+    fn loss_begins(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+    /// Reports that a loss that [`Deliver::loss_begins`] announced did not happen, and that it can no longer happen: the
+    /// ring was only nearly full.
+    fn loss_averted(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+    /// Reports that events were lost between two times. Both times are 0 if events are not delivered in the order of
+    /// time.
+    fn lost(&mut self, _start: u64, _end: u64) -> Flow {
+        Flow::Continue(())
+    }
+    /// Delivers a record that is not a sample, such as one about a context switch or a count of `perf stat record`.
+    /// Only records of the types that the run requests are delivered ([`perf_prof_format::record::OtherRecords`]), at their place
+    /// among the samples. A record without a time gets the time of the last sample before it, or 0 if there is none.
+    fn other_record(&mut self, _record: &[u8], _time: u64) -> Flow {
+        Flow::Continue(())
+    }
+    /// Reports that another interval has passed.
+    fn interval(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+    /// Reports that statistics were requested.
+    fn print_stat(&mut self, _indent: u32) -> Flow {
+        Flow::Continue(())
+    }
+    /// Returns the number of events that the program currently keeps.
+    fn kept_events(&mut self) -> usize {
+        0
+    }
+    /// Writes the output that the program has collected.
+    fn flush(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+    /// Reports the end of the run. This is called exactly once, however the run ends.
+    fn exit(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+}
+
+/// The receiver of events. When a sink is entered, it acquires what its program needs, such as the interpreter's lock.
+/// The run loop enters the sink once for a whole batch of events, and leaves it before it waits for events.
+pub trait Sink {
+    /// Called once before the first batch, when the events are enabled.
+    fn begin(&mut self) {}
+
+    /// Enters the sink, calls `body`, and leaves the sink.
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver));
+
+    /// Delivers the samples that the sink itself holds back. Called after each batch, when the sink was left.
+    fn deliver_held(&mut self) -> Flow {
+        Flow::Continue(())
+    }
+
+    /// Returns whether the program collects its output. Then [`Deliver::flush`] has to be called from time to time.
+    fn collects_output(&self) -> bool {
+        false
+    }
+}

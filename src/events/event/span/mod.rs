@@ -1,0 +1,498 @@
+//! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
+//! that the span is made of.
+
+mod counts;
+mod view;
+
+use std::{borrow::Cow, sync::Arc};
+
+use perf_prof_format::{
+    abi::{
+        PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_STACK_USER,
+        PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    },
+    record::SampleLayout,
+    tracefs::{EventFormat, Field, FieldKind, Filter, FormatError},
+    value::Value,
+};
+
+pub use self::{
+    counts::SpanCounts,
+    view::{PartView, SpanNote, SpanView, notes},
+};
+use super::{Context, EventType, Sample};
+
+/// The offsets in the raw data of a span. The common fields, which have 8 bytes, come first.
+const DURATION: usize = 8;
+const OPEN: usize = 16;
+/// The indices of the two events, with 2 bytes each.
+const EVENTS: usize = 20;
+/// The places of the two records, with 4 bytes each: the offset, and the size in the upper half.
+const RECORDS: usize = 24;
+/// The place of the samples between the begin and the end, in the same form.
+const NOTES: usize = 32;
+/// The fields, with 8 bytes each.
+const FIELDS: usize = 40;
+
+/// The longest text of a field, in bytes. The texts of a span are much shorter than a record can be.
+const LONGEST: usize = 4096;
+
+/// The size of the largest record. It is a multiple of 8 that fits into the 16 bits of a header.
+const LARGEST: usize = 0xfff8;
+
+/// The system of the events of spans, as in `span:fsync`.
+pub const SPAN_SYSTEM: &str = "span";
+
+/// The format of a span's event.
+#[derive(Clone, Debug)]
+pub struct SpanFormat {
+    /// The fields: `duration`, `open` and those in `fields`, as in the format of a tracepoint.
+    pub format: Arc<EventFormat>,
+    /// The events that the spans are made of.
+    pub inputs: Vec<EventType>,
+    /// The part whose call chain is that of the span.
+    pub chain: SpanPart,
+    /// The task of the span.
+    pub task: SpanTask,
+    /// The fields besides `duration` and `open`.
+    pub fields: Vec<SpanField>,
+}
+
+/// The task of a span: `_pid` and `_tid`.
+#[derive(Clone, Copy, Debug, Default)]
+pub enum SpanTask {
+    /// The task in which the span ended.
+    #[default]
+    OfEnd,
+    /// The task in which the span began.
+    OfBegin,
+    /// The thread whose id is the first number of the key. Its process is not known, so `_pid` is -1.
+    OfKey,
+    /// The process and the thread that a function returns; both are -1 if it returns `None`.
+    Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
+}
+
+/// A part of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanPart {
+    /// The sample that begins the span.
+    Begin,
+    /// The sample that ends the span.
+    End,
+}
+
+/// A field of a span.
+#[derive(Clone, Debug)]
+pub struct SpanField {
+    /// Its name.
+    pub name: String,
+    /// What it holds; empty for a part of the key.
+    pub about: &'static str,
+    /// The type of its values.
+    pub kind: SpanFieldKind,
+    /// Where its values come from.
+    pub source: SpanFieldSource,
+}
+
+/// The type of a field's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFieldKind {
+    /// An array of unsigned numbers of 64 bits.
+    Words,
+    /// A signed number of 64 bits.
+    Int,
+    /// An unsigned number of 64 bits.
+    Uint,
+    /// An unsigned number of 64 bits, which lines show in hexadecimal form.
+    Address,
+    /// A time in ns: an unsigned number of 64 bits.
+    Time,
+    /// Text.
+    Text,
+}
+
+/// Where the values of a field come from.
+#[derive(Clone, Debug)]
+pub enum SpanFieldSource {
+    /// The field is a part of the key. For each input: its field; `None` in those that begin no spans.
+    Key(Vec<Option<Field>>),
+    /// A function computes it.
+    Computed(ComputeField),
+}
+
+/// Computes the value of a field from the samples of a span.
+#[derive(Clone, Copy, Debug)]
+pub enum ComputeField {
+    /// A signed number.
+    Int(fn(&SpanView<'_>) -> i64),
+    /// An address.
+    Address(fn(&SpanView<'_>) -> u64),
+    /// An unsigned number.
+    Uint(fn(&SpanView<'_>) -> u64),
+    /// A time in ns.
+    Time(fn(&SpanView<'_>) -> u64),
+    /// Text. A NUL would end it.
+    Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
+    /// Text that depends on a number of the span only: the first function returns the number, the second one the text.
+    /// So a filter is asked once for each number.
+    TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
+    /// The bytes of unsigned numbers of 64 bits.
+    Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
+}
+
+impl ComputeField {
+    /// Returns the type of the values.
+    pub fn kind(self) -> SpanFieldKind {
+        match self {
+            ComputeField::Int(_) => SpanFieldKind::Int,
+            ComputeField::Address(_) => SpanFieldKind::Address,
+            ComputeField::Uint(_) => SpanFieldKind::Uint,
+            ComputeField::Time(_) => SpanFieldKind::Time,
+            ComputeField::Text(_) | ComputeField::TextOfNumber(..) => SpanFieldKind::Text,
+            ComputeField::Words(_) => SpanFieldKind::Words,
+        }
+    }
+}
+
+/// The value of a span's field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SpanValue<'a> {
+    /// A number of a field whose kind is [`SpanFieldKind::Int`].
+    Int(i64),
+    /// A number of a field with another kind of numbers.
+    Uint(u64),
+    /// Text, or the bytes of an array.
+    Bytes(Cow<'a, [u8]>),
+}
+
+/// The samples of a span, and its duration.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanSamples<'a> {
+    /// The index of the event that begins the span, and its record.
+    pub begin: (usize, &'a [u8]),
+    /// The index of the event that ends the span, and its record. `None` if the span is still open.
+    pub end: Option<(usize, &'a [u8])>,
+    /// The samples between them, in the form that [`notes`] reads.
+    pub notes: &'a [u8],
+    /// The first two parts of the key, if they are numbers.
+    pub key: [u64; 2],
+    /// The time from the begin to the end in ns.
+    pub duration: u64,
+    /// The tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest first.
+    /// `None` if this was not observed.
+    pub ran: Option<&'a [u8]>,
+}
+
+impl SpanField {
+    /// Creates the field for a part of the key. `fields` has the field in each input.
+    pub fn of_key(name: &str, fields: Vec<Option<Field>>) -> SpanField {
+        // The arguments of system calls say `signed:0`, whatever their type is.
+        let kind = match fields.iter().flatten().next().map(|field| &field.kind) {
+            Some(kind) if kind.is_text() => SpanFieldKind::Text,
+            Some(FieldKind::Int { signed: true, .. }) => SpanFieldKind::Int,
+            _ => SpanFieldKind::Uint,
+        };
+        SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Key(fields) }
+    }
+
+    /// Returns its value in a span. `None` if the record of the begin is too short.
+    fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
+        match &self.source {
+            SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),
+            SpanFieldSource::Computed(
+                ComputeField::Uint(compute) | ComputeField::Address(compute) | ComputeField::Time(compute),
+            ) => Some(SpanValue::Uint(compute(view))),
+            SpanFieldSource::Computed(ComputeField::Text(compute)) => Some(SpanValue::Bytes(compute(view))),
+            SpanFieldSource::Computed(ComputeField::TextOfNumber(number, compute)) => {
+                Some(SpanValue::Bytes(compute(view, number(view))))
+            }
+            SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
+            SpanFieldSource::Key(fields) => {
+                let begin = view.begin();
+                match fields.get(view.begin_input())?.as_ref()?.value(begin.raw())? {
+                    Value::Int(value) => Some(SpanValue::Int(value)),
+                    Value::Uint(value) => Some(SpanValue::Uint(value)),
+                    Value::Bool(value) => Some(SpanValue::Uint(value.into())),
+                    Value::Str(text) => Some(SpanValue::Bytes(text.into())),
+                    Value::Bytes(_) | Value::Words(_) => None,
+                }
+            }
+        }
+    }
+}
+
+impl SpanFormat {
+    /// Creates the format of the spans with this name. `system` is the part before the colon in the name of the event;
+    /// it is empty for a source.
+    pub fn new(
+        (system, name): (&str, &str),
+        inputs: Vec<EventType>,
+        chain: SpanPart,
+        task: SpanTask,
+        fields: Vec<SpanField>,
+    ) -> Result<Self, FormatError> {
+        let mut text = format!(
+            "name: {name}\nID: 0\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+             \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+             \tfield:u64 duration;\toffset:{DURATION};\tsize:8;\tsigned:0;\n\
+             \tfield:bool open;\toffset:{OPEN};\tsize:1;\tsigned:0;\n"
+        );
+        let (mut print, mut arguments) = (String::new(), String::new());
+        for (at, SpanField { name, kind, .. }) in fields.iter().enumerate() {
+            let offset = FIELDS + 8 * at;
+            let (c_type, size, signed, form, argument) = match kind {
+                SpanFieldKind::Text => ("__data_loc char[]", 4, 0, "%s", format!("__get_str({name})")),
+                SpanFieldKind::Words => {
+                    text +=
+                        &format!("\tfield:__data_loc unsigned long[] {name};\toffset:{offset};\tsize:4;\tsigned:0;\n");
+                    let word =
+                        format!("__print_array(__get_dynamic_array({name}), __get_dynamic_array_len({name}) / 8, 8)");
+                    print += &format!(" {name}=%s");
+                    arguments += &format!(", {word}");
+                    continue;
+                }
+                SpanFieldKind::Int => ("s64", 8, 1, "%lld", format!("REC->{name}")),
+                SpanFieldKind::Uint | SpanFieldKind::Time => ("u64", 8, 0, "%llu", format!("REC->{name}")),
+                SpanFieldKind::Address => ("u64", 8, 0, "0x%llx", format!("REC->{name}")),
+            };
+            text += &format!("\tfield:{c_type} {name};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n");
+            print += &format!(" {name}={form}");
+            arguments += &format!(", {argument}");
+        }
+        text += &format!(
+            "\nprint fmt: \"%llu.%06llu ms%s{print}\", REC->duration / 1000000, REC->duration % 1000000, \
+             REC->open ? \" (open)\" : \"\"{arguments}\n"
+        );
+        Ok(SpanFormat {
+            format: Arc::new(EventFormat::parse(system, &text)?.with_words()),
+            inputs,
+            chain,
+            task,
+            fields,
+        })
+    }
+
+    /// Returns the name of the event: `span:fsync`, or that of the source.
+    pub fn name(&self) -> String {
+        match &*self.format.system {
+            "" => self.format.name.to_string(),
+            system => format!("{system}:{}", self.format.name),
+        }
+    }
+
+    /// Returns what a field of a source holds; empty for other fields.
+    pub fn about(&self, field: &str) -> &'static str {
+        let of_spans = [("duration", "ns from its begin to its end"), ("open", "True if it has not ended")];
+        let own = self.fields.iter().find(|own| own.name == field).map(|own| own.about);
+        own.or_else(|| {
+            of_spans.into_iter().find(|(name, _)| *name == field && self.is_source()).map(|(_, about)| about)
+        })
+        .unwrap_or("")
+    }
+
+    /// Returns whether this is a built-in source, whose fields say all of a span.
+    pub fn is_source(&self) -> bool {
+        &*self.format.system != SPAN_SYSTEM
+    }
+
+    /// Returns the layout of the records. A span has a call chain if the sample has one from which it is taken.
+    pub fn layout(&self) -> SampleLayout {
+        let has_chain =
+            |input: &EventType| input.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0;
+        let chain = if self.inputs.iter().any(has_chain) { PERF_SAMPLE_CALLCHAIN } else { 0 };
+        SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | chain | PERF_SAMPLE_RAW, 0)
+    }
+
+    /// Returns the span's samples for the functions that compute fields.
+    fn view<'a>(&'a self, span: &SpanSamples<'a>, context: Option<&'a Context>) -> SpanView<'a> {
+        SpanView::new(&self.inputs, *span, context)
+    }
+
+    /// Returns the process and the thread of a span.
+    pub fn task(&self, span: &SpanSamples<'_>, context: Option<&Context>) -> (i32, i32) {
+        let view = self.view(span, context);
+        match self.task {
+            SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
+            SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
+            SpanTask::OfKey => (-1, view.key(0) as i32),
+            SpanTask::Computed(task) => task(&view).unwrap_or((-1, -1)),
+        }
+    }
+
+    /// Returns the fields that a filter over the raw data of the spans reads.
+    pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
+        (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
+    }
+
+    /// Returns the field that is all a filter reads, if this is text that depends on a number only.
+    pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
+        let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
+        let is_such =
+            |field: &SpanField| matches!(field.source, SpanFieldSource::Computed(ComputeField::TextOfNumber(..)));
+        self.fields.get(at).is_some_and(is_such).then_some(at)
+    }
+
+    /// Returns the number on which the text in the field with this index depends.
+    pub fn number_of_text(&self, at: usize, span: &SpanSamples<'_>, context: Option<&Context>) -> Option<i64> {
+        match self.fields.get(at)?.source {
+            SpanFieldSource::Computed(ComputeField::TextOfNumber(number, _)) => Some(number(&self.view(span, context))),
+            _ => None,
+        }
+    }
+
+    /// Returns whether some of the wanted fields are text.
+    pub fn has_text(&self, wanted: &[bool]) -> bool {
+        self.fields.iter().zip(wanted).any(|(field, wanted)| *wanted && field.kind == SpanFieldKind::Text)
+    }
+
+    /// Writes the raw data of a span to `out`, which is cleared before, with `duration`, `open` and the fields for which
+    /// `wanted` is true. The other fields are not computed, and the records are not there. So this costs little.
+    pub fn write_for_filter(
+        &self,
+        span: &SpanSamples<'_>,
+        wanted: &[bool],
+        context: Option<&Context>,
+        out: &mut Vec<u8>,
+    ) {
+        out.clear();
+        let (of, record) = span.end.unwrap_or(span.begin);
+        let Some(last) = self.inputs.get(of).map(|event| Sample { event, record }) else { return };
+        self.write_fields(
+            &last,
+            &self.view(span, context),
+            span,
+            |at| wanted.get(at).is_some_and(|wanted| *wanted),
+            out,
+        );
+    }
+
+    /// Writes the record of a span to `out`, which is cleared before. The task, the time and the CPU are those of the
+    /// end. If the two records are larger than a record can be, their ends are cut off: there are the copies of user
+    /// stacks.
+    ///
+    /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
+    pub fn write(&self, layout: &SampleLayout, span: &SpanSamples<'_>, context: Option<&Context>, out: &mut Vec<u8>) {
+        let (of, record) = span.end.unwrap_or(span.begin);
+        let Some(last) = self.inputs.get(of).map(|event| Sample { event, record }) else { return };
+        out.clear();
+        out.extend(PERF_RECORD_SAMPLE.to_ne_bytes());
+        out.extend_from_slice(record.get(4..6).unwrap_or(&[0, 0]));
+        out.extend([0, 0]);
+        let (pid, tid) = self.task(span, context);
+        out.extend(pid.to_ne_bytes());
+        out.extend(tid.to_ne_bytes());
+        out.extend(last.time().to_ne_bytes());
+        out.extend(last.cpu().to_ne_bytes());
+        out.extend([0; 4]);
+        if layout.format.sample_type & PERF_SAMPLE_CALLCHAIN != 0 {
+            out.extend(0u64.to_ne_bytes());
+        }
+        out.extend([0; 4]);
+        let start = out.len();
+        self.write_fields(&last, &self.view(span, context), span, |_| true, out);
+        let room = LARGEST.saturating_sub(out.len() + 8);
+        let notes = if span.notes.len() <= room / 4 { span.notes } else { &[] };
+        let room = room - notes.len();
+        let (begin, end) = (span.begin.1, span.end.map_or(&[][..], |(_, record)| record));
+        let of_end = end.len().min(room.saturating_sub(begin.len()).max(room / 2)) & !7;
+        let of_begin = begin.len().min(room - of_end) & !7;
+        for (at, bytes) in [(RECORDS, &begin[..of_begin]), (RECORDS + 4, &end[..of_end]), (NOTES, notes)] {
+            // The records are at multiples of 8.
+            out.resize(start + (out.len() - start).next_multiple_of(8), 0);
+            let place = (out.len() - start) as u32 | (bytes.len() as u32) << 16;
+            let first = out.len();
+            out.extend_from_slice(bytes);
+            if at != NOTES && bytes.len() >= 8 {
+                put(out, first + 6, &(bytes.len() as u16).to_ne_bytes());
+            }
+            put(out, start + at, &place.to_ne_bytes());
+        }
+        // The size and the raw data together are a multiple of 8.
+        let end = (out.len() - start + 4).next_multiple_of(8) - 4;
+        out.resize(start + end, 0);
+        put(out, start - 4, &(end as u32).to_ne_bytes());
+        let size = out.len() as u16;
+        put(out, 6, &size.to_ne_bytes());
+    }
+
+    /// Writes the fields of the raw data, up to the records. A field of the span that is not wanted is 0.
+    fn write_fields(
+        &self,
+        last: &Sample<'_>,
+        view: &SpanView<'_>,
+        span: &SpanSamples<'_>,
+        is_wanted: impl Fn(usize) -> bool,
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
+        out.resize(start + FIELDS + 8 * self.fields.len(), 0);
+        put(out, start, last.raw().get(..DURATION).unwrap_or(&[]));
+        put(out, start + DURATION, &span.duration.to_ne_bytes());
+        put(out, start + OPEN, &[u8::from(span.end.is_none())]);
+        let end = span.end.map_or(u16::MAX, |(event, _)| event as u16);
+        put(out, start + EVENTS, &(span.begin.0 as u16).to_ne_bytes());
+        put(out, start + EVENTS + 2, &end.to_ne_bytes());
+        for (at, field) in self.fields.iter().enumerate().filter(|&(at, _)| is_wanted(at)) {
+            let value = match (field.kind, field.value(view)) {
+                (kind @ (SpanFieldKind::Text | SpanFieldKind::Words), value) => {
+                    let bytes = match &value {
+                        Some(SpanValue::Bytes(bytes)) => bytes.get(..LONGEST).unwrap_or(bytes),
+                        _ => &[],
+                    };
+                    // A text has its NUL.
+                    let nul = usize::from(kind == SpanFieldKind::Text);
+                    let place = (out.len() - start) as u32 | ((bytes.len() + nul) as u32) << 16;
+                    out.extend_from_slice(bytes);
+                    out.resize(out.len() + nul, 0);
+                    let [a, b, c, d] = place.to_ne_bytes();
+                    [a, b, c, d, 0, 0, 0, 0]
+                }
+                (_, Some(SpanValue::Int(value))) => value.to_ne_bytes(),
+                (_, Some(SpanValue::Uint(value))) => value.to_ne_bytes(),
+                _ => [0; 8],
+            };
+            put(out, start + FIELDS + 8 * at, &value);
+        }
+    }
+
+    /// Returns the index of the event and the record of a part of the span with this raw data. Returns `None` if the
+    /// span has not ended, or if the raw data is damaged.
+    #[inline]
+    pub fn part<'a>(&self, part: SpanPart, raw: &'a [u8]) -> Option<(usize, &'a [u8])> {
+        let at = part as usize;
+        let event = u16::from_ne_bytes(*raw.get(EVENTS + 2 * at..)?.first_chunk()?);
+        let place = u32::from_ne_bytes(*raw.get(RECORDS + 4 * at..)?.first_chunk()?);
+        let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);
+        let record = raw.get(offset..)?.get(..size).filter(|record| record.len() >= 8)?;
+        Some((event.into(), record))
+    }
+
+    /// Returns the sample of a part of the span with this raw data.
+    #[inline]
+    pub fn sample<'a>(&'a self, part: SpanPart, raw: &'a [u8]) -> Option<Sample<'a>> {
+        let (event, record) = self.part(part, raw)?;
+        Some(Sample { event: self.inputs.get(event)?, record })
+    }
+
+    /// Returns the indices of the events and the records between the begin and the end of the span with this raw data.
+    pub fn between<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
+        let place = raw.get(NOTES..).and_then(|rest| rest.first_chunk()).map_or(0, |place| u32::from_ne_bytes(*place));
+        let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);
+        let bytes = raw.get(offset..).and_then(|rest| rest.get(..size)).unwrap_or(&[]);
+        notes(bytes).map(|note| (note.input, note.record))
+    }
+
+    /// Returns the sample with the call chain of the span.
+    pub fn sample_with_chain<'a>(&'a self, raw: &'a [u8]) -> Option<Sample<'a>> {
+        self.sample(self.chain, raw)
+    }
+}
+
+/// Writes bytes to a place that exists already.
+fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = out.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}

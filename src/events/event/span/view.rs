@@ -1,0 +1,252 @@
+//! The samples of a span, as the functions that compute its fields see them.
+
+use std::borrow::Cow;
+
+use perf_prof_format::{
+    tracefs::{Kernel, NoKernel},
+    value::Value,
+};
+
+use super::SpanSamples;
+use crate::event::{Context, EventType, Sample, UNKNOWN_COMM};
+
+/// A sample between the begin and the end of a span.
+#[derive(Clone, Copy, Debug)]
+pub struct SpanNote<'a> {
+    /// The index of its event among the inputs of the span.
+    pub input: usize,
+    /// The index of the rule of this event that keeps it.
+    pub rule: usize,
+    /// How often the rule applied during the span, if this is its first note; else 0. Not all of these samples are kept.
+    pub count: u32,
+    /// The record of the sample.
+    pub record: &'a [u8],
+}
+
+impl SpanNote<'_> {
+    /// Appends the note to the bytes that [`notes`] reads: the input (2 bytes), the rule (2 bytes), the count (4 bytes),
+    /// and the record, whose size is a multiple of 8.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        out.extend((self.input as u16).to_ne_bytes());
+        out.extend((self.rule as u16).to_ne_bytes());
+        out.extend(self.count.to_ne_bytes());
+        out.extend_from_slice(self.record);
+    }
+}
+
+/// The size of a note without its record.
+const NOTE_HEADER: usize = 8;
+
+/// Reads notes, until the bytes end or are damaged.
+pub fn notes(bytes: &[u8]) -> impl Iterator<Item = SpanNote<'_>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let input = u16::from_ne_bytes(*rest.first_chunk()?);
+        let rule = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+        let count = u32::from_ne_bytes(*rest.get(4..)?.first_chunk()?);
+        let record = rest.get(NOTE_HEADER..)?;
+        let size: usize = u16::from_ne_bytes(*record.get(6..)?.first_chunk()?).into();
+        let record = record.get(..size).filter(|record| record.len() >= 8)?;
+        rest = rest.get(NOTE_HEADER + size..).unwrap_or(&[]);
+        Some(SpanNote { input: input.into(), rule: rule.into(), count, record })
+    })
+}
+
+/// A span, as the functions that compute its fields see it.
+#[derive(Clone, Copy)]
+pub struct SpanView<'a> {
+    inputs: &'a [EventType],
+    samples: SpanSamples<'a>,
+    context: Option<&'a Context>,
+}
+
+impl<'a> SpanView<'a> {
+    pub(super) fn new(inputs: &'a [EventType], samples: SpanSamples<'a>, context: Option<&'a Context>) -> Self {
+        Self { inputs, samples, context }
+    }
+
+    /// Returns the name of the task in which a sample was taken.
+    pub fn comm(&self, part: &PartView<'a>) -> Cow<'a, [u8]> {
+        let name = self.context.and_then(|context| context.comm(part.tid(), part.time()));
+        name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
+    }
+
+    /// Returns the text of a sample, as the print format of its event has it.
+    pub fn text(&self, part: &PartView<'a>) -> Vec<u8> {
+        let mut text = Vec::new();
+        if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
+            format.render(part.raw(), self.kernel(), &mut text);
+        }
+        text
+    }
+
+    /// Returns a field of a sample as the print format of its event shows it: the name of a flag, the symbol of an
+    /// address. Empty if the event does not have the field.
+    pub fn shown(&self, part: &PartView<'a>, field: &str) -> Cow<'a, [u8]> {
+        let mut text = Vec::new();
+        if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
+            format.render_field(field, part.raw(), self.kernel(), &mut text);
+        }
+        text.into()
+    }
+
+    fn kernel(&self) -> &dyn Kernel {
+        match self.context {
+            Some(context) => &*context.kernel,
+            None => &NoKernel,
+        }
+    }
+
+    /// Returns the symbol at an address of the kernel. Empty if there is none.
+    pub fn symbol(&self, address: u64) -> Cow<'a, [u8]> {
+        let symbol = self.kernel().symbol(address);
+        symbol.map_or(b"".into(), |symbol| symbol.name.into_owned().into_bytes().into())
+    }
+
+    /// Returns the architecture of the machine on which the events happened.
+    pub fn machine(&self) -> &'a str {
+        self.context.map_or(std::env::consts::ARCH, Context::machine)
+    }
+
+    /// Returns the index of the input that began the span.
+    pub fn begin_input(&self) -> usize {
+        self.samples.begin.0
+    }
+
+    /// Returns the sample that began the span.
+    pub fn begin(&self) -> PartView<'a> {
+        PartView { event: self.inputs.get(self.samples.begin.0), record: self.samples.begin.1 }
+    }
+
+    /// Returns the sample that ended the span; `None` if it is open.
+    pub fn end(&self) -> Option<PartView<'a>> {
+        self.samples.end.map(|(input, record)| PartView { event: self.inputs.get(input), record })
+    }
+
+    /// Returns the sample that ended the span, or the one that began it if it is open.
+    pub fn last(&self) -> PartView<'a> {
+        self.end().unwrap_or_else(|| self.begin())
+    }
+
+    /// Returns the kept samples between them. The first one of each rule comes with the number of times that the rule
+    /// applied, and the others with 0.
+    pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
+        let Self { inputs, samples, .. } = *self;
+        notes(samples.notes)
+            .map(move |note| (PartView { event: inputs.get(note.input), record: note.record }, note.count))
+    }
+
+    /// Returns the first kept sample of the tracepoint with this name, for example `sched_waking`.
+    pub fn note(&self, name: &str) -> Option<PartView<'a>> {
+        self.notes().map(|(part, _)| part).find(|part| part.is(name))
+    }
+
+    /// Returns how often rules that keep samples of the tracepoint with this name applied during the span.
+    pub fn count(&self, name: &str) -> u64 {
+        self.notes().filter(|(part, _)| part.is(name)).map(|(_, count)| u64::from(count)).sum()
+    }
+
+    /// Returns one of the first two parts of the key. 0 if it is text.
+    pub fn key(&self, at: usize) -> i64 {
+        self.samples.key.get(at).map_or(0, |&number| number as i64)
+    }
+
+    /// Returns the tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest
+    /// first. `None` if this was not observed.
+    pub fn ran(&self) -> Option<&'a [u8]> {
+        self.samples.ran
+    }
+
+    /// Returns the time from the begin to the end in ns.
+    pub fn duration(&self) -> u64 {
+        self.samples.duration
+    }
+}
+
+/// A sample of a span.
+#[derive(Clone, Copy, Debug)]
+pub struct PartView<'a> {
+    event: Option<&'a EventType>,
+    record: &'a [u8],
+}
+
+impl<'a> PartView<'a> {
+    /// Creates the view of a sample.
+    pub fn new(event: &'a EventType, record: &'a [u8]) -> Self {
+        PartView { event: Some(event), record }
+    }
+
+    /// Returns whether this is a sample of the tracepoint with this name, without its system.
+    pub fn is(&self, name: &str) -> bool {
+        self.event.and_then(|event| event.format.tracepoint()).is_some_and(|format| &*format.name == name)
+    }
+
+    /// Returns the name of its event, without its system.
+    pub fn name(&self) -> &'a str {
+        self.event.and_then(|event| event.format.tracepoint()).map_or("", |format| &format.name)
+    }
+
+    /// Returns its raw data.
+    pub fn raw(&self) -> &'a [u8] {
+        self.event.and_then(|event| event.layout.raw(self.record)).unwrap_or(&[])
+    }
+
+    fn value(&self, field: &str) -> Option<Value<'a>> {
+        self.event?.format.tracepoint()?.field(field)?.value(self.raw())
+    }
+
+    /// Returns the number in a field. 0 if the event does not have the field.
+    pub fn int(&self, field: &str) -> i64 {
+        match self.value(field) {
+            Some(Value::Int(value)) => value,
+            Some(Value::Uint(value)) => value as i64,
+            Some(Value::Bool(value)) => value.into(),
+            _ => 0,
+        }
+    }
+
+    /// Returns the number in a field as an unsigned number. 0 if the event does not have the field.
+    pub fn uint(&self, field: &str) -> u64 {
+        self.int(field) as u64
+    }
+
+    /// Returns the text in a field. Empty if the event does not have the field.
+    pub fn text(&self, field: &str) -> &'a [u8] {
+        if let Some(Value::Str(text)) = self.value(field) { text } else { &[] }
+    }
+
+    /// Returns the bytes of a field that is an array. Empty if the event does not have the field.
+    pub fn bytes(&self, field: &str) -> &'a [u8] {
+        if let Some(Value::Bytes(bytes)) = self.value(field) { bytes } else { &[] }
+    }
+
+    fn sample(&self) -> Option<Sample<'a>> {
+        Some(Sample { event: self.event?, record: self.record })
+    }
+
+    /// Returns the time of the sample in ns.
+    pub fn time(&self) -> u64 {
+        self.sample().map_or(0, |sample| sample.time())
+    }
+
+    /// Returns the process in which the event happened.
+    pub fn pid(&self) -> i32 {
+        self.sample().map_or(-1, |sample| sample.pid_tid().0)
+    }
+
+    /// Returns the thread in which the event happened.
+    pub fn tid(&self) -> i32 {
+        self.sample().map_or(-1, |sample| sample.pid_tid().1)
+    }
+
+    /// Returns whether the event happened in an interrupt. Then its task is the one that was interrupted.
+    pub fn is_in_interrupt(&self) -> bool {
+        // TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ in include/linux/trace_events.h.
+        self.int("common_flags") & (0x08 | 0x10) != 0
+    }
+
+    /// Returns the CPU on which the event happened.
+    pub fn cpu(&self) -> u32 {
+        self.sample().map_or(0, |sample| sample.cpu())
+    }
+}

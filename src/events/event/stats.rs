@@ -1,0 +1,238 @@
+//! Counts of delivered and lost samples. The run loop updates them and the program reads them.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+};
+
+use perf_prof_format::record::LossCounts;
+
+use super::SpanCounts;
+
+/// The counts of one event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventCounts {
+    /// Samples delivered to the program, whether it has a handler for them or not.
+    pub delivered: u64,
+    /// Samples that the kernel dropped; `None` if the kernel does not count them per event.
+    pub lost: Option<u64>,
+}
+
+/// Counts by event and ring. Only one thread writes the counts; any thread may read them.
+#[derive(Debug)]
+pub struct Stats {
+    rings: usize,
+    delivered: Vec<AtomicU64>,
+    /// Lost records by ring, according to PERF_RECORD_LOST.
+    lost_in_ring: Vec<AtomicU64>,
+    /// The number of samples with an unknown event.
+    unattributed: AtomicU64,
+    /// How often the kernel throttled an event.
+    throttled: AtomicU64,
+    /// The number of samples of perf-prof's own threads that were left out.
+    own: Arc<AtomicU64>,
+    /// The numbers of lost samples that the kernel itself counts, as of the last read.
+    kernel: Mutex<Option<LossCounts>>,
+    /// The ring whose loss is reported to the program now, or [`NO_RING`].
+    reported_ring: AtomicUsize,
+    /// The counts of spans, whose event types are the last ones.
+    spans: Vec<Arc<SpanCounts>>,
+    /// The index of the first event type of a span.
+    first_span: usize,
+}
+
+/// No ring has this number.
+const NO_RING: usize = usize::MAX;
+
+impl Stats {
+    /// Creates counts for this many events and rings.
+    pub fn new(events: usize, rings: usize) -> Self {
+        let zeros = |count| std::iter::repeat_with(|| AtomicU64::new(0)).take(count).collect();
+        Self {
+            rings,
+            delivered: zeros(events * rings),
+            lost_in_ring: zeros(rings),
+            unattributed: 0.into(),
+            throttled: 0.into(),
+            own: Arc::default(),
+            kernel: Mutex::new(None),
+            reported_ring: NO_RING.into(),
+            spans: Vec::new(),
+            first_span: events,
+        }
+    }
+
+    /// Adds the counts of spans. Their event types are the last `count` of all.
+    pub fn with_spans(self, count: usize) -> Self {
+        let spans = std::iter::repeat_with(Arc::default).take(count).collect();
+        Self { spans, first_span: self.first_span.saturating_sub(count), ..self }
+    }
+
+    /// Returns the counts of a span; `None` for other events.
+    pub fn span(&self, event: usize) -> Option<&Arc<SpanCounts>> {
+        self.spans.get(event.checked_sub(self.first_span)?)
+    }
+
+    /// Returns the numbers of all spans that began, of those that were dropped after a loss, and of those that were dropped
+    /// because their key began again.
+    pub fn opened_lost_and_replaced_spans(&self) -> (u64, u64, u64) {
+        self.spans.iter().fold((0, 0, 0), |(opened, lost, replaced), span| {
+            (opened + span.opened(), lost + span.lost(), replaced + span.replaced())
+        })
+    }
+
+    /// Uses this count of the samples of perf-prof's own threads that are left out.
+    pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
+        Self { own, ..self }
+    }
+
+    /// Returns the number of samples of perf-prof's own threads that were left out. They are neither delivered nor lost.
+    pub fn own_samples(&self) -> u64 {
+        self.own.load(Relaxed)
+    }
+
+    /// Counts a delivered sample.
+    #[inline]
+    pub fn count_delivered(&self, event: usize, ring: usize) {
+        // Only one thread writes, so no locked instruction is needed.
+        if let Some(count) = self.delivered.get(event * self.rings + ring) {
+            count.store(count.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    /// Adds `count` to the number of records that the kernel reported as lost from a ring.
+    pub fn count_lost(&self, ring: usize, count: u64) {
+        if let Some(lost) = self.lost_in_ring.get(ring) {
+            lost.fetch_add(count, Relaxed);
+        }
+    }
+
+    /// Notes the ring whose loss is reported to the program from now on. `None` if the report is over.
+    pub fn set_reported_ring(&self, ring: Option<usize>) {
+        self.reported_ring.store(ring.unwrap_or(NO_RING), Relaxed);
+    }
+
+    /// Returns the ring whose loss is reported to the program now.
+    pub fn reported_ring(&self) -> Option<usize> {
+        Some(self.reported_ring.load(Relaxed)).filter(|&ring| ring != NO_RING)
+    }
+
+    /// Counts a sample with an unknown event.
+    pub fn count_unattributed(&self) {
+        self.unattributed.fetch_add(1, Relaxed);
+    }
+
+    /// Returns the number of samples with an unknown event.
+    pub fn total_unattributed(&self) -> u64 {
+        self.unattributed.load(Relaxed)
+    }
+
+    /// Counts one more time that the kernel throttled an event.
+    pub fn count_throttled(&self) {
+        self.throttled.fetch_add(1, Relaxed);
+    }
+
+    /// Returns how often the kernel throttled events.
+    pub fn total_throttled(&self) -> u64 {
+        self.throttled.load(Relaxed)
+    }
+
+    /// Stores the numbers of lost samples that the kernel itself counts. Does nothing for `None`.
+    pub fn set_kernel_counts(&self, counts: Option<LossCounts>) {
+        if let (Some(counts), Ok(mut kernel)) = (counts, self.kernel.lock()) {
+            *kernel = Some(counts);
+        }
+    }
+
+    /// Returns the counts that are added up if several processes replay parts of a recording.
+    fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
+        let spans = self.spans.iter().flat_map(|span| span.summed());
+        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled]).chain(spans)
+    }
+
+    /// Returns the counts of this process, so that another process can add them with [`Stats::add`].
+    pub fn counts(&self) -> Vec<u64> {
+        self.summed().map(|count| count.load(Relaxed)).collect()
+    }
+
+    /// Adds counts that [`Stats::counts`] returned in another process. Both processes must have the same number of
+    /// events, rings and spans.
+    pub fn add(&self, counts: &[u64]) {
+        for (count, more) in self.summed().zip(counts) {
+            count.fetch_add(*more, Relaxed);
+        }
+    }
+
+    /// Sets all counts of delivered and lost events to 0: the run begins again.
+    pub fn clear(&self) {
+        self.summed().for_each(|count| count.store(0, Relaxed));
+        if let Ok(mut kernel) = self.kernel.lock() {
+            *kernel = None;
+        }
+    }
+
+    /// Creates the counts of a run whose events were delivered in other processes.
+    pub fn of_other_processes(delivered: u64, lost: u64) -> Stats {
+        let stats = Stats::new(1, 1);
+        stats.delivered.iter().for_each(|count| count.store(delivered, Relaxed));
+        stats.count_lost(0, lost);
+        stats
+    }
+
+    /// Returns the counts of each event, in the order in which the events were selected.
+    pub fn per_event(&self) -> Vec<EventCounts> {
+        let kernel = self.kernel();
+        let lost = |event: usize| kernel.as_ref().and_then(|counts| counts.per_event.get(event).copied());
+        let rows = self.delivered.chunks(self.rings.max(1));
+        rows.enumerate()
+            .map(|(event, row)| EventCounts {
+                delivered: row.iter().map(|count| count.load(Relaxed)).sum(),
+                lost: lost(event),
+            })
+            .collect()
+    }
+
+    /// Returns the numbers of delivered and lost samples of each ring.
+    pub fn per_ring(&self) -> Vec<(u64, u64)> {
+        let column = |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|c| c.load(Relaxed)).sum();
+        // If the kernel counts lost samples separately, use these counts. PERF_RECORD_LOST also counts lost side-band
+        // records.
+        let kernel = self.kernel();
+        let counted = |ring: usize| kernel.as_ref().and_then(|counts| counts.samples_per_ring.get(ring).copied());
+        (0..self.rings).map(|ring| (column(ring), counted(ring).unwrap_or_else(|| self.lost_records(ring)))).collect()
+    }
+
+    /// Returns the number of lost records of one ring, according to PERF_RECORD_LOST.
+    pub fn lost_records(&self, ring: usize) -> u64 {
+        self.lost_in_ring.get(ring).map_or(0, |lost| lost.load(Relaxed))
+    }
+
+    /// Returns the number of all delivered samples.
+    pub fn total_delivered(&self) -> u64 {
+        self.delivered.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// Returns the number of all lost samples: the kernel's own count if it is available, otherwise the number in the
+    /// PERF_RECORD_LOST records. The kernel's own count is read only from time to time, so it may be lower than the
+    /// number in the records.
+    pub fn total_lost(&self) -> u64 {
+        match self.kernel() {
+            Some(counts) => counts.per_event.iter().sum(),
+            None => self.lost_in_records(),
+        }
+    }
+
+    /// Returns whether any PERF_RECORD_LOST record was counted.
+    pub fn has_reported_losses(&self) -> bool {
+        self.lost_in_records() != 0
+    }
+
+    fn lost_in_records(&self) -> u64 {
+        self.lost_in_ring.iter().map(|lost| lost.load(Relaxed)).sum()
+    }
+
+    /// Returns the numbers of lost samples that the kernel itself counts, as of the last read.
+    pub fn kernel(&self) -> Option<LossCounts> {
+        self.kernel.lock().ok().and_then(|kernel| kernel.clone())
+    }
+}

@@ -1,0 +1,45 @@
+//! Checks the CPython that perf-prof embeds, and says what it is.
+//!
+//! An interpreter without a shared libpython cannot be embedded. This build script reports that in one line, and says
+//! what to do. Without the check, the linker would print a page of undefined symbols.
+
+fn main() {
+    #[cfg(feature = "python")]
+    python();
+}
+
+#[cfg(feature = "python")]
+fn python() {
+    // `cfg(Py_3_14)` and the like.
+    pyo3_build_config::use_pyo3_cfgs();
+    let config = pyo3_build_config::get();
+    // The extension module does not link libpython, because the process that imports it has an interpreter.
+    println!("cargo::rerun-if-env-changed=PYO3_BUILD_EXTENSION_MODULE");
+    let is_extension = std::env::var_os("PYO3_BUILD_EXTENSION_MODULE").is_some();
+    if !is_extension && !config.shared() {
+        let python = config.executable().unwrap_or("python3");
+        println!(
+            "cargo::error={python} was built without a shared libpython, which perf-prof needs: install a shared \
+             libpython (Debian: `apt install libpython3-dev`; pyenv: `PYTHON_CONFIGURE_OPTS=--enable-shared pyenv \
+             install 3.11`), or name another interpreter with PYO3_PYTHON=/path/to/python3"
+        );
+    }
+    if config.build_flags().0.iter().any(|flag| flag.to_string() == "Py_GIL_DISABLED") {
+        println!(
+            "cargo::error=perf-prof needs a CPython with the GIL, and this one is free-threaded; name another one with \
+             PYO3_PYTHON=/path/to/python3"
+        );
+    }
+    println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON={}", config.executable().unwrap_or("python3"));
+    println!("cargo::rustc-env=PERF_PROF_BUILD_PREFIX={}", base_prefix(config.executable().unwrap_or("python3")));
+    let version = config.version();
+    println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON_VERSION={}.{}", version.major, version.minor);
+}
+
+/// Returns the prefix of the interpreter's standard library. A virtual environment has no standard library of its own,
+/// so this is the prefix of the interpreter that it was made from.
+#[cfg(feature = "python")]
+fn base_prefix(python: &str) -> String {
+    let answer = std::process::Command::new(python).args(["-c", "import sys; print(sys.base_prefix)"]).output();
+    answer.ok().and_then(|answer| String::from_utf8(answer.stdout).ok()).unwrap_or_default().trim().to_owned()
+}

@@ -1,0 +1,111 @@
+//! Work in a thread of its own, which a program waits for without the interpreter's lock.
+
+use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::Result;
+use perf_prof_system::{
+    own_threads::OwnThread,
+    signals::{self, EndRequests, Signals},
+};
+use pyo3::prelude::*;
+
+use super::{errors::exception, messages};
+
+/// How often a thread that waits looks for signals, such as Ctrl-C.
+pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
+
+/// Work that runs until it ends by itself or is asked to end.
+pub struct Background<T> {
+    requests: Arc<EndRequests>,
+    result: Mutex<mpsc::Receiver<Result<T>>>,
+}
+
+impl<T: Send + 'static> Background<T> {
+    /// Starts `work` in a new thread. The signals that it gets are requests of the program.
+    pub fn start(work: impl FnOnce(Signals) -> Result<T> + Send + 'static) -> Result<Background<T>> {
+        messages::collect();
+        let requests = Arc::new(EndRequests::new()?);
+        let (sender, result) = mpsc::sync_channel(1);
+        let signals = Signals::of_program(requests.clone());
+        start_thread(
+            || work(signals),
+            move |result| {
+                // Nobody may wait any more.
+                let _ = sender.send(result);
+            },
+        )?;
+        Ok(Background { requests, result: Mutex::new(result) })
+    }
+
+    /// Returns the object that requests the end of the work.
+    pub fn requests(&self) -> Arc<EndRequests> {
+        self.requests.clone()
+    }
+
+    /// Waits until the work has ended. If a signal handler of the program raises an exception, the work is asked to end.
+    pub fn wait(&self, py: Python<'_>) -> PyResult<T>
+    where
+        T: Send,
+    {
+        let mut raised = None;
+        loop {
+            let result = py.detach(|| self.next());
+            if let Some(result) = result {
+                messages::warn(py)?;
+                return match raised {
+                    Some(error) => Err(error),
+                    None => result.map_err(|error| exception(py, &error)),
+                };
+            }
+            if let Err(error) = py.check_signals() {
+                self.requests.end();
+                raised.get_or_insert(error);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Result<T>> {
+        match self.result.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS) {
+            Ok(result) => Some(result),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                Some(Err(Internal("the result was taken already".into()).into()))
+            }
+        }
+    }
+}
+
+/// Starts a thread for `work`, which passes its result to `done`. A panic is an error. Signals of the process do not
+/// reach the thread, and its events are not traced.
+pub fn start_thread<T>(
+    work: impl FnOnce() -> Result<T> + Send + 'static,
+    done: impl FnOnce(Result<T>) + Send + 'static,
+) -> io::Result<JoinHandle<()>> {
+    let body = move || {
+        signals::block_in_this_thread();
+        let _own = OwnThread::enter();
+        let result = panic::catch_unwind(AssertUnwindSafe(work));
+        done(result.unwrap_or_else(|panic| Err(Internal::from_panic(&*panic).into())));
+    };
+    thread::Builder::new().name("perf_prof".into()).spawn(body)
+}
+
+/// A defect of perf-prof.
+#[derive(Debug, thiserror::Error)]
+#[error("internal error: {0}")]
+pub struct Internal(pub String);
+
+impl Internal {
+    /// Returns the error for a panic.
+    fn from_panic(panic: &(dyn std::any::Any + Send)) -> Internal {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Internal(text.unwrap_or("a panic without a message").to_owned())
+    }
+}

@@ -1,0 +1,301 @@
+//! `Batches`: the events of a trace as columns, some thousand rows at a time.
+
+use std::{
+    mem,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use perf_prof_events::{
+    column::{Columns, Plan, Row},
+    event::Context,
+};
+use perf_prof_session::recording::columns::{ColumnBatch, ColumnRun, Next, PartError};
+use perf_prof_system::fork_lock;
+use pyo3::{
+    exceptions::{PyRuntimeError, PyValueError},
+    gc::{PyTraverseError, PyVisit},
+    prelude::*,
+    types::PyCapsule,
+};
+
+use super::{
+    background::{Internal, LOOK_FOR_SIGNALS},
+    errors::{exception, named},
+    messages,
+    queue::{Entry, EventBatch},
+    trace::{Trace, Waited},
+};
+use crate::script::{Batch, Table, stream_capsule};
+
+/// The number of rows of a batch if the program does not say another one.
+pub const ROWS: usize = 1 << 16;
+
+/// The batches of a trace: an iterator of Batch. polars, duckdb and others read it as one table, a batch at a time.
+#[pyclass(module = "perf_prof", frozen)]
+pub struct Batches {
+    trace: Py<Trace>,
+    schema: SchemaRef,
+    every: Option<Duration>,
+    /// `None` while a thread fills a batch.
+    rows: Mutex<Option<Rows>>,
+    limit: usize,
+}
+
+/// The rows of the next batch, and events that are appended before those of the trace.
+struct Rows {
+    columns: Columns,
+    left: (EventBatch, usize),
+    decoded: Decoded,
+}
+
+/// Whether threads decode a recording for these batches.
+enum Decoded {
+    /// It is decided with the first batch.
+    Undecided,
+    By(Arc<ColumnRun>),
+    /// They do not, or not any more. The events come from the trace.
+    No,
+}
+
+/// Where a part of the entries of a batch of events ends.
+struct Appended {
+    next: usize,
+    samples: usize,
+    /// The loss that the last entry reports.
+    lost: Option<(u64, u64)>,
+}
+
+impl Batches {
+    pub fn new(
+        py: Python<'_>,
+        trace: Py<Trace>,
+        columns: Option<&[String]>,
+        rows: usize,
+        every: Option<f64>,
+    ) -> PyResult<Batches> {
+        trace.get().check_open(py)?;
+        if rows == 0 {
+            return Err(PyValueError::new_err("rows=0: a batch has at least one row"));
+        }
+        let time = |seconds: f64| match Duration::try_from_secs_f64(seconds) {
+            Ok(time) if !time.is_zero() => Ok(time),
+            _ => Err(PyValueError::new_err(format!("every={seconds}: not a time in seconds"))),
+        };
+        let every = every.map(time).transpose()?;
+        let run = trace.get().run();
+        let plan = Plan::new(columns, &run.events, &run.is_delivered)
+            .map_err(|error| named(py, "OptionError", &error.to_string()))?;
+        let schema = plan.schema.clone();
+        // With a time, batches come before they are full.
+        let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
+        let (limit, left) = (rows, (EventBatch::default(), 0));
+        let rows = Rows { columns: Columns::new(plan, limit), left, decoded };
+        Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)), limit })
+    }
+
+    /// Returns the rest as a table.
+    pub fn table(&self, py: Python<'_>) -> PyResult<Table> {
+        let mut batches = Vec::new();
+        while let Some(rows) = self.next_rows(py)? {
+            batches.push(rows);
+        }
+        Ok(Table::new(self.schema.clone(), batches))
+    }
+
+    fn rows(&self) -> MutexGuard<'_, Option<Rows>> {
+        self.rows.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn next_rows(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
+        let Some(mut rows) = self.rows().take() else {
+            return Err(PyRuntimeError::new_err("another thread waits for the next of these batches"));
+        };
+        let filled = self.fill(py, &mut rows);
+        *self.rows() = Some(rows);
+        filled
+    }
+
+    fn fill(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<Option<RecordBatch>> {
+        let trace = self.trace.get();
+        if let Decoded::Undecided = rows.decoded {
+            let columns = trace.start_columns(py, rows.columns.plan(), self.limit)?;
+            rows.decoded = columns.map_or(Decoded::No, Decoded::By);
+        }
+        if let Decoded::By(columns) = &rows.decoded {
+            if let Some(next) = self.next_decoded(py, columns)? {
+                return Ok(next);
+            }
+            rows.decoded = Decoded::No;
+        }
+        let end_of_wait = || self.every.and_then(|every| Instant::now().checked_add(every));
+        let mut until = end_of_wait();
+        let take = |rows: &mut Rows| rows.columns.take().map(Some).map_err(|error| failed(py, &error));
+        loop {
+            let is_late = until.is_some_and(|until| until <= Instant::now());
+            if rows.columns.room() == 0 || (is_late && !rows.columns.is_empty()) {
+                return take(rows);
+            }
+            if rows.left.1 < rows.left.0.entries.len() {
+                self.append(py, rows)?;
+                continue;
+            }
+            match trace.wait(py, until)? {
+                Waited::Entries => {
+                    rows.left = trace.take_batch();
+                    self.append(py, rows)?;
+                }
+                Waited::Timeout => until = if rows.columns.is_empty() { end_of_wait() } else { until },
+                Waited::End if rows.columns.is_empty() => return Ok(None),
+                Waited::End => return take(rows),
+            }
+        }
+    }
+
+    /// Returns the next batch that threads have decoded, and `Some(None)` after the last one. Returns `None` if the program
+    /// has asked for events meanwhile.
+    fn next_decoded(&self, py: Python<'_>, columns: &Arc<ColumnRun>) -> PyResult<Option<Option<RecordBatch>>> {
+        let trace = self.trace.get();
+        loop {
+            trace.check_process(py)?;
+            py.check_signals()?;
+            let next = py.detach(|| columns.next(LOOK_FOR_SIGNALS));
+            messages::warn(py)?;
+            match next {
+                Next::Batch(ColumnBatch { rows, lost }) => {
+                    trace.count_rows(rows.num_rows());
+                    lost.into_iter().try_for_each(|(start, end)| trace.tell_lost(py, start, end))?;
+                    if rows.num_rows() != 0 {
+                        return Ok(Some(Some(rows)));
+                    }
+                }
+                Next::Nothing => {}
+                Next::End if !trace.is_of_columns(columns) => return Ok(None),
+                Next::End => {
+                    trace.end_columns(py);
+                    return Ok(Some(None));
+                }
+                Next::Failed(error) => {
+                    trace.end_columns(py);
+                    return Err(match error {
+                        PartError::Recording(error) => exception(py, &error.into()),
+                        PartError::Arrow(error) => failed(py, &error),
+                        PartError::Panic(text) => exception(py, &Internal(text).into()),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Appends events to the columns, without the interpreter's lock. The trace gets back those for which there is no
+    /// room, so that it can be iterated too.
+    fn append(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<()> {
+        let trace = self.trace.get();
+        let (batch, next) = mem::take(&mut rows.left);
+        let context = &trace.run().context;
+        let (batch, appended) = py.detach(|| {
+            let appended = append(&mut rows.columns, &batch, next, context);
+            (batch, appended)
+        });
+        let Appended { next, samples, lost } = appended.map_err(|error| failed(py, &error))?;
+        rows.left = trace.put_back(batch, next, samples).unwrap_or_default();
+        lost.map_or(Ok(()), |(start, end)| trace.tell_lost(py, start, end))
+    }
+}
+
+fn append(columns: &mut Columns, batch: &EventBatch, first: usize, context: &Context) -> Result<Appended, ArrowError> {
+    let entries = batch.entries.get(first..).unwrap_or_default();
+    let room = columns.room();
+    let mut appended = Appended { next: first, samples: 0, lost: None };
+    let mut rows = Vec::with_capacity(entries.len().min(room));
+    for &entry in entries {
+        if rows.len() == room {
+            break;
+        }
+        appended.next += 1;
+        match entry {
+            Entry::Sample { event, start, size } => {
+                rows.push(Row { event: event as usize, record: batch.record(start, size) });
+            }
+            Entry::Lost { start, end } => {
+                appended.lost = Some((start, end));
+                break;
+            }
+            Entry::Interval => {}
+        }
+    }
+    appended.samples = rows.len();
+    // The names of addresses are looked up under locks, which a forked child must not find locked.
+    let held = columns.plan().needs_symbols.then(fork_lock::hold);
+    columns.append(&rows, context)?;
+    drop(held);
+    Ok(appended)
+}
+
+fn failed(py: Python<'_>, error: &ArrowError) -> PyErr {
+    named(py, "Error", &error.to_string())
+}
+
+#[pymethods]
+impl Batches {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Batch>> {
+        Ok(self.next_rows(py)?.map(Batch::new))
+    }
+
+    /// the names of the columns
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        self.schema.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        Table::new(self.schema.clone(), Vec::new()).schema_capsule(py)
+    }
+
+    #[pyo3(signature = (requested_schema = None))]
+    fn __arrow_c_stream__<'py>(
+        slf: Py<Self>,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        // A producer that offers one schema only may ignore the request.
+        let _ = requested_schema;
+        let schema = slf.get().schema.clone();
+        stream_capsule(py, Box::new(Reader { batches: slf, schema }))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<perf_prof.Batches: {}>", self.column_names().join(", "))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.trace)
+    }
+}
+
+/// The batches for another program, which reads them when it needs them.
+struct Reader {
+    batches: Py<Batches>,
+    schema: SchemaRef,
+}
+
+impl Iterator for Reader {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let rows = Python::try_attach(|py| self.batches.get().next_rows(py))?;
+        rows.map_err(|error| ArrowError::ExternalError(Box::new(error))).transpose()
+    }
+}
+
+impl RecordBatchReader for Reader {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}

@@ -1,0 +1,175 @@
+//! `run` with `jobs`: forked children replay the parts of a recording, and the program merges their results. The package's
+//! Python code forks them, see `_jobs.py`.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use perf_prof_events::event::Stop;
+use perf_prof_session::engine::exit_status::Callbacks as Raised;
+use perf_prof_system::{
+    process,
+    signals::{EndRequests, Signals},
+};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+use super::{
+    dispatch::{RunResult, begin, functions, on_error_from, program, stopped},
+    errors::{exception, named},
+    messages, options,
+};
+use crate::{
+    run::DividedRecording,
+    script::{Callbacks, OnError, current_run, set_current_run, stay_in_forked_child},
+};
+
+/// How often the program's signal handlers run while a part is read in advance.
+const CHECK_EVERY: Duration = Duration::from_millis(50);
+
+/// A recording that is divided between processes, and the handlers that get its events.
+#[pyclass(module = "perf_prof._native", frozen)]
+pub struct DividedRun {
+    divided: Mutex<DividedRecording>,
+    functions: Py<PyDict>,
+    origin: String,
+    on_error: OnError,
+    /// The process that divided it.
+    pid: u32,
+}
+
+/// Opens the recording `input` and divides it between the processes that the option `jobs` asks for. Returns `None` for
+/// one process.
+#[pyfunction]
+pub fn divide(
+    selectors: &Bound<'_, PyTuple>,
+    options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
+    handlers: &Bound<'_, PyAny>,
+    input: Option<&Bound<'_, PyAny>>,
+    on_error: &str,
+) -> PyResult<Option<DividedRun>> {
+    let py = selectors.py();
+    let on_error = on_error_from(on_error)?;
+    let plan = options::plan("run", input, options::Arguments { selectors, keywords: options, forms })?;
+    messages::collect();
+    let divided = py.detach(|| DividedRecording::open(&plan)).map_err(|error| exception(py, &error))?;
+    let Some(divided) = divided else { return Ok(None) };
+    let (functions, origin) = functions(divided.events(), handlers, options)?;
+    let found = Callbacks::find(&functions, &origin, divided.events());
+    let found = found.map_err(|error| named(py, "HandlerError", &error.to_string()))?;
+    for name in ["__partial__", "__merge__"] {
+        let is_missing = functions.get_item(name)?.is_none_or(|function| !function.is_callable());
+        if is_missing && !found.has_only_aggregators() {
+            let text = format!(
+                "run(): jobs needs {name}() in the handlers: each process calls __partial__(), which returns the result \
+                 of its part, and this process calls __merge__(partials) with all of them"
+            );
+            return Err(named(py, "HandlerError", &text));
+        }
+    }
+    begin(&functions, handlers)?;
+    messages::warn(py)?;
+    Ok(Some(DividedRun {
+        divided: Mutex::new(divided),
+        functions: functions.unbind(),
+        origin,
+        on_error,
+        pid: std::process::id(),
+    }))
+}
+
+#[pymethods]
+impl DividedRun {
+    /// the number of parts
+    #[getter]
+    fn parts(&self) -> usize {
+        self.lock().parts()
+    }
+
+    /// Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
+    /// Raises what the program's own signal handlers raise.
+    fn read_before(&self, py: Python<'_>, number: usize) -> PyResult<()> {
+        let (mut checked, mut raised) = (Instant::now(), None);
+        let mut check = || {
+            if checked.elapsed() < CHECK_EVERY {
+                return ControlFlow::Continue(());
+            }
+            checked = Instant::now();
+            raised = Python::attach(|py| py.check_signals()).err();
+            if raised.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let read = py.detach(|| self.lock().read_before(number, &mut check));
+        raised.map_or(Ok(()), Err)?;
+        read.map(|_| ()).map_err(|error| exception(py, &error))
+    }
+
+    /// Makes this forked child the process of a part: it ends when the thread that forked it ends.
+    fn enter_child(&self, number: usize) {
+        stay_in_forked_child();
+        if !process::die_with(self.pid, libc::SIGKILL) {
+            process::exit_now(1);
+        }
+        // They are those of the other process, which shows them.
+        drop(messages::take());
+        self.lock().enter(number);
+    }
+
+    /// Replays a part in this forked child. Raises the exception of a handler.
+    fn replay_part(&self, py: Python<'_>, number: usize) -> PyResult<()> {
+        let signals = signals(py)?;
+        let load = |run: Arc<_>| {
+            Python::attach(|py| {
+                let program = program(py, self.functions.bind(py), &self.origin, &run, self.on_error)?;
+                program.clear_aggregators()?;
+                Ok(program)
+            })
+            .map_err(|error: PyErr| error.into())
+        };
+        let replayed = py.detach(|| self.lock().replay_part(number, &signals, load));
+        stopped_by(replayed.map_err(|error| exception(py, &error))?)
+    }
+
+    /// Takes the messages about the part of this process.
+    fn messages(&self) -> Vec<String> {
+        messages::take()
+    }
+
+    /// Merges the results of all parts. `messages` are those of the processes that have replayed them.
+    fn merge(&self, py: Python<'_>, messages: Vec<String>) -> PyResult<RunResult> {
+        messages::add(messages);
+        py.check_signals()?;
+        let (signals, before) = (signals(py)?, current_run());
+        let load = |run: Arc<_>| {
+            Python::attach(|py| program(py, self.functions.bind(py), &self.origin, &run, self.on_error))
+                .map_err(Into::into)
+        };
+        let merged = py.detach(|| self.lock().merge(&signals, load));
+        set_current_run(before);
+        let merged = merged.map_err(|error| exception(py, &error))?;
+        stopped_by(merged.stop)?;
+        messages::warn(py)?;
+        let status = u8::from(merged.callbacks == Raised::Raised);
+        Ok(RunResult { delivered: merged.delivered, lost: merged.lost, status })
+    }
+}
+
+impl DividedRun {
+    fn lock(&self) -> std::sync::MutexGuard<'_, DividedRecording> {
+        self.divided.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns signals that nobody sends: the program's own handlers get those of the process.
+fn signals(py: Python<'_>) -> PyResult<Signals> {
+    let requests = EndRequests::new().map_err(|error| exception(py, &error.into()))?;
+    Ok(Signals::of_program(Arc::new(requests)))
+}
+
+fn stopped_by(stop: Option<Stop>) -> PyResult<()> {
+    stopped(stop.map_or(ControlFlow::Continue(()), ControlFlow::Break))
+}

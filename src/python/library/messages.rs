@@ -1,0 +1,53 @@
+//! The messages of runs, as Python warnings. Threads without the interpreter's lock write them, and the program shows
+//! them when it takes events.
+
+use std::sync::{Mutex, PoisonError};
+
+use perf_prof_system::{limits, output};
+use pyo3::{prelude::*, types::PyType};
+
+use crate::script::is_host;
+
+/// The messages that were not shown yet.
+static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Leaves the process to the program: messages are collected from now on, and its limits stay as they are. In the
+/// executable `perf-prof`, messages still go to stderr.
+pub fn collect() {
+    if !is_host() {
+        limits::keep_limits();
+        output::send_messages_to(Some(note));
+    }
+}
+
+fn note(text: &str) {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
+}
+
+/// Takes the collected messages, so that another process can show them.
+pub fn take() -> Vec<String> {
+    std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// Adds the messages of another process.
+pub fn add(messages: Vec<String>) {
+    MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(messages);
+}
+
+/// Shows the collected messages as warnings. Returns the exception if a warning filter makes one of them an error.
+pub fn warn(py: Python<'_>) -> PyResult<()> {
+    let messages = take();
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let category = py.import("perf_prof")?.getattr("Warning")?.cast_into::<PyType>()?;
+    let mut left = messages.into_iter();
+    while let Some(message) = left.next() {
+        let text = std::ffi::CString::new(message.strip_prefix("warning: ").unwrap_or(&message).replace('\0', " "))?;
+        if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+            MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).extend(left);
+            return Err(error);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,142 @@
+//! Where the events of a trace come from: from the queue of its run, or as columns from threads that decode a recording.
+//! This is decided when the program first asks for events.
+
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicBool, Ordering::Relaxed},
+};
+
+use perf_prof_events::column::Plan;
+use perf_prof_recordings::PerfDataError;
+use perf_prof_session::{
+    recording::columns::{ColumnParts, ColumnRun},
+    spine::About,
+};
+use perf_prof_system::fork_lock;
+use pyo3::prelude::*;
+
+use super::{errors::exception, queue::Queue};
+
+/// Where the events of a trace come from. Its lock is never held while the interpreter's lock is taken.
+pub struct Origin {
+    /// True if they come from the queue. Then nothing changes any more.
+    is_queue: AtomicBool,
+    state: Mutex<State>,
+}
+
+struct State {
+    from: From,
+    /// The columns of a recording whose names of tasks and symbols the run's context does not have yet.
+    names: Option<Arc<ColumnRun>>,
+    is_stopped: bool,
+}
+
+enum From {
+    /// Not decided yet. `None` if the recording cannot be decoded in parts.
+    Undecided(Option<Box<ColumnParts>>),
+    Columns(Arc<ColumnRun>),
+    Queue,
+}
+
+impl Origin {
+    /// The events of a live run come from its queue.
+    pub fn live() -> Origin {
+        let state = State { from: From::Queue, names: None, is_stopped: false };
+        Origin { is_queue: true.into(), state: Mutex::new(state) }
+    }
+
+    /// The run of a recording waits until the program asks for events.
+    pub fn recording(parts: Option<Box<ColumnParts>>) -> Origin {
+        let state = State { from: From::Undecided(parts), names: None, is_stopped: false };
+        Origin { is_queue: false.into(), state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes the events come from the queue, from the first one that the program has not got in a column.
+    #[inline]
+    pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
+        if !self.is_queue.load(Relaxed) {
+            py.detach(|| self.start_queue(queue, run));
+        }
+    }
+
+    #[cold]
+    fn start_queue(&self, queue: &Queue, run: &About) {
+        let mut state = self.state();
+        let skipped = match std::mem::replace(&mut state.from, From::Queue) {
+            From::Undecided(_) | From::Queue => 0,
+            From::Columns(columns) => {
+                let taken = columns.close();
+                // The run counts all events again, and tells the context all names.
+                run.stats.clear();
+                state.names = None;
+                taken
+            }
+        };
+        queue.start(skipped);
+        self.is_queue.store(true, Relaxed);
+    }
+
+    /// Starts to decode columns, if the program has not asked for anything yet, and if it is possible.
+    pub fn start_columns(
+        &self,
+        py: Python<'_>,
+        plan: &Plan,
+        rows: usize,
+        run: &About,
+    ) -> PyResult<Option<Arc<ColumnRun>>> {
+        if self.is_queue.load(Relaxed) || plan.needs_symbols {
+            return Ok(None);
+        }
+        let offset = if plan.needs_realtime { run.context.realtime(0) } else { Some(0) };
+        let Some(offset) = offset else { return Ok(None) };
+        let started = py.detach(|| {
+            let mut state = self.state();
+            let State { from: From::Undecided(parts), is_stopped: false, .. } = &mut *state else { return Ok(None) };
+            let Some(parts) = parts.take() else { return Ok(None) };
+            let columns = Arc::new(ColumnRun::start(*parts, plan.clone(), rows, run.stats.clone(), offset)?);
+            state.from = From::Columns(columns.clone());
+            state.names = Some(columns.clone());
+            Ok(Some(columns))
+        });
+        started.map_err(|error: PerfDataError| exception(py, &error.into()))
+    }
+
+    /// Returns whether the events still come from these columns.
+    pub fn is_columns(&self, columns: &Arc<ColumnRun>) -> bool {
+        matches!(&self.state().from, From::Columns(from) if Arc::ptr_eq(from, columns))
+    }
+
+    /// Tells the run's context the names of tasks and symbols that the columns have not told it.
+    pub fn tell_names(&self, py: Python<'_>, run: &About) -> PyResult<()> {
+        if self.is_queue.load(Relaxed) {
+            return Ok(());
+        }
+        let told = py.detach(|| {
+            let names = self.state().names.take();
+            // Symbols are looked up under locks, which a forked child must not find locked.
+            let _held = fork_lock::hold();
+            names.map_or(Ok(()), |columns| columns.tell_names(&run.context))
+        });
+        told.map_err(|error| exception(py, &error.into()))
+    }
+
+    /// Ends the columns after the parts that were begun.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        state.is_stopped = true;
+        if let From::Columns(columns) = &state.from {
+            columns.stop();
+        }
+    }
+
+    /// Ends the columns and their threads.
+    pub fn close(&self) {
+        if let From::Columns(columns) = &self.state().from {
+            columns.close();
+        }
+    }
+}

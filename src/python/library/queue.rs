@@ -1,0 +1,277 @@
+//! The events that a run has delivered and a program has not taken yet, with a limit on their memory. Does not know
+//! Python.
+
+use std::{
+    collections::VecDeque,
+    mem,
+    os::fd::{AsRawFd, RawFd},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
+use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
+
+/// A batch is passed on when it has this many bytes, so that the program does not wait for the end of a large one.
+const BATCH_BYTES: usize = 256 << 10;
+/// The memory of all waiting batches together. If they have more, the run waits; the events of a live run are then kept
+/// in its own buffer, whose size the option `buffer` sets.
+const WAITING_BYTES: usize = 8 << 20;
+
+/// What a run delivers.
+#[derive(Clone, Copy, Debug)]
+pub enum Entry {
+    /// A sample: the index of its event type, and the place of its record in the batch.
+    Sample { event: u32, start: u32, size: u16 },
+    /// Events were lost between these two times. Both are 0 if events are not in the order of time.
+    Lost { start: u64, end: u64 },
+    /// Another interval has passed.
+    Interval,
+}
+
+/// Some entries in the order of delivery, with the records of their samples.
+#[derive(Debug, Default)]
+pub struct EventBatch {
+    pub entries: Vec<Entry>,
+    bytes: Vec<u8>,
+}
+
+impl EventBatch {
+    /// Returns a part of the records' bytes.
+    pub fn record(&self, start: u32, size: u16) -> &[u8] {
+        let start = start as usize;
+        self.bytes.get(start..start + usize::from(size)).unwrap_or_default()
+    }
+
+    fn memory(&self) -> usize {
+        self.bytes.len() + self.entries.len() * size_of::<Entry>()
+    }
+}
+
+/// When a run begins to deliver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// When its events are enabled.
+    AtOnce,
+    /// When [`Queue::start`] is called.
+    WhenAsked,
+}
+
+/// The state of a queue that its two ends share.
+#[derive(Default)]
+struct State {
+    batches: VecDeque<EventBatch>,
+    memory: usize,
+    stage: Stage,
+    /// The number of samples that the run does not deliver, because the program has them. `None` until the run may begin.
+    skipped: Option<u64>,
+}
+
+/// Which ends of a queue are in use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Both.
+    #[default]
+    Open,
+    /// The run delivers no more. The program still takes what waits.
+    Ended,
+    /// The program takes no more.
+    Closed,
+}
+
+/// The queue between the thread of a run and the program.
+pub struct Queue {
+    state: Mutex<State>,
+    /// Notified at each change of the state.
+    changed: Condvar,
+    /// Readable while there may be something to take, and after the end.
+    ready: EventFd,
+    /// The program's requests to end the run.
+    pub requests: Arc<EndRequests>,
+}
+
+/// What the program gets from a queue.
+pub enum Taken {
+    Batch(EventBatch),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing any more.
+    End,
+}
+
+impl Queue {
+    /// Creates an empty queue.
+    pub fn new(delivery: Delivery) -> Result<Arc<Queue>, CallError> {
+        let skipped = (delivery == Delivery::AtOnce).then_some(0);
+        Ok(Arc::new(Queue {
+            state: Mutex::new(State { skipped, ..State::default() }),
+            changed: Condvar::new(),
+            ready: EventFd::new()?,
+            requests: Arc::new(EndRequests::new()?),
+        }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the descriptor that is readable while there may be something to take.
+    pub fn ready_fd(&self) -> RawFd {
+        self.ready.as_raw_fd()
+    }
+
+    /// Takes the first batch, without waiting.
+    pub fn take(&self) -> Taken {
+        let mut state = self.state();
+        if let Some(batch) = state.batches.pop_front() {
+            state.memory -= batch.memory();
+            drop(state);
+            self.changed.notify_all();
+            return Taken::Batch(batch);
+        }
+        if state.stage != Stage::Open {
+            return Taken::End;
+        }
+        self.ready.drain();
+        Taken::Nothing
+    }
+
+    /// Returns the number of batches that wait.
+    pub fn waiting(&self) -> usize {
+        self.state().batches.len()
+    }
+
+    /// Waits until there is something to take, or until the end, or until this time.
+    pub fn wait(&self, until: Instant) {
+        let state = self.state();
+        let left = until.saturating_duration_since(Instant::now());
+        let is_idle = |state: &mut State| state.batches.is_empty() && state.stage == Stage::Open;
+        drop(self.changed.wait_timeout_while(state, left, is_idle));
+    }
+
+    /// Lets the run begin to deliver, after the first `skipped` samples. Only the first call has an effect.
+    pub fn start(&self, skipped: u64) {
+        self.state().skipped.get_or_insert(skipped);
+        self.changed.notify_all();
+    }
+
+    /// Waits until the run may begin. Returns the number of samples that are not delivered.
+    fn wait_for_start(&self) -> u64 {
+        let is_early = |state: &mut State| state.skipped.is_none() && state.stage != Stage::Closed;
+        let state = self.changed.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
+        state.skipped.unwrap_or(0)
+    }
+
+    /// Adds a batch. Waits while too much memory is in use. Fails if the program takes no more.
+    fn push(&self, batch: EventBatch) -> Flow {
+        let is_full = |state: &mut State| state.memory > WAITING_BYTES && state.stage != Stage::Closed;
+        let mut state = self.changed.wait_while(self.state(), is_full).unwrap_or_else(PoisonError::into_inner);
+        if state.stage == Stage::Closed {
+            return Flow::Break(Stop::Interrupted);
+        }
+        state.memory += batch.memory();
+        state.batches.push_back(batch);
+        drop(state);
+        self.announce();
+        Flow::Continue(())
+    }
+
+    /// Notes that the run delivers no more.
+    pub fn end(&self) {
+        {
+            let mut state = self.state();
+            if state.stage == Stage::Open {
+                state.stage = Stage::Ended;
+            }
+        }
+        self.announce();
+    }
+
+    /// Drops all batches, and all that the run still delivers.
+    pub fn close(&self) {
+        let dropped = {
+            let mut state = self.state();
+            (state.stage, state.memory) = (Stage::Closed, 0);
+            mem::take(&mut state.batches)
+        };
+        drop(dropped);
+        self.announce();
+    }
+
+    fn announce(&self) {
+        self.changed.notify_all();
+        self.ready.signal();
+    }
+}
+
+/// The end of a queue that a run delivers to.
+pub struct QueueSink {
+    queue: Arc<Queue>,
+    batch: EventBatch,
+    /// The number of samples that are still skipped.
+    skipped: u64,
+    /// Called when the events are enabled.
+    begun: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl QueueSink {
+    /// Creates the sink. `begun` is called when the events are enabled.
+    pub fn new(queue: Arc<Queue>, begun: impl FnOnce() + Send + 'static) -> QueueSink {
+        QueueSink { queue, batch: EventBatch::default(), skipped: 0, begun: Some(Box::new(begun)) }
+    }
+
+    fn pass_on(&mut self) -> Flow {
+        let EventBatch { entries, bytes } = &self.batch;
+        let next = EventBatch { entries: Vec::with_capacity(entries.len()), bytes: Vec::with_capacity(bytes.len()) };
+        self.queue.push(mem::replace(&mut self.batch, next))
+    }
+}
+
+impl Sink for QueueSink {
+    fn begin(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            begun();
+        }
+        self.skipped = self.queue.wait_for_start();
+    }
+
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+        if !self.batch.entries.is_empty() {
+            // If the program takes no more, it has also requested the end of the run.
+            let _ = self.pass_on();
+        }
+    }
+}
+
+impl Deliver for QueueSink {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        if self.skipped != 0 {
+            self.skipped -= 1;
+            return Flow::Continue(());
+        }
+        let sample = Entry::Sample {
+            event: event as u32,
+            start: self.batch.bytes.len() as u32,
+            // The size in a record's header has 16 bits.
+            size: record.len() as u16,
+        };
+        self.batch.entries.push(sample);
+        self.batch.bytes.extend_from_slice(record);
+        if self.batch.bytes.len() >= BATCH_BYTES { self.pass_on() } else { Flow::Continue(()) }
+    }
+
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        if self.skipped == 0 {
+            self.batch.entries.push(Entry::Lost { start, end });
+        }
+        Flow::Continue(())
+    }
+
+    fn interval(&mut self) -> Flow {
+        if self.skipped == 0 {
+            self.batch.entries.push(Entry::Interval);
+        }
+        Flow::Continue(())
+    }
+}

@@ -1,0 +1,119 @@
+//! `record`: records events into a file while the program goes on, or while a command runs.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, mpsc},
+    thread,
+};
+
+use perf_prof_session::recorder;
+use perf_prof_system::signals::EndRequests;
+use pyo3::{
+    exceptions::PyResourceWarning,
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+use super::{
+    background::{Background, LOOK_FOR_SIGNALS},
+    errors::{exception, named},
+    forks::Generation,
+    options,
+};
+
+/// A recording that is being made.
+#[pyclass(module = "perf_prof._native", frozen)]
+pub struct RecordingRun {
+    /// `None` after its end.
+    work: Mutex<Option<Background<u8>>>,
+    /// The exit status of the command, after the end of a recording without an error.
+    status: OnceLock<u8>,
+    requests: Arc<EndRequests>,
+    generation: Generation,
+}
+
+/// Starts to record into the file `output`. Returns when the recording has begun.
+#[pyfunction]
+pub fn start_recording(
+    output: PathBuf,
+    selectors: &Bound<'_, PyTuple>,
+    options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
+) -> PyResult<RecordingRun> {
+    let py = selectors.py();
+    let plan = options::record_plan(output, options::Arguments { selectors, keywords: options, forms })?;
+    let (sender, begun) = mpsc::channel();
+    let work = Background::start(move |signals| {
+        let begun = || {
+            // The program waits for it.
+            let _ = sender.send(());
+        };
+        Ok(recorder::run_with(&plan, || Ok(signals), begun)?.0)
+    });
+    let work = work.map_err(|error| exception(py, &error))?;
+    if py.detach(move || begun.recv()).is_err() {
+        // The recording has not begun, so the result is an error.
+        work.wait(py)?;
+    }
+    Ok(RecordingRun {
+        requests: work.requests(),
+        work: Mutex::new(Some(work)),
+        status: OnceLock::new(),
+        generation: Generation::current(),
+    })
+}
+
+#[pymethods]
+impl RecordingRun {
+    /// Waits until the command has ended or the time is over. Returns the exit status of the command. If another thread
+    /// waits, waits for it.
+    fn wait(&self, py: Python<'_>) -> PyResult<u8> {
+        if !self.generation.is_this() {
+            return Err(named(py, "ClosedError", "this is a forked child; the recording goes on in its parent"));
+        }
+        let mut work = loop {
+            match self.work.try_lock() {
+                Ok(work) => break work,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                // Another thread waits.
+                Err(TryLockError::WouldBlock) => {
+                    py.detach(|| thread::sleep(LOOK_FOR_SIGNALS));
+                    py.check_signals()?;
+                }
+            }
+        };
+        if let Some(running) = work.take() {
+            let status = running.wait(py)?;
+            self.status.get_or_init(|| status);
+        }
+        self.status.get().copied().ok_or_else(|| named(py, "Error", "the recording ended with an error"))
+    }
+
+    /// Ends the recording, and waits until the file is complete. Returns the exit status of the command.
+    fn stop(&self, py: Python<'_>) -> PyResult<u8> {
+        if self.generation.is_this() {
+            self.requests.end();
+        }
+        self.wait(py)
+    }
+}
+
+impl Drop for RecordingRun {
+    fn drop(&mut self) {
+        let work = self.work.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(work) = work.filter(|_| self.generation.is_this()) {
+            self.requests.end();
+            Python::attach(|py| {
+                let raised = PyErr::take(py);
+                let text = c"a perf_prof.Recording was not stopped; use it in a with statement, or call stop()";
+                let warned = PyErr::warn(py, &py.get_type::<PyResourceWarning>(), text, 1);
+                if let Err(error) = warned.and_then(|()| work.wait(py).map(drop)) {
+                    error.write_unraisable(py, None);
+                }
+                if let Some(raised) = raised {
+                    raised.restore(py);
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Runs a script on live events or on a recording, from the plan to the exit status. Does not know argv.
+//!
+//! `script_run` is the one way of a run; `jobs` divides it between processes; `several` and `engine` replay several
+//! recordings.
+
+mod engine;
+pub mod inputs;
+mod jobs;
+mod missing_events;
+mod one_part;
+mod output;
+mod parts;
+pub mod plan;
+mod script;
+mod script_run;
+mod several;
+mod shard;
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use perf_prof_events::event::Sink;
+use perf_prof_session::{
+    engine::{ExitStatus, exit_status::Callbacks},
+    plan::RunPlan,
+    recording::columns::ColumnParts,
+    spine::{About, Armed, Chosen, Slice},
+};
+use perf_prof_system::signals::Signals;
+
+pub use parts::{DividedRecording, Merged};
+use plan::{Engine, ScriptPlan};
+
+/// Runs a script or prints a template, depending on the plan. Returns the exit status.
+pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
+    let status = match &plan.recordings {
+        Some(recordings) if recordings.engine == Engine::OneAfterAnother => several::run(plan, recordings),
+        Some(recordings) => engine::run(plan, recordings),
+        None => script_run::run(plan),
+    }?;
+    Ok(output::check(plan, status))
+}
+
+/// Delivers the events of a plan to the receiver that `receive` creates, and loads no script. The receiver also gets what is
+/// needed to decode columns of a recording in parts, if this is possible. The calling thread may lose rights to files, so it
+/// should be a thread for this run alone. Returns the exit status that the run would have as a command; that of the plan's
+/// command if it has one.
+pub fn deliver<S: Sink>(
+    plan: &RunPlan,
+    signals: &Signals,
+    receive: impl FnOnce(&Arc<About>, Option<Box<ColumnParts>>) -> S,
+) -> Result<ExitStatus> {
+    let mut armed = Chosen::select(plan)?.arm()?;
+    let parts = match &mut armed {
+        Armed::Recorded(recording) => recording.column_parts()?,
+        Armed::Live(..) => None,
+    };
+    let session = armed.open(Slice::Whole, signals)?;
+    let mut receiver = receive(session.about(), parts);
+    let mut outcome = session.run(&mut receiver, signals);
+    std::mem::take(&mut outcome.closing).close();
+    outcome.check()?;
+    Ok(outcome.status(Callbacks::Returned))
+}

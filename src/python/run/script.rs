@@ -1,0 +1,106 @@
+//! The steps of a run that handle the script: loads the script, binds its functions to the events, and ends the
+//! interpreter.
+
+use std::{
+    ffi::{OsStr, OsString},
+    sync::Arc,
+};
+
+use perf_prof_session::{
+    live::select,
+    plan::Verbosity,
+    spine::{About, MissingEvents},
+};
+use perf_prof_system::output;
+
+use super::{
+    missing_events,
+    plan::{Dialect, ScriptPlan},
+};
+use crate::script::{
+    Interpreter, Module, Program, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
+};
+
+/// The name or path of a script, and its arguments.
+#[derive(Clone, Copy)]
+pub(super) struct Script<'a> {
+    /// The name or path, as typed.
+    pub module: &'a OsStr,
+    /// `sys.argv[1..]`.
+    pub args: &'a [OsString],
+}
+
+/// Imports the script, binds its functions to the run's events and calls `__init__`.
+pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> Result<Program, ScriptError> {
+    let verbosity = plan.run.verbosity;
+    let is_divided = plan.run.input().is_some_and(|input| input.jobs.is_some());
+    if verbosity > Verbosity::Quiet
+        && let Some(path) = path_that_others_can_change(script.module)
+    {
+        let path = path.display();
+        output::say(format_args!(
+            "warning: other users can change {path}: what they write there can run as part of the script"
+        ));
+    }
+    if is_divided {
+        prepare_for_parts()?;
+    }
+    let module = Module::load(script.module, script.args, plan.dialect)?;
+    // Scripts of perf script may write to the same terminal what other programs read, and perf prints nothing here.
+    if plan.dialect == Dialect::PerfProf {
+        announce(module.path(), verbosity == Verbosity::Quiet);
+    }
+    if let Some(missing) = &about.missing {
+        missing_events::check(missing, plan, &module, about.events.len())?;
+    }
+    if plan.dialect == Dialect::PerfProf && verbosity > Verbosity::Quiet {
+        for (name, why) in
+            select::uncalled_handlers(&module.handler_like_names(), &about.events, &|| about.available.events())
+        {
+            output::say(format_args!("warning: {name}() is never called: {why}"));
+        }
+    }
+    let missing = about.clone();
+    let mut program = module.bind(about, plan.on_error)?;
+    // The script prints nothing if its parts cannot be merged.
+    if is_divided {
+        program.check_mergeable()?;
+    }
+    if plan.dialect != Dialect::PerfProf {
+        // These scripts often have handlers for the events of several kernels.
+        let checked = program.check_handles_an_event();
+        checked.inspect_err(|_| missing.missing.iter().for_each(MissingEvents::print_damage))?;
+        program.init()?;
+        return Ok(program);
+    }
+    // With live events, a script that has only `__interval__` is useful. With a recording, such a script is not useful:
+    // its result is empty, as if no event had happened.
+    let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
+    if !is_useful && verbosity > Verbosity::Quiet {
+        output::say(
+            "no function handles the selected events, so they are only counted; define __sample__(event) to handle all",
+        );
+    }
+    program.init()?;
+    Ok(program)
+}
+
+/// Says whether all output of the script was written when the interpreter ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    Yes,
+    No,
+}
+
+impl Flushed {
+    /// Returns the status to exit with, for a run that ended with `status`.
+    pub fn status(self, status: u8) -> u8 {
+        // 120 is also the exit status of python3 if it cannot flush its output. A write error has a message of its own.
+        if status == 0 && self == Flushed::No && output::write_error().is_none() { 120 } else { status }
+    }
+}
+
+/// Ends the interpreter, which flushes the output and joins the script's threads.
+pub(super) fn end(interpreter: Interpreter) -> Flushed {
+    if interpreter.finish() == 0 { Flushed::Yes } else { Flushed::No }
+}

@@ -1,0 +1,136 @@
+//! The one way of a script's run: selects the events, starts the interpreter, opens the events, loads the script, delivers
+//! the events, and ends the interpreter. Live events and recordings differ only in the steps of the session.
+
+use anyhow::{Context as _, Result};
+use perf_prof_session::{
+    engine::ExitStatus,
+    spine::{self, About, Armed, Chosen, Closing, Session, Slice},
+};
+use perf_prof_system::{blocked_signals::BlockedSignals, capability, signals::Signals};
+
+use super::{
+    jobs, one_part, output,
+    plan::{Module, ScriptPlan},
+    script::{self, Script},
+    shard::{Merging, Shard},
+};
+use crate::script::{Interpreter, Program, PythonChoice, ScriptError, interrupt, set_part_of_process};
+
+/// A script with the plan of its run, and the interpreter that runs it.
+#[derive(Clone, Copy)]
+pub(super) struct ScriptRun<'a> {
+    pub plan: &'a ScriptPlan,
+    pub script: Script<'a>,
+    pub choice: &'a PythonChoice,
+}
+
+/// What this process does with the events.
+pub(super) enum Task<'a> {
+    /// It delivers them to the script, which shows its result at the end.
+    Whole,
+    /// It delivers those of a part. The script's result is stored for another process.
+    Part(&'a Shard),
+    /// It delivers none: the script merges the results of all parts.
+    Merge(&'a mut Merging),
+}
+
+/// Runs the script of the plan, or prints the template.
+pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
+    spine::check_destination(&plan.run)?;
+    if plan.run.input().is_some() {
+        capability::give_up_right_to_read();
+    }
+    // If the user presses Ctrl-C while live events are opened, the run ends as soon as it has started. A recording may be a
+    // pipe, which blocks when it is opened. Ctrl-C has to end the process then.
+    let held = plan.run.live().map(|_| BlockedSignals::new()).transpose()?;
+    output::redirect(plan)?;
+    let chosen = Chosen::select(&plan.run)?;
+    let Module::Script { module, args } = &plan.module else {
+        return output::print_template(plan, &chosen.planned_types()?);
+    };
+    let choice = PythonChoice::make(plan.python.as_deref())?;
+    let run = ScriptRun { plan, script: Script { module, args }, choice: &choice };
+    let armed = chosen.arm()?;
+    let jobs = plan.run.input().and_then(|input| input.jobs);
+    match (armed, jobs, &plan.part) {
+        (Armed::Recorded(recording), Some(jobs), Some(part)) => one_part::run(&run, &jobs, part, *recording),
+        (Armed::Recorded(recording), Some(jobs), None) => jobs::run(&run, &jobs, *recording),
+        (armed, ..) => {
+            let held = held.map_or_else(BlockedSignals::new, Ok)?;
+            run.run(armed, Slice::Whole, Task::Whole, held)
+        }
+    }
+}
+
+impl ScriptRun<'_> {
+    /// Runs the script in a new interpreter, on a slice of the events. `held` blocks signals until the run has its own
+    /// handlers.
+    pub fn run(&self, armed: Armed, slice: Slice, task: Task<'_>, held: BlockedSignals) -> Result<ExitStatus> {
+        let interpreter = Interpreter::start(self.choice)?;
+        // The interpreter is ended even after an error: it has to flush the output and join the script's threads.
+        let result = self.in_interpreter(armed, slice, task, held);
+        let flushed = script::end(interpreter);
+        let (ExitStatus(status), closing) = result?;
+        closing.close();
+        Ok(ExitStatus(flushed.status(status)))
+    }
+
+    fn in_interpreter(
+        &self,
+        armed: Armed,
+        slice: Slice,
+        task: Task<'_>,
+        held: BlockedSignals,
+    ) -> Result<(ExitStatus, Closing)> {
+        // When the interpreter starts, it installs its own handler for SIGINT. The handlers here have to replace it, so
+        // they are installed after the start of the interpreter.
+        let signals = Signals::install()?;
+        signals.on_second_interrupt(interrupt);
+        drop(held);
+        if let Task::Part(shard) = &task {
+            set_part_of_process(&shard.part);
+        }
+        let session = armed.open(slice, &signals)?;
+        let about = session.about().clone();
+        let program = match script::load(self.plan, about.clone(), self.script) {
+            Ok(program) => program,
+            Err(ScriptError::Exited(status)) => return Ok((ExitStatus(status), session.abandon())),
+            Err(error) => return Err(error.into()),
+        };
+        match task {
+            Task::Whole => self.deliver(session, program, &signals),
+            Task::Part(shard) => deliver_part(session, program, shard, &about, &signals),
+            Task::Merge(merging) => Ok((jobs::merge(merging, program, &about)?, Closing::default())),
+        }
+    }
+
+    /// Delivers the events to the program, and then ends the program.
+    fn deliver(&self, session: Session, mut program: Program, signals: &Signals) -> Result<(ExitStatus, Closing)> {
+        let mut outcome = session.run(&mut program, signals);
+        let callbacks = program.callbacks();
+        program.clear();
+        outcome.report(&self.plan.run)?;
+        Ok((outcome.status(callbacks), outcome.closing))
+    }
+}
+
+/// Delivers the events of a part to the program, and stores its result.
+fn deliver_part(
+    session: Session,
+    mut program: Program,
+    shard: &Shard,
+    about: &About,
+    signals: &Signals,
+) -> Result<(ExitStatus, Closing)> {
+    let mut outcome = session.run(&mut program, signals);
+    let callbacks = program.callbacks();
+    let partial = program.partial();
+    program.clear();
+    let written = shard.write_result(about, &outcome, callbacks, partial?);
+    written
+        .with_context(|| format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display()))?;
+    // The process that merges the results returns the status of callbacks that raised and of signals.
+    let status = outcome.status_of_part();
+    outcome.check()?;
+    Ok((status, outcome.closing))
+}

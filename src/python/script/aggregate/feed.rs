@@ -1,0 +1,110 @@
+//! Gives the events of a run to the aggregators that are in the place of handlers, without event objects.
+
+use std::sync::Arc;
+
+use perf_prof_events::{
+    aggregate::{Memo, Plan, PlanError},
+    event::{
+        Context, EventType, Sample,
+        reader::{Facts, Input},
+    },
+};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
+
+use super::{
+    super::event::with_input,
+    base::{Aggregator, Shared},
+    top::{SharedLargest, Top},
+};
+
+/// What feeds one aggregator with the events of one event type.
+pub struct Feed {
+    target: Target,
+    plan: Plan,
+    event: Arc<EventType>,
+    context: Arc<Context>,
+}
+
+enum Target {
+    Groups { groups: Shared, memo: Box<Memo> },
+    Largest(SharedLargest),
+}
+
+/// Returns whether an object can be in the place of a handler and is fed without event objects.
+pub fn is_aggregator(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<Aggregator>() || object.is_instance_of::<Top>()
+}
+
+impl Feed {
+    /// Creates the feed of an aggregator. Returns `None` if the object is no aggregator.
+    pub fn new(
+        object: &Bound<'_, PyAny>,
+        event: &EventType,
+        context: &Arc<Context>,
+    ) -> Result<Option<Feed>, PlanError> {
+        let (target, plan) = if let Ok(aggregator) = object.cast::<Aggregator>() {
+            let groups = aggregator.get().groups().clone();
+            let plan = Plan::new(groups.lock().definition(), event)?;
+            (Target::Groups { groups, memo: Box::default() }, plan)
+        } else if let Ok(top) = object.cast::<Top>() {
+            let largest = top.get().largest().clone();
+            let plan = Plan::new(largest.lock().definition(), event)?;
+            (Target::Largest(largest), plan)
+        } else {
+            return Ok(None);
+        };
+        Ok(Some(Feed { target, plan, event: Arc::new(event.clone()), context: Arc::clone(context) }))
+    }
+
+    /// Adds a sample.
+    #[inline]
+    pub fn sample(&mut self, record: &[u8]) {
+        let input = Input { sample: Sample { event: &self.event, record }, facts: Facts::Run(&self.context) };
+        match &mut self.target {
+            Target::Groups { groups, memo } => groups.lock().add(&self.plan, &input, memo),
+            Target::Largest(largest) => largest.lock().add(&self.plan, &self.event, &input),
+        }
+    }
+
+    /// Adds an event object that exists already.
+    pub fn object(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_input(object, |_, input| {
+            match &self.target {
+                Target::Groups { groups, .. } => groups.lock().add(&self.plan, &input, &mut Memo::default()),
+                Target::Largest(largest) => largest.lock().add(&self.plan, &self.event, &input),
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Returns the aggregators of a module with their names: those that are globals, or items of a global tuple, list or
+/// dict. An object with several names is returned with its first one.
+pub fn module_aggregators(dict: &Bound<'_, PyDict>) -> Vec<(String, Py<PyAny>)> {
+    let mut found: Vec<(String, Py<PyAny>)> = Vec::new();
+    let mut note = |name: String, object: &Bound<'_, PyAny>| {
+        if is_aggregator(object) && !found.iter().any(|(_, known)| known.is(object)) {
+            found.push((name, object.clone().unbind()));
+        }
+    };
+    for (name, value) in dict {
+        let name = name.to_string();
+        note(name.clone(), &value);
+        let items = if let Ok(items) = value.cast::<PyTuple>() {
+            items.iter().collect::<Vec<_>>()
+        } else if let Ok(items) = value.cast::<PyList>() {
+            items.iter().collect()
+        } else if let Ok(items) = value.cast::<PyDict>() {
+            items.values().iter().collect()
+        } else {
+            continue;
+        };
+        for (at, item) in items.iter().enumerate() {
+            note(format!("{name}[{at}]"), item);
+        }
+    }
+    found
+}

@@ -1,0 +1,238 @@
+//! The Python class `perf_prof.Top`: the events with the largest values.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use perf_prof_events::{
+    aggregate::{Align, Definition, Entry, Kept, KeyPart, Largest, MAX_KEYS, Measure, Plan, Report},
+    event::EventType,
+};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyAnyMethods, PyDict, PyIterator, PyList, PyTuple},
+};
+
+use super::{
+    super::event::{Class, detached_event, with_input},
+    keys::{key_from, key_object, names_of},
+};
+
+/// A list that is shared with the run that feeds it.
+#[derive(Clone)]
+pub struct SharedLargest(Arc<Mutex<Largest>>);
+
+impl SharedLargest {
+    /// Returns the list.
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, Largest> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
+///
+/// where is a filter such as 'prev_state==0'. keep is a name, or a tuple of names: only their values are kept of each
+/// event, as in the keys of Count. Iteration gives the events, or these values, those with the largest value first. In
+/// the place of a handler it gets all events of its name.
+#[pyclass(module = "perf_prof", frozen)]
+pub struct Top {
+    largest: SharedLargest,
+    plans: Mutex<HashMap<usize, PlanOfEvent>>,
+}
+
+/// The plan for an event type, and the event type.
+type PlanOfEvent = (Arc<Plan>, Arc<EventType>);
+
+impl Top {
+    /// Returns the list.
+    pub fn largest(&self) -> &SharedLargest {
+        &self.largest
+    }
+
+    fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
+        let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
+        // Classes are never freed.
+        let key = std::ptr::from_ref(class) as usize;
+        if let Some((plan, event)) = plans.get(&key) {
+            return Ok((Arc::clone(plan), Arc::clone(event)));
+        }
+        let plan = Plan::new(self.largest.lock().definition(), &class.event);
+        let plan = Arc::new(plan.map_err(|error| PyValueError::new_err(error.to_string()))?);
+        let event = Arc::new(class.event.clone());
+        plans.insert(key, (Arc::clone(&plan), Arc::clone(&event)));
+        Ok((plan, event))
+    }
+
+    /// Adds an event object.
+    pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
+        with_input(event, |class, input| {
+            let (plan, event) = self.plan(class)?;
+            self.largest.lock().add(&plan, &event, &input);
+            Ok(())
+        })
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        self.largest.lock().entries().into_iter().cloned().collect()
+    }
+
+    /// Returns what is kept of each event, the one with the largest value first.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let items = self.entries().iter().map(|entry| item(py, &entry.kept)).collect::<PyResult<Vec<_>>>()?;
+        PyList::new(py, items)
+    }
+
+    fn keep(&self) -> Vec<String> {
+        self.largest.lock().definition().keys.clone()
+    }
+}
+
+/// Returns what is kept of an event as a Python object: the event, or a value, or a tuple of values.
+fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
+    match kept {
+        Kept::Event { event, record, facts } => Ok(detached_event(py, event, record, facts)?.into_bound(py)),
+        Kept::Values(values) => key_object(py, values),
+    }
+}
+
+/// Returns the kept values as a table.
+fn table(keep: &[String], value: &str, entries: &[Entry]) -> String {
+    let values = |entry: &Entry| match &entry.kept {
+        Kept::Values(values) => values.clone(),
+        Kept::Event { .. } => Vec::new(),
+    };
+    let is_number = |at: usize| entries.iter().all(|entry| matches!(values(entry).get(at), Some(KeyPart::Number(_))));
+    let side = |at| if is_number(at) { Align::Right } else { Align::Left };
+    let names = keep.iter().enumerate().map(|(at, name)| (name.clone(), side(at)));
+    let columns = names.chain([(value.to_owned(), Align::Right)]).collect();
+    let row = |entry: &Entry| {
+        let cells = values(entry).into_iter().map(|part| part.text().into_owned());
+        cells.chain([entry.value.to_string()]).collect()
+    };
+    Report { columns, rows: entries.iter().map(row).collect(), notes: Vec::new() }.text()
+}
+
+#[pymethods]
+impl Top {
+    #[new]
+    #[pyo3(signature = (n, value, *, r#where=None, keep=None))]
+    fn new(n: usize, value: String, r#where: Option<String>, keep: Option<&Bound<'_, PyAny>>) -> PyResult<Top> {
+        let keys = names_of("keep", keep)?;
+        let of = Definition { keys, value: Some(value), filter: r#where, limit: n, measure: Measure::Sum };
+        if n == 0 {
+            return Err(PyValueError::new_err("Top(0, ...) would keep no event"));
+        }
+        if of.keys.len() > MAX_KEYS {
+            return Err(PyValueError::new_err(format!("keep has {} names, more than {MAX_KEYS}", of.keys.len())));
+        }
+        let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
+        Ok(Top { largest, plans: Mutex::default() })
+    }
+
+    /// Looks at an event. Raises ValueError if the event does not have one of the names.
+    fn add(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.add_event(event)
+    }
+
+    /// Looks at an event, so that the object can be called as a handler.
+    fn __call__(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.add_event(event)
+    }
+
+    /// Adds the events of another Top with the same value and the same keep.
+    fn update(&self, other: &Bound<'_, Top>) -> PyResult<()> {
+        // Both may be the same object: only one lock is held at a time.
+        let more = other.get().largest.lock().clone();
+        let mut own = self.largest.lock();
+        let of = |largest: &Largest| (largest.definition().value.clone(), largest.definition().keys.clone());
+        if of(&own) != of(&more) {
+            return Err(PyValueError::new_err("only a Top with the same value and the same keep can be added"));
+        }
+        own.merge(&more);
+        Ok(())
+    }
+
+    /// Removes all events.
+    fn clear(&self) {
+        self.largest.lock().clear();
+    }
+
+    /// Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n. With
+    /// keep, the kept values are in the place of the event.
+    #[pyo3(signature = (n=None))]
+    fn most_common<'py>(&self, py: Python<'py>, n: Option<usize>) -> PyResult<Bound<'py, PyList>> {
+        let pair = |entry: &Entry| -> PyResult<(Bound<'py, PyAny>, i128)> { Ok((item(py, &entry.kept)?, entry.value)) };
+        let entries = self.entries();
+        let pairs = entries.iter().take(n.unwrap_or(usize::MAX)).map(pair);
+        PyList::new(py, pairs.collect::<PyResult<Vec<_>>>()?)
+    }
+
+    /// Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table.
+    fn print(&self, py: Python<'_>) -> PyResult<()> {
+        let keep = self.keep();
+        if keep.is_empty() {
+            return self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()));
+        }
+        let value = self.largest.lock().definition().value.clone().unwrap_or_default();
+        let text = table(&keep, &value, &self.entries());
+        py.import("builtins")?.getattr("print")?.call1((text,))?;
+        Ok(())
+    }
+
+    fn __len__(&self) -> usize {
+        self.largest.lock().entries().len()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
+        self.items(py)?.try_iter()
+    }
+
+    fn __repr__(&self) -> String {
+        let largest = self.largest.lock();
+        let value = largest.definition().value.as_deref().unwrap_or_default();
+        format!("<perf_prof.Top of {value}: {} of {} events>", largest.entries().len(), largest.seen())
+    }
+
+    fn __getnewargs_ex__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyTuple>, Bound<'py, PyDict>)> {
+        let of = self.largest.lock().definition().clone();
+        let keywords = PyDict::new(py);
+        keywords.set_item("where", of.filter)?;
+        if !of.keys.is_empty() {
+            keywords.set_item("keep", PyTuple::new(py, of.keys)?)?;
+        }
+        Ok(((of.limit, of.value).into_pyobject(py)?, keywords))
+    }
+
+    /// Returns the events, or what is kept of each of them with its value and its time, for copy and pickle.
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, u64)> {
+        let seen = self.largest.lock().seen();
+        if self.keep().is_empty() {
+            return Ok((self.items(py)?, seen));
+        }
+        let entries = self.entries();
+        let kept = entries.iter().map(|entry| Ok((entry.value, entry.time, item(py, &entry.kept)?)));
+        Ok((PyList::new(py, kept.collect::<PyResult<Vec<_>>>()?)?, seen))
+    }
+
+    fn __setstate__(&self, state: (Vec<Bound<'_, PyAny>>, u64)) -> PyResult<()> {
+        let (items, seen) = state;
+        let keep = self.keep();
+        for item in &items {
+            if keep.is_empty() {
+                self.add_event(item)?;
+                continue;
+            }
+            let (value, time, kept): (i128, u64, Bound<'_, PyAny>) = item.extract()?;
+            let wrong = || PyValueError::new_err("the pickle of a Top has a value that no event has");
+            let kept = Kept::Values(key_from(&kept, &keep)?.ok_or_else(wrong)?);
+            self.largest.lock().push(Entry { value, time, kept });
+        }
+        let mut largest = self.largest.lock();
+        let counted = largest.seen();
+        largest.add_seen(seen.saturating_sub(counted));
+        Ok(())
+    }
+}

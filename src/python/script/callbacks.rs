@@ -1,0 +1,223 @@
+//! The callbacks of the user's module: the functions that perf-prof calls. They are looked up once, after the import.
+
+use perf_prof_events::event::EventType;
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyList, PyTuple},
+};
+
+use super::{aggregate::is_aggregator, error::ScriptError, merge::MergeCallbacks};
+
+/// A callable object of the module, with its name.
+pub struct Callback {
+    /// The callable object.
+    pub function: Py<PyAny>,
+    /// The name of the object in the module, for messages.
+    pub name: String,
+}
+
+/// What gets the samples of an event: first the aggregators, then the functions.
+pub struct EventHandler {
+    /// The name of the handler in the module, for messages.
+    pub name: String,
+    /// The aggregators, which are fed without Python.
+    pub aggregators: Vec<Py<PyAny>>,
+    /// The functions, which are called with an event object.
+    pub functions: Vec<Callback>,
+}
+
+/// All callbacks of a module.
+#[derive(Default)]
+pub struct Callbacks {
+    /// `__init__()`.
+    pub init: Option<Callback>,
+    /// `__exit__()`.
+    pub exit: Option<Callback>,
+    /// `__interval__()`.
+    pub interval: Option<Callback>,
+    /// `__print_stat__(indent)`.
+    pub print_stat: Option<Callback>,
+    /// `__lost__(lost_start, lost_end)`.
+    pub lost: Option<Callback>,
+    /// `__partial__()` and `__merge__(partials)`, if the module defines both.
+    pub parts: Option<MergeCallbacks>,
+    /// The handler of each selected event: what is named after the event, else `__sample__`, else `None`.
+    pub handlers: Vec<Option<EventHandler>>,
+}
+
+impl Callbacks {
+    /// Looks up the callbacks in a module's dict. `path` is the module's file. Fails if there is no callback, or if a
+    /// callback is a generator or an async function.
+    pub fn find(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
+        let found = Callbacks::find_any(dict, path, events)?;
+        if found.is_empty() {
+            return Err(ScriptError::NoCallback { module: path.into(), expected: expected(events) });
+        }
+        Ok(found)
+    }
+
+    /// Like [`Callbacks::find`], but there may be no callback.
+    pub fn find_any(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
+        let find = |name: &str| callback(dict, name, path);
+        let mut handlers = Vec::with_capacity(events.len());
+        let handler = |name: &str| handler(dict, name, path);
+        let sample = handler("__sample__")?;
+        for event in events {
+            let own = match (handler(&event.handler_name())?, event.plain_handler_name()) {
+                (None, Some(plain)) => handler(&plain)?,
+                (own, _) => own,
+            };
+            handlers.push(own.or_else(|| sample.as_ref().map(|handler| handler.share(dict.py()))));
+        }
+        Ok(Callbacks {
+            init: find("__init__")?,
+            exit: find("__exit__")?,
+            interval: find("__interval__")?,
+            print_stat: find("__print_stat__")?,
+            lost: find("__lost__")?,
+            parts: find("__partial__")?
+                .zip(find("__merge__")?)
+                .map(|(partial, merge)| MergeCallbacks { partial, merge }),
+            handlers,
+        })
+    }
+
+    /// Returns the names of all callbacks that objects other than modules can have. They have no `__init__` for the start
+    /// of a run: Python calls a method of this name when it creates an object.
+    pub fn names(events: &[EventType]) -> Vec<String> {
+        let of_events = events.iter().flat_map(|event| [Some(event.handler_name()), event.plain_handler_name()]);
+        let others = ["__sample__", "__interval__", "__lost__", "__exit__", "__partial__", "__merge__"];
+        let others = others.map(str::to_owned);
+        of_events.flatten().chain(others).collect()
+    }
+
+    /// Looks up the callbacks of a script of `perf script`, except for those that are looked up when they are needed.
+    pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
+        let dict = module.dict();
+        let find = |name: &str| callback(&dict, name, path);
+        Ok(Callbacks {
+            init: find("trace_begin")?,
+            parts: find("__partial__")?
+                .zip(find("__merge__")?)
+                .map(|(partial, merge)| MergeCallbacks { partial, merge }),
+            ..Callbacks::default()
+        })
+    }
+
+    /// Returns whether events have handlers, and all of them are aggregators.
+    pub fn has_only_aggregators(&self) -> bool {
+        let mut handlers = self.handlers.iter().flatten().peekable();
+        handlers.peek().is_some() && handlers.all(|handler| handler.functions.is_empty())
+    }
+
+    fn is_empty(&self) -> bool {
+        let others = [&self.init, &self.exit, &self.interval, &self.print_stat, &self.lost];
+        self.handlers.iter().all(Option::is_none) && others.into_iter().all(Option::is_none)
+    }
+}
+
+impl EventHandler {
+    fn share(&self, py: Python<'_>) -> EventHandler {
+        EventHandler {
+            name: self.name.clone(),
+            aggregators: self.aggregators.iter().map(|aggregator| aggregator.clone_ref(py)).collect(),
+            functions: self.functions.iter().map(|function| function.share(py)).collect(),
+        }
+    }
+}
+
+impl Callback {
+    /// Returns the same callback.
+    pub fn share(&self, py: Python<'_>) -> Callback {
+        Callback { function: self.function.clone_ref(py), name: self.name.clone() }
+    }
+}
+
+/// Returns the names of the module's values that look like a tracepoint's handler: `sys__name`.
+pub fn handler_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
+    let is_handler = |value: &Bound<'_, PyAny>| match several(value) {
+        Some(items) => !items.is_empty() && items.iter().all(PyAnyMethods::is_callable),
+        None => value.is_callable(),
+    };
+    let items = module.dict().iter().filter(|(_, value)| is_handler(value));
+    let names = items.filter_map(|(name, _)| name.extract::<String>().ok());
+    names.filter(|name| !name.starts_with("__") && name.contains("__")).collect()
+}
+
+/// Returns the items of a tuple or a list.
+fn several<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    let of_list = || value.cast::<PyList>().map(|items| items.iter().collect());
+    value.cast::<PyTuple>().map(|items| items.iter().collect()).or_else(|_| of_list()).ok()
+}
+
+/// Looks up the handler of an event: a function, an aggregator, or a tuple or list of several.
+fn handler(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<EventHandler>, ScriptError> {
+    let Some(found) = dict.get_item(name).ok().flatten() else { return Ok(None) };
+    let mut handler = EventHandler { name: name.to_owned(), aggregators: Vec::new(), functions: Vec::new() };
+    if is_aggregator(&found) {
+        handler.aggregators.push(found.unbind());
+        return Ok(Some(handler));
+    }
+    let Some(items) = several(&found) else {
+        handler.functions.extend(callback(dict, name, path)?);
+        return Ok((!handler.functions.is_empty()).then_some(handler));
+    };
+    for (at, item) in items.into_iter().enumerate() {
+        let name = format!("{name}[{at}]");
+        if is_aggregator(&item) {
+            handler.aggregators.push(item.unbind());
+        } else if item.is_callable() {
+            handler.functions.push(plain(item, &name, path)?);
+        } else {
+            let kind = item.get_type().name().map_or_else(|_| "object".to_owned(), |kind| kind.to_string());
+            return Err(ScriptError::NoHandler { name, kind });
+        }
+    }
+    let is_empty = handler.aggregators.is_empty() && handler.functions.is_empty();
+    Ok((!is_empty).then_some(handler))
+}
+
+/// Looks up one callback in the module's own dict. Inherited attributes of the module object are ignored: every module
+/// object inherits an `__init__` that the user did not write.
+fn callback(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<Callback>, ScriptError> {
+    let found = dict.get_item(name).ok().flatten();
+    found.filter(|found| found.is_callable()).map(|function| plain(function, name, path)).transpose()
+}
+
+/// Returns the callback of a callable object. Fails if it is a generator or an async function.
+fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback, ScriptError> {
+    if let Some(what) = not_plain(&function) {
+        let line = function.getattr("__code__").and_then(|code| code.getattr("co_firstlineno")?.extract::<u32>());
+        let place = line.map_or_else(|_| path.to_owned(), |line| format!("{path}:{line}"));
+        return Err(ScriptError::BodyNeverRuns { name: name.into(), what, place });
+    }
+    Ok(Callback { function: function.unbind(), name: name.into() })
+}
+
+/// Returns the kind of function if a call would not run the function's body, else `None`.
+fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
+    // The flags of the code object are read here because importing `inspect` takes as long as starting Python.
+    const CO_GENERATOR: u32 = 0x20;
+    const CO_COROUTINE: u32 = 0x80;
+    const CO_ITERABLE_COROUTINE: u32 = 0x100;
+    const CO_ASYNC_GENERATOR: u32 = 0x200;
+    let flags = |of: &Bound<'_, PyAny>| of.getattr("__code__")?.getattr("co_flags")?.extract::<u32>();
+    let flags = flags(function).or_else(|_| flags(&function.getattr("__call__")?)).ok()?;
+    if flags & (CO_COROUTINE | CO_ITERABLE_COROUTINE | CO_ASYNC_GENERATOR) != 0 {
+        Some("an async function")
+    } else if flags & CO_GENERATOR != 0 {
+        Some("a generator")
+    } else {
+        None
+    }
+}
+
+/// Returns, as text for a message, the handlers that would be called for the selected events.
+fn expected(events: &[EventType]) -> String {
+    const NAMED: usize = 3;
+    let mut names: Vec<String> = events.iter().take(NAMED).map(|e| format!("{}(event)", e.handler_name())).collect();
+    if events.len() > NAMED {
+        names.push("...".into());
+    }
+    names.join(", ")
+}

@@ -1,0 +1,214 @@
+//! The errors of choosing the Python, and of loading, binding and merging a script.
+
+use std::path::PathBuf;
+
+use perf_prof_events::aggregate::PlanError;
+use pyo3::{PyErr, exceptions::PyTypeError};
+
+use super::running;
+
+/// Returns what a user can do about an exception during the import, in a form that can be appended to a message.
+fn way_out(exception: &str) -> String {
+    match exception {
+        "ModuleNotFoundError" => format!("; {}", running::way_to_packages()),
+        _ => String::new(),
+    }
+}
+
+impl From<ScriptError> for PyErr {
+    /// Returns the error as an exception, for a function that was defined while the script ran.
+    fn from(error: ScriptError) -> PyErr {
+        PyTypeError::new_err(error.to_string())
+    }
+}
+
+/// Why the script could not be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// There is no usable interpreter at the given path.
+    #[error(
+        "{because}: no usable Python at '{}'; give the path of an interpreter or of a virtual environment",
+        path.display()
+    )]
+    NoPython {
+        /// The path that was given.
+        path: PathBuf,
+        /// The option or variable that contains the path.
+        because: &'static str,
+    },
+    /// The interpreter has another minor version than the linked libpython.
+    #[error(
+        "{because}: '{}' is Python {theirs}, but perf-prof is linked with Python {ours}: use a Python {ours} environment, \
+         or build perf-prof for Python {theirs} \
+         (PYO3_PYTHON=/path/to/python{theirs} cargo build --release)", path.display()
+    )]
+    OtherVersion {
+        /// The path that was given.
+        path: PathBuf,
+        /// The option or variable that contains the path.
+        because: &'static str,
+        /// The version of the interpreter.
+        theirs: String,
+        /// The version of the linked libpython.
+        ours: &'static str,
+    },
+    /// perf-prof is a package of an interpreter, and another one was chosen.
+    #[error(
+        "--python: this perf-prof is installed for '{}' and runs scripts in it; leave --python out, or install perf-prof \
+         for the other Python too, with its pip", executable.display()
+    )]
+    RunningPython {
+        /// The interpreter that runs.
+        executable: PathBuf,
+    },
+    /// CPython did not start.
+    #[error("Python could not be started: {0}")]
+    Start(String),
+    /// The script's file or module was not found.
+    #[error("cannot load '{module}': {cause}")]
+    NotFound {
+        /// The script as the user typed it.
+        module: String,
+        /// The cause.
+        cause: String,
+    },
+    /// The import of the script raised an exception. The traceback has been printed.
+    #[error("cannot load '{module}': it raised {exception} (see above){}", way_out(exception))]
+    Raised {
+        /// The script as the user typed it.
+        module: String,
+        /// The exception's type.
+        exception: String,
+    },
+    /// The script ended the program during its import or in a callback: by `sys.exit`, or by argparse.
+    #[error("the script ended with status {0}")]
+    Exited(u8),
+    /// A callback is a generator or an async function: a call would not run its body.
+    #[error("{place}: {name}() is {what}, so a call would not run its body; make it a plain function")]
+    BodyNeverRuns {
+        /// The callback's name.
+        name: String,
+        /// `an async function` or `a generator`.
+        what: &'static str,
+        /// The file, and the line if it is known.
+        place: String,
+    },
+    /// The script has no callback for the selected events.
+    #[error(
+        "{module}: no callback for the selected events: define {expected} or __sample__(event) \
+         (`perf-prof python -e ... help` prints a template)"
+    )]
+    NoCallback {
+        /// The script.
+        module: String,
+        /// The handlers that would be called for the selected events.
+        expected: String,
+    },
+    /// The handler of a script of `perf script` cannot be called with the values of its event.
+    #[error(
+        "{place}: {name}() has {parameters} parameters, and its event has {values} values{}{}",
+        if unknown.is_empty() { String::new() } else { format!("; no field has the name of {unknown}") },
+        if fields.is_empty() { String::new() } else { format!("; the fields are {fields}") }
+    )]
+    Parameters {
+        /// The file, and the line if it is known.
+        place: String,
+        /// The handler's name.
+        name: String,
+        /// The parameters that are no fields of the event.
+        unknown: String,
+        /// The number of parameters.
+        parameters: usize,
+        /// The number of values.
+        values: usize,
+        /// The names of the event's fields.
+        fields: String,
+    },
+    /// The handler of a script of `perf script` computes its own signature, and raised an exception.
+    #[error("the parameters of {name}() are not known: {error}")]
+    Signature {
+        /// The handler's name.
+        name: String,
+        /// The exception, as text: this error is reported after the interpreter has ended.
+        error: String,
+    },
+    /// The script has a value with the name of a handler, and the value is no function.
+    #[error("{name} has to be a function, and it is {kind}: define {name}(...), or give the value another name")]
+    NoFunction {
+        /// The name.
+        name: String,
+        /// The type of the value.
+        kind: String,
+    },
+    /// A tuple in the place of a handler has an item that cannot get events.
+    #[error("{name} has to be a function or an aggregator, and it is {kind}")]
+    NoHandler {
+        /// The name of the handler, with the index of the item.
+        name: String,
+        /// The type of the item.
+        kind: String,
+    },
+    /// An aggregator has a name that its event does not have, or cannot add up its values.
+    #[error("{module}: {handler}: {error}")]
+    Aggregator {
+        /// The script.
+        module: String,
+        /// The name of the handler.
+        handler: String,
+        /// Why the event cannot be added.
+        error: Box<PlanError>,
+    },
+    /// The recording has no event that the script handles.
+    #[error("{module} has functions for no event of this run: the functions are {functions}; the events are {events}")]
+    NoEvents {
+        /// The script.
+        module: String,
+        /// The names of the script's functions.
+        functions: String,
+        /// The names of the events.
+        events: String,
+    },
+    /// The recording does not have an event that the script needs.
+    #[error(
+        "{module} needs {events}, which {recording} does not have; to record all events that {module} needs, run: \
+         {command}"
+    )]
+    MissingEvents {
+        /// The script.
+        module: String,
+        /// The names of the missing events.
+        events: String,
+        /// The recording's name.
+        recording: String,
+        /// A command line that records what the script needs.
+        command: String,
+    },
+    /// `__without__` is not a dict from event name to a string or `None`.
+    #[error(
+        "{0}: __without__ has to be a dict: each key is the name of an event, and its value is a string that says what \
+         is missing in the result without this event, or None"
+    )]
+    Without(String),
+    /// The script has no `__partial__` and `__merge__`, so that several processes cannot run it.
+    #[error(
+        "--jobs, --executor and map_reduce() run the script in several processes, each on a part of the recordings. To \
+         get one result, the script has to define __partial__(), which returns the result of a part, and \
+         __merge__(partials), which combines the results of all parts. Without these functions, only one process can \
+         run the script. A script whose handlers are all aggregators does not need them"
+    )]
+    NoParts,
+    /// The result of `__partial__` cannot be pickled or unpickled.
+    #[error(
+        "the result of __partial__() cannot be sent to another process ({0}); return dicts, lists, numbers and strings"
+    )]
+    Pickle(String),
+    /// The output of the script cannot be written.
+    #[error("cannot write the output of the script: {0}")]
+    Output(String),
+    /// `__partial__` or `__merge__` raised an exception. The traceback has been printed.
+    #[error("{0}() failed")]
+    PartialOrMergeFailed(&'static str),
+    /// `__init__` or `trace_begin` raised an exception. The traceback has been printed.
+    #[error("{0}() failed")]
+    Init(String),
+}

@@ -1,0 +1,286 @@
+//! The Python class of an event type. It is created at start-up, from the event's format.
+
+use std::ffi::{CString, c_int, c_uint, c_void};
+
+use perf_prof_events::{
+    event::{EventType, Format, SpanPart},
+    template,
+};
+use perf_prof_format::{control_characters::without_controls, tracefs::Field};
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyString},
+};
+
+use super::{
+    access::Member,
+    attributes::{Attributes, Getter},
+    base::base_type,
+    detached::class_of,
+    members,
+};
+
+/// The members that only spans have, in the order of [`template::SPAN_MEMBERS`].
+const SPAN_MEMBERS: [Member; 4] =
+    [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Between, Member::Comm];
+
+/// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
+const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
+
+/// The class of an event type. It lives as long as the process, because its descriptors point into it.
+pub struct Class {
+    /// The event type.
+    pub event: EventType,
+    /// The value of `_event`.
+    pub shown_name: String,
+    /// The members in the order of `keys()`, with their names. After them comes `_comm`, which is not one of `keys()`.
+    members: Vec<(Py<PyString>, Member)>,
+    /// The getters of the members in `keys()`, in the same order.
+    getters: Vec<Getter>,
+    /// A dict with the names in `keys()`. A copy of it has room for all values.
+    names: Py<PyDict>,
+    /// The value of `_event`, as a Python object.
+    shown_name_object: Py<PyString>,
+    /// The number of members that are in `keys()`.
+    listed: usize,
+    /// From the name of a member to its index in `members`. A Python dict compares names by value, and is fast for
+    /// interned names.
+    index: Py<PyDict>,
+    attributes: Attributes,
+    /// The common fields, then the event's own fields.
+    fields: Vec<&'static Field>,
+    /// The classes of the events that begin and end a span.
+    inputs: Vec<&'static Class>,
+    python_type: *mut ffi::PyTypeObject,
+}
+
+/// The name of the member that is not one of `keys()`.
+const COMM: &str = "_comm";
+
+/// Returns all members of an event type with their names. A name may come twice.
+fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
+    match &event.format {
+        Format::Source(_) => source_members(event),
+        Format::Tracepoint(format) => tracepoint_members(fields, format.common_fields().len()),
+        Format::Span(span) => {
+            let mut all = tracepoint_members(fields, span.format.common_fields().len());
+            all.extend(span_members(fields).map(|(name, member, _)| (name, member)));
+            all
+        }
+    }
+}
+
+/// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
+fn leaked(field: &Field) -> &'static Field {
+    Box::leak(Box::new(field.clone()))
+}
+
+// SAFETY: the type object is only used with the GIL held. The rest is immutable.
+unsafe impl Send for Class {}
+// SAFETY: as above.
+unsafe impl Sync for Class {}
+
+impl Class {
+    /// Creates the class of an event type.
+    pub fn new(py: Python<'_>, event: EventType) -> PyResult<&'static Class> {
+        let format = event.format.tracepoint();
+        let fields = format.map(|format| format.common_fields().iter().chain(format.fields()).map(leaked));
+        let fields: Vec<&'static Field> = fields.into_iter().flatten().collect();
+        let inputs = match &event.format {
+            Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
+            Format::Tracepoint(_) | Format::Source(_) => Vec::new(),
+        };
+        let index = PyDict::new(py);
+        let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
+        for (name, member) in members_of(&event, &fields) {
+            match index.get_item(name)? {
+                // A field replaces a member of the same name, except for the members in NOT_REPLACED_BY_FIELDS.
+                Some(at) if !NOT_REPLACED_BY_FIELDS.contains(&name) => members[at.extract::<usize>()?].1 = member,
+                Some(_) => {}
+                None => {
+                    let name = PyString::intern(py, name);
+                    index.set_item(&name, members.len())?;
+                    members.push((name.unbind(), member));
+                }
+            }
+        }
+        let listed = members.len();
+        // The name of the task is not part of the record. It costs a look-up, which `to_dict()` should not pay for.
+        if index.get_item(COMM)?.is_none() {
+            let name = PyString::intern(py, COMM);
+            index.set_item(&name, listed)?;
+            members.push((name.unbind(), Member::Comm));
+        }
+        let raw_offset = event.layout.raw_offset();
+        let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
+        let getter = |member| match member {
+            Member::Field(at) => getters[at],
+            Member::Sample(member) => members::sample_getter(member, &event.layout),
+            own => members::own_getter(own),
+        };
+        let (mut named, mut of_members, names) = (Vec::new(), Vec::new(), PyDict::new(py));
+        for (at, (name, member)) in members.iter().enumerate() {
+            let getter = getter(*member);
+            if template::access_by_key(name.to_str(py)?).is_none() {
+                named.push((name.as_ptr(), getter));
+            }
+            if at < listed {
+                of_members.push(getter);
+                names.set_item(name, py.None())?;
+            }
+        }
+        let attributes = Attributes::new(&named);
+        let shown_name = event.shown_name();
+        let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
+        let index = index.unbind();
+        let class = Class {
+            event,
+            shown_name_object: PyString::new(py, &shown_name).unbind(),
+            shown_name,
+            members,
+            listed,
+            getters: of_members,
+            names: names.unbind(),
+            index,
+            attributes,
+            fields,
+            inputs,
+            python_type,
+        };
+        Ok(Box::leak(Box::new(class)))
+    }
+
+    /// Returns the Python type.
+    pub fn python_type(&self) -> *mut ffi::PyTypeObject {
+        self.python_type
+    }
+
+    /// Returns the members in the order of `keys()`, with their names.
+    pub fn members(&self) -> &[(Py<PyString>, Member)] {
+        &self.members[..self.listed]
+    }
+
+    /// Returns the names of the members, in the order of `keys()`, with their getters.
+    pub fn named_getters(&self) -> impl Iterator<Item = (&Py<PyString>, Getter)> {
+        self.members().iter().map(|(name, _)| name).zip(self.getters.iter().copied())
+    }
+
+    /// Returns a new dict with the names of all members. All values are None.
+    pub fn new_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.names.bind(py).copy()
+    }
+
+    /// Returns the value of `_event`.
+    pub fn shown_name_object(&self) -> &Py<PyString> {
+        &self.shown_name_object
+    }
+
+    /// Returns the member of this name. It may be a member that is not in `keys()`.
+    pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
+        let at = self.index.bind(name.py()).get_item(name)?;
+        Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
+    }
+
+    /// Returns the getters by name.
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Returns the field with this index.
+    #[inline]
+    pub fn field(&self, index: usize) -> &'static Field {
+        self.fields[index]
+    }
+
+    /// Returns the class of the event that begins or ends the span in this sample, with its record.
+    pub fn part<'a>(&'a self, part: SpanPart, record: &'a [u8]) -> Option<(&'static Class, &'a [u8])> {
+        let Format::Span(span) = &self.event.format else { return None };
+        let (input, record) = span.part(part, self.raw(record))?;
+        Some((self.inputs.get(input)?, record))
+    }
+
+    /// Returns the classes and the records of the events between the begin and the end of the span in this record.
+    pub fn between<'a>(&'a self, record: &'a [u8]) -> Vec<(&'static Class, &'a [u8])> {
+        let Format::Span(span) = &self.event.format else { return Vec::new() };
+        let between = span.between(self.raw(record));
+        between.filter_map(|(input, record)| Some((*self.inputs.get(input)?, record))).collect()
+    }
+
+    /// Returns the raw data (the tracepoint's fields) of a record.
+    #[inline]
+    pub fn raw<'a>(&self, record: &'a [u8]) -> &'a [u8] {
+        self.event.layout.raw(record).unwrap_or(&[])
+    }
+}
+
+/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the common fields, which
+/// all tracepoints have.
+fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
+    let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
+    let first = Member::OWN[..5].iter().copied().chain(named(0..common));
+    first.chain(Member::OWN[5..8].iter().copied()).chain(named(common..fields.len())).collect()
+}
+
+/// Returns the members that only spans have. A field of the key may have one of their names.
+fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = (&'static str, Member, String)> {
+    let all = template::SPAN_MEMBERS.into_iter().zip(SPAN_MEMBERS);
+    all.filter(|((name, ..), _)| fields.iter().all(|field| field.name != *name))
+        .map(|((name, python, doc), member)| (name, member, format!("{name} : {python}    ({doc})")))
+}
+
+/// Returns the members of events other than tracepoints.
+fn source_members(event: &EventType) -> Vec<(&'static str, Member)> {
+    const OWN: [Member; 6] = [Member::Pid, Member::Tid, Member::Time, Member::Cpu, Member::Realtime, Member::Event];
+    let own = OWN.into_iter().filter_map(|own| Member::OWN.into_iter().find(|&(_, member)| member == own));
+    own.chain(event.members().map(|member| (member.name(), Member::Sample(member)))).collect()
+}
+
+fn python_type(
+    py: Python<'_>,
+    event: &EventType,
+    shown_name: &str,
+    fields: &[&'static Field],
+    getters: &[Getter],
+) -> PyResult<*mut ffi::PyTypeObject> {
+    let of_fields = fields.iter().zip(getters).map(|(field, getter)| {
+        let doc = template::field_line(field);
+        (field.name.as_str(), *getter, doc)
+    });
+    let of_samples = event.members().map(|member| {
+        let doc = template::member_line(member);
+        (member.name(), members::sample_getter(member, &event.layout), doc)
+    });
+    let of_spans = span_members(fields).filter(|_| matches!(event.format, Format::Span(_)));
+    let of_spans = of_spans.map(|(name, member, doc)| (name, members::own_getter(member), doc));
+    let all: Vec<(&str, Getter, String)> = of_fields.chain(of_samples).chain(of_spans).collect();
+    let is_attribute = |name: &str| !NOT_REPLACED_BY_FIELDS.contains(&name) && template::access_by_key(name).is_none();
+    let descriptors = all.iter().filter(|(name, ..)| is_attribute(name));
+    let descriptors = descriptors.map(|(name, getter, doc)| members::member(name, *getter, doc));
+    let descriptors = members::terminated(descriptors.collect());
+    let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
+    let doc = format!("{}\n\nFields:\n    {}\n", without_controls(shown_name), docs.join("\n    "));
+    let doc = CString::new(doc)?.into_raw();
+    let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
+    let mut slots = [
+        ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: descriptors.as_mut_ptr().cast::<c_void>() },
+        ffi::PyType_Slot { slot: ffi::Py_tp_doc, pfunc: doc.cast::<c_void>() },
+        ffi::PyType_Slot { slot: 0, pfunc: std::ptr::null_mut() },
+    ];
+    let mut spec = ffi::PyType_Spec {
+        name,
+        // 0 means the size of the base class, so the layout is the same.
+        basicsize: 0 as c_int,
+        itemsize: 0,
+        flags: (ffi::Py_TPFLAGS_DEFAULT | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION | ffi::Py_TPFLAGS_IMMUTABLETYPE)
+            as c_uint,
+        slots: slots.as_mut_ptr(),
+    };
+    let base = base_type(py)?;
+    // SAFETY: the spec and its slots are complete. Name, doc and descriptors live as long as the process.
+    unsafe {
+        let object = ffi::PyType_FromSpecWithBases(&mut spec, base.as_ptr());
+        Ok(Bound::from_owned_ptr_or_err(py, object)?.into_ptr().cast())
+    }
+}

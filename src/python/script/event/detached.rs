@@ -1,0 +1,243 @@
+//! Copies and pickles of events. They are complete by themselves and can be used in another process.
+//!
+//! A pickle contains the record, the text of its format and the sample format of the attr, so that a process without
+//! the event's class can create the class again. The pickle also contains the values that only the run knows: the comm,
+//! the wall clock time and the frames of the call chain.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock, Mutex, PoisonError},
+};
+
+use perf_prof_events::event::{
+    Context, EventType, Format, Frame, Origin, SpanFormat, SpanPart, SpanTask, reader::KeptFacts,
+};
+use perf_prof_format::{
+    record::{SampleFormat, SampleLayout},
+    tracefs::{EventFormat, NoKernel},
+};
+use perf_prof_symbols::symbol::Slot;
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList, PyTuple},
+};
+
+use super::{class::Class, input::input_of, methods::event, object};
+
+/// The key of a class in [`CLASSES`]: the tracepoint's system (`None` for other events), the text of the format (the
+/// name for other events), the alias, and the sample format of the attr.
+type Identity = (Option<String>, String, Option<String>, [u64; 6]);
+
+/// The classes of all events. A process that traces the same events again uses their classes again.
+static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
+
+/// The context of detached events. It knows no names: detached events have theirs with them.
+static NO_CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(Context::new(Box::new(NoKernel), 0)));
+
+/// Implements `event.__reduce__()`, which `copy` and `pickle` call to get the parts of an event.
+pub fn reduce<'py>(
+    object: &Bound<'py, PyAny>,
+    _: &Bound<'py, PyTuple>,
+    _: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = object.py();
+    let this = event(object);
+    let kept = input_of(this).kept();
+    let identity = identity(&this.class().event);
+    let restore = py.import("perf_prof")?.getattr("_restore")?;
+    let record = PyBytes::new(py, this.record());
+    let Format::Span(span) = &this.class().event.format else {
+        let (comm, realtime, frames) = facts_parts(py, &kept)?;
+        return (restore, (identity, (record, comm, realtime, frames))).into_pyobject(py).map(Bound::into_any);
+    };
+    let (comm, realtime, frames) = facts_parts(py, &kept)?;
+    let inputs: Vec<Identity> = span.inputs.iter().map(self::identity).collect();
+    let parts = kept.parts.iter().map(|part| facts_parts(py, part)).collect::<PyResult<Vec<_>>>()?;
+    let span = (span.chain == SpanPart::End, inputs, parts);
+    (restore, (identity, (record, comm, realtime, frames), span)).into_pyobject(py).map(Bound::into_any)
+}
+
+type PyFacts<'py> = (Option<Bound<'py, PyBytes>>, Option<i64>, Bound<'py, PyList>);
+
+/// Returns the facts about an event as Python objects.
+fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>> {
+    let frames = PyList::new(py, facts.frames.iter().map(|frame| frame_parts(frame)))?;
+    Ok((facts.comm.as_ref().map(|comm| PyBytes::new(py, comm)), facts.realtime, frames))
+}
+
+/// The facts about an event: comm, time of day, frames.
+type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
+/// What a pickle says about a span beside its fields: whether its call chain is that of its end, the identities of the
+/// events that it is made of, and the facts about those in this span.
+type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
+/// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
+/// and line (if known).
+type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
+
+fn frame_parts(frame: &Frame) -> FrameParts {
+    let origin = match frame.origin {
+        Origin::Kernel => None,
+        Origin::User { pid } => Some((pid, false)),
+        Origin::Inlined { pid } => Some((pid, true)),
+    };
+    let srcline = frame.srcline.as_ref().map(|(file, line)| (file.to_string(), *line));
+    (frame.addr, frame.symbol.to_string(), frame.offset, frame.dso.to_string(), origin, srcline)
+}
+
+fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Frame {
+    let origin = match origin {
+        None => Origin::Kernel,
+        Some((pid, false)) => Origin::User { pid },
+        Some((pid, true)) => Origin::Inlined { pid },
+    };
+    let srcline = srcline.map(|(file, line)| (file.into(), line));
+    Frame {
+        addr,
+        symbol: symbol.into(),
+        offset,
+        origin,
+        dso: dso.into(),
+        dso_offset: 0,
+        srcline,
+        slot: Slot::default(),
+    }
+}
+
+/// Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned. Only
+/// spans have a third part.
+#[pyfunction]
+#[pyo3(name = "_restore", signature = (identity, state, span = None))]
+pub fn restore(
+    py: Python<'_>,
+    identity: Identity,
+    state: StateArgument,
+    span: Option<SpanArgument>,
+) -> PyResult<Py<PyAny>> {
+    let (record, comm, realtime, frames) = state;
+    if record.len() > usize::from(u16::MAX) {
+        return Err(PyValueError::new_err("the pickled record is larger than a record can be (65535 bytes)"));
+    }
+    let mut kept = facts_from_parts((comm, realtime, frames));
+    let class = match span {
+        None => class_of_identity(py, identity)?,
+        Some((of_end, inputs, parts)) => {
+            kept.parts = parts.into_iter().map(facts_from_parts).collect();
+            class_of_span(py, identity, if of_end { SpanPart::End } else { SpanPart::Begin }, inputs)?
+        }
+    };
+    object::detached(py, class, &NO_CONTEXT, &record, kept)
+}
+
+fn facts_from_parts((comm, realtime, frames): FactsArgument) -> KeptFacts {
+    let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
+    KeptFacts { comm, realtime, frames, parts: Vec::new() }
+}
+
+/// Returns the class of a pickled span.
+fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Identity>) -> PyResult<&'static Class> {
+    let is_same = |class: &Class| match &class.event.format {
+        Format::Span(span) => span.chain == chain && span.inputs.iter().map(identity).eq(inputs.iter().cloned()),
+        _ => false,
+    };
+    class(py, key.clone(), is_same, || {
+        let event = event_type(key)?;
+        let Format::Tracepoint(format) = event.format else { return Ok(event) };
+        let format = Arc::new(EventFormat::clone(&format).with_words());
+        let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
+        // Only new records need to know how fields are computed.
+        let span = SpanFormat { format, inputs, chain, task: SpanTask::default(), fields: Vec::new() };
+        Ok(EventType { format: Format::Span(Arc::new(span)), ..event })
+    })
+}
+
+/// Creates the event object of an event that an aggregator keeps.
+pub fn detached_event(py: Python<'_>, event: &EventType, record: &[u8], facts: &KeptFacts) -> PyResult<Py<PyAny>> {
+    object::detached(py, class_of(py, event)?, &NO_CONTEXT, record, facts.clone())
+}
+
+fn identity(event: &EventType) -> Identity {
+    let SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period } =
+        event.layout.format;
+    let samples = [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period];
+    match &event.format {
+        Format::Tracepoint(format) => {
+            (Some(format.system.to_string()), format.text().to_owned(), event.alias.clone(), samples)
+        }
+        Format::Span(span) => {
+            let text = span.format.text().to_owned();
+            (Some(span.format.system.to_string()), text, event.alias.clone(), samples)
+        }
+        Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
+    }
+}
+
+fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
+    let format = match system {
+        Some(system) => match EventFormat::parse(&system, &text) {
+            Ok(format) => Format::Tracepoint(Arc::new(format)),
+            Err(error) => return Err(PyValueError::new_err(error.to_string())),
+        },
+        None => Format::source(text),
+    };
+    let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
+    let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
+    // `max_stack` is not needed: the frames are already resolved.
+    Ok(EventType { alias, format, layout: SampleLayout::from_format(samples), max_stack: None })
+}
+
+/// Returns the class of an event type. Event types that are equal have the same class.
+pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
+    let is_same = |class: &Class| is_same(&class.event, event);
+    class(py, identity(event), is_same, || Ok(event.clone()))
+}
+
+/// Returns whether two event types with the same identity are equal.
+fn is_same(one: &EventType, other: &EventType) -> bool {
+    let spans = match (&one.format, &other.format) {
+        (Format::Span(one), Format::Span(other)) => {
+            let mut inputs = one.inputs.iter().zip(&other.inputs);
+            one.chain == other.chain
+                && one.inputs.len() == other.inputs.len()
+                && inputs.all(|(one, other)| identity(one) == identity(other) && is_same(one, other))
+        }
+        (Format::Span(_), _) | (_, Format::Span(_)) => false,
+        _ => true,
+    };
+    spans && one.layout == other.layout && one.max_stack == other.max_stack
+}
+
+fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
+    class(py, key.clone(), |_| true, || event_type(key))
+}
+
+/// Returns the first class with this identity for which `is_same` returns true. If there is none, creates the class of
+/// the event type that `event` returns.
+fn class(
+    py: Python<'_>,
+    key: Identity,
+    is_same: impl Fn(&Class) -> bool,
+    event: impl FnOnce() -> PyResult<EventType>,
+) -> PyResult<&'static Class> {
+    // The mutex is not held while the class is created: creating a class runs Python code, which may call this function
+    // again.
+    let known = with_classes(|classes| classes.get(&key)?.iter().find(|class| is_same(class)).copied());
+    if let Some(class) = known {
+        return Ok(class);
+    }
+    let class = Class::new(py, event()?)?;
+    Ok(with_classes(|classes| {
+        let classes = classes.entry(key).or_default();
+        // Another thread may have created the class meanwhile. All events of a type have the same class.
+        if let Some(first) = classes.iter().find(|class| is_same(class)) {
+            return *first;
+        }
+        classes.push(class);
+        class
+    }))
+}
+
+fn with_classes<T>(work: impl FnOnce(&mut HashMap<Identity, Vec<&'static Class>>) -> T) -> T {
+    work(CLASSES.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
+}

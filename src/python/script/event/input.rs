@@ -1,0 +1,29 @@
+//! An event object as an aggregator sees it.
+
+use perf_prof_events::event::reader::{Facts, Input};
+use pyo3::{exceptions::PyTypeError, prelude::*};
+
+use super::{
+    class::Class,
+    methods::{event, is_event},
+    object::EventObject,
+};
+
+/// Calls `work` with an event object's class and its contents. Raises TypeError if the object is no event.
+pub fn with_input<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&Class, Input<'_>) -> PyResult<T>) -> PyResult<T> {
+    if !is_event(object) {
+        let kind = object.get_type().name()?;
+        return Err(PyTypeError::new_err(format!("only events can be added, not '{kind}'")));
+    }
+    let this: &EventObject = event(object);
+    work(this.class(), input_of(this))
+}
+
+/// Returns an event as an aggregator sees it.
+pub(super) fn input_of(this: &EventObject) -> Input<'_> {
+    let facts = match this.extra().and_then(|extra| extra.detached.as_ref()) {
+        Some(kept) => Facts::Kept(kept),
+        None => Facts::Run(this.context()),
+    };
+    Input { sample: this.sample(), facts }
+}

@@ -1,0 +1,67 @@
+//! Event objects that a program makes itself, and what a program can read of any event object: for tests of scripts.
+
+use std::sync::{Arc, LazyLock};
+
+use perf_prof_events::event::{Context, EventType, Frame, Processes, Sample, frames, reader::KeptFacts};
+use perf_prof_format::tracefs::NoKernel;
+use perf_prof_symbols::symbol::{Options, RecordedBinaries};
+use pyo3::prelude::*;
+
+use super::{access, base::base_type, detached::class_of, input::input_of, methods::event, object};
+
+/// The context of made events. Their processes do not run on this machine, so nothing is looked up here.
+static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
+
+/// Returns a context for made events: it knows no symbols, and the clock of the events is the wall clock.
+pub fn made_context() -> Context {
+    let binaries = RecordedBinaries::default();
+    Context::new(Box::new(NoKernel), 0).with_symbol_options(Options::default(), Processes::Recorded(binaries))
+}
+
+/// Returns the frames of a made event, innermost first, as the script would get them. None of them has a symbol.
+pub fn unnamed_frames(event: &EventType, record: &[u8]) -> Vec<Arc<Frame>> {
+    frames(&Sample { event, record }, &CONTEXT)
+}
+
+/// Creates the event object of a record. `facts` is what the event has besides its record.
+pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) -> PyResult<Py<PyAny>> {
+    object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
+}
+
+/// Returns the event type and the record of an event object, and what it has besides them. Returns `None` if the object
+/// is no event.
+pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
+    if !object.is_instance(base_type(object.py())?)? {
+        return Ok(None);
+    }
+    let this = event(object);
+    Ok(Some((this.class().event.clone(), this.record().to_vec(), input_of(this).kept())))
+}
+
+/// What a run needs to know about an event object.
+pub struct Seen {
+    /// Its event type.
+    pub event: EventType,
+    /// Its time in nanoseconds.
+    pub time: u64,
+    /// Its CPU.
+    pub cpu: u32,
+    /// Its process.
+    pub pid: i32,
+    /// Its thread.
+    pub tid: i32,
+    /// The name of its task.
+    pub comm: Option<Vec<u8>>,
+}
+
+/// Returns what a run needs to know about an object, or `None` if the object is no event.
+pub fn seen(object: &Bound<'_, PyAny>) -> PyResult<Option<Seen>> {
+    if !object.is_instance(base_type(object.py())?)? {
+        return Ok(None);
+    }
+    let this = event(object);
+    let sample = this.sample();
+    let (pid, tid) = sample.pid_tid();
+    let comm = access::comm(this);
+    Ok(Some(Seen { event: this.class().event.clone(), time: sample.time(), cpu: sample.cpu(), pid, tid, comm }))
+}

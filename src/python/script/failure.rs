@@ -1,0 +1,205 @@
+//! Exceptions of callbacks: prints their tracebacks, up to a limit, counts them, and decides whether they end the run.
+
+use std::{collections::HashMap, fmt};
+
+use pyo3::{
+    exceptions::{PyBrokenPipeError, PyKeyboardInterrupt, PySystemExit},
+    ffi,
+    prelude::*,
+};
+
+use perf_prof_events::event::{Flow, Stop};
+use perf_prof_system::{output, signals};
+
+use super::interpreter::is_host;
+
+/// How many tracebacks are printed for the same failure. Later exceptions are only counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tracebacks {
+    /// The first one.
+    Once,
+    /// The first ten.
+    #[default]
+    Several,
+}
+
+impl Tracebacks {
+    fn printed(self) -> u64 {
+        match self {
+            Tracebacks::Once => 1,
+            Tracebacks::Several => 10,
+        }
+    }
+}
+
+/// What a KeyboardInterrupt means that the script itself raised, without a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnInterrupt {
+    /// The script wants to end the run.
+    #[default]
+    EndsRun,
+    /// The run ends as python3 does after this exception: with a traceback, and the status of SIGINT.
+    Fails,
+}
+
+/// The effect of a failed callback on the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnError {
+    /// The traceback is printed, and the run continues.
+    #[default]
+    Continue,
+    /// The first failure ends the run.
+    Stop,
+    /// The first failure ends the run, and the program that started the run gets the exception.
+    Raise,
+}
+
+/// The key by which failures are counted: the exception's type and the innermost frame of its traceback. An exception
+/// without a traceback, because the callback could not be called, has the callback's name and line 0.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FailureKey {
+    exception: String,
+    file: String,
+    line: u32,
+}
+
+/// The failures of all callbacks of a run, with their counts.
+#[derive(Debug, Default)]
+pub struct Failures {
+    on_error: OnError,
+    tracebacks: Tracebacks,
+    own_interrupt: OwnInterrupt,
+    counts: HashMap<FailureKey, u64>,
+    /// The exception that ended the run, with [`OnError::Raise`].
+    raised: Option<PyErr>,
+    /// True if the reader of the output has closed the pipe. Then nothing more is printed.
+    silent: bool,
+}
+
+impl Failures {
+    /// Returns an object without failures.
+    pub fn new(on_error: OnError, tracebacks: Tracebacks, own_interrupt: OwnInterrupt) -> Self {
+        Self { on_error, tracebacks, own_interrupt, ..Self::default() }
+    }
+
+    /// Returns whether no callback has raised an exception, except for those that only end the run.
+    pub fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    pub fn take_raised(&mut self) -> Option<PyErr> {
+        self.raised.take()
+    }
+
+    /// Handles the exception that `callback` raised: prints or counts it, and returns whether the run continues.
+    pub fn handle(&mut self, py: Python<'_>, error: &PyErr, callback: &str) -> Flow {
+        if self.on_error == OnError::Raise {
+            self.raised.get_or_insert_with(|| error.clone_ref(py));
+            return Flow::Break(Stop::Failed);
+        }
+        if error.is_instance_of::<PySystemExit>(py) {
+            return Flow::Break(Stop::Exit(exit_status(py, error)));
+        }
+        if error.is_instance_of::<PyKeyboardInterrupt>(py) {
+            if self.own_interrupt == OwnInterrupt::Fails && signals::end_requests() == 0 {
+                print_traceback(py, error);
+                return Flow::Break(Stop::Exit(128 + libc::SIGINT as u8));
+            }
+            return Flow::Break(Stop::Interrupted);
+        }
+        // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own
+        // socket is an error like any other.
+        // The stdout of a program that uses perf-prof as a library is its own matter.
+        if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
+            if !self.silent {
+                self.silent = true;
+                output::discard();
+            }
+            return Flow::Break(Stop::ClosedPipe);
+        }
+        let key = FailureKey::from_error(py, error, callback);
+        let printed = self.tracebacks.printed();
+        let count = self.counts.entry(key.clone()).or_default();
+        *count += 1;
+        if *count <= printed {
+            print_traceback(py, error);
+        } else if *count == printed + 1 {
+            output::say(format_args!("{callback}: {key} again; from now on, this exception is only counted"));
+        }
+        match self.on_error {
+            OnError::Continue => Flow::Continue(()),
+            OnError::Stop | OnError::Raise => Flow::Break(Stop::Failed),
+        }
+    }
+
+    /// Prints the total count of each failure that occurred more often than its traceback was printed.
+    pub fn print_totals(&self) {
+        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > self.tracebacks.printed()).collect();
+        beyond.sort_by_key(|&(key, count)| (std::cmp::Reverse(*count), key.file.clone(), key.line));
+        for (key, count) in beyond {
+            output::say(format_args!("{key}: {count} times in total"));
+        }
+    }
+}
+
+impl FailureKey {
+    fn from_error(py: Python<'_>, error: &PyErr, callback: &str) -> FailureKey {
+        let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+        let innermost = || -> PyResult<(String, u32)> {
+            let mut at = error.traceback(py).map(Bound::into_any).ok_or_else(|| error.clone_ref(py))?;
+            loop {
+                let next = at.getattr("tb_next")?;
+                if next.is_none() {
+                    break;
+                }
+                at = next;
+            }
+            let file = at.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()?;
+            Ok((file, at.getattr("tb_lineno")?.extract()?))
+        };
+        let (file, line) = innermost().unwrap_or_else(|_| (callback.to_owned(), 0));
+        FailureKey { exception, file, line }
+    }
+}
+
+impl fmt::Display for FailureKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let FailureKey { exception, file, line } = self;
+        match line {
+            0 => write!(f, "{exception} in the call of {file}()"),
+            _ => write!(f, "{exception} at {file}:{line}"),
+        }
+    }
+}
+
+/// Prints an exception in the same way as Python prints an uncaught one: through `sys.excepthook`.
+pub fn print_traceback(py: Python<'_>, error: &PyErr) {
+    // `PyErr_PrintEx` ends the process on a SystemExit. The callers handle SystemExit themselves and never pass one.
+    error.clone_ref(py).restore(py);
+    // SAFETY: the GIL is held (`py`) and an exception is set. With 0, `sys.last_value` is not set: it would keep the
+    // event alive.
+    unsafe { ffi::PyErr_PrintEx(0) }
+}
+
+/// Returns the exit status of a SystemExit. If the exit code is not a number, prints it and returns 1, as Python does.
+pub fn exit_status(py: Python<'_>, error: &PyErr) -> u8 {
+    let Ok(code) = error.value(py).getattr("code") else { return 1 };
+    if code.is_none() {
+        return 0;
+    }
+    match code.extract::<i64>() {
+        // The kernel keeps only the low eight bits of an exit status.
+        Ok(number) => number as u8,
+        Err(_) => {
+            if let Ok(text) = code.str() {
+                // As Python does. The program may have replaced `sys.stderr`.
+                let stderr = py.import("sys").and_then(|sys| sys.getattr("stderr")).ok().filter(|to| !to.is_none());
+                let line = format!("{}\n", text.to_string_lossy());
+                // If this fails, there is no other place for the text.
+                let _ = stderr.map(|to| to.call_method1("write", (line,)).map(drop));
+            }
+            1
+        }
+    }
+}

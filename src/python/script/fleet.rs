@@ -1,0 +1,170 @@
+//! Parts of several recordings that other processes replay, perhaps on other machines: how these processes are started,
+//! and how their results are merged. The package's Python code does both, see `_engines.py`.
+
+use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
+
+use perf_prof_events::event::Stats;
+use perf_prof_session::{
+    dividing::{PartResult, Results},
+    engine::exit_status::Callbacks,
+    plan::SplitBy,
+    spine::About,
+};
+use pyo3::{
+    exceptions::PyValueError,
+    prelude::*,
+    types::{PyBytes, PyDict, PyList},
+};
+
+use super::{
+    error::ScriptError,
+    event::made_context,
+    failure,
+    host::{Module, flush},
+    merge::add_aggregators,
+    module::{clear_run, set_run},
+    running,
+};
+
+/// A script and its recordings, for [`replay_by_engine`].
+pub struct RecordingsOfScript<'a> {
+    /// The name or path of the script, as typed.
+    pub module: &'a OsString,
+    /// The arguments of the script.
+    pub args: &'a [OsString],
+    /// The paths of the recordings.
+    pub paths: &'a [PathBuf],
+    /// The options for the processes that replay the parts.
+    pub options: &'a [OsString],
+    /// The number of processes; `None` if the executor decides it.
+    pub processes: Option<usize>,
+    /// The function that returns the executor, as MODULE:FUNCTION.
+    pub executor: Option<&'a str>,
+    /// The number of parts of each recording that an executor replays.
+    pub parts: usize,
+    /// The number of events that the script itself selects.
+    pub own_events: usize,
+}
+
+/// Replays the parts of all recordings in other processes, and merges their results. Returns the exit status.
+pub fn replay_by_engine(work: &RecordingsOfScript<'_>) -> Result<u8, ScriptError> {
+    Python::attach(|py| {
+        command(py, work).map_err(|error| {
+            if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) {
+                return ScriptError::Exited(failure::exit_status(py, &error));
+            }
+            failure::print_traceback(py, &error);
+            ScriptError::Exited(1)
+        })
+    })
+}
+
+fn command(py: Python<'_>, work: &RecordingsOfScript<'_>) -> PyResult<u8> {
+    let options = PyDict::new(py);
+    options.set_item("options", work.options)?;
+    options.set_item("processes", work.processes)?;
+    options.set_item("executor", work.executor)?;
+    options.set_item("parts", work.parts)?;
+    options.set_item("own_events", work.own_events)?;
+    let paths: Vec<_> = work.paths.iter().map(|path| path.as_os_str()).collect();
+    let engines = py.import("perf_prof._engines")?;
+    let status = engines.call_method("command", (work.module, paths, work.args), Some(&options))?.extract()?;
+    flush(py)?;
+    Ok(status)
+}
+
+/// Adds the functions for `_engines.py` to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PartResults>()?;
+    module.add_function(wrap_pyfunction!(own_command, module)?)?;
+    module.add_function(wrap_pyfunction!(load_to_merge, module)?)?;
+    module.add_function(wrap_pyfunction!(merge_aggregators, module)?)?;
+    module.add_function(wrap_pyfunction!(end_merge, module)?)
+}
+
+/// Returns the words that start perf-prof in a new process: the executable, or the Python that has the package.
+#[pyfunction]
+fn own_command() -> PyResult<Vec<OsString>> {
+    // As `python -m perf_prof`, but Python must not look for the package in the current folder.
+    const PACKAGE: &str = "import sys; sys.path[:1] = filter(None, sys.path[:1]); \
+                           from perf_prof._native import main; sys.exit(main(['perf-prof', *sys.argv[1:]]))";
+    match running::executable() {
+        Some(python) => Ok(vec![python.into(), "-c".into(), PACKAGE.into()]),
+        None => Ok(vec![env::current_exe()?.into()]),
+    }
+}
+
+/// The run in which the results of several recordings are merged.
+pub fn run_of_all(delivered: u64, lost: u64, reached: u64) -> About {
+    let context = made_context();
+    context.note_reached(reached);
+    About::without_events(Arc::new(context), Arc::new(Stats::of_other_processes(delivered, lost)))
+}
+
+/// Loads the script that merges these results.
+#[pyfunction]
+fn load_to_merge(
+    py: Python<'_>,
+    module: OsString,
+    args: Vec<OsString>,
+    results: &PartResults,
+) -> PyResult<Py<PyModule>> {
+    let &Results { ref sample_counts, lost, reached, .. } = &results.0;
+    set_run(Arc::new(run_of_all(sample_counts.delivered, lost, reached)));
+    match Module::load_within(py, &module, &args) {
+        Ok(loaded) => Ok(loaded.module().clone_ref(py)),
+        Err(ScriptError::Exited(status)) => Err(pyo3::exceptions::PySystemExit::new_err(status)),
+        Err(error @ ScriptError::NotFound { .. }) => {
+            Err(pyo3::exceptions::PyFileNotFoundError::new_err(error.to_string()))
+        }
+        Err(error) => Err(pyo3::exceptions::PyImportError::new_err(error.to_string())),
+    }
+}
+
+/// The results of parts, which may be of several recordings.
+#[pyclass(module = "perf_prof._native")]
+struct PartResults(Results);
+
+#[pymethods]
+impl PartResults {
+    #[new]
+    fn new() -> PartResults {
+        PartResults(Results::new(SplitBy::Time))
+    }
+
+    /// Adds the results of all parts of a recording. Raises ValueError and adds nothing if one of them cannot be decoded.
+    fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<()> {
+        let decoded: Result<Vec<_>, _> = results.into_iter().map(PartResult::decode).collect();
+        let decoded =
+            decoded.map_err(|error| PyValueError::new_err(format!("cannot read the result of a part: {error}")))?;
+        decoded.into_iter().for_each(|result| self.0.add(result));
+        Ok(())
+    }
+
+    /// whether a callback raised an exception in a part
+    #[getter]
+    fn raised(&self) -> bool {
+        self.0.callbacks == Callbacks::Raised
+    }
+
+    /// Returns the partial results of the script, pickled, in the order of the parts.
+    fn partials<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyBytes>> {
+        self.0.partials.iter().map(|partial| PyBytes::new(py, partial)).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.partials.len()
+    }
+}
+
+/// Adds the aggregators of all parts to those of the script. Used for scripts without `__merge__`.
+#[pyfunction]
+fn merge_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
+    add_aggregators(names, partials)
+}
+
+/// Ends the run that [`load_to_merge`] began.
+#[pyfunction]
+fn end_merge() {
+    clear_run();
+}

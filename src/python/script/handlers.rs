@@ -1,0 +1,46 @@
+//! What gets the samples of a run's events.
+
+use perf_prof_session::spine::About;
+use std::sync::Arc;
+
+use perf_prof_events::event::EventType;
+use pyo3::prelude::*;
+
+use super::{
+    aggregate::Feed,
+    callbacks::{Callback, EventHandler},
+    error::ScriptError,
+    event::{Class, EventSlot, class_of},
+};
+
+/// The handler of an event type: what feeds its aggregators, its functions, the Python class of the event type, and the
+/// object that is passed to the functions.
+pub struct Handler {
+    pub feeds: Vec<Feed>,
+    pub functions: Vec<Callback>,
+    pub class: &'static Class,
+    pub slot: EventSlot,
+}
+
+/// Prepares the handlers of a run's events. `origin` is where they come from, for messages.
+pub fn handlers(
+    py: Python<'_>,
+    found: &[Option<EventHandler>],
+    run: &Arc<About>,
+    origin: &str,
+) -> Result<Vec<Option<Handler>>, ScriptError> {
+    let handler = |(handler, event): (&Option<EventHandler>, &EventType)| {
+        let Some(EventHandler { name, aggregators, functions }) = handler else { return Ok(None) };
+        let functions = functions.iter().map(|function| function.share(py)).collect();
+        let feed = |aggregator: &Py<PyAny>| Feed::new(aggregator.bind(py), event, &run.context).transpose();
+        let feeds = aggregators.iter().filter_map(feed).collect::<Result<_, _>>();
+        let feeds = feeds.map_err(|error| ScriptError::Aggregator {
+            module: origin.to_owned(),
+            handler: name.clone(),
+            error: Box::new(error),
+        })?;
+        let class = class_of(py, event).map_err(|error| ScriptError::Start(error.to_string()))?;
+        Ok(Some(Handler { feeds, functions, class, slot: EventSlot::new(run.context.clone()) }))
+    };
+    found.iter().zip(&run.events).map(handler).collect()
+}

@@ -1,0 +1,529 @@
+//! The script host: loads the user's module, binds its callbacks to the selected events and calls them.
+
+use std::{
+    ffi::{OsStr, OsString},
+    io, ptr,
+    sync::Arc,
+};
+
+use perf_prof_events::event::{Deliver, Flow, Sink};
+use perf_prof_format::record::OtherRecords;
+use perf_prof_session::{engine::exit_status, spine::About};
+use perf_prof_system::{compat, output};
+use perf_prof_tools::parallel;
+use pyo3::{
+    exceptions::{PyBrokenPipeError, PyOSError},
+    ffi,
+    prelude::*,
+    types::PyDict,
+};
+
+use super::{
+    callbacks::{Callback, Callbacks, handler_like_names},
+    error::ScriptError,
+    event::kept_events,
+    failure::{Failures, OnError, OwnInterrupt, Tracebacks, exit_status},
+    feeding::FeedingProgram,
+    forked,
+    handlers::{Handler, handlers},
+    interpreter,
+    loader::{self, Loaded},
+    module,
+    perf_script::{self, Raised},
+};
+
+/// How events are delivered to the script's functions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// `system__name(event)`, with an event object.
+    #[default]
+    PerfProf,
+    /// As `perf script -s` does: `system__name(event_name, context, ..., fields...)`.
+    PerfScript(perf_script::Options),
+}
+
+impl Dialect {
+    /// Returns the records other than samples that scripts get.
+    pub fn other_records(self) -> OtherRecords {
+        match self {
+            Dialect::PerfProf => OtherRecords::NONE,
+            Dialect::PerfScript(_) => perf_script::RecordFunctions::records(),
+        }
+    }
+}
+
+/// The user's module, after its import.
+pub struct Module {
+    pub(super) loaded: Loaded,
+    dialect: Dialect,
+}
+
+impl Module {
+    /// Imports the module. `args` become the rest of `sys.argv`.
+    pub fn load(module: &OsStr, args: &[OsString], dialect: Dialect) -> Result<Module, ScriptError> {
+        forked::install_fork_hook();
+        Python::attach(|py| {
+            let loaded = match dialect {
+                Dialect::PerfProf => loader::load(py, module, args),
+                Dialect::PerfScript(_) => loader::load_as_main(py, module, args),
+            };
+            forked::leave_if_child(py, || match &loaded {
+                Ok(_) => 0,
+                Err(ScriptError::Exited(status)) => *status,
+                Err(_) => 1,
+            });
+            Ok(Module { loaded: loaded?, dialect })
+        })
+    }
+
+    /// Imports the module in a program that goes on after the script. A child that the script forks is not ended.
+    pub fn load_within(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
+        Ok(Module { loaded: loader::load(py, module, args)?, dialect: Dialect::PerfProf })
+    }
+
+    /// Returns the module.
+    pub fn module(&self) -> &Py<PyModule> {
+        &self.loaded.module
+    }
+
+    /// Returns the module's file.
+    pub fn path(&self) -> &str {
+        &self.loaded.path
+    }
+
+    /// Returns the names of the module's functions that look like a tracepoint's handler.
+    pub fn handler_like_names(&self) -> Vec<String> {
+        Python::attach(|py| handler_like_names(self.loaded.module.bind(py)))
+    }
+
+    /// Looks up the callbacks, and prepares what they get for the events.
+    pub fn bind(self, run: Arc<About>, on_error: OnError) -> Result<Program, ScriptError> {
+        let Module { loaded, dialect } = self;
+        Python::attach(|py| {
+            let module = loaded.module.bind(py);
+            let (callbacks, receiver, (tracebacks, own_interrupt)) = match dialect {
+                Dialect::PerfProf => {
+                    let callbacks = Callbacks::find(&module.dict(), &loaded.path, &run.events)?;
+                    let handlers = handlers(py, &callbacks.handlers, &run, &loaded.path)?;
+                    (callbacks, Receiver::EventObjects(handlers), (Tracebacks::Several, OwnInterrupt::EndsRun))
+                }
+                Dialect::PerfScript(options) => {
+                    let callbacks = Callbacks::of_perf_script(module, &loaded.path)?;
+                    let handlers = perf_script::Handlers::new(py, &module.dict(), &run, options)?;
+                    (callbacks, Receiver::PerfScript(Box::new(handlers)), (Tracebacks::Once, OwnInterrupt::Fails))
+                }
+            };
+            module::set_run(run);
+            let failures = Failures::new(on_error, tracebacks, own_interrupt);
+            let names = module.dict().unbind();
+            Ok(Program { callbacks, receiver, failures, names, module: Some(loaded) })
+        })
+    }
+}
+
+impl Program {
+    /// Creates a program from functions by name, which are in `functions`. `origin` is where they come from, for
+    /// messages.
+    pub fn from_functions(
+        functions: &Bound<'_, PyDict>,
+        origin: &str,
+        run: Arc<About>,
+        on_error: OnError,
+    ) -> Result<Program, ScriptError> {
+        let callbacks = Callbacks::find(functions, origin, &run.events)?;
+        let handlers = handlers(functions.py(), &callbacks.handlers, &run, origin)?;
+        let receiver = Receiver::EventObjects(handlers);
+        module::set_run(run);
+        let failures = Failures::new(on_error, Tracebacks::Several, OwnInterrupt::EndsRun);
+        Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
+    }
+
+    /// Binds the script's functions to the events of another run, which follows the one before. Nothing else of the script
+    /// changes.
+    pub fn continue_with(mut self, run: Arc<About>) -> Result<Program, ScriptError> {
+        Python::attach(|py| {
+            let origin = self.module.as_ref().map_or("", |loaded| &loaded.path);
+            let callbacks = Callbacks::find_any(self.names.bind(py), origin, &run.events)?;
+            let handlers = handlers(py, &callbacks.handlers, &run, origin)?;
+            self.clear_events(py);
+            self.callbacks = callbacks;
+            self.receiver = Receiver::EventObjects(handlers);
+            module::set_run(run);
+            let parts = py.import("perf_prof._parts").and_then(|parts| parts.call_method0("enter_recording"));
+            parts.map_err(|error| ScriptError::Start(error.to_string()))?;
+            Ok(self)
+        })
+    }
+
+    /// Releases the event objects of the run.
+    fn clear_events(&mut self, _py: Python<'_>) {
+        if let Receiver::EventObjects(handlers) = &mut self.receiver {
+            for handler in handlers.iter_mut().flatten() {
+                // SAFETY: `_py` says that this thread holds the GIL.
+                unsafe { handler.slot.clear() };
+            }
+        }
+    }
+
+    /// Takes the exception that ended the run, with [`OnError::Raise`].
+    pub fn take_raised(&mut self) -> Option<PyErr> {
+        self.failures.take_raised()
+    }
+}
+
+/// The user's functions, bound to the selected events.
+pub struct Program {
+    pub(super) callbacks: Callbacks,
+    receiver: Receiver,
+    pub(super) failures: Failures,
+    /// The values in which the callbacks were looked up.
+    pub(super) names: Py<PyDict>,
+    /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
+    /// module's globals.
+    /// `None` if the functions do not come from a script.
+    pub(super) module: Option<Loaded>,
+}
+
+/// What gets the samples.
+enum Receiver {
+    /// Functions that get an event object, one for each event that has a handler.
+    EventObjects(Vec<Option<Handler>>),
+    /// Functions that get the fields, as in `perf script`.
+    PerfScript(Box<perf_script::Handlers>),
+}
+
+impl Program {
+    /// Calls `__init__()` or `trace_begin()`.
+    pub fn init(&mut self) -> Result<(), ScriptError> {
+        Python::attach(|py| {
+            let result = self.begin(py);
+            forked::leave_if_child(py, || forked::status(py, result.as_ref().err().map(|raised| &raised.error)));
+            match result {
+                Ok(()) => Ok(()),
+                Err(Raised { error, .. }) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
+                    Err(ScriptError::Exited(exit_status(py, &error)))
+                }
+                Err(Raised { function, error }) => {
+                    super::failure::print_traceback(py, &error);
+                    Err(ScriptError::Init(function))
+                }
+            }
+        })
+    }
+
+    fn begin(&mut self, py: Python<'_>) -> Result<(), Raised> {
+        if let Some(init) = &self.callbacks.init {
+            let result = init.function.call0(py);
+            result.map_err(|error| Raised { function: init.name.clone(), error })?;
+        }
+        match &mut self.receiver {
+            Receiver::EventObjects(_) => Ok(()),
+            Receiver::PerfScript(handlers) => handlers.begin(py),
+        }
+    }
+
+    /// Fails if the script of `perf script` has handlers of tracepoints, but no function for any of the events.
+    pub fn check_handles_an_event(&self) -> Result<(), ScriptError> {
+        match &self.receiver {
+            Receiver::EventObjects(_) => Ok(()),
+            Receiver::PerfScript(handlers) => Python::attach(|py| {
+                let Some(loaded) = &self.module else { return Ok(()) };
+                let names = handler_like_names(loaded.module.bind(py));
+                handlers.check_handles_an_event(py, &loaded.path, &names)
+            }),
+        }
+    }
+
+    /// Returns whether at least one event has a handler.
+    pub fn has_handlers(&self) -> bool {
+        match &self.receiver {
+            Receiver::EventObjects(handlers) => handlers.iter().any(Option::is_some),
+            Receiver::PerfScript(handlers) => Python::attach(|py| handlers.has_functions(py)),
+        }
+    }
+
+    /// Returns whether the module has `__interval__`.
+    pub fn has_interval(&self) -> bool {
+        self.callbacks.interval.is_some()
+    }
+
+    /// Returns whether a callback has raised an exception.
+    pub fn callbacks(&self) -> exit_status::Callbacks {
+        if self.failures.is_empty() { exit_status::Callbacks::Returned } else { exit_status::Callbacks::Raised }
+    }
+
+    /// Releases all Python objects, before the interpreter ends.
+    pub fn clear(mut self) {
+        Python::attach(|py| {
+            self.clear_events(py);
+            module::clear_run();
+            drop(self);
+        });
+    }
+}
+
+impl Program {
+    /// Returns the program's functions that get event objects. Returns `None` for a script of `perf script`.
+    pub(super) fn attached<'a, 'py>(&'a mut self, py: Python<'py>) -> Option<AttachedProgram<'a, 'py>> {
+        let Program { callbacks, receiver, failures, .. } = self;
+        match receiver {
+            Receiver::EventObjects(handlers) => {
+                Some(AttachedProgram { attached: Attached { py, callbacks, failures }, handlers })
+            }
+            Receiver::PerfScript(_) => None,
+        }
+    }
+}
+
+impl Sink for Program {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        if let Program { callbacks, receiver: Receiver::EventObjects(handlers), failures, .. } = self
+            && callbacks.has_only_aggregators()
+        {
+            return body(&mut FeedingProgram::new(callbacks, failures, handlers));
+        }
+        Python::attach(|py| {
+            let Program { callbacks, receiver, failures, .. } = self;
+            let attached = Attached { py, callbacks, failures };
+            match receiver {
+                Receiver::EventObjects(handlers) => body(&mut AttachedProgram { attached, handlers }),
+                Receiver::PerfScript(handlers) => body(&mut AttachedPerfScript { attached, handlers }),
+            }
+        });
+    }
+
+    fn collects_output(&self) -> bool {
+        interpreter::collects_output()
+    }
+}
+
+/// The callbacks of a program while the GIL is held.
+pub(super) struct Attached<'a, 'py> {
+    pub py: Python<'py>,
+    pub callbacks: &'a Callbacks,
+    pub failures: &'a mut Failures,
+}
+
+impl Attached<'_, '_> {
+    fn call(&mut self, callback: Option<&Callback>, args: impl Fn(Python<'_>) -> Vec<Py<PyAny>>) -> Flow {
+        let py = self.py;
+        let Some(callback) = callback else { return Flow::Continue(()) };
+        let args = pyo3::types::PyTuple::new(py, args(py));
+        let result = args.and_then(|args| callback.function.call1(py, args));
+        self.handle(result.map(drop), &callback.name)
+    }
+
+    /// Handles the result of a callback.
+    #[inline]
+    fn handle(&mut self, result: PyResult<()>, name: &str) -> Flow {
+        forked::leave_if_child(self.py, || forked::status(self.py, result.as_ref().err()));
+        match result {
+            Ok(()) => Flow::Continue(()),
+            Err(error) => self.failures.handle(self.py, &error, name),
+        }
+    }
+
+    fn flush(&mut self) -> Flow {
+        match flush(self.py) {
+            Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
+                self.failures.handle(self.py, &error, "print")
+            }
+            // A full disk, for example. Python keeps the text and tries again, the last time at the end of the run.
+            Err(error) => {
+                note_write_error(self.py, &error);
+                Flow::Continue(())
+            }
+            Ok(()) => Flow::Continue(()),
+        }
+    }
+
+    /// Calls the callback for the end of the run, and writes the output.
+    fn exit(&mut self, callback: Option<&Callback>) -> Flow {
+        // A pending interrupt is discarded here. It arrived while no callback was running, and must not end the callback
+        // before it has started.
+        if let Err(error) = self.py.check_signals() {
+            drop(error);
+        }
+        let flow = self.call(callback, |_| Vec::new());
+        self.failures.print_totals();
+        match flush(self.py) {
+            Ok(()) => flow,
+            Err(error) if output::reader_is_gone() => {
+                drop(error);
+                output::discard();
+                flow
+            }
+            // The script itself may have closed stdout. That is not an error.
+            Err(error) => {
+                note_write_error(self.py, &error);
+                flow
+            }
+        }
+    }
+}
+
+/// A program whose functions get event objects, while the GIL is held.
+pub(super) struct AttachedProgram<'a, 'py> {
+    pub attached: Attached<'a, 'py>,
+    pub handlers: &'a mut Vec<Option<Handler>>,
+}
+
+impl AttachedProgram<'_, '_> {
+    /// Calls the handler of an event type with an object that exists already.
+    pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
+        let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
+        let py = self.attached.py;
+        for feed in &handler.feeds {
+            let result = feed.object(object.bind(py));
+            self.attached.handle(result, "add")?;
+        }
+        for callback in &handler.functions {
+            let result = callback.function.call1(py, (object.clone_ref(py),));
+            self.attached.handle(result.map(drop), &callback.name)?;
+        }
+        Flow::Continue(())
+    }
+}
+
+impl Deliver for AttachedProgram<'_, '_> {
+    #[inline]
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(Some(handler)) = self.handlers.get_mut(event) else { return Flow::Continue(()) };
+        for feed in &mut handler.feeds {
+            feed.sample(record);
+        }
+        for callback in &handler.functions {
+            let py = self.attached.py;
+            // SAFETY: the GIL is held. The record outlives the call. `after_callback` is called after the call, with
+            // the GIL still held.
+            let result = unsafe {
+                let object = handler.slot.show(handler.class, record);
+                if object.is_null() {
+                    ptr::null_mut()
+                } else {
+                    // The free element before the arguments is for the `self` of a bound method
+                    // (PY_VECTORCALL_ARGUMENTS_OFFSET).
+                    let args = [ptr::null_mut(), object];
+                    let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
+                    let function = callback.function.as_ptr();
+                    let result = ffi::PyObject_Vectorcall(function, args.as_ptr().add(1), count, ptr::null_mut());
+                    handler.slot.after_callback();
+                    result
+                }
+            };
+            if result.is_null() {
+                let error = PyErr::fetch(py);
+                self.attached.handle(Err(error), &callback.name)?;
+                continue;
+            }
+            forked::leave_if_child(py, || 0);
+            // SAFETY: the call returned a new reference, which is released here.
+            unsafe { ffi::Py_DECREF(result) };
+        }
+        Flow::Continue(())
+    }
+
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        let callback = self.attached.callbacks.lost.as_ref();
+        self.attached.call(callback, |py| [start, end].map(|time| number(py, time)).into())
+    }
+
+    fn interval(&mut self) -> Flow {
+        self.attached.call(self.attached.callbacks.interval.as_ref(), |_| Vec::new())
+    }
+
+    fn print_stat(&mut self, indent: u32) -> Flow {
+        self.attached.call(self.attached.callbacks.print_stat.as_ref(), |py| vec![number(py, indent.into())])
+    }
+
+    fn kept_events(&mut self) -> usize {
+        kept_events()
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.attached.flush()
+    }
+
+    fn exit(&mut self) -> Flow {
+        self.attached.exit(self.attached.callbacks.exit.as_ref())
+    }
+}
+
+/// A program whose functions get the fields of events, as in `perf script`, while the GIL is held.
+struct AttachedPerfScript<'a, 'py> {
+    attached: Attached<'a, 'py>,
+    handlers: &'a mut perf_script::Handlers,
+}
+
+impl Deliver for AttachedPerfScript<'_, '_> {
+    #[inline]
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        match self.handlers.sample(self.attached.py, event, record) {
+            Ok(()) => {
+                forked::leave_if_child(self.attached.py, || 0);
+                Flow::Continue(())
+            }
+            Err(Raised { function, error }) => self.attached.handle(Err(error), &function),
+        }
+    }
+
+    fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
+        match self.handlers.other_record(self.attached.py, record) {
+            Ok(()) => {
+                forked::leave_if_child(self.attached.py, || 0);
+                Flow::Continue(())
+            }
+            Err(Raised { function, error }) => self.attached.handle(Err(error), &function),
+        }
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.attached.flush()
+    }
+
+    fn exit(&mut self) -> Flow {
+        // A script can define this function at any time, as all of its functions.
+        let end = self.handlers.trace_end(self.attached.py);
+        self.attached.exit(end.as_ref())
+    }
+}
+
+fn number(py: Python<'_>, number: u64) -> Py<PyAny> {
+    match number.into_pyobject(py) {
+        Ok(object) => object.into_any().unbind(),
+        Err(never) => match never {},
+    }
+}
+
+/// Flushes the script's stdout and stderr.
+pub fn flush(py: Python<'_>) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    for name in ["stdout", "stderr"] {
+        let stream = sys.getattr(name)?;
+        if !stream.is_none() {
+            stream.call_method0("flush")?;
+        }
+    }
+    Ok(())
+}
+
+/// Remembers the error if the system could not write the output, for example because the disk is full.
+fn note_write_error(py: Python<'_>, error: &PyErr) {
+    let errno = || error.value(py).getattr("errno")?.extract::<i32>();
+    if error.is_instance_of::<PyOSError>(py)
+        && let Ok(errno) = errno()
+    {
+        output::note_write_error(&io::Error::from_raw_os_error(errno));
+    }
+}
+
+/// Prints the path of the loaded file to stderr, unless `quiet`. If PERF_PROF_COMPAT is set, prints it to stdout
+/// instead, as the C implementation does.
+pub fn announce(path: &str, quiet: bool) {
+    let line = format!("{}{path}", parallel::LOADED);
+    if compat::is_on() {
+        output::print_line(&line);
+    } else if !quiet {
+        output::write_line(&line);
+    }
+}

@@ -1,0 +1,275 @@
+//! Loads the user's module: from a file if the argument is the path of a file, else by the module's name.
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    path::{Path, PathBuf},
+};
+
+use perf_prof_system::{compat, output, writers};
+use pyo3::{
+    exceptions::PySystemExit,
+    ffi,
+    prelude::*,
+    types::{PyDict, PyTraceback},
+};
+
+use super::{
+    error::ScriptError,
+    failure::{exit_status, print_traceback},
+    perf_script, running,
+};
+
+/// In tracebacks, the file names of Python's own loader start with this text.
+const LOADER: &str = "<frozen importlib.";
+
+/// The kinds of the user's MODULE argument.
+#[derive(Debug, PartialEq, Eq)]
+enum Kind {
+    /// Python source, in a file of any name.
+    Script(PathBuf),
+    /// An extension module.
+    Extension(PathBuf),
+    /// A module's name, to look up in the current directory and `sys.path`.
+    Name(String),
+}
+
+/// A loaded module, with its name for messages.
+pub struct Loaded {
+    /// The module.
+    pub module: Py<PyModule>,
+    /// The path of the module's file. If the module has no file, the module's name as typed.
+    pub path: String,
+}
+
+/// Imports `module`. `sys.argv` is `module` and then `args`.
+pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+    let typed = module.to_string_lossy().into_owned();
+    let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
+    let import = || -> PyResult<Bound<'_, PyModule>> {
+        let sys = py.import("sys")?;
+        // Imported before the script's folder is in `sys.path`: a file of the same name in this folder must not run.
+        for name in ["importlib.machinery", "importlib.util"] {
+            py.import(name)?;
+        }
+        let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
+        sys.setattr("argv", argv)?;
+        sys.getattr("path")?.call_method1("insert", (0, folder(&kind).as_os_str()))?;
+        match &kind {
+            Kind::Script(path) => run_file(py, path),
+            Kind::Extension(path) => load_extension(py, path),
+            // Like the `import` statement, this drops the loader's frames from tracebacks.
+            Kind::Name(name) => py.import(name),
+        }
+    };
+    match import() {
+        Ok(loaded) => {
+            let file = loaded.getattr("__file__").and_then(|file| file.extract::<String>());
+            Ok(Loaded { module: loaded.unbind(), path: file.unwrap_or(typed) })
+        }
+        Err(error) => {
+            if let Kind::Name(name) = &kind
+                && is_missing(py, &error, name)
+            {
+                let cause = format!(
+                    "no such file, and no module '{name}' in the current directory or sys.path ({})",
+                    running::way_to_packages()
+                );
+                return Err(not_found(typed, cause));
+            }
+            Err(failed(py, typed, &error))
+        }
+    }
+}
+
+/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` is the script and then `args`.
+pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+    let typed = script.to_string_lossy().into_owned();
+    let path = Path::new(script);
+    if !path.is_file() {
+        return Err(not_found(typed, why_no_file(path)));
+    }
+    let run = || -> PyResult<Bound<'_, PyModule>> {
+        let sys = py.import("sys")?;
+        py.import("importlib.machinery")?;
+        perf_script::install_modules(py)?;
+        let argv: Vec<&OsStr> = std::iter::once(script).chain(args.iter().map(OsString::as_os_str)).collect();
+        sys.setattr("argv", argv)?;
+        let folder = folder(&Kind::Script(path.to_owned()));
+        sys.getattr("path")?.call_method1("insert", (0, folder.as_os_str()))?;
+        let main = py.import("__main__")?;
+        // As in python3. In perf, scripts have these names only while they are loaded.
+        main.setattr("__file__", path.as_os_str())?;
+        main.setattr("__cached__", py.None())?;
+        run_source(py, path, &main)?;
+        Ok(main)
+    };
+    match run() {
+        Ok(main) => Ok(Loaded { module: main.unbind(), path: typed }),
+        Err(error) => Err(failed(py, typed, &error)),
+    }
+}
+
+/// Returns the error for a script that raised an exception while it was loaded. Prints the traceback.
+fn failed(py: Python<'_>, module: String, error: &PyErr) -> ScriptError {
+    if error.is_instance_of::<PySystemExit>(py) {
+        return ScriptError::Exited(exit_status(py, error));
+    }
+    drop_loader_frames(py, error);
+    let exception = error.get_type(py).name().map(|name| name.to_string()).unwrap_or_default();
+    print_traceback(py, error);
+    ScriptError::Raised { module, exception }
+}
+
+/// Returns the path through which users other than root and the user of this process can change what the script does:
+/// the script's file, or the folder from which the script imports. Returns `None` if there is no such path.
+pub fn path_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
+    let kind = kind_of(module).ok()?;
+    let file = match &kind {
+        Kind::Script(path) | Kind::Extension(path) => Some(path.clone()),
+        Kind::Name(_) => None,
+    };
+    file.into_iter().chain([folder(&kind)]).find(|path| writers::others_can_change(path))
+}
+
+/// Returns the first folder of `sys.path`, from which the script imports the modules beside it.
+fn folder(kind: &Kind) -> PathBuf {
+    match kind {
+        Kind::Script(path) | Kind::Extension(path) => {
+            // Like python3, this follows links, so that the script can import the modules in its real folder.
+            let path = path.canonicalize().unwrap_or_else(|_| path.clone());
+            path.parent().map(Path::to_owned).unwrap_or_default()
+        }
+        Kind::Name(_) => env::current_dir().unwrap_or_default(),
+    }
+}
+
+/// Returns the error for a module that was not found. With PERF_PROF_COMPAT, prints Python's own error too, as the C
+/// implementation does.
+fn not_found(module: String, cause: String) -> ScriptError {
+    if compat::is_on() {
+        output::write_line(&format!("ModuleNotFoundError: No module named '{module}'"));
+    }
+    ScriptError::NotFound { module, cause }
+}
+
+/// Returns true if the module that was not found is `name` itself, and false if it is another module that `name`
+/// imports.
+fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
+    let top = name.split('.').next().unwrap_or(name);
+    error.is_instance_of::<pyo3::exceptions::PyModuleNotFoundError>(py)
+        && error
+            .value(py)
+            .getattr("name")
+            .and_then(|missing| missing.extract::<String>())
+            .is_ok_and(|missing| missing == name || missing == top)
+}
+
+/// Drops the loader's frames from the start of a traceback, so that it starts with the user's first frame. For a syntax
+/// error no frame is left.
+fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
+    let file = |traceback: &Bound<'_, PyTraceback>| -> PyResult<String> {
+        traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
+    };
+    let mut traceback = error.traceback(py);
+    while let Some(outermost) = traceback.take_if(|outermost| file(outermost).is_ok_and(|f| f.starts_with(LOADER))) {
+        traceback = outermost.getattr("tb_next").ok().and_then(|next| next.cast_into().ok());
+    }
+    error.set_traceback(py, traceback);
+}
+
+fn kind_of(module: &OsStr) -> Result<Kind, String> {
+    let path = Path::new(module);
+    let text = module.to_string_lossy();
+    let extension = path.extension().and_then(OsStr::to_str);
+    let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
+    if path.is_file() {
+        // A bare name may fit both a module in this folder and a file without extension, such as a program. Then the
+        // module is used.
+        let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
+        if !shadowed {
+            // Collecting the components drops `.`: `./s.py` is shown as `/dir/s.py`, not as `/dir/./s.py`.
+            let absolute: PathBuf = env::current_dir().unwrap_or_default().join(path).components().collect();
+            return Ok(if extension == Some("so") { Kind::Extension(absolute) } else { Kind::Script(absolute) });
+        }
+    }
+    if looks_like_file {
+        return Err(why_no_file(path));
+    }
+    if text.is_empty() || module.to_str().is_none() {
+        return Err("it is neither a file nor a module's name".into());
+    }
+    Ok(Kind::Name(text.into_owned()))
+}
+
+/// Returns why a path is not the path of a file that can be loaded.
+fn why_no_file(path: &Path) -> String {
+    match path.metadata() {
+        Ok(metadata) if metadata.is_dir() => "it is a directory".into(),
+        Ok(_) => "it is not a regular file".into(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "no such file".into(),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Runs a source file as a module that has the file's name. The code is run here and not by `importlib`, so that a
+/// traceback shows only the user's frames.
+fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = name.strip_suffix(".py").unwrap_or(&name);
+    let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
+    let module = new_module(py, name, path, &loader)?;
+    let sys = py.import("sys")?;
+    // A script may have the name of a standard library module. Other modules must still be able to import the module of
+    // the standard library, and perf_prof.
+    let taken = name == "perf_prof"
+        || sys.getattr("stdlib_module_names")?.contains(name)?
+        || sys.getattr("builtin_module_names")?.contains(name)?;
+    if !taken {
+        sys.getattr("modules")?.set_item(name, &module)?;
+    }
+    run_source(py, path, &module)?;
+    Ok(module)
+}
+
+/// Runs the source in a file, with the names of `module`.
+fn run_source(py: Python<'_>, path: &Path, module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let loader =
+        py.import("importlib.machinery")?.getattr("SourceFileLoader")?.call1((module.name()?, path.as_os_str()))?;
+    // The source is compiled here, as python3 compiles the script that it runs. `get_code` would run the file that it
+    // finds in `__pycache__` instead, which may come from anybody who can write to the script's folder.
+    let source = loader.call_method1("get_data", (path.as_os_str(),))?;
+    let code = loader.call_method1("source_to_code", (source, path.as_os_str()))?;
+    let globals = module.dict();
+    globals.set_item("__builtins__", py.import("builtins")?)?;
+    // SAFETY: `code` is a code object (else `source_to_code` would have raised), `globals` is a dict. Both outlive the call.
+    let result = unsafe {
+        Bound::from_owned_ptr_or_err(py, ffi::PyEval_EvalCode(code.as_ptr(), globals.as_ptr(), globals.as_ptr()))
+    };
+    result.map(drop)
+}
+
+/// Loads an extension module from its file. The module's name is the file name up to the first dot:
+/// `x.cpython-311-….so` is `x`.
+fn load_extension<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = file.split('.').next().unwrap_or(&file);
+    let loader = py.import("importlib.machinery")?.call_method1("ExtensionFileLoader", (name, path.as_os_str()))?;
+    let module = new_module(py, name, path, &loader)?;
+    py.import("sys")?.getattr("modules")?.set_item(name, &module)?;
+    loader.call_method1("exec_module", (&module,))?;
+    Ok(module)
+}
+
+fn new_module<'py>(
+    py: Python<'py>,
+    name: &str,
+    path: &Path,
+    loader: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyModule>> {
+    let util = py.import("importlib.util")?;
+    let options = PyDict::new(py);
+    options.set_item("loader", loader)?;
+    let spec = util.call_method("spec_from_file_location", (name, path.as_os_str()), Some(&options))?;
+    Ok(util.call_method1("module_from_spec", (&spec,))?.cast_into()?)
+}

@@ -1,0 +1,261 @@
+//! Database export: a script that sets `perf_db_export_mode` gets the samples of events other than tracepoints as rows of
+//! the tables of a database. The functions `NAME_table` get one row each. A row is passed directly before the first row
+//! that refers to its number.
+//!
+//! `tables` finds and calls the functions. `tasks` has the threads and names, and `task_rows` makes their rows. `places`
+//! has the files and symbols, `call_paths` the tree of callers. Rows and their order are those of
+//! `tools/perf/util/db-export.c`.
+
+mod branch_types;
+mod call_paths;
+mod places;
+mod tables;
+mod task_rows;
+mod tasks;
+
+use std::sync::Arc;
+
+use perf_prof_events::event::{NO_DATA_SOURCE, PerfFrame, Sample, perf_address, perf_chain, perf_ip};
+use perf_prof_format::{
+    abi::{PERF_RECORD_COMM, PERF_RECORD_FORK, PERF_RECORD_SWITCH, PERF_RECORD_SWITCH_CPU_WIDE},
+    record::{Record, SampleMember, Switch, SwitchDirection, record_type},
+    value::Value,
+};
+use perf_prof_session::spine::About;
+use pyo3::{prelude::*, types::PyDict};
+
+use self::{
+    call_paths::{CallPaths, Callee, ROOT},
+    places::{Place, Places, Unnamed},
+    tables::{Cell, Table, Tables, number},
+    task_rows::Task,
+    tasks::{Origin, Tasks},
+};
+use super::Raised;
+
+/// The number of the machine. There is only one: the host.
+const MACHINE: u64 = 1;
+
+/// Returns whether the export uses this record, which is not a sample.
+pub fn exports(record: &[u8]) -> bool {
+    let kind = record_type(record);
+    matches!(kind, PERF_RECORD_COMM | PERF_RECORD_FORK | PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE)
+}
+
+/// Returns whether the script sets `perf_db_export_mode`.
+pub fn is_requested(main: &Bound<'_, PyDict>) -> bool {
+    is_set(main, "perf_db_export_mode")
+}
+
+fn is_set(main: &Bound<'_, PyDict>, name: &str) -> bool {
+    main.get_item(name).ok().flatten().is_some_and(|value| value.is_truthy().unwrap_or(false))
+}
+
+/// The export of a run.
+pub struct Export {
+    run: Arc<About>,
+    tables: Tables,
+    tasks: Tasks,
+    places: Places,
+    /// The call paths, if the script sets `perf_db_export_callchains`.
+    paths: Option<CallPaths>,
+    /// The number of each event, 0 for events without a sample so far.
+    events: Vec<u64>,
+    has_machine: bool,
+}
+
+impl Export {
+    /// Creates the export, and passes the rows that are the same in all databases.
+    pub fn new(main: &Bound<'_, PyDict>, run: &Arc<About>) -> Result<Export, Raised> {
+        let export = Export {
+            run: run.clone(),
+            tables: Tables::new(main),
+            tasks: Tasks::new(),
+            places: Places::default(),
+            paths: is_set(main, "perf_db_export_callchains").then(CallPaths::new),
+            events: vec![0; run.events.len()],
+            has_machine: false,
+        };
+        for (kind, name) in branch_types::all() {
+            let row = [number(kind.into()), Cell::Text(name.as_bytes())];
+            export.tables.add(main.py(), Table::BranchType, &row)?;
+        }
+        Ok(export)
+    }
+
+    /// Passes the rows for a sample of the event with the index `at`.
+    pub fn sample(&mut self, py: Python<'_>, at: usize, sample: &Sample<'_>) -> Result<(), Raised> {
+        self.event(py, at)?;
+        self.machine(py)?;
+        let (pid, tid) = sample.pid_tid();
+        let thread = self.thread(pid, tid, sample.time());
+        let task = self.task(py, thread)?;
+        let id = self.tables.next(Table::Sample);
+        let run = self.run.clone();
+        let context = &run.context;
+        let place = match perf_ip(sample, context) {
+            Some(frame) => self.places.of(py, &mut self.tables, &frame, Unnamed::InFile)?,
+            None => Place::default(),
+        };
+        let path = self.call_path(py, sample)?;
+        let layout = &sample.event.layout;
+        let member = |member| match layout.value(member, sample.record) {
+            Some(Value::Uint(number)) => Some(number),
+            Some(Value::Int(number)) => Some(number as u64),
+            _ => None,
+        };
+        let addr = member(SampleMember::Addr);
+        let to = match addr {
+            Some(addr) => {
+                let frame = perf_address(sample, addr, context);
+                self.places.of(py, &mut self.tables, &frame, Unnamed::InFile)?
+            }
+            None => Place::default(),
+        };
+        let cpu = layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32));
+        // Kinds of branches, transactions, and counts of instructions and cycles are known only from hardware traces.
+        let not_traced = number(0);
+        let row = [
+            number(id),
+            number(self.events[at]),
+            number(MACHINE),
+            number(task.thread),
+            number(task.comm),
+            number(place.dso),
+            number(place.symbol),
+            number(place.offset),
+            number(layout.ip(sample.record).unwrap_or(0)),
+            number(sample.time()),
+            Cell::Number(cpu),
+            number(to.dso),
+            number(to.symbol),
+            number(to.offset),
+            number(addr.unwrap_or(0)),
+            number(sample.period()),
+            number(member(SampleMember::Weight).unwrap_or(0)),
+            number(member(SampleMember::Transaction).unwrap_or(0)),
+            number(member(SampleMember::DataSrc).unwrap_or(NO_DATA_SOURCE)),
+            not_traced,
+            not_traced,
+            number(path),
+            not_traced,
+            not_traced,
+            not_traced,
+        ];
+        self.tables.add(py, Table::Sample, &row)
+    }
+
+    /// Notes the task of a sample that is not exported.
+    pub fn note_task(&mut self, sample: &Sample<'_>) {
+        let (pid, tid) = sample.pid_tid();
+        self.tasks.find_or_create(pid, tid);
+    }
+
+    /// Notes the tasks in a record, or passes the rows for a context switch.
+    pub fn record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
+        let run = self.run.clone();
+        let trailer = run.trailers.of(record);
+        if let Some(switch) = Switch::parse(record, trailer) {
+            return self.switch(py, &switch);
+        }
+        // A record without a sample id has the highest time in perf.
+        let time = trailer.and_then(|trailer| trailer.time(record)).unwrap_or(u64::MAX);
+        match Record::parse(record) {
+            Record::Comm { pid, tid, comm, exec } => {
+                let origin = if exec { Origin::Exec } else { Origin::Other };
+                self.tasks.named(pid as i32, tid as i32, comm, time, origin);
+            }
+            Record::Fork { pid, tid, ppid, ptid } => {
+                self.tasks.forked((ppid as i32, ptid as i32), (pid as i32, tid as i32), time);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn switch(&mut self, py: Python<'_>, switch: &Switch) -> Result<(), Raised> {
+        self.machine(py)?;
+        let ids = |(pid, tid): (u32, u32)| (pid as i32, tid as i32);
+        let own = switch.sample_id.pid_tid.map(ids);
+        let other = switch.other_task.map(ids);
+        let [own_task, other_task] = [self.named_task(py, own)?, self.named_task(py, other)?];
+        let is_nobody = |task: Task, ids| task.thread == 0 || ids == Some((0, 0));
+        if is_nobody(own_task, own) && is_nobody(other_task, other) {
+            return Ok(());
+        }
+        let (out, into, flags) = match switch.direction {
+            SwitchDirection::In => (other_task, own_task, 0),
+            SwitchDirection::Out => (own_task, other_task, 1),
+            SwitchDirection::OutPreempted => (own_task, other_task, 3),
+        };
+        let id = self.tables.next(Table::ContextSwitch);
+        let row = [
+            number(id),
+            number(MACHINE),
+            number(switch.sample_id.time.unwrap_or(u64::MAX)),
+            Cell::Number(switch.sample_id.cpu.map_or(-1, |cpu| i64::from(cpu as i32))),
+            number(out.thread),
+            number(out.comm),
+            number(into.thread),
+            number(into.comm),
+            Cell::Number(flags),
+        ];
+        self.tables.add(py, Table::ContextSwitch, &row)
+    }
+
+    fn event(&mut self, py: Python<'_>, at: usize) -> Result<(), Raised> {
+        if self.events[at] != 0 {
+            return Ok(());
+        }
+        self.events[at] = self.tables.next(Table::Evsel);
+        let name = self.run.events[at].shown_name();
+        self.tables.add(py, Table::Evsel, &[number(self.events[at]), Cell::Text(name.as_bytes())])
+    }
+
+    fn machine(&mut self, py: Python<'_>) -> Result<(), Raised> {
+        if self.has_machine {
+            return Ok(());
+        }
+        self.has_machine = true;
+        // The process of the host, and its root folder.
+        self.tables.add(py, Table::Machine, &[number(MACHINE), Cell::Number(-1), Cell::Text(b"")])
+    }
+
+    /// Passes the rows of a sample's call path. Returns its number, 0 if there is no call path.
+    fn call_path(&mut self, py: Python<'_>, sample: &Sample<'_>) -> Result<u64, Raised> {
+        let Some(mut paths) = self.paths.take() else { return Ok(0) };
+        let found = self.find_call_path(py, sample, &mut paths);
+        self.paths = Some(paths);
+        found
+    }
+
+    fn find_call_path(&mut self, py: Python<'_>, sample: &Sample<'_>, paths: &mut CallPaths) -> Result<u64, Raised> {
+        let run = self.run.clone();
+        let chain = perf_chain(sample, &run.context);
+        let mut path = ROOT;
+        for frame in chain.iter().rev() {
+            let place = match is_listed(sample, frame, &run) {
+                true => self.places.of(py, &mut self.tables, frame, Unnamed::Address)?,
+                false => self.places.of_inlined(py, &mut self.tables, frame)?,
+            };
+            let callee = if place.symbol == 0 { Callee::Address(frame.ip) } else { Callee::Symbol(place.symbol) };
+            path = paths.child(path, callee);
+        }
+        if path == ROOT {
+            return Ok(0);
+        }
+        let (id, rows) = paths.export(path);
+        for row in rows {
+            let row = [row.id, row.parent_id, row.symbol_id, row.address].map(number);
+            self.tables.add(py, Table::CallPath, &row)?;
+        }
+        Ok(id)
+    }
+}
+
+/// Returns whether the frame's symbol is the one in the table of symbols. Otherwise it is an inlined function, or has its
+/// name from the source. Only unwound frames, which have a source line, can have such symbols.
+fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
+    let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
+    frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))
+}

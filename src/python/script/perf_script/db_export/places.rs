@@ -1,0 +1,149 @@
+//! The tables of files and symbols.
+
+use std::{collections::HashMap, sync::Arc};
+
+use perf_prof_events::event::{PerfFrame, PerfFrameSymbol, PerfMap};
+use pyo3::prelude::*;
+
+use super::{
+    super::Raised,
+    MACHINE,
+    tables::{Cell, Table, Tables, number},
+};
+
+/// Where an address is: the numbers of the file and of the symbol, and the distance from the symbol's start. All are 0 if
+/// no mapping contains the address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    pub dso: u64,
+    pub symbol: u64,
+    pub offset: u64,
+}
+
+/// Where the symbol starts that stands for an address without a symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unnamed {
+    /// At the offset of the address in the file.
+    InFile,
+    /// At the address itself, as perf has it in call chains, unless the offset in the file has such a symbol already.
+    Address,
+}
+
+/// The files and symbols that have numbers.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// By path and build id.
+    dsos: HashMap<(Arc<str>, Arc<str>), u64>,
+    symbols: HashMap<(u64, SymbolKey), u64>,
+}
+
+/// What makes a symbol another one than all others in its file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum SymbolKey {
+    /// A symbol of a table, by its start.
+    Listed(u64),
+    /// A function that was inlined at this address of the file. perf makes a symbol for each place.
+    Inlined(u64, Arc<str>),
+}
+
+/// A symbol's start, end, binding and name.
+type SymbolRow<'a> = (u64, u64, u8, &'a str);
+
+impl Places {
+    /// Returns the place of an address. An address without a symbol gets one of its own with the name `unknown`. `unnamed`
+    /// decides where it starts.
+    pub fn of(
+        &mut self,
+        py: Python<'_>,
+        tables: &mut Tables,
+        frame: &PerfFrame,
+        unnamed: Unnamed,
+    ) -> Result<Place, Raised> {
+        let Some(map) = &frame.map else { return Ok(Place::default()) };
+        let dso = self.dso(py, tables, map)?;
+        let (key, row, offset) = match &frame.symbol {
+            Some(symbol) => (SymbolKey::Listed(symbol.extent.start), row(symbol), symbol.offset),
+            None => {
+                let known = |start: &u64| self.symbols.contains_key(&(dso, SymbolKey::Listed(*start)));
+                let start = match unnamed {
+                    Unnamed::InFile => frame.file_offset,
+                    Unnamed::Address => Some(frame.file_offset).filter(known).unwrap_or(frame.ip),
+                };
+                (SymbolKey::Listed(start), (start, start, 0, "unknown"), 0)
+            }
+        };
+        Ok(Place { dso, symbol: self.symbol(py, tables, (dso, key), row)?, offset })
+    }
+
+    /// Returns the place of a function that was inlined at the address of `frame`.
+    pub fn of_inlined(&mut self, py: Python<'_>, tables: &mut Tables, frame: &PerfFrame) -> Result<Place, Raised> {
+        let (Some(map), Some(symbol)) = (&frame.map, &frame.symbol) else { return Ok(Place::default()) };
+        let dso = self.dso(py, tables, map)?;
+        let key = SymbolKey::Inlined(symbol.extent.start.wrapping_add(symbol.offset), symbol.name.clone());
+        Ok(Place { dso, symbol: self.symbol(py, tables, (dso, key), row(symbol))?, offset: symbol.offset })
+    }
+
+    fn dso(&mut self, py: Python<'_>, tables: &mut Tables, map: &PerfMap) -> Result<u64, Raised> {
+        let key = (map.dso.clone(), map.build_id.clone());
+        if let Some(&id) = self.dsos.get(&key) {
+            return Ok(id);
+        }
+        let id = tables.next(Table::Dso);
+        let short = short_name(&map.dso);
+        let texts = [short.as_bytes(), map.dso.as_bytes(), map.build_id.as_bytes()].map(Cell::Text);
+        tables.add(py, Table::Dso, &[number(id), number(MACHINE), texts[0], texts[1], texts[2]])?;
+        self.dsos.insert(key, id);
+        Ok(id)
+    }
+
+    fn symbol(
+        &mut self,
+        py: Python<'_>,
+        tables: &mut Tables,
+        key: (u64, SymbolKey),
+        (start, end, binding, name): SymbolRow<'_>,
+    ) -> Result<u64, Raised> {
+        if let Some(&id) = self.symbols.get(&key) {
+            return Ok(id);
+        }
+        let id = tables.next(Table::Symbol);
+        let row = [
+            number(id),
+            number(key.0),
+            number(start),
+            number(end),
+            Cell::Number(binding.into()),
+            Cell::Text(name.as_bytes()),
+        ];
+        tables.add(py, Table::Symbol, &row)?;
+        self.symbols.insert(key, id);
+        Ok(id)
+    }
+}
+
+fn row(symbol: &PerfFrameSymbol) -> SymbolRow<'_> {
+    let extent = &symbol.extent;
+    (extent.start, extent.end, extent.binding, &symbol.name)
+}
+
+/// Returns the name of a file without its folder. Code that a process generated has the name of its map
+/// (`dso__set_basename()` in `tools/perf/util/dso.c`).
+fn short_name(path: &str) -> String {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    match name.strip_prefix("perf-").and_then(|name| name.strip_suffix(".map")) {
+        Some(pid) if pid.parse::<u32>().is_ok() => format!("[JIT] tid {pid}"),
+        _ => name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_names() {
+        let names = ["/usr/lib/libc.so.6", "[kernel.kallsyms]", "//anon", "/tmp/perf-12.map", "/tmp/perf-x.map"];
+        let expected = ["libc.so.6", "[kernel.kallsyms]", "anon", "[JIT] tid 12", "perf-x.map"];
+        assert_eq!(names.map(short_name), expected);
+    }
+}

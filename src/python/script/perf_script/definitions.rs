@@ -1,0 +1,98 @@
+//! Calls the script's functions `define_*`: before the first event of a type, they get the names of flags and of values
+//! from its print format. The functions of the module Core keep them for `flag_str` and `symbol_str`.
+
+use std::collections::HashSet;
+
+use perf_prof_events::event::EventType;
+use perf_prof_format::{
+    tracefs::{Defined, Definition, EventFormat, Kernel},
+    value::Value,
+};
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+use super::{super::event::text, Raised, parameters};
+
+/// The event types whose names the script has.
+pub struct Definitions {
+    /// For each event, whether its names are still to be defined.
+    pending: Vec<bool>,
+    /// The ids of the tracepoints that were defined. A recording can have a tracepoint twice.
+    defined: HashSet<u32>,
+    /// The field that the last print format showed last.
+    field: Option<String>,
+}
+
+impl Definitions {
+    /// Prepares the definitions of these events.
+    pub fn new(events: &[EventType]) -> Definitions {
+        let pending = events.iter().map(|event| event.format.tracepoint().is_some()).collect();
+        Definitions { pending, defined: HashSet::new(), field: None }
+    }
+
+    /// Calls the functions for the event with the index `at`, if this is its first sample.
+    #[inline]
+    pub fn before(
+        &mut self,
+        main: &Bound<'_, PyDict>,
+        (at, event): (usize, &EventType),
+        kernel: &dyn Kernel,
+    ) -> Result<(), Raised> {
+        if !self.pending[at] {
+            return Ok(());
+        }
+        self.pending[at] = false;
+        match event.format.tracepoint() {
+            Some(format) if self.defined.insert(format.id) => self.define(main, event, format, kernel),
+            _ => Ok(()),
+        }
+    }
+
+    #[cold]
+    fn define(
+        &mut self,
+        main: &Bound<'_, PyDict>,
+        event: &EventType,
+        format: &EventFormat,
+        kernel: &dyn Kernel,
+    ) -> Result<(), Raised> {
+        let name = event.handler_name();
+        for definition in format.definitions(kernel, &mut self.field) {
+            let function = function_of(&definition.defined);
+            let Some(found) = parameters::callable(main, function) else { continue };
+            let arguments = arguments(main.py(), &name, &definition);
+            let result = arguments.and_then(|arguments| found.call1(arguments));
+            result.map_err(|error| Raised { function: function.to_owned(), error })?;
+        }
+        Ok(())
+    }
+}
+
+fn function_of(defined: &Defined) -> &'static str {
+    match defined {
+        Defined::Flags { .. } => "define_flag_field",
+        Defined::Flag { .. } => "define_flag_value",
+        Defined::Symbols => "define_symbolic_field",
+        Defined::Symbol { .. } => "define_symbolic_value",
+    }
+}
+
+fn arguments<'py>(py: Python<'py>, event: &str, definition: &Definition) -> PyResult<Bound<'py, PyTuple>> {
+    let field = definition.field.as_str();
+    match &definition.defined {
+        Defined::Flags { delimiter } => (event, field, text(py, delimiter)?).into_pyobject(py),
+        Defined::Symbols => (event, field).into_pyobject(py),
+        Defined::Flag { value, name } | Defined::Symbol { value, name } => {
+            let name = text(py, name)?;
+            match value {
+                Value::Int(value) => (event, field, *value, name).into_pyobject(py),
+                Value::Uint(value) => (event, field, *value, name).into_pyobject(py),
+                Value::Bool(_) | Value::Str(_) | Value::Bytes(_) | Value::Words(_) => {
+                    (event, field, 0, name).into_pyobject(py)
+                }
+            }
+        }
+    }
+}

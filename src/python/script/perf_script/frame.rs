@@ -1,0 +1,158 @@
+//! A resolved address as Python objects: the mapping, the symbol, and the entry of call chains. They are made once for
+//! each address and kept with the core's frame, because samples repeat addresses.
+
+use std::{
+    ffi::c_long,
+    sync::{Mutex, PoisonError},
+};
+
+use perf_prof_events::event::PerfFrame;
+use pyo3::{
+    exceptions::PyRuntimeError,
+    ffi, intern,
+    prelude::*,
+    types::{PyDict, PyInt, PyString},
+};
+
+/// The Python objects of a frame.
+pub struct FrameObjects {
+    /// The mapping that contains the address.
+    pub map: Option<MapObjects>,
+    /// The symbol that contains the address.
+    pub symbol: Option<SymbolObjects>,
+    entry: Entry,
+}
+
+/// A mapping.
+pub struct MapObjects {
+    pub dso: Py<PyString>,
+    pub build_id: Py<PyString>,
+    pub start: Py<PyInt>,
+    pub end: Py<PyInt>,
+}
+
+/// A symbol, and the distance of the address from its start.
+pub struct SymbolObjects {
+    pub name: Py<PyString>,
+    pub offset: Py<PyInt>,
+}
+
+/// An entry of call chains, and the state in which it was made.
+struct Entry {
+    /// The entry. `None` only while this value is dropped.
+    dict: Option<Py<PyDict>>,
+    /// The dict of the symbol, which is in `dict`.
+    symbol: Option<Py<PyDict>>,
+    versions: [Option<u64>; 2],
+}
+
+/// The dicts of frames that are gone. A script may have put objects into them. If such an object is freed, its `__del__`
+/// runs and may ask for symbols, but the core drops frames while it holds the lock of the symbols. So the dicts are
+/// freed later, when a new frame is made.
+static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut gone = GONE.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.extend(self.dict.take().into_iter().chain(self.symbol.take()));
+    }
+}
+
+impl FrameObjects {
+    /// Returns the objects of a frame.
+    #[inline]
+    pub fn of<'a>(py: Python<'_>, frame: &'a PerfFrame) -> PyResult<&'a FrameObjects> {
+        let kept = || frame.slot.get().and_then(|kept| kept.downcast_ref::<FrameObjects>());
+        if kept().is_none() {
+            frame.slot.put(Box::new(FrameObjects::new(py, frame)?));
+        }
+        kept().ok_or_else(|| PyRuntimeError::new_err("the frame belongs to another kind of script"))
+    }
+
+    #[cold]
+    fn new(py: Python<'_>, frame: &PerfFrame) -> PyResult<FrameObjects> {
+        let map = frame.map.as_ref().map(|map| MapObjects {
+            dso: PyString::new(py, &map.dso).unbind(),
+            build_id: PyString::new(py, &map.build_id).unbind(),
+            start: PyInt::new(py, map.start).unbind(),
+            end: PyInt::new(py, map.end).unbind(),
+        });
+        let symbol = frame.symbol.as_ref().map(|symbol| SymbolObjects {
+            name: PyString::new(py, &symbol.name).unbind(),
+            offset: PyInt::new(py, symbol.offset).unbind(),
+        });
+        let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
+        // The lock is not held any more.
+        drop(gone);
+        let (dict, of_symbol) = entry(py, frame)?;
+        let versions = [version(&dict), of_symbol.as_ref().and_then(version)];
+        let entry = Entry { dict: Some(dict.unbind()), symbol: of_symbol.map(Bound::unbind), versions };
+        Ok(FrameObjects { map, symbol, entry })
+    }
+
+    /// Returns the entry for a call chain. A script may change an entry or keep it. So the dict is used again only if
+    /// nobody else has it, and if it was not changed.
+    #[inline]
+    pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
+        match self.entry.unused(py) {
+            Some(dict) => Ok(dict.clone()),
+            None => entry(py, frame).map(|(dict, _)| dict),
+        }
+    }
+}
+
+impl Entry {
+    /// Returns the entry if only the frame has the dicts, and nothing changed them.
+    #[inline]
+    fn unused<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
+        // SAFETY: the GIL is held (`py`), and the dict is a live object.
+        let count = |dict: &Py<PyDict>| unsafe { ffi::Py_REFCNT(dict.as_ptr()) };
+        let dict = self.dict.as_ref()?;
+        let is_free = count(dict) == 1 && self.symbol.as_ref().is_none_or(|symbol| count(symbol) == 2);
+        let symbol = self.symbol.as_ref().and_then(|symbol| version(symbol.bind(py)));
+        let is_same = self.versions[0].is_some() && self.versions == [version(dict.bind(py)), symbol];
+        (is_free && is_same).then(|| dict.bind(py))
+    }
+}
+
+/// Returns the number that CPython changes with each change of a dict (PEP 509). Python 3.14 has no such number any
+/// more.
+#[inline]
+fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
+    #[cfg(not(Py_3_14))]
+    {
+        // SAFETY: `dict` is a dict (or of a subclass), whose memory starts with this struct. The GIL is held.
+        #[allow(deprecated, reason = "it has no successor that is about a single dict")]
+        let version = unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag };
+        Some(version)
+    }
+    #[cfg(Py_3_14)]
+    {
+        let _ = dict;
+        None
+    }
+}
+
+/// Makes an entry of a call chain. Also returns the dict of its symbol.
+fn entry<'py>(py: Python<'py>, frame: &PerfFrame) -> PyResult<(Bound<'py, PyDict>, Option<Bound<'py, PyDict>>)> {
+    let entry = PyDict::new(py);
+    entry.set_item(intern!(py, "ip"), frame.ip)?;
+    let mut of_symbol = None;
+    if let Some(symbol) = &frame.symbol {
+        let dict = PyDict::new(py);
+        dict.set_item(intern!(py, "start"), symbol.extent.start)?;
+        dict.set_item(intern!(py, "end"), symbol.extent.end)?;
+        dict.set_item(intern!(py, "binding"), c_long::from(symbol.extent.binding))?;
+        dict.set_item(intern!(py, "name"), &*symbol.name)?;
+        entry.set_item(intern!(py, "sym"), &dict)?;
+        entry.set_item(intern!(py, "sym_off"), symbol.offset)?;
+        of_symbol = Some(dict);
+    }
+    if let Some(srcline) = &frame.srcline {
+        entry.set_item(intern!(py, "sym_srcline"), &**srcline)?;
+    }
+    if let Some(map) = &frame.map {
+        entry.set_item(intern!(py, "dso"), &*map.dso)?;
+    }
+    Ok((entry, of_symbol))
+}

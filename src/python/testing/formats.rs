@@ -1,0 +1,224 @@
+//! Finds the formats of events: in this kernel, in a recording, or among those that are shipped. Does not know Python.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use perf_prof_events::event::Format;
+use perf_prof_format::{
+    spec::{Modifiers, ProbeKind, did_you_mean_aside, glob_matches, named_event, perf_event_names, similar_names},
+    tracefs::{EventFormat, FormatError},
+};
+use perf_prof_recordings::ReadLimits;
+use perf_prof_session::{recording::open, selectors};
+use perf_prof_system::tracefs::{Tracefs, TracefsError};
+
+use super::shipped::shipped;
+
+/// Where formats come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FormatsFrom {
+    /// From this kernel, or from the shipped ones if this kernel does not have the event or must not be read.
+    Anywhere,
+    /// From this kernel.
+    Kernel,
+    /// From the shipped formats.
+    Shipped,
+    /// From a recording.
+    Recording(PathBuf),
+}
+
+/// Why there is no format.
+#[derive(Debug, thiserror::Error)]
+pub enum FormatsError {
+    /// No event has this name.
+    #[error("unknown event {name}: it is not in {place}{}", did_you_mean_aside(near))]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The place where it was looked up.
+        place: String,
+        /// Similar names.
+        near: Vec<String>,
+    },
+    /// The event is no tracepoint, so it has no format.
+    #[error("{name} is no tracepoint, so it has no format")]
+    NoTracepoint {
+        /// The name.
+        name: String,
+    },
+    /// The formats of this kernel cannot be read.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// The recording cannot be read.
+    #[error("{0:#}")]
+    Recording(anyhow::Error),
+    /// The format of an event cannot be parsed.
+    #[error("the format of {name}: {error}")]
+    Format {
+        /// The event's name.
+        name: String,
+        /// What is wrong with the format.
+        error: FormatError,
+    },
+}
+
+impl FormatsFrom {
+    /// Returns the format of an event by its name: a tracepoint, a probe without arguments, or an event that perf has a
+    /// name for.
+    pub fn format(&self, name: &str) -> Result<Format, FormatsError> {
+        if let Some(format) = probe(name) {
+            return format.map(|format| Format::Tracepoint(Arc::new(format)));
+        }
+        if is_source(name) {
+            return Ok(Format::source(name));
+        }
+        let found = match name.split_once(':') {
+            Some((system, event)) => self.tracepoint(system, event)?,
+            None => None,
+        };
+        found.map(Format::Tracepoint).ok_or_else(|| self.unknown(name))
+    }
+
+    /// Returns the format of a tracepoint, or `None` if there is no such tracepoint.
+    pub fn tracepoint(&self, system: &str, name: &str) -> Result<Option<Arc<EventFormat>>, FormatsError> {
+        if !is_name(system) || !is_name(name) {
+            return Ok(None);
+        }
+        let of_shipped = || match shipped().text(system, name) {
+            Some(text) => parsed(system, name, text).map(Some),
+            None => Ok(None),
+        };
+        let of_kernel = |tracefs: &Tracefs| match tracefs.format(system, name) {
+            Ok(text) => parsed(system, name, &text).map(Some),
+            Err(TracefsError::Call(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        match self {
+            FormatsFrom::Kernel => of_kernel(&Tracefs::find()?),
+            FormatsFrom::Shipped => of_shipped(),
+            // tracefs is not mounted for this: a test of a script changes nothing on its machine.
+            FormatsFrom::Anywhere => match of_kernel(&Tracefs::at_usual_place()) {
+                Ok(Some(format)) => Ok(Some(format)),
+                Ok(None) | Err(FormatsError::Tracefs(_)) => of_shipped(),
+                Err(error) => Err(error),
+            },
+            FormatsFrom::Recording(_) => {
+                let of_name = |format: &Arc<EventFormat>| *format.system == *system && format.name == name;
+                Ok(self.recorded()?.into_iter().find(of_name))
+            }
+        }
+    }
+
+    /// Returns the formats of the tracepoints whose system and name match the patterns, sorted by name.
+    pub fn tracepoints(&self, system: &str, name: &str) -> Result<Vec<Arc<EventFormat>>, FormatsError> {
+        let matches = |of_system: &str, of_name: &str| glob_matches(system, of_system) && glob_matches(name, of_name);
+        let mut found: Vec<Arc<EventFormat>> = match self {
+            FormatsFrom::Recording(_) => self.recorded()?,
+            _ => {
+                let names = self.all()?.into_iter().filter(|(system, name)| matches(system, name));
+                // A probe may have been removed in the meantime.
+                let formats = names.filter_map(|(system, name)| self.tracepoint(&system, &name).transpose());
+                formats.collect::<Result<_, _>>()?
+            }
+        };
+        let key = |format: &EventFormat| (format.system.to_string(), format.name.clone());
+        found.retain(|format| matches(&format.system, &format.name));
+        found.sort_by_cached_key(|format| key(format));
+        found.dedup_by_key(|format| key(format));
+        Ok(found)
+    }
+
+    /// Returns all tracepoints, each as (system, name).
+    fn all(&self) -> Result<Vec<(String, String)>, FormatsError> {
+        let shipped = || shipped().events().map(|(system, name)| (system.to_owned(), name.to_owned()));
+        match self {
+            FormatsFrom::Kernel => Ok(Tracefs::find()?.events()?),
+            FormatsFrom::Shipped => Ok(shipped().collect()),
+            FormatsFrom::Anywhere => {
+                let of_kernel = Tracefs::at_usual_place().events().unwrap_or_default();
+                Ok(of_kernel.into_iter().chain(shipped()).collect())
+            }
+            FormatsFrom::Recording(_) => {
+                let name = |format: Arc<EventFormat>| (format.system.to_string(), format.name.clone());
+                Ok(self.recorded()?.into_iter().map(name).collect())
+            }
+        }
+    }
+
+    /// Returns the formats in the recording, if this is a recording.
+    fn recorded(&self) -> Result<Vec<Arc<EventFormat>>, FormatsError> {
+        let FormatsFrom::Recording(path) = self else { return Ok(Vec::new()) };
+        let recording = open::open_header(path, &ReadLimits::default()).map_err(FormatsError::Recording)?;
+        Ok(recording.events.into_iter().filter_map(|event| event.format).collect())
+    }
+
+    /// Returns the error for a name that no event has.
+    pub fn unknown(&self, name: &str) -> FormatsError {
+        if is_source(name) {
+            return FormatsError::NoTracepoint { name: name.to_owned() };
+        }
+        // The names are only a hint, so they need not be complete.
+        let tracepoints = self.all().unwrap_or_default();
+        let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
+        names.extend(selectors::BUILT_IN.iter().map(|source| source.name.to_owned()));
+        names.extend(perf_event_names().map(|(name, _)| name));
+        let near = similar_names(name, names);
+        let place = match self {
+            FormatsFrom::Anywhere => "this kernel and not in the formats that perf-prof brings".to_owned(),
+            FormatsFrom::Kernel => "this kernel".to_owned(),
+            FormatsFrom::Shipped => "the formats that perf-prof brings".to_owned(),
+            FormatsFrom::Recording(path) => path.display().to_string(),
+        };
+        FormatsError::Unknown { name: name.to_owned(), place, near }
+    }
+}
+
+/// Returns whether a text can be the name of a folder in tracefs.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\0'])
+}
+
+/// Returns whether a name, which may have modifiers, is the name of an event other than a tracepoint.
+fn is_source(name: &str) -> bool {
+    let is_known = |name: &str| selectors::built_in(name).is_some() || named_event(name).is_some();
+    let with_modifiers =
+        || name.split_once(':').is_some_and(|(name, letters)| is_known(name) && Modifiers::parse(letters).is_some());
+    is_known(name) || with_modifiers()
+}
+
+/// Returns the format of a probe without arguments, if the name is the one of a probe: `uprobe:malloc`.
+fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
+    let (kind, function) = name.split_once(':')?;
+    let kinds = [ProbeKind::Kprobe, ProbeKind::Kretprobe, ProbeKind::Uprobe, ProbeKind::Uretprobe];
+    let kind = kinds.into_iter().find(|known| known.name() == kind)?;
+    let is_function = !function.is_empty() && !function.contains(['\n', '@', '/']);
+    let format = |kind| {
+        selectors::probe_format(kind, function, None)
+            .map_err(|error| FormatsError::Format { name: name.to_owned(), error })
+    };
+    is_function.then(|| format(kind))
+}
+
+/// The formats that were parsed, by system and name. A format is parsed again if its text is another one: a probe can be
+/// defined again.
+static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
+
+/// Formats by system and name.
+type ParsedFormats = HashMap<(String, String), Arc<EventFormat>>;
+
+fn parsed(system: &str, name: &str, text: &str) -> Result<Arc<EventFormat>, FormatsError> {
+    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let parsed = parsed.get_or_insert_default();
+    let key = (system.to_owned(), name.to_owned());
+    if let Some(format) = parsed.get(&key).filter(|format| format.text() == text) {
+        return Ok(format.clone());
+    }
+    let format = EventFormat::parse(system, text);
+    let format = format.map_err(|error| FormatsError::Format { name: format!("{system}:{name}"), error })?;
+    let format = Arc::new(format);
+    parsed.insert(key, format.clone());
+    Ok(format)
+}

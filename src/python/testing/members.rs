@@ -1,0 +1,183 @@
+//! Values of made events: from Python objects to field values and to members of samples.
+
+use perf_prof_format::tracefs::FieldInput;
+use pyo3::{
+    exceptions::{PyTypeError, PyValueError},
+    prelude::*,
+    types::{PyByteArray, PyBytes, PyDict, PyList, PyMemoryView, PyString, PyTuple},
+};
+
+/// Returns the value of a field.
+pub fn field_input(name: &str, value: &Bound<'_, PyAny>) -> PyResult<FieldInput> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(FieldInput::Text(text_bytes(text)?));
+    }
+    if value.is_instance_of::<PyBytes>()
+        || value.is_instance_of::<PyByteArray>()
+        || value.is_instance_of::<PyMemoryView>()
+    {
+        let bytes = value.py().get_type::<PyBytes>().call1((value,))?;
+        return Ok(FieldInput::Bytes(bytes.extract()?));
+    }
+    if value.is_instance_of::<PyList>() || value.is_instance_of::<PyTuple>() {
+        let element = |(at, element): (usize, PyResult<Bound<'_, PyAny>>)| {
+            let place = format!("{name}[{at}]");
+            match integer(&place, &element?, "an int")? {
+                Integer::Small(number) => Ok(number),
+                Integer::Huge(number) => Err(PyValueError::new_err(format!("{place} is {number}, which is too large"))),
+            }
+        };
+        return Ok(FieldInput::Ints(value.try_iter()?.enumerate().map(element).collect::<PyResult<_>>()?));
+    }
+    Ok(match integer(name, value, "an int, a str, bytes or a list of ints")? {
+        Integer::Small(number) => FieldInput::Int(number),
+        Integer::Huge(number) => FieldInput::HugeInt(number),
+    })
+}
+
+/// An integer of Python.
+enum Integer {
+    Small(i128),
+    /// A description of an integer that is larger than any field.
+    Huge(String),
+}
+
+/// Returns an integer. `needed` are the types that a value may have, for the message if it has another one.
+fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integer> {
+    let wrong = || {
+        let kind = value.get_type().name().map_or_else(|_| "unknown".to_owned(), |name| name.to_string());
+        PyTypeError::new_err(format!("{name} has a value of type {kind}; it needs {needed}"))
+    };
+    // As for `operator.index`: an int, a bool, a member of an IntEnum, an integer of numpy.
+    let index = value.py().import("operator")?.getattr("index")?.call1((value,)).map_err(|_| wrong())?;
+    match index.extract::<i128>() {
+        Ok(number) => Ok(Integer::Small(number)),
+        Err(_) => {
+            let bits = index.call_method0("bit_length")?;
+            Ok(Integer::Huge(format!("an int of {bits} bits")))
+        }
+    }
+}
+
+/// Returns the bytes of a text. A name of a task may have bytes that are not UTF-8 (PEP 383).
+fn text_bytes(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
+    text.call_method1("encode", ("utf-8", "surrogateescape"))?.extract()
+}
+
+/// The size of the longest name of a task, in bytes: TASK_COMM_LEN in `include/linux/sched.h`, without the NUL.
+const LONGEST_COMM: usize = 15;
+
+/// The members of a made event that are not fields of its format. `None` for those that were not given.
+#[derive(Default)]
+pub struct Members {
+    pub time: Option<u64>,
+    pub cpu: Option<u32>,
+    pub pid: Option<i32>,
+    pub tid: Option<i32>,
+    pub period: Option<u64>,
+    pub realtime: Option<i64>,
+    pub ip: Option<u64>,
+    pub addr: Option<u64>,
+    pub comm: Option<Vec<u8>>,
+    pub callchain: Option<Vec<MadeFrame>>,
+}
+
+/// A frame of a made call chain. `None` for what is not known.
+#[derive(Default)]
+pub struct MadeFrame {
+    pub address: u64,
+    pub symbol: Option<String>,
+    pub dso: Option<String>,
+    pub offset: Option<u64>,
+}
+
+impl Members {
+    /// The names of all members.
+    pub const NAMES: [&str; 10] =
+        ["_time", "_cpu", "_pid", "_tid", "_period", "_realtime", "_ip", "_addr", "_comm", "_callchain"];
+
+    /// Sets a member. Returns false if there is no member of this name.
+    pub fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+        match name {
+            "_time" => self.time = Some(number(name, value, 0, u64::MAX.into())? as u64),
+            "_cpu" => self.cpu = Some(number(name, value, 0, u32::MAX.into())? as u32),
+            "_pid" => self.pid = Some(number(name, value, -1, i32::MAX.into())? as i32),
+            "_tid" => self.tid = Some(number(name, value, -1, i32::MAX.into())? as i32),
+            "_period" => self.period = Some(number(name, value, 0, u64::MAX.into())? as u64),
+            "_realtime" => self.realtime = Some(number(name, value, i64::MIN.into(), i64::MAX.into())? as i64),
+            "_ip" => self.ip = Some(address(name, value)?),
+            "_addr" => self.addr = Some(address(name, value)?),
+            "_comm" => self.comm = Some(comm(value)?),
+            "_callchain" => self.callchain = Some(callchain(value)?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Returns a number that is not negative.
+pub fn whole_number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(number(name, value, 0, u64::MAX.into())? as u64)
+}
+
+fn number(name: &str, value: &Bound<'_, PyAny>, low: i128, high: i128) -> PyResult<i128> {
+    let out_of_range = |value: String| {
+        Err(PyValueError::new_err(format!("{name} is {value}, but it has values from {low} to {high}")))
+    };
+    match integer(name, value, "an int")? {
+        Integer::Small(number) if (low..=high).contains(&number) => Ok(number),
+        Integer::Small(number) => out_of_range(number.to_string()),
+        Integer::Huge(number) => out_of_range(number),
+    }
+}
+
+fn address(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
+    Ok(number(name, value, 0, u64::MAX.into())? as u64)
+}
+
+fn comm(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    match field_input("_comm", value)? {
+        FieldInput::Text(text) | FieldInput::Bytes(text) if text.len() <= LONGEST_COMM => Ok(text),
+        FieldInput::Text(text) | FieldInput::Bytes(text) => {
+            let size = text.len();
+            Err(PyValueError::new_err(format!(
+                "_comm has {size} bytes, but the name of a task has at most {LONGEST_COMM}"
+            )))
+        }
+        _ => Err(PyTypeError::new_err("_comm has to be a str or bytes")),
+    }
+}
+
+/// Returns the frames of a call chain. Each is an address, a tuple (address, symbol) or (address, symbol, dso), or a dict
+/// as in `_callchain`.
+fn callchain(value: &Bound<'_, PyAny>) -> PyResult<Vec<MadeFrame>> {
+    let frame = |(at, frame): (usize, PyResult<Bound<'_, PyAny>>)| {
+        let (place, frame) = (format!("_callchain[{at}]"), frame?);
+        made_frame(&place, &frame)
+    };
+    value.try_iter()?.enumerate().map(frame).collect()
+}
+
+fn made_frame(place: &str, frame: &Bound<'_, PyAny>) -> PyResult<MadeFrame> {
+    let text = |value: Option<Bound<'_, PyAny>>| -> PyResult<Option<String>> {
+        value.filter(|value| !value.is_none()).map(|value| value.extract()).transpose()
+    };
+    let made = if let Ok(dict) = frame.cast::<PyDict>() {
+        let Some(at) = dict.get_item("addr")? else {
+            return Err(PyValueError::new_err(format!("{place} has no 'addr'")));
+        };
+        let offset = dict.get_item("offset")?.map(|offset| address(place, &offset)).transpose()?;
+        let (symbol, dso) = (text(dict.get_item("symbol")?)?, text(dict.get_item("dso")?)?);
+        MadeFrame { address: address(place, &at)?, symbol, dso, offset }
+    } else if let Ok(parts) = frame.cast::<PyTuple>() {
+        if parts.is_empty() || parts.len() > 3 {
+            let text = format!("{place} has to be an address, (address, symbol) or (address, symbol, dso)");
+            return Err(PyValueError::new_err(text));
+        }
+        let part = |at: usize| text(parts.get_item(at).ok());
+        MadeFrame { address: address(place, &parts.get_item(0)?)?, symbol: part(1)?, dso: part(2)?, offset: None }
+    } else {
+        MadeFrame { address: address(place, frame)?, ..MadeFrame::default() }
+    };
+    Ok(made)
+}

@@ -1,0 +1,93 @@
+//! Reads the first records of a file, which the recorder writes before the records of tasks. Knows nothing of the other
+//! records.
+
+use perf_prof_format::abi::perf_data::{
+    FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_AUXTRACE_INFO, PERF_RECORD_COMPRESSED,
+    PERF_RECORD_COMPRESSED2, PERF_RECORD_HEADER_TRACING_DATA,
+};
+
+use super::{
+    bytes::{ByteOrder, ByteReader},
+    kernel_mapping::{KernelMapping, is_kernel_mapping},
+};
+use crate::{
+    error::PerfDataError,
+    input::feed::{Next, RecordReader},
+};
+
+/// What the first records of a file say.
+#[derive(Debug, Default)]
+pub(crate) struct FirstRecords {
+    /// The first mapping of the kernel.
+    pub kernel: Option<KernelMapping>,
+    /// The formats of the tracepoints, if a record contains them. Most recorders write them into a feature section.
+    pub tracing_data: Option<Vec<u8>>,
+    /// What is known about the AUX area data so far.
+    pub aux: AuxTrace,
+}
+
+/// The AUX area data of a recording: traces that the CPU writes. They are not decoded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct AuxTrace {
+    /// The kind of trace (`enum auxtrace_type` in `tools/perf/util/auxtrace.h`).
+    pub kind: Option<u32>,
+    /// The number of bytes in the records that were already read.
+    pub bytes: u64,
+}
+
+impl FirstRecords {
+    /// Reads the records up to the mapping of the kernel, which comes before the records of tasks. Any number of the
+    /// recorder's own records may come before it.
+    pub fn read(records: &mut RecordReader) -> Result<FirstRecords, PerfDataError> {
+        let mut found = FirstRecords::default();
+        while let Next::Record(size) = records.next()? {
+            let order = records.order;
+            let record = records.peek(size);
+            found.kernel = KernelMapping::parse(record, order);
+            let kind = ByteReader::new(record, order).u32().unwrap_or(0);
+            // Records of these types contain compressed records, or are followed by a payload. The search ends here.
+            let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
+            let is_of_task = kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order);
+            if found.kernel.is_some() || is_more || is_of_task {
+                break;
+            }
+            if kind == PERF_RECORD_AUXTRACE_INFO {
+                found.aux.kind = aux_kind(record, order);
+            }
+            if kind == PERF_RECORD_HEADER_TRACING_DATA {
+                match inner_tracing_data(record, ByteReader::new(record.get(8..).unwrap_or(&[]), order).u32()) {
+                    Some(data) => found.tracing_data = Some(data.to_vec()),
+                    None => break,
+                }
+            }
+            records.advance(size);
+        }
+        Ok(found)
+    }
+}
+
+/// Returns the kind of trace that a record of type PERF_RECORD_AUXTRACE_INFO states.
+pub(crate) fn aux_kind(record: &[u8], order: ByteOrder) -> Option<u32> {
+    ByteReader::new(record.get(8..)?, order).u32()
+}
+
+/// Returns the message about AUX area data, which are not decoded.
+pub(crate) fn aux_warning(name: &str, AuxTrace { kind, bytes }: AuxTrace) -> String {
+    let trace = match kind {
+        Some(1) => "intel_pt",
+        Some(2) => "intel_bts",
+        Some(3) => "cs_etm",
+        Some(4) => "arm_spe",
+        Some(5) => "s390_cpumsf",
+        Some(6) => "hisi_ptt",
+        _ => "AUX area",
+    };
+    format!("{name}: {bytes} bytes of {trace} trace are not decoded; only sampled events are shown")
+}
+
+/// Returns the tracing data of a record of type PERF_RECORD_HEADER_TRACING_DATA if the record itself contains them.
+/// `size` is their size. In a pipe of perf, the data follow the record instead. simpleperf writes them into the record
+/// (`TracingDataRecord` in `simpleperf/record.h` of Android).
+pub(crate) fn inner_tracing_data(record: &[u8], size: Option<u32>) -> Option<&[u8]> {
+    record.get(12..)?.get(..usize::try_from(size?).ok()?)
+}

@@ -1,0 +1,227 @@
+//! The block index that `perf-prof record` stores at the end of a file. perf does not read this part of the file. With
+//! the stored index, a reader can deliver the first record without reading the times of all records first.
+//!
+//! All numbers have 8 bytes and the byte order of the file. For each file with records, the index has an entry. The
+//! entry consists of the number of the file ([`StoredIndex::DATA`] for the file with the header), the offset of the
+//! first block, the number of blocks, and `WORDS` numbers for each block. There are no gaps between the blocks, and
+//! the last block ends at the end of the records. After the entries come the size of all entries in bytes, the CRC-32
+//! of all entries, and `MAGIC`, which ends the file. The index is not a feature section, because `perf inject` copies
+//! the feature sections of a recording into another recording, and crashes at a feature that it does not know.
+
+use std::io;
+
+use super::blocks::{BLOCK, Block, BlockIndex};
+use crate::{
+    format::{
+        bytes::{ByteOrder, ByteReader},
+        header::Section,
+    },
+    input::random_access::Input,
+    limits::MemoryLimit,
+};
+
+/// The last bytes of a file with a stored index. The last byte is the version.
+const MAGIC: [u8; 8] = *b"blocks\0\x01";
+
+/// The memory for reading and parsing the stored index, in multiples of its size.
+const PARSED: u64 = 4;
+
+/// How many numbers are stored for each block.
+const WORDS: usize = 8;
+
+/// The stored block indexes of a recording.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredIndex {
+    files: Vec<(u64, BlockIndex)>,
+}
+
+/// Collects the indexes of files, with the numbers of the files.
+impl FromIterator<(u64, BlockIndex)> for StoredIndex {
+    fn from_iter<T: IntoIterator<Item = (u64, BlockIndex)>>(files: T) -> Self {
+        StoredIndex { files: files.into_iter().collect() }
+    }
+}
+
+impl StoredIndex {
+    /// The number of the file with the header. The other files in a directory contain the records of one ring each.
+    /// Their number is the number of the ring.
+    pub const DATA: u64 = u64::MAX;
+
+    /// Removes and returns the index of the file with the number `file`. `section` is the section with the records of
+    /// this file. Returns `None` if the index does not match the section, because records were appended or cut off. The
+    /// returned index contains no side-band records.
+    pub fn take_matching(&mut self, file: u64, section: Section) -> Option<BlockIndex> {
+        let at = self.files.iter().position(|(number, _)| *number == file)?;
+        let (_, index) = self.files.swap_remove(at);
+        let begin = index.blocks.first()?.offset;
+        (begin == section.offset && index.bytes() == section.size).then_some(index)
+    }
+
+    /// Appends the stored index to `out`; appends nothing if there is none.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        let begin = out.len();
+        for (file, index) in &self.files {
+            let offset = index.blocks.first().map_or(0, |block| block.offset);
+            out.extend([*file, offset, index.blocks.len() as u64].map(u64::to_ne_bytes).as_flattened());
+            for block in &index.blocks {
+                let &Block { size, records, samples, side_band, first, sampled, before, .. } = block;
+                let counts = [size, records, samples, side_band].map(u64::from);
+                out.extend(counts.map(u64::to_ne_bytes).as_flattened());
+                out.extend([first, sampled.0, sampled.1, before].map(u64::to_ne_bytes).as_flattened());
+            }
+        }
+        let size = out.len() - begin;
+        if size != 0 {
+            let sum = crc32fast::hash(&out[begin..]);
+            out.extend([size as u64, sum.into()].map(u64::to_ne_bytes).as_flattened());
+            out.extend(MAGIC);
+        }
+    }
+
+    /// Reads the stored index at the end of a file. Returns an empty index if the stored index is missing, damaged or
+    /// of another version. Then all records have to be read to make an index.
+    pub(crate) fn read(input: &dyn Input, order: ByteOrder, limit: &MemoryLimit) -> io::Result<StoredIndex> {
+        let nothing = Ok(StoredIndex::default());
+        let Some(end) = input.size()?.checked_sub(24) else { return nothing };
+        let last = input.bytes(end, 24)?;
+        let mut numbers = ByteReader::new(last.strip_suffix(&MAGIC).unwrap_or_default(), order);
+        let (Some(size), Some(sum)) = (numbers.u64(), numbers.u64()) else { return nothing };
+        let Some(begin) = end.checked_sub(size).filter(|_| limit.check(size.saturating_mul(PARSED)).is_ok()) else {
+            return nothing;
+        };
+        let bytes = input.bytes(begin, size)?;
+        let is_whole = u64::from(crc32fast::hash(&bytes)) == sum;
+        Ok(is_whole.then(|| StoredIndex::parse(&bytes, order)).flatten().unwrap_or_default())
+    }
+
+    fn parse(bytes: &[u8], order: ByteOrder) -> Option<StoredIndex> {
+        let mut read = ByteReader::new(bytes, order);
+        let mut files = Vec::new();
+        while !read.rest().is_empty() {
+            let (file, mut offset, count) = (read.u64()?, read.u64()?, read.u64()?);
+            if count > (read.rest().len() / (8 * WORDS)) as u64 {
+                return None;
+            }
+            let (mut index, mut side_band_from) = (BlockIndex::default(), 0u32);
+            for _ in 0..count {
+                let mut count = || read.u64().and_then(|word| u32::try_from(word).ok());
+                let (size, records, samples, side_band) = (count()?, count()?, count()?, count()?);
+                let (first, sampled, before) = (read.u64()?, (read.u64()?, read.u64()?), read.u64()?);
+                // A reader's buffer has `BLOCK` bytes, and a whole block has to fit into it.
+                let is_possible = size as usize <= BLOCK && samples.checked_add(side_band)? <= records;
+                if !is_possible || (samples != 0 && (sampled.0 > sampled.1 || first > sampled.0)) {
+                    return None;
+                }
+                let counts = Block { size, records, samples, side_band, ..Block::default() };
+                index.add(Block { offset, side_band_from, first, sampled, before, ..counts });
+                offset = offset.checked_add(size.into())?;
+                side_band_from = side_band_from.checked_add(side_band)?;
+            }
+            files.push((file, index));
+        }
+        Some(StoredIndex { files })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::ReadLimits;
+
+    fn index(offset: u64, blocks: &[(u32, u32, u32, u64, u64)]) -> BlockIndex {
+        let mut index = BlockIndex::default();
+        let (mut offset, mut side_band_from) = (offset, 0);
+        for &(size, samples, side_band, first, length) in blocks {
+            let records = samples + side_band + 1;
+            let sampled = (first, first + length);
+            let counts = Block { size, records, samples, side_band, ..Block::default() };
+            index.add(Block { offset, side_band_from, first, sampled, before: first, ..counts });
+            offset += u64::from(size);
+            side_band_from += side_band;
+        }
+        index
+    }
+
+    #[test]
+    fn an_index_of_other_records_is_not_used() {
+        const DATA: u64 = StoredIndex::DATA;
+        let found = index(104, &[(800, 10, 0, 5, 3), (80, 1, 0, 4, 0)]);
+        let mut stored: StoredIndex = [(DATA, found)].into_iter().collect();
+        let takes = |offset, size| stored.clone().take_matching(DATA, Section { offset, size }).is_some();
+        assert!(takes(104, 880));
+        assert!(!takes(104, 872) && !takes(104, 888) && !takes(112, 880));
+        assert!(stored.clone().take_matching(0, Section { offset: 104, size: 880 }).is_none());
+        assert!(stored.take_matching(DATA, Section { offset: 104, size: 880 }).is_some());
+        assert!(stored.take_matching(DATA, Section { offset: 104, size: 880 }).is_none());
+    }
+
+    #[test]
+    fn impossible_indexes_are_not_used() {
+        let good = (800, 10, 0, 5, 3);
+        let parsed = |blocks: &[_], change: &dyn Fn(&mut Block)| {
+            let mut index = index(0, blocks);
+            index.blocks.iter_mut().for_each(change);
+            let mut bytes = Vec::new();
+            StoredIndex { files: vec![(0, index)] }.write(&mut bytes);
+            StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap()
+                != StoredIndex::default()
+        };
+        assert!(parsed(&[good], &|_| {}));
+        assert!(!parsed(&[good], &|block| block.size = BLOCK as u32 + 8));
+        assert!(!parsed(&[good], &|block| block.records = 9));
+        assert!(!parsed(&[good], &|block| block.sampled.1 = 4));
+        assert!(!parsed(&[good], &|block| block.first = 6));
+        assert!(!parsed(&[(8, 0, u32::MAX - 1, 0, 0), good], &|block| block.side_band = u32::MAX - 10));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            files in prop::collection::vec(
+                (any::<u64>(), 0u64..1 << 50, prop::collection::vec(
+                    (0u32..BLOCK as u32, 0u32..999, 0u32..999, 0u64..1 << 60, 0u64..1 << 50), 0..9)), 0..4),
+            cut in 1usize..999,
+        ) {
+            let files: Vec<_> = files.into_iter().map(|(file, offset, blocks)| {
+                let offset = if blocks.is_empty() { 0 } else { offset };
+                (file, index(offset, &blocks))
+            }).collect();
+            let stored = StoredIndex { files };
+            let mut bytes = vec![7; 100];
+            stored.write(&mut bytes);
+            prop_assert_eq!(&StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), &stored);
+            let mut turned = bytes[100..].to_vec();
+            let magic_at = turned.len().saturating_sub(MAGIC.len());
+            let (rest, magic) = turned.split_at_mut(magic_at);
+            rest.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+            if let Some((numbers, sum)) = rest.split_last_chunk_mut::<8>() {
+                let numbers = &numbers[..numbers.len() - 8];
+                *sum = u64::from(crc32fast::hash(numbers)).swap_bytes().to_ne_bytes();
+                prop_assert_eq!(&*magic, &MAGIC);
+            }
+            prop_assert_eq!(&StoredIndex::read(&turned, ByteOrder::Foreign, &ReadLimits::default().limit("x")).unwrap(), &stored);
+            // A changed bit is detected.
+            if bytes.len() > 100 {
+                let (at, mut damaged) = (100 + cut % (bytes.len() - 100), bytes.clone());
+                damaged[at] ^= 1 << (cut % 8);
+                prop_assert_eq!(StoredIndex::read(&damaged, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), StoredIndex::default());
+            }
+            // A missing end is detected.
+            let cut = bytes.len().saturating_sub(cut);
+            prop_assert_eq!(StoredIndex::read(&bytes[..cut].to_vec(), ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap(), StoredIndex::default());
+        }
+
+        #[test]
+        fn anything_is_read_without_a_panic(words in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 0..60)) {
+            let words: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let sum = u64::from(crc32fast::hash(&words)).to_ne_bytes();
+            let bytes = [&words[..], &(words.len() as u64).to_ne_bytes(), &sum, &MAGIC].concat();
+            let blocks = |(_, index): &(u64, BlockIndex)| index.blocks.len();
+            let stored = StoredIndex::read(&bytes, ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap();
+            prop_assert!(stored.files.iter().map(blocks).sum::<usize>() <= words.len());
+            let _ = StoredIndex::read(&[words, MAGIC.to_vec()].concat(), ByteOrder::Native, &ReadLimits::default().limit("x")).unwrap();
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! Which recordings are opened, and how much memory reading them may take. A recording can come from anybody. So the
+//! user decides both, and nothing in the recording does.
+
+use std::{fs::File, io, os::unix::fs::MetadataExt};
+
+use perf_prof_system::{memory, process};
+
+use super::error::PerfDataError;
+
+/// Limits for reading a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReadLimits {
+    /// Whose recordings are read.
+    pub owner: Owner,
+    /// The maximum memory, in bytes, for what is read from the recording and not delivered yet. `None` means the same
+    /// share of this machine's memory as for live events.
+    pub memory: Option<usize>,
+}
+
+/// Whose recordings are read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Owner {
+    /// Only recordings of the user and of root, as in perf (`open_file_read()` in `tools/perf/util/data.c`).
+    #[default]
+    UserOrRoot,
+    /// Recordings of anybody.
+    Anybody,
+}
+
+impl ReadLimits {
+    /// Returns the limit for the recording `name`.
+    pub(crate) fn limit(&self, name: &str) -> MemoryLimit {
+        MemoryLimit { name: name.to_owned(), bytes: self.memory.unwrap_or_else(memory::default_buffer) as u64 }
+    }
+
+    /// Refuses the file of another owner. Pipes and terminals have no owner that matters.
+    pub fn check_owner(&self, file: &File, name: &str) -> Result<(), PerfDataError> {
+        let found = file.metadata().map_err(|error: io::Error| PerfDataError::io(name, error))?;
+        let is_trusted = || found.uid() == 0 || found.uid() == process::effective_user();
+        if self.owner == Owner::Anybody || !found.is_file() || is_trusted() {
+            return Ok(());
+        }
+        Err(PerfDataError::OtherOwner { name: name.to_owned(), uid: found.uid() })
+    }
+}
+
+/// The maximum memory that reading a recording may take.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryLimit {
+    name: String,
+    bytes: u64,
+}
+
+/// The memory for the header and the feature sections that is always allowed. Formats and symbols of a kernel take up to
+/// 30 MiB, and no user expects that a small limit for records makes a recording unreadable.
+const DESCRIPTION: u64 = 64 << 20;
+
+/// The memory for records that is always allowed. A replay loads some blocks before it releases any, even if the records
+/// are in the order of time.
+const RECORDS: u64 = 8 << 20;
+
+impl MemoryLimit {
+    /// The limit for the header and the feature sections.
+    pub fn of_description(self) -> MemoryLimit {
+        MemoryLimit { bytes: self.bytes.max(DESCRIPTION), ..self }
+    }
+
+    /// The limit for the records.
+    pub fn of_records(self) -> MemoryLimit {
+        MemoryLimit { bytes: self.bytes.max(RECORDS), ..self }
+    }
+
+    /// Fails if `used` bytes are more than the limit.
+    pub fn check(&self, used: u64) -> Result<(), PerfDataError> {
+        match used <= self.bytes {
+            true => Ok(()),
+            false => Err(PerfDataError::TooMuchMemory { name: self.name.clone(), limit: self.bytes >> 20 }),
+        }
+    }
+
+    /// Returns the name of the recording.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the limit in bytes.
+    pub fn bytes(&self) -> usize {
+        usize::try_from(self.bytes).unwrap_or(usize::MAX)
+    }
+}

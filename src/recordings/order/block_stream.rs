@@ -1,0 +1,261 @@
+//! Streams of blocks. A stream loads one block of records after the other, and states a lower bound for the times of
+//! the records to come.
+
+use std::{
+    io,
+    os::fd::RawFd,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use perf_prof_format::{
+    abi::PERF_RECORD_SAMPLE,
+    record::{Chunk, Records, Recycle, SortedRecord, record_size, record_type},
+};
+
+use super::gaps::{Gap, GapFinder};
+use crate::{
+    error::PerfDataError,
+    format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts},
+    index::blocks::{Block, BlockIndex, Need, swap_records},
+    input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
+    select::{Selection, Wanted},
+};
+
+/// A source of records that is read block by block.
+pub(crate) trait Stream: Send {
+    /// Returns a lower bound for the times of all records that are still to come; `u64::MAX` if there are no more.
+    fn bound(&mut self) -> Result<u64, PerfDataError>;
+
+    /// Loads the next block and appends its selected records to `records`. Returns the number of the block, and the
+    /// chunk that contains these records. Returns `None` at the end. A block at a later position in the stream has a
+    /// higher number.
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError>;
+
+    /// Returns how many bytes of the recording were read so far.
+    fn consumed(&self) -> u64;
+
+    /// Sets the eventfd that interrupts a wait for more data.
+    fn set_wake(&mut self, _wake: RawFd) {}
+}
+
+/// Problems of a recording that were found while it was read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Warnings(Arc<Mutex<Vec<(FoundBy, String)>>>);
+
+/// States which readers find a problem, if several readers read parts of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundBy {
+    /// Every reader of the recording finds the problem, regardless of the part that it reads.
+    AllReaders,
+    /// Only a reader of the part with the problem finds it.
+    OneReader,
+}
+
+impl Warnings {
+    pub fn add(&self, found: FoundBy, warning: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
+    }
+
+    pub fn take_all(&self) -> Vec<(FoundBy, String)> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A block stays whole in memory if more than 1/4 of its records, or more than 1/4 of its bytes, are selected.
+const SPARSE_DIVISOR: usize = 4;
+
+/// The context that all streams of a replay share.
+#[derive(Clone)]
+pub(crate) struct ReplayContext {
+    pub order: ByteOrder,
+    pub layouts: Arc<Layouts>,
+    pub selection: Arc<Selection>,
+    pub pool: Arc<Pool>,
+    /// What is known about the AUX area data.
+    pub aux: AuxTrace,
+}
+
+impl ReplayContext {
+    /// Appends the selected records of a block to `records`. Returns the number of all records in the block, and the
+    /// earliest time of the selected records. Records at the start of the block may contain no time; `before` is used
+    /// as their time.
+    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> (u32, u64) {
+        let (mut offset, mut count, mut first) = (0, 0, u64::MAX);
+        // Most replays select all samples, or all samples of one range of time.
+        let (from, to) = self.selection.sole_range().unwrap_or((u64::MAX, 0));
+        for record in Records::new(bytes) {
+            let time = self.layouts.time(record).unwrap_or(before);
+            before = time;
+            if from <= time && time <= to && record_type(record) == PERF_RECORD_SAMPLE
+                || self.selection.wants(record, time, &self.layouts) != Wanted::No
+            {
+                records.push(SortedRecord { time, chunk: number, offset });
+                first = first.min(time);
+            }
+            offset += record.len() as u32;
+            count += 1;
+        }
+        (count, first)
+    }
+
+    /// Returns a chunk that contains the selected records of a block. The block has `count` records in all; `listed`
+    /// are the selected records. If few records are selected, they are copied, because otherwise each of them would
+    /// keep the whole block in memory.
+    fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
+        // If more than a quarter of the records are selected, the block stays whole, whatever the sizes of the records.
+        if listed.len() > count as usize / SPARSE_DIVISOR {
+            return self.chunk(bytes);
+        }
+        let record = |at: &SortedRecord| {
+            let rest = &bytes[at.offset as usize..];
+            &rest[..record_size(rest).min(rest.len())]
+        };
+        let size: usize = listed.iter().map(|at| record(at).len()).sum();
+        if size > bytes.len() / SPARSE_DIVISOR {
+            return self.chunk(bytes);
+        }
+        let mut kept = Vec::with_capacity(size);
+        for at in listed {
+            let offset = kept.len() as u32;
+            kept.extend_from_slice(record(at));
+            at.offset = offset;
+        }
+        self.pool.recycle(bytes);
+        Chunk::new(0, kept, None)
+    }
+
+    /// Returns a chunk of these bytes. When the chunk is dropped, the memory goes back to the pool.
+    pub fn chunk(&self, bytes: Vec<u8>) -> Chunk {
+        let home: Arc<dyn Recycle> = self.pool.clone();
+        Chunk::new(0, bytes, Some(home))
+    }
+}
+
+/// The numbers of the blocks of one stream. The numbers of several streams alternate, so that no two blocks have the
+/// same number.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Numbers {
+    /// The number of the stream's first block.
+    pub first: u32,
+    /// The difference between the numbers of two consecutive blocks of the stream.
+    pub stride: u32,
+}
+
+impl Numbers {
+    /// The numbers of the blocks if there is only one stream.
+    #[cfg(test)]
+    pub const ALL: Numbers = Numbers { first: 0, stride: 1 };
+
+    /// Returns the number of a block from its index in the stream.
+    fn number_of_block(self, at: u32) -> u32 {
+        self.first.wrapping_add(at.wrapping_mul(self.stride))
+    }
+
+    /// Returns the number of the next block, and advances to the number after it.
+    pub fn next_number(&mut self) -> u32 {
+        let number = self.first;
+        self.first = number.wrapping_add(self.stride);
+        number
+    }
+}
+
+/// The parameters that every stream of a recording needs.
+pub(crate) struct StreamSetup {
+    /// The context of the replay, which selects records.
+    pub context: ReplayContext,
+    /// The numbers of the stream's blocks.
+    pub numbers: Numbers,
+    /// Collects warnings about damage.
+    pub warnings: Warnings,
+    /// The memory of the stream's decompressor, in bytes.
+    pub memory: usize,
+}
+
+/// The blocks of an indexed file, sorted by the earliest time in each block. So only the blocks that overlap in time
+/// are in memory at once.
+pub(crate) struct IndexedStream {
+    input: Arc<dyn Input>,
+    name: String,
+    context: ReplayContext,
+    index: Arc<BlockIndex>,
+    /// The numbers of the needed blocks, sorted by the earliest time in each block.
+    wanted: Vec<u32>,
+    next: usize,
+    numbers: Numbers,
+    consumed: u64,
+    unpacker: RunDecompressor,
+    warnings: Warnings,
+}
+
+impl IndexedStream {
+    /// Creates a stream of the blocks that contain selected records.
+    pub fn new(input: Arc<dyn Input>, name: String, index: Arc<BlockIndex>, setup: StreamSetup) -> Self {
+        let StreamSetup { context, numbers, warnings, memory } = setup;
+        let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::new(memory));
+        Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, warnings }
+    }
+
+    /// Returns the gaps of the section. They are found once for all copies of the index.
+    pub fn gaps(&mut self) -> Result<Arc<Vec<Gap>>, PerfDataError> {
+        let index = self.index.clone();
+        if let Some(gaps) = index.gaps.get() {
+            return Ok(gaps.clone());
+        }
+        let layouts = self.context.layouts.clone();
+        let read = |block: usize| self.read(&index.blocks[block]).map_err(|error| PerfDataError::io(&self.name, error));
+        let found = GapFinder::new(&index, &layouts, read).find()?;
+        Ok(index.gaps.get_or_init(|| Arc::new(found)).clone())
+    }
+
+    /// Reads the records of a block and converts them to native order.
+    fn read(&mut self, block: &Block) -> io::Result<Vec<u8>> {
+        let ReplayContext { order, layouts, pool, .. } = &self.context;
+        let mut bytes = pool.buffer(block.size as usize);
+        let filled = self.input.read_at(&mut bytes, block.offset)?;
+        // The file may have been truncated since it was indexed.
+        bytes.truncate(filled);
+        if block.unpacked != 0 {
+            let mut unpacked = vec![0; block.unpacked as usize];
+            let size = self.unpacker.unpack(&mut bytes, *order, layouts, &mut unpacked)?;
+            unpacked.truncate(size);
+            pool.recycle(std::mem::replace(&mut bytes, unpacked));
+        }
+        swap_records(&mut bytes, *order, layouts);
+        Ok(bytes)
+    }
+}
+
+impl Stream for IndexedStream {
+    fn bound(&mut self) -> Result<u64, PerfDataError> {
+        Ok(self.wanted.get(self.next).map_or(u64::MAX, |&block| self.index.blocks[block as usize].first))
+    }
+
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+        let Some(&number) = self.wanted.get(self.next) else { return Ok(None) };
+        self.next += 1;
+        let block = self.index.blocks[number as usize];
+        let need = self.index.need(&block, &self.context.selection);
+        let number = self.numbers.number_of_block(number);
+        if need == Need::Kept {
+            return Ok(Some((number, self.index.side_band.list(&block, number, &self.context, records))));
+        }
+        let bytes = self.read(&block).map_err(|error| PerfDataError::io(&self.name, error))?;
+        self.consumed += u64::from(block.size);
+        let before = records.len();
+        let (count, first) = self.context.list(&bytes, number, block.before, records);
+        // If the records differ from the index, the file was changed after it was indexed, or after it was recorded.
+        // Records that are earlier than the index states can no longer be sorted.
+        if count != block.records || first < block.first {
+            let Block { offset, size, records, .. } = block;
+            let (name, end) = (&self.name, offset + u64::from(size));
+            let what =
+                format!("{name} is damaged: {count} of the {records} records from byte {offset} to {end} can be read");
+            self.warnings.add(FoundBy::OneReader, what);
+        }
+        Ok(Some((number, self.context.compact_chunk(bytes, block.records, &mut records[before..]))))
+    }
+
+    fn consumed(&self) -> u64 {
+        self.consumed
+    }
+}

@@ -1,0 +1,207 @@
+//! Finds when each ring was losing events, and marks it among the records. The kernel writes a record about a loss only
+//! when there is room in the ring again. So the loss began after the record before it in the same ring, while records
+//! of other rings have times in between.
+//!
+//! ```text
+//!   ring 0   a  b  . . . . . .  LOST  g       . is lost
+//!   ring 1         c  d  e  f
+//!                 ^            ^
+//!                 mark         LOST
+//! ```
+
+use std::{ops::Range, sync::Arc};
+
+use perf_prof_format::{
+    abi::{PERF_RECORD_LOST_SAMPLES, perf_data::FIRST_USER_RECORD_TYPE},
+    record::{Chunk, Record, Records, RingRoom, SortedRecord, record_type},
+};
+use rustc_hash::FxHashMap;
+
+use super::block_stream::{Numbers, Stream};
+use crate::{
+    error::PerfDataError, format::layouts::Layouts, index::blocks::BlockIndex, order::merge, select::Selection,
+};
+
+/// The time in which a ring was losing events. All times are in ns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap {
+    /// The time of the last record before the loss; 0 if there is none.
+    begin: u64,
+    /// The time of the record after the loss.
+    end: u64,
+    /// The time at which the record about the loss is delivered. It differs from `end` if this record has no time.
+    delivered: u64,
+    /// The CPU of the ring; [`NO_CPU`] if the records do not say it.
+    cpu: u32,
+}
+
+/// Records without a CPU are all taken for records of one ring.
+const NO_CPU: u32 = u32::MAX;
+
+/// Finds the gaps of a section. Reads only the blocks with losses, and those before them as far as they are needed to
+/// find the last record before a loss. No block is read twice.
+pub(crate) struct GapFinder<'a, R> {
+    index: &'a BlockIndex,
+    layouts: &'a Layouts,
+    /// Reads the records of the block with this number.
+    read: R,
+    is_read: Vec<bool>,
+    /// For each CPU, the last record that was found: the number of its block, and its time.
+    last: FxHashMap<u32, (usize, u64)>,
+    found: Vec<Gap>,
+}
+
+impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
+    pub fn new(index: &'a BlockIndex, layouts: &'a Layouts, read: R) -> Self {
+        let is_read = vec![false; index.blocks.len()];
+        Self { index, layouts, read, is_read, last: FxHashMap::default(), found: Vec::new() }
+    }
+
+    pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
+        // The losses whose records have neither a CPU nor a time. The kernel writes the next record into the same ring.
+        let mut untimed = Vec::new();
+        for (at, block) in self.index.blocks.iter().enumerate() {
+            if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {
+                continue;
+            }
+            let bytes = (self.read)(at)?;
+            if untimed.is_empty() && !Records::new(&bytes).any(is_loss) {
+                continue;
+            }
+            self.is_read[at] = true;
+            let mut before = block.before;
+            for record in Records::new(&bytes) {
+                let time = self.layouts.time(record);
+                let delivered = time.unwrap_or(before);
+                before = delivered;
+                if is_loss(record) {
+                    match time {
+                        Some(time) => self.add(at, self.cpu(record), time, delivered)?,
+                        None if record_type(record) != PERF_RECORD_LOST_SAMPLES => untimed.push(delivered),
+                        // A total count, which perf writes at the end of a recording.
+                        None => {}
+                    }
+                }
+                if let Some(time) = time.filter(|_| record_type(record) < FIRST_USER_RECORD_TYPE) {
+                    let cpu = self.cpu(record);
+                    for delivered in std::mem::take(&mut untimed) {
+                        self.add(at, cpu, time, delivered)?;
+                    }
+                    self.last.insert(cpu, (at, time));
+                }
+            }
+        }
+        Ok(self.found)
+    }
+
+    fn cpu(&self, record: &[u8]) -> u32 {
+        self.layouts.cpu(record).unwrap_or(NO_CPU)
+    }
+
+    fn add(&mut self, block: usize, cpu: u32, end: u64, delivered: u64) -> Result<(), PerfDataError> {
+        let begin = self.last_before(block, cpu)?.min(end);
+        self.found.push(Gap { begin, end, delivered, cpu });
+        Ok(())
+    }
+
+    /// Returns the time of the last record of a CPU that was read from this block or is in a block before it.
+    fn last_before(&mut self, block: usize, cpu: u32) -> Result<u64, PerfDataError> {
+        for at in (0..block).rev() {
+            if self.last.get(&cpu).is_some_and(|&(found, _)| found >= at) {
+                break;
+            }
+            if std::mem::replace(&mut self.is_read[at], true) {
+                continue;
+            }
+            for record in Records::new(&(self.read)(at)?) {
+                if record_type(record) < FIRST_USER_RECORD_TYPE
+                    && let Some(time) = self.layouts.time(record)
+                {
+                    let last = self.last.entry(self.cpu(record)).or_insert((at, time));
+                    if last.0 <= at {
+                        *last = (at, time);
+                    }
+                }
+            }
+        }
+        Ok(self.last.get(&cpu).map_or(0, |&(_, time)| time))
+    }
+}
+
+/// Returns whether a record says that events were lost.
+pub(crate) fn is_loss(record: &[u8]) -> bool {
+    // Most records are samples. They are not parsed.
+    matches!(record_type(record), perf_prof_format::abi::PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES)
+        && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
+}
+
+/// A mark: when a ring begins to lose events, or when it has room again and no selected record says so.
+type Mark = (u64, RingRoom);
+
+/// Adds the marks of a gap. The record about the loss, if it is selected and has a time, ends the gap that a mark has
+/// begun. So there are as many begins as ends.
+fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
+    let &Gap { begin, end, delivered, cpu } = gap;
+    let is_delivered = selection.time(delivered);
+    let is_selected = cpu == NO_CPU || selection.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu));
+    if !is_selected {
+        return;
+    }
+    // Marks are sorted before records of the same time, and the last record before the loss is not in the gap.
+    let begin = begin.saturating_add(1).min(end);
+    let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
+    marks.push((begin, RingRoom::Used));
+    // A gap that is open at the end of the selected times needs no end: see `Derivation::continue_in`.
+    if (delivered != end || !is_delivered) && end <= selection.last_time() {
+        marks.push((end, RingRoom::Left));
+    }
+}
+
+/// The marks of a recording, as a stream. It has to be the first of all streams, so that a mark comes before the records
+/// that have the same time.
+pub(crate) struct GapStream {
+    marks: Vec<Mark>,
+    left: Range<usize>,
+    numbers: Numbers,
+}
+
+/// The number of marks that are loaded at once.
+const LOT: usize = 1024;
+
+impl GapStream {
+    /// Creates a stream of the marks for the selected times and CPUs. `gaps` are the gaps of all sections.
+    pub fn new(gaps: &[Arc<Vec<Gap>>], selection: &Selection, streams: usize) -> Self {
+        let mut marks = Vec::new();
+        gaps.iter().flat_map(|gaps| gaps.iter()).for_each(|gap| mark(gap, selection, &mut marks));
+        marks.sort_unstable_by_key(|&(time, room)| (time, room == RingRoom::Left));
+        let left = 0..marks.len();
+        Self { marks, left, numbers: Numbers { first: 0, stride: merge::stride(streams) } }
+    }
+}
+
+impl Stream for GapStream {
+    fn bound(&mut self) -> Result<u64, PerfDataError> {
+        Ok(self.marks[self.left.clone()].first().map_or(u64::MAX, |&(time, _)| time))
+    }
+
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+        let lot = self.left.start..self.left.end.min(self.left.start + LOT);
+        if lot.is_empty() {
+            return Ok(None);
+        }
+        self.left.start = lot.end;
+        let number = self.numbers.next_number();
+        // All marks of a kind are the same record.
+        let (chunk, second) = RingRoom::chunk_for_replay();
+        records.extend(self.marks[lot].iter().map(|&(time, room)| SortedRecord {
+            time,
+            chunk: number,
+            offset: if room == RingRoom::Used { 0 } else { second },
+        }));
+        Ok(Some((number, chunk)))
+    }
+
+    fn consumed(&self) -> u64 {
+        0
+    }
+}

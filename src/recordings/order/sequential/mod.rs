@@ -1,0 +1,334 @@
+//! Sorts records that can only be read from front to back: the records of a pipe, and compressed records.
+//!
+//! Unread records may be older than the records that were already read. How much older is limited by rounds. perf marks
+//! the end of each round: after this mark, no record comes that is older than the newest record of the previous round.
+//! If the recording has no such marks, a window of bytes is read ahead, and the unread records are assumed to be newer
+//! than the oldest record in the window.
+//!
+//! The kernel takes the time of a record before it reserves the record's space in the ring. If a hypervisor stops the
+//! kernel between these two steps, the record misses its round. So a margin is subtracted from the time that a round
+//! guarantees, as in `record/order.rs`. No margin is subtracted if a consumer waits for each record, because the margin
+//! would delay each record until another event happens.
+
+use std::{collections::VecDeque, os::fd::RawFd};
+
+use perf_prof_format::{
+    abi::perf_data::{
+        PERF_RECORD_AUXTRACE, PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_FINISHED_ROUND,
+        PERF_RECORD_STAT_ROUND,
+    },
+    record::{Chunk, MARGIN, SortedRecord, record_type},
+};
+
+use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings};
+use crate::{
+    error::PerfDataError,
+    format::{
+        first_records::{AuxTrace, aux_warning},
+        swap,
+    },
+    index::blocks::{BLOCK, payload},
+    input::{
+        decompress::{Decompressor, begins_frame},
+        feed::{Next, RecordReader},
+    },
+    select::Wanted,
+};
+
+/// The state of the input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// The input is complete.
+    Stored,
+    /// The input is still being made, and a consumer waits for each record. So complete records are delivered at once.
+    Live,
+}
+
+/// A stream of records that are read from front to back.
+pub(crate) struct SequentialStream {
+    records: RecordReader,
+    unpacker: Option<Decompressor>,
+    /// The memory of the decompressor in bytes.
+    memory: usize,
+    unpacking: Unpacking,
+    /// The number of places in the file with damaged compressed records.
+    damaged: u64,
+    /// The AUX area data so far.
+    aux: AuxTrace,
+    arrival: Arrival,
+    warnings: Warnings,
+    window: Window,
+    /// Two times, from which the margin is already subtracted: the newest time of all records up to the end of the last
+    /// round, and the newest time of all records up to the end of the round before it.
+    rounds: [u64; 2],
+    /// A lower bound for the times of unread records. It is assumed when the window becomes full before the ends of
+    /// rounds give a higher bound.
+    floor: u64,
+    ended: bool,
+}
+
+/// The state of decompression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unpacking {
+    Works,
+    /// A compressed record was damaged. The records after it depend on it, up to the start of the next zstd frame.
+    Failed,
+}
+
+/// The maximum number of damaged places that get a warning of their own. All other places are only counted, because
+/// there may be one in every 16 bytes.
+const REPORTED_PLACES: u64 = 8;
+
+/// Blocks that were read and not delivered yet.
+struct Window {
+    context: ReplayContext,
+    blocks: VecDeque<Ready>,
+    /// The memory of these blocks in bytes, and the maximum for it.
+    bytes: usize,
+    limit: usize,
+    /// The block that is being filled, its records, and the earliest time of these records.
+    block: Vec<u8>,
+    listed: Vec<SortedRecord>,
+    first: u64,
+    /// The time of the last record, and the newest time of all records so far.
+    before: u64,
+    newest: u64,
+    /// The number of the block that is being filled, and the numbers of the blocks after it.
+    number: u32,
+    numbers: Numbers,
+}
+
+struct Ready {
+    number: u32,
+    first: u64,
+    bytes: Vec<u8>,
+    listed: Vec<SortedRecord>,
+}
+
+impl Ready {
+    /// Returns the memory of the block, in bytes. The list of its records takes more than its bytes if the records are
+    /// short.
+    fn size(&self) -> usize {
+        self.bytes.len() + self.listed.len() * size_of::<SortedRecord>()
+    }
+}
+
+impl Window {
+    /// Returns the index of the block that has the earliest record, and the time of this record.
+    fn earliest(&self) -> Option<(usize, u64)> {
+        let firsts = self.blocks.iter().map(|ready| ready.first).enumerate();
+        firsts.min_by_key(|&(at, first)| (first, at))
+    }
+
+    /// Adds a record to the current block if it is selected.
+    fn add(&mut self, record: &[u8]) {
+        let ReplayContext { layouts, selection, .. } = &self.context;
+        let time = layouts.time(record).unwrap_or(self.before);
+        self.before = time;
+        self.newest = self.newest.max(time);
+        if selection.wants(record, time, layouts) == Wanted::No {
+            return;
+        }
+        if self.block.len() + record.len() > BLOCK {
+            self.finish_block();
+        }
+        self.first = self.first.min(time);
+        self.listed.push(SortedRecord { time, chunk: self.number, offset: self.block.len() as u32 });
+        self.block.extend_from_slice(record);
+    }
+
+    /// Ends a round of `perf stat record`. The records of counts have no times, and are delivered in the order of the
+    /// input. So the records after the round get a later time for the order, and the round can be delivered at once.
+    fn end_round_of_counts(&mut self) {
+        self.before = self.newest.saturating_add(1);
+        self.newest = self.before;
+        self.finish_block();
+    }
+
+    fn finish_block(&mut self) {
+        if self.block.is_empty() {
+            return;
+        }
+        let bytes = std::mem::replace(&mut self.block, self.context.pool.buffer(0));
+        let listed = std::mem::take(&mut self.listed);
+        let first = std::mem::replace(&mut self.first, u64::MAX);
+        let ready = Ready { number: self.number, first, bytes, listed };
+        self.bytes += ready.size();
+        self.blocks.push_back(ready);
+        self.number = self.numbers.next_number();
+    }
+}
+
+impl SequentialStream {
+    /// Creates a stream of these records. At most about `limit` bytes are read ahead.
+    pub fn new(records: RecordReader, arrival: Arrival, limit: usize, setup: StreamSetup) -> Self {
+        let StreamSetup { context, mut numbers, warnings, memory } = setup;
+        let aux = context.aux;
+        let window = Window {
+            block: context.pool.buffer(0),
+            context,
+            blocks: VecDeque::new(),
+            bytes: 0,
+            limit,
+            listed: Vec::new(),
+            first: u64::MAX,
+            before: 0,
+            newest: 0,
+            number: numbers.next_number(),
+            numbers,
+        };
+        let (unpacker, unpacking, damaged) = (None, Unpacking::Works, 0);
+        let (rounds, floor, ended) = ([0; 2], 0, false);
+        Self { records, unpacker, memory, unpacking, damaged, aux, arrival, warnings, window, rounds, floor, ended }
+    }
+
+    fn warn(&self, what: impl std::fmt::Display) {
+        self.warnings.add(FoundBy::AllReaders, format!("{}: {what}", self.records.name));
+    }
+
+    /// Reads more records until a block can be delivered, or the window is full, or the input ends.
+    fn read_ahead(&mut self) -> Result<(), PerfDataError> {
+        let complete = |first: u64, rounds: [u64; 2]| first < rounds[1];
+        while !self.ended
+            && self.window.bytes < self.window.limit
+            && !self.window.earliest().is_some_and(|(_, first)| complete(first, self.rounds))
+        {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Adds the records that are already decompressed. Then decompresses some more bytes. If there is nothing to
+    /// decompress, reads the next record of the file instead.
+    fn step(&mut self) -> Result<(), PerfDataError> {
+        let order = self.records.order;
+        if let Some(unpacker) = &mut self.unpacker {
+            while let Some(record) = unpacker.next(order) {
+                swap::record(record, order, &self.window.context.layouts);
+                self.window.add(record);
+            }
+            if unpacker.has_packed() {
+                if let Err(why) = unpacker.step(order) {
+                    let at = self.records.consumed();
+                    unpacker.restart().map_err(|error| PerfDataError::io("zstd", error))?;
+                    self.unpacking = Unpacking::Failed;
+                    self.damaged += 1;
+                    if self.damaged <= REPORTED_PLACES {
+                        self.warn(format_args!("compressed records are left out from byte {at} on: {why}"));
+                    }
+                }
+                return Ok(());
+            }
+        }
+        match self.records.next()? {
+            Next::Record(size) => return self.record(size),
+            Next::End => {}
+            Next::CutOff(left) => self.warn(format_args!("the last {left} bytes are left out: the input is cut off")),
+            Next::Damaged => {
+                let at = self.records.consumed();
+                self.warn(format_args!(
+                    "everything from byte {at} on is left out: the bytes there are not a valid record"
+                ));
+            }
+        }
+        if let Some(left) = self.unpacker.as_ref().map(Decompressor::left).filter(|&left| left > 0) {
+            self.warn(format_args!("the last {left} decompressed bytes are left out: they are not a whole record"));
+        }
+        if self.damaged > REPORTED_PLACES {
+            let more = self.damaged - REPORTED_PLACES;
+            self.warn(format_args!("compressed records are also left out at other places (count: {more})"));
+        }
+        if self.aux.bytes != 0 {
+            self.warnings.add(FoundBy::AllReaders, aux_warning(&self.records.name, self.aux));
+        }
+        self.window.finish_block();
+        self.ended = true;
+        Ok(())
+    }
+
+    /// Processes the next record of the file, which has `size` bytes.
+    fn record(&mut self, size: usize) -> Result<(), PerfDataError> {
+        let order = self.records.order;
+        let record = self.records.peek(size);
+        swap::record(record, order, &self.window.context.layouts);
+        let mut skip = 0;
+        match record_type(record) {
+            PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2 => {
+                if self.unpacking == Unpacking::Failed && begins_frame(record) {
+                    self.unpacking = Unpacking::Works;
+                    if self.damaged <= REPORTED_PLACES {
+                        let at = self.records.consumed();
+                        self.warn(format_args!("compressed records are read again from byte {at} on"));
+                    }
+                }
+                let record = self.records.peek(size);
+                if self.unpacking == Unpacking::Works {
+                    if self.unpacker.is_none() {
+                        let made = Decompressor::new(self.memory);
+                        self.unpacker = Some(made.map_err(|error| PerfDataError::io("zstd", error))?);
+                    }
+                    if let Some(unpacker) = &mut self.unpacker {
+                        unpacker.set_input(record);
+                    }
+                }
+            }
+            PERF_RECORD_FINISHED_ROUND => {
+                let margin = match self.arrival {
+                    Arrival::Stored => MARGIN.as_nanos() as u64,
+                    Arrival::Live => 0,
+                };
+                self.rounds = [self.window.newest.saturating_sub(margin), self.rounds[0]];
+                if self.arrival == Arrival::Live {
+                    self.window.finish_block();
+                }
+            }
+            PERF_RECORD_STAT_ROUND if self.arrival == Arrival::Live => {
+                self.window.add(record);
+                self.window.end_round_of_counts();
+                self.rounds = [self.window.newest; 2];
+            }
+            _ => {
+                skip = payload(record);
+                if record_type(record) == PERF_RECORD_AUXTRACE {
+                    self.aux.bytes = self.aux.bytes.saturating_add(skip);
+                }
+                self.window.add(record);
+            }
+        }
+        self.records.advance(size);
+        self.records.skip_payload(skip);
+        Ok(())
+    }
+}
+
+impl Stream for SequentialStream {
+    fn bound(&mut self) -> Result<u64, PerfDataError> {
+        let unread = if self.ended { u64::MAX } else { self.rounds[1].max(self.floor) };
+        let read = self.window.earliest().map_or(u64::MAX, |(_, first)| first).min(self.window.first);
+        Ok(read.min(unread))
+    }
+
+    fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError> {
+        self.read_ahead()?;
+        let window = &mut self.window;
+        let forced = window.bytes >= window.limit;
+        let Some(ready) = window.earliest().and_then(|(at, _)| window.blocks.remove(at)) else { return Ok(None) };
+        if forced {
+            self.floor = self.floor.max(ready.first);
+        }
+        window.bytes -= ready.size();
+        records.extend_from_slice(&ready.listed);
+        Ok(Some((ready.number, window.context.chunk(ready.bytes))))
+    }
+
+    fn consumed(&self) -> u64 {
+        self.records.consumed()
+    }
+
+    fn set_wake(&mut self, wake: RawFd) {
+        self.records.set_wake(wake);
+    }
+}
+
+#[cfg(test)]
+mod tests;

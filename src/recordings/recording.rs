@@ -1,0 +1,512 @@
+//! A recording: its events, its feature sections, and where its records are.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{self, Read},
+    os::fd::AsFd,
+    path::Path,
+    sync::Arc,
+};
+
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_IDENTIFIER, PERF_TYPE_TRACEPOINT, perf_data::HEADER_TRACING_DATA},
+    record::{SampleLayout, TrailerLayout},
+    tracefs::EventFormat,
+};
+use perf_prof_system::file::open_regular;
+
+use super::{
+    error::PerfDataError,
+    format::{
+        attr::Attr,
+        bytes::ByteOrder,
+        features::{EventDesc, Features, feature_name},
+        first_records::{AuxTrace, FirstRecords, aux_warning},
+        header::{self, AttrIds, FileHeader, Header, PIPE_HEADER, Section},
+        kernel_mapping::KernelMapping,
+        layouts::{Layouts, RawNumbers},
+        pipe_header::{self, PipeDescription},
+        tracing_data::TracingData,
+    },
+    index::{
+        blocks::{self, BlockIndex, IndexInput, Indexed},
+        compressed::{self, CompressedIndex},
+        side_band::ROOM,
+        trailer::StoredIndex,
+    },
+    input::{
+        directory,
+        feed::{FileFeed, PipeFeed, RecordReader},
+        random_access::Input,
+    },
+    limits::{MemoryLimit, ReadLimits},
+    order::{block_stream::ReplayContext, sequential::Arrival},
+    select::Selection,
+    source::Replay,
+};
+
+/// An event in a recording.
+#[derive(Clone, Debug)]
+pub struct RecordedEvent {
+    /// The event's attr.
+    pub attr: Attr,
+    /// The sample ids of the event; may be empty if it is the only event.
+    pub ids: Vec<u64>,
+    /// The name under which the event was recorded, such as `sched:sched_switch` or `cycles:u`. `None` if the recording
+    /// contains no name for the event.
+    pub name: Option<String>,
+    /// The format of the raw data if the event is a tracepoint. `None` for other events, and for a tracepoint if the
+    /// recording does not contain its format.
+    pub format: Option<Arc<EventFormat>>,
+}
+
+impl RecordedEvent {
+    /// Returns the layout of the event's samples.
+    pub fn layout(&self) -> SampleLayout {
+        self.attr.layout()
+    }
+
+    /// Returns the layout of the sample id at the end of records other than samples.
+    pub fn trailer(&self) -> Option<TrailerLayout> {
+        self.attr.sample_id_layout()
+    }
+}
+
+/// An open recording.
+pub struct Recording {
+    /// The name of the recording, for messages.
+    pub name: String,
+    /// The byte order of the file. Records are delivered in this machine's byte order.
+    pub order: ByteOrder,
+    /// The events, in the order in which the recording stores their attrs.
+    pub events: Vec<RecordedEvent>,
+    /// The contents of the feature sections.
+    pub features: Features,
+    /// The mapping of the recorded kernel.
+    pub kernel: Option<KernelMapping>,
+    /// What is known about the AUX area data.
+    aux: AuxTrace,
+    /// Problems of the recording that do not prevent reading it.
+    pub warnings: Vec<String>,
+    layouts: Arc<Layouts>,
+    /// The memory that reading the records may take.
+    pub(crate) limit: MemoryLimit,
+    /// The stored block indexes of files that were not opened yet.
+    blocks: StoredIndex,
+    data: Data,
+}
+
+/// The location of a recording's records.
+pub(crate) enum Data {
+    /// In sections of files.
+    Parts(Vec<Part>),
+    /// In a stream that starts with records about the events and the machine. [`Stored`] is set if the stream was saved
+    /// in a file.
+    Stream(RecordReader, Arrival, Option<Stored>),
+}
+
+/// The location of a stream's records in a file, if the stream was saved in one. Unlike the records of a pipe, these
+/// records can be read more than once.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub input: Arc<dyn Input>,
+    section: Section,
+    /// The index that was made by decompressing all records once. `None` if this was not done yet.
+    pub unpacked: Option<CompressedIndex>,
+}
+
+/// A section with records in a file.
+#[derive(Clone)]
+pub(crate) struct Part {
+    pub name: String,
+    pub input: Arc<dyn Input>,
+    pub section: Section,
+    /// The result of indexing the section. `None` if the section was not indexed yet.
+    pub indexed: Option<Indexed>,
+    /// The block index that is stored in the recording, without side-band records. `None` if the recording contains
+    /// none, and after the section was indexed (see `indexed`).
+    stored: Option<BlockIndex>,
+    /// The index that was made by decompressing all records once. `None` if the section is not compressed or this was
+    /// not done yet.
+    pub unpacked: Option<CompressedIndex>,
+}
+
+impl Part {
+    /// Returns the block index of the part's records, if it is known. Returns `None` if some records are compressed.
+    pub fn index(&self) -> Option<&Arc<BlockIndex>> {
+        match &self.indexed {
+            Some(Indexed::Plain(index)) => Some(index),
+            Some(Indexed::Compressed) | None => None,
+        }
+    }
+
+    /// Returns the block index of the part's samples, if it is known. Unlike [`Part::index`], it also returns the index
+    /// of compressed records.
+    fn samples(&self) -> Option<&Arc<BlockIndex>> {
+        self.index().or(self.unpacked.as_ref().map(|unpacked| &unpacked.samples))
+    }
+
+    /// Uses the index that is stored in the recording, without reading the records.
+    fn use_stored_index(&mut self) {
+        if let Some(index) = self.stored.take() {
+            self.indexed.get_or_insert(Indexed::Plain(Arc::new(index)));
+        }
+    }
+
+    /// Drops the side-band records that are kept in memory, unless the index is shared.
+    fn forget_side_band(&mut self) {
+        let plain = match &mut self.indexed {
+            Some(Indexed::Plain(index)) => Some(index),
+            Some(Indexed::Compressed) | None => None,
+        };
+        let runs = self.unpacked.as_mut().and_then(|unpacked| unpacked.runs.as_mut());
+        for index in plain.into_iter().chain(runs).filter_map(Arc::get_mut) {
+            index.side_band.forget();
+        }
+    }
+
+    /// Returns the blocks that can be read independently of each other, if they are known.
+    pub fn runs(&self) -> Option<&Arc<BlockIndex>> {
+        self.index().or(self.unpacked.as_ref().and_then(|unpacked| unpacked.runs.as_ref()))
+    }
+}
+
+impl Recording {
+    /// Opens a recording of the user or of root: a file, a directory, or `-` for stdin.
+    pub fn open(path: &Path) -> Result<Recording, PerfDataError> {
+        Self::open_with(path, &ReadLimits::default())
+    }
+
+    /// Like [`Recording::open`], but `limits` says whose recordings are read and how much memory this may take.
+    pub fn open_with(path: &Path, limits: &ReadLimits) -> Result<Recording, PerfDataError> {
+        let name = path.display().to_string();
+        let open = |path: &Path| {
+            let name = path.display().to_string();
+            let file = File::open(path).map_err(|error| PerfDataError::io(&name, error))?;
+            limits.check_owner(&file, &name).map(|()| file)
+        };
+        // A pipe in a directory would block.
+        let open_part = |path: &Path| {
+            let name = path.display().to_string();
+            let file = open_regular(path).map_err(|error| PerfDataError::io(&name, error.source))?;
+            limits.check_owner(&file, &name).map(|()| file)
+        };
+        if path.as_os_str() == "-" {
+            let stdin = io::stdin().as_fd().try_clone_to_owned().map_err(|error| PerfDataError::io("stdin", error))?;
+            return Self::of_pipe(stdin.into(), limits.limit("stdin"));
+        }
+        let limit = limits.limit(&name);
+        if !path.is_dir() {
+            let file = open(path)?;
+            let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+            return if is_regular { Self::of_file_within(Arc::new(file), limit) } else { Self::of_pipe(file, limit) };
+        }
+        let data = path.join("data");
+        if !data.exists() {
+            return Err(PerfDataError::NoDataInDirectory { name });
+        }
+        let mut recording =
+            Self::of_file_within(Arc::new(open_part(&data)?), limits.limit(&data.display().to_string()))?;
+        (recording.name, recording.limit) = (name.clone(), limit);
+        let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
+        let mut rings = None;
+        if let Data::Parts(parts) = &mut recording.data {
+            // perf makes directories for other purposes too. Such directories have no ring files.
+            if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
+                let feed = FileFeed::new(input.clone(), *section);
+                rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
+            }
+            for (number, file) in &files {
+                let (input, name) = (open_part(file)?, file.display().to_string());
+                let size = input.size().map_err(|error| PerfDataError::io(&name, error))?;
+                let section = Section { offset: 0, size };
+                let stored = recording.blocks.take_matching(*number, section);
+                parts.push(Part { name, input: Arc::new(input), section, indexed: None, stored, unpacked: None });
+            }
+        }
+        recording.warnings.extend(directory::missing_files_warning(&name, &files, rings));
+        Ok(recording)
+    }
+
+    /// Opens a recording that is one file, or bytes in memory.
+    pub fn of_file(input: Arc<dyn Input>, name: &str) -> Result<Recording, PerfDataError> {
+        Self::of_file_within(input, ReadLimits::default().limit(name))
+    }
+
+    fn of_file_within(input: Arc<dyn Input>, limit: MemoryLimit) -> Result<Recording, PerfDataError> {
+        let (name, described_within) = (limit.name(), limit.clone().of_description());
+        let size = input.size().map_err(|error| PerfDataError::io(name, error))?;
+        let mut header = match header::read(&*input, &described_within)? {
+            Header::File(header) => header,
+            Header::Pipe(order) => {
+                let section = Section { offset: PIPE_HEADER, size: size.saturating_sub(PIPE_HEADER) };
+                let records = RecordReader::new(name, order, Box::new(FileFeed::new(input.clone(), section)));
+                let stored = Stored { input, section, unpacked: None };
+                return Self::of_stream(records, Arrival::Stored, Some(stored), limit);
+            }
+        };
+        let mut warnings = Vec::new();
+        let io = |error| PerfDataError::io(name, error);
+        let known = header::read_early_features(&*input, &header).map_err(io)?;
+        let is_finished = header.data.size != 0 && !(header.features.is_empty() && known.is_some());
+        let list = header.feature_list();
+        let mut features = match &known {
+            // The list of feature sections after the records was never written, or is cut off.
+            Some(known) if !is_finished || list.offset.saturating_add(list.size) > size => {
+                Features::read(&*input, &described_within, known, &mut warnings)?
+            }
+            _ if header.data.size == 0 => Features::default(),
+            _ => Features::read(&*input, &described_within, &header, &mut warnings)?,
+        };
+        if !is_finished {
+            warnings.push(format!(
+                "{name} was not finished: the recorder did not exit normally. The records can still be read{}",
+                if known.is_some() { "" } else { ", but event names and tracepoint formats are missing" }
+            ));
+        }
+        let mut blocks = StoredIndex::default();
+        if header.data.size == 0 {
+            // The size was never written. All bytes after the header are records.
+            header.data.size = size.saturating_sub(header.data.offset);
+        } else {
+            blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
+        }
+        if header.data.offset.saturating_add(header.data.size) > size {
+            warnings.push(format!("{name} is cut off: its records should be {} bytes long", header.data.size));
+        }
+        let FileHeader { order, attrs, data, .. } = header;
+        let feed = FileFeed::new(input.clone(), data);
+        let FirstRecords { kernel, tracing_data, aux } =
+            FirstRecords::read(&mut RecordReader::new(name, order, Box::new(feed)))?;
+        if let (None, Some(bytes)) = (&features.tracing_data, tracing_data)
+            && let Err(why) = features.add(HEADER_TRACING_DATA, &bytes, order)
+        {
+            warnings.push(format!("{name}: {} cannot be read: {why}", feature_name(HEADER_TRACING_DATA)));
+        }
+        let stored = blocks.take_matching(StoredIndex::DATA, data);
+        let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
+        let described = PipeDescription { attrs, features, kernel, aux, warnings };
+        let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
+        Ok(Recording { blocks, ..recording })
+    }
+
+    /// Opens a recording that comes through a pipe, and reads the records at its start that describe it.
+    fn of_pipe(mut file: File, limit: MemoryLimit) -> Result<Recording, PerfDataError> {
+        let name = limit.name();
+        let mut bytes = Vec::new();
+        let header = (&mut file).take(PIPE_HEADER).read_to_end(&mut bytes);
+        header.map_err(|error| PerfDataError::io(name, error))?;
+        let order = header::byte_order_of_magic(&bytes, name)?;
+        match bytes.get(8..16).and_then(|size| size.try_into().ok()) {
+            Some(size) if order.u64(size) == PIPE_HEADER => {}
+            Some(_) => return Err(PerfDataError::FileInPipe { name: name.to_owned() }),
+            None => return Err(PerfDataError::CutOff { name: name.to_owned(), part: "header" }),
+        }
+        let arrival = match file.metadata() {
+            Ok(metadata) if metadata.is_file() => Arrival::Stored,
+            _ => Arrival::Live,
+        };
+        let records = RecordReader::new(name, order, Box::new(PipeFeed::new(file)));
+        Self::of_stream(records, arrival, None, limit)
+    }
+
+    fn of_stream(
+        mut records: RecordReader,
+        arrival: Arrival,
+        stored: Option<Stored>,
+        limit: MemoryLimit,
+    ) -> Result<Recording, PerfDataError> {
+        let described = pipe_header::read_description(&mut records, &limit.clone().of_description())?;
+        let order = records.order;
+        Ok(Self::new(limit, order, described, Data::Stream(records, arrival, stored)))
+    }
+
+    fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
+        let PipeDescription { attrs, features, kernel, aux, warnings } = described;
+        // The event descriptions and the attrs usually have the same order. If not, a description belongs to the attr
+        // that has the same ids.
+        let by_ids: HashMap<_, _> =
+            features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
+        let described = |at: usize, ids: &AttrIds| {
+            let same = |event: &&EventDesc| event.ids == ids.ids && event.attr.kind == ids.attr.kind;
+            let listed = features.events.get(at).filter(same);
+            listed.or_else(|| by_ids.get(&(ids.attr.kind, &*ids.ids)).copied())
+        };
+        let formats = features.tracing_data.as_ref().map(TracingData::by_id).unwrap_or_default();
+        let formats: HashMap<u64, Arc<EventFormat>> =
+            formats.into_iter().map(|(id, format)| (id, Arc::new(format))).collect();
+        let event = |(at, ids): (usize, &AttrIds)| RecordedEvent {
+            attr: ids.attr.clone(),
+            ids: ids.ids.clone(),
+            name: described(at, ids).map(|event| event.name.clone()),
+            format: formats.get(&ids.attr.config).filter(|_| ids.attr.kind == PERF_TYPE_TRACEPOINT).cloned(),
+        };
+        let events: Vec<RecordedEvent> = attrs.iter().enumerate().map(event).collect();
+        let mut layouts = Layouts::new(&attrs);
+        if order == ByteOrder::Foreign {
+            let raw = |event: &RecordedEvent| {
+                event.format.as_ref().map(|format| RawNumbers::of_format(format)).unwrap_or_default()
+            };
+            layouts = layouts.with_raw_words(events.iter().map(raw).collect());
+        }
+        let layouts = Arc::new(layouts);
+        let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
+        Recording { name, order, events, features, kernel, aux, warnings, layouts, limit, blocks, data }
+    }
+
+    /// Returns the layouts, with which the event and the time of each record are found.
+    pub fn layouts(&self) -> &Arc<Layouts> {
+        &self.layouts
+    }
+
+    /// Returns whether the recording contains counts instead of samples. `perf stat record` requests nothing for samples
+    /// but the id of their event, and in a pipe not even that.
+    pub fn holds_counts(&self) -> bool {
+        self.events.iter().all(|event| event.attr.format.sample_type & !PERF_SAMPLE_IDENTIFIER == 0)
+    }
+
+    /// Returns the block index of each part. If an index is not known yet, reads the times of all records to make it.
+    /// The element is `None` for a part that would have to be decompressed, and for a stream, because a stream can be
+    /// read only once.
+    pub fn index(&mut self) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
+        self.index_keeping(ROOM)
+    }
+
+    /// Like [`Recording::index`], but keeps at most `room` bytes of side-band records in memory.
+    fn index_keeping(&mut self, room: usize) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
+        let Data::Parts(parts) = &mut self.data else { return Ok(vec![None]) };
+        let (order, layouts, room) = (self.order, &self.layouts, room / parts.len().max(1));
+        for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
+            let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room };
+            let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
+            part.indexed = Some(match stored {
+                Some(index) => Indexed::Plain(Arc::new(index)),
+                None => blocks::index(walk, part.section, &mut self.warnings)?,
+            });
+            if let Some(bytes @ 1..) = part.index().map(|index| index.aux_bytes) {
+                self.warnings.push(aux_warning(&part.name, AuxTrace { bytes, ..self.aux }));
+            }
+        }
+        Ok(parts.iter().map(|part| part.index().cloned()).collect())
+    }
+
+    /// Returns block indexes that contain all samples. Decompresses records for this if necessary. Returns an empty
+    /// vector for a pipe, unless the stream was saved in a file.
+    pub fn unpacked_index(&mut self) -> Result<Vec<Arc<BlockIndex>>, PerfDataError> {
+        self.index()?;
+        let (order, layouts, memory) = (self.order, &self.layouts, self.limit.bytes() / 4);
+        let look = |name: &str, input: &Arc<dyn Input>, section: Section, room| {
+            compressed::index(compressed::Source { input, name, order, layouts, room, memory }, section)
+        };
+        match &mut self.data {
+            Data::Stream(_, _, None) => Ok(Vec::new()),
+            Data::Stream(_, _, Some(Stored { input, section, unpacked })) => {
+                let found = unpacked.take().map_or_else(|| look(&self.name, input, *section, ROOM), Ok)?;
+                Ok(vec![unpacked.insert(found).samples.clone()])
+            }
+            Data::Parts(parts) => {
+                let room = ROOM / parts.len().max(1);
+                for part in parts.iter_mut().filter(|part| part.samples().is_none()) {
+                    part.unpacked = Some(look(&part.name, &part.input, part.section, room)?);
+                }
+                Ok(parts.iter().filter_map(|part| part.samples().cloned()).collect())
+            }
+        }
+    }
+
+    /// Returns the times of the first and the last sample. If the recording does not state these times, finds them in
+    /// the records, and decompresses the records if necessary. Returns `None` if there are no samples, and for a pipe
+    /// that does not state these times.
+    pub fn times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
+        if let Some(times) = self.features.sample_time {
+            return Ok(Some(times));
+        }
+        Ok(spanned(self.unpacked_index()?))
+    }
+
+    /// Like [`Recording::times`], but decompresses nothing. Returns `None` if decompression would be necessary, or if
+    /// there are no samples.
+    pub fn known_times(&mut self) -> Result<Option<(u64, u64)>, PerfDataError> {
+        if let Some(times) = self.features.sample_time {
+            return Ok(Some(times));
+        }
+        self.index()?;
+        let Data::Parts(parts) = &self.data else { return Ok(None) };
+        let known: Option<Vec<_>> = parts.iter().map(|part| part.samples().cloned()).collect();
+        Ok(known.and_then(spanned))
+    }
+
+    /// Starts a replay of the selected records, in time order.
+    pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
+        // If all times are selected, every block is read anyway, including its side-band records. Then there is no need
+        // to keep side-band records in memory.
+        let keeps = !selection.takes_all_times();
+        if let Data::Parts(parts) = &mut self.data {
+            // The stored index is used without side-band records. The replay reads the side-band records later, once,
+            // and only as far as they are needed. Otherwise `index_keeping` would read all of them first.
+            parts.iter_mut().for_each(Part::use_stored_index);
+        }
+        self.index_keeping(if keeps { ROOM } else { 0 })?;
+        if let (false, Data::Parts(parts)) = (keeps, &mut self.data) {
+            parts.iter_mut().for_each(Part::forget_side_band);
+        }
+        let (order, layouts, selection) = (self.order, self.layouts.clone(), Arc::new(selection));
+        let aux = self.aux;
+        Replay::new(self, ReplayContext { order, layouts, selection, pool: Arc::default(), aux })
+    }
+
+    /// Like [`Recording::replay`], but the recording can be replayed again. Returns `None` for a pipe, because its
+    /// records can be read only once.
+    pub fn replay_copy(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
+        self.copied().map(|copy| copy.replay(selection)).transpose()
+    }
+
+    /// Returns a copy of what a replay needs: without what the recording says about its events and about the machine.
+    /// `None` for a pipe, because its records can be read only once.
+    pub fn copied(&self) -> Option<Recording> {
+        let data = match &self.data {
+            Data::Parts(parts) => Data::Parts(parts.clone()),
+            Data::Stream(records, arrival, stored) => Data::Stream(records.copied()?, *arrival, stored.clone()),
+        };
+        Some(Recording {
+            name: self.name.clone(),
+            events: Vec::new(),
+            features: Features { cpus: self.features.cpus, ..Features::default() },
+            kernel: None,
+            warnings: Vec::new(),
+            layouts: self.layouts.clone(),
+            limit: self.limit.clone(),
+            blocks: self.blocks.clone(),
+            data,
+            ..*self
+        })
+    }
+
+    /// Indexes the records if the recording has no index. Its copies then share this index.
+    pub fn find_blocks(&mut self) -> Result<(), PerfDataError> {
+        let Data::Parts(parts) = &self.data else { return Ok(()) };
+        if parts.iter().any(|part| part.indexed.is_none() && part.stored.is_none()) {
+            self.index()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the block indexes of all parts, maybe without side-band records, if they are known.
+    pub fn known_blocks(&self) -> Option<Vec<Arc<BlockIndex>>> {
+        let Data::Parts(parts) = &self.data else { return None };
+        let stored = |part: &Part| part.stored.clone().map(Arc::new);
+        parts.iter().map(|part| part.index().cloned().or_else(|| stored(part))).collect()
+    }
+
+    /// Moves the location of the records out of the recording. From now on the records belong to the replay.
+    pub(crate) fn take_data(&mut self) -> Data {
+        std::mem::replace(&mut self.data, Data::Parts(Vec::new()))
+    }
+}
+
+/// Returns the times of the first and the last sample among all indexes.
+fn spanned(indexes: impl IntoIterator<Item = Arc<BlockIndex>>) -> Option<(u64, u64)> {
+    let times = indexes.into_iter().filter_map(|index| index.samples);
+    times.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+}

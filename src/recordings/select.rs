@@ -1,0 +1,204 @@
+//! Selects samples from a recording by event, CPU, process, thread and time. Records are checked before they are
+//! sorted; only the members at fixed offsets in a record are read.
+
+use perf_prof_format::{
+    abi::{
+        PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
+        PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
+    },
+    record::{OtherRecords, record_type},
+    spec::CpuSet,
+};
+
+use super::format::layouts::Layouts;
+
+/// The selected samples; all of them by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// For each attr index: true if the samples of this attr are selected. `None` selects all attrs.
+    pub attrs: Option<Vec<bool>>,
+    /// The selected CPUs; `None` for all.
+    pub cpus: Option<CpuSet>,
+    /// The selected processes; `None` for all.
+    pub pids: Option<Vec<u32>>,
+    /// The selected threads; `None` for all.
+    pub tids: Option<Vec<u32>>,
+    /// The selected ranges of time. Each range is given by its first and its last nanosecond. If there is no range, all
+    /// times are selected.
+    pub times: Vec<(u64, u64)>,
+    /// The types of records other than samples that the program requests. They are selected by CPU and time.
+    pub others: OtherRecords,
+    /// Whether the begins of losses are marked among the records.
+    pub gaps: Gaps,
+}
+
+/// Whether a replay marks the time from which a ring was losing events. The recording has to be read in advance for
+/// this, as far as it has losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gaps {
+    /// It does not: only the records about losses are delivered.
+    #[default]
+    NotMarked,
+    /// It does, for what is made of several samples.
+    Marked,
+}
+
+/// The result of checking a record against a selection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// A selected sample.
+    Sample,
+    /// Side-band records: comm, fork, exit and mapping records, records of lost events and of throttling, and the records
+    /// that the program requests (see [`Selection::others`]).
+    SideBand,
+    /// The record is not delivered.
+    No,
+}
+
+/// Returns whether records of this type are side-band records. They are delivered regardless of which samples are
+/// selected.
+#[inline]
+pub(crate) fn is_side_band(kind: u32) -> bool {
+    matches!(
+        kind,
+        PERF_RECORD_COMM
+            | PERF_RECORD_FORK
+            | PERF_RECORD_EXIT
+            | PERF_RECORD_MMAP
+            | PERF_RECORD_MMAP2
+            | PERF_RECORD_KSYMBOL
+            | PERF_RECORD_LOST
+            | PERF_RECORD_LOST_SAMPLES
+    )
+}
+
+impl Selection {
+    /// Returns the range of time in which every sample is selected, and no other sample. `None` if samples are selected in
+    /// another way too.
+    #[inline]
+    pub(crate) fn sole_range(&self) -> Option<(u64, u64)> {
+        let Selection { attrs, cpus, pids, tids, times, .. } = self;
+        if attrs.is_some() || cpus.is_some() || pids.is_some() || tids.is_some() {
+            return None;
+        }
+        match times.as_slice() {
+            [] => Some((0, u64::MAX)),
+            [range] => Some(*range),
+            _ => None,
+        }
+    }
+
+    /// Returns whether all times are selected.
+    pub(crate) fn takes_all_times(&self) -> bool {
+        self.times.is_empty() || self.times.contains(&(0, u64::MAX))
+    }
+
+    /// Returns whether samples of this time are selected.
+    pub fn time(&self, time: u64) -> bool {
+        self.times.is_empty() || self.times.iter().any(|&(first, last)| first <= time && time <= last)
+    }
+
+    /// Returns whether any time from `from` to `to`, both included, is selected.
+    pub fn some_time(&self, from: u64, to: u64) -> bool {
+        self.times.is_empty() || self.times.iter().any(|&(first, last)| first <= to && from <= last)
+    }
+
+    /// Leaves out samples before `first` and after `last`.
+    pub fn limit_times(&mut self, first: u64, last: u64) {
+        if (first, last) == (0, u64::MAX) {
+            return;
+        }
+        if self.times.is_empty() {
+            self.times.push((first, last));
+        }
+        let both = self.times.iter().map(|&(from, to)| (from.max(first), to.min(last)));
+        let both: Vec<_> = both.filter(|(from, to)| from <= to).collect();
+        // An empty list would select all times. The range from `u64::MAX` to 0 selects no samples.
+        self.times = if both.is_empty() { vec![(u64::MAX, 0)] } else { both };
+    }
+
+    /// Returns the last selected time. Side-band records after it are not needed.
+    pub fn last_time(&self) -> u64 {
+        self.times.iter().map(|&(_, last)| last).max().unwrap_or(u64::MAX)
+    }
+
+    /// Returns the first selected time that is not before `time`.
+    pub(crate) fn first_time_from(&self, time: u64) -> Option<u64> {
+        if self.times.is_empty() {
+            return Some(time);
+        }
+        self.times.iter().filter(|&&(_, last)| time <= last).map(|&(first, _)| first.max(time)).min()
+    }
+
+    /// Returns whether a record is delivered, and whether it is a sample or a side-band record. `time` is the record's
+    /// time.
+    #[inline(always)]
+    pub fn wants(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
+        if record_type(record) == PERF_RECORD_SAMPLE {
+            return if self.sample(record, time, layouts) { Wanted::Sample } else { Wanted::No };
+        }
+        self.wants_other(record, time, layouts)
+    }
+
+    #[inline(never)]
+    fn wants_other(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
+        match record_type(record) {
+            PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
+            // Samples are missing after this record, but no other record depends on it. So it is delivered only with the
+            // samples around it, and indexes do not count it.
+            PERF_RECORD_THROTTLE if self.is_near(record, time, layouts) => Wanted::SideBand,
+            kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
+            kind if self.others.contains(kind) && self.is_near(record, time, layouts) => Wanted::SideBand,
+            _ => Wanted::No,
+        }
+    }
+
+    #[inline(always)]
+    fn sample(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
+        let Selection { attrs, cpus, pids, tids, times, .. } = self;
+        if !times.is_empty() && !self.time(time) {
+            return false;
+        }
+        if attrs.is_none() && cpus.is_none() && pids.is_none() && tids.is_none() {
+            return true;
+        }
+        // A sample with an unknown id is delivered. The code that looks up the events of samples counts the samples
+        // with unknown ids.
+        let Some(attr) = layouts.attr_of(record) else { return true };
+        if attrs.as_ref().is_some_and(|attrs| !attrs[attr]) {
+            return false;
+        }
+        cpus.is_none() && pids.is_none() && tids.is_none() || self.place(record, attr, layouts)
+    }
+
+    /// Returns whether the CPU and the task of a sample are selected.
+    #[inline(never)]
+    fn place(&self, record: &[u8], attr: usize, layouts: &Layouts) -> bool {
+        let Selection { cpus, pids, tids, .. } = self;
+        let layout = layouts.sample(attr);
+        if let Some(cpus) = cpus
+            && !layout.cpu(record).is_some_and(|cpu| cpus.contains(cpu))
+        {
+            return false;
+        }
+        if pids.is_none() && tids.is_none() {
+            return true;
+        }
+        let Some((pid, tid)) = layout.pid_tid(record) else { return false };
+        let among = |ids: &Option<Vec<u32>>, id: u32| ids.as_ref().is_none_or(|ids| ids.contains(&id));
+        among(pids, pid) && among(tids, tid)
+    }
+
+    /// Returns whether a record about lost events, throttling or context switches may concern the selected samples. Checks the record's time, and the
+    /// record's CPU if the record contains it.
+    fn is_near(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
+        if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
+            // perf writes this record at the end of a recording; it contains a total count. The CPU in the record is
+            // always 0, even if the samples were lost on another CPU. So the record is delivered for every selection of
+            // CPUs.
+            return self.time(time);
+        }
+        let cpu = || layouts.cpu(record);
+        self.time(time) && self.cpus.as_ref().is_none_or(|cpus| cpu().is_none_or(|cpu| cpus.contains(cpu)))
+    }
+}

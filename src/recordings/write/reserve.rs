@@ -1,0 +1,23 @@
+//! Reserves disk space for the end of a recording, so that a full disk does not make the whole recording unreadable.
+
+use std::{
+    fs::{File, OpenOptions},
+    os::unix::fs::OpenOptionsExt,
+    path::Path,
+};
+
+use perf_prof_system::file::allocate;
+
+/// An unnamed file that occupies disk space until this value is dropped.
+#[derive(Debug)]
+pub struct Reserve(#[allow(dead_code)] File);
+
+impl Reserve {
+    /// Reserves `size` bytes on the file system of a folder. Returns `None` if the file system does not support unnamed
+    /// files or does not have enough free space.
+    pub fn allocate(folder: &Path, size: u64) -> Option<Reserve> {
+        let file = OpenOptions::new().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder).ok()?;
+        allocate(&file, size).ok()?;
+        Some(Reserve(file))
+    }
+}

@@ -1,0 +1,83 @@
+//! What a reader counts in its part of a recording, and how the counts of all parts become those of the run.
+
+use perf_prof_events::event::Stats;
+use perf_prof_format::record::LossCounts;
+
+/// The counts of a part of a recording, or of several parts together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PartCounts {
+    /// The counts of delivered and lost events, from [`Stats::counts`].
+    pub stats: Vec<u64>,
+    /// The number of lost samples of each event, as perf stored it at the end of the recording. Empty if it stored none.
+    pub lost: Vec<u64>,
+    /// The time of the last sample, in ns.
+    pub last: u64,
+}
+
+impl PartCounts {
+    /// Adds the counts of another part.
+    pub fn add(&mut self, other: &PartCounts) {
+        add_each(&mut self.stats, &other.stats);
+        add_each(&mut self.lost, &other.lost);
+        self.last = self.last.max(other.last);
+    }
+
+    /// Returns the number of lost samples, as perf stored it at the end of the recording.
+    pub fn stored_losses(&self) -> u64 {
+        self.lost.iter().fold(0, |sum, lost| sum.saturating_add(*lost))
+    }
+
+    /// Adds the lost samples that perf stored at the end of the recording to the counts of the run, which already have
+    /// `stats` of all parts. Returns how many of them no PERF_RECORD_LOST has reported: those that were lost at the end of
+    /// a ring.
+    pub fn count_losses(&self, stats: &Stats) -> u64 {
+        if self.lost.is_empty() {
+            return 0;
+        }
+        let rings = stats.per_ring().len();
+        let unreported = self.stored_losses().saturating_sub(stats.total_lost());
+        stats.count_lost(rings.saturating_sub(1), unreported);
+        let mut per_event = self.lost.clone();
+        per_event.resize(stats.per_event().len(), 0);
+        stats.set_kernel_counts(Some(LossCounts { per_event, per_ring: vec![0; rings], samples_per_ring: Vec::new() }));
+        unreported
+    }
+}
+
+/// Adds each number to the one at the same place. A missing number is 0.
+fn add_each(sums: &mut Vec<u64>, numbers: &[u64]) {
+    if sums.len() < numbers.len() {
+        sums.resize(numbers.len(), 0);
+    }
+    sums.iter_mut().zip(numbers).for_each(|(sum, number)| *sum = sum.saturating_add(*number));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_losses_count_once() {
+        let stats = Stats::new(3, 2);
+        stats.count_lost(0, 4);
+        let part = |lost: &[u64], last| PartCounts { stats: stats.counts(), lost: lost.to_vec(), last };
+        let mut all = PartCounts::default();
+        for part in [part(&[], 5), part(&[1, 2], 9), part(&[3, 0], 7)] {
+            all.add(&part);
+        }
+        let of_run = Stats::new(3, 2);
+        of_run.add(&part(&[], 0).stats);
+        assert_eq!((all.last, all.lost.as_slice(), all.count_losses(&of_run)), (9, &[4, 2][..], 2));
+        assert_eq!(of_run.total_lost(), 6);
+        assert_eq!(of_run.per_event().iter().map(|event| event.lost).collect::<Vec<_>>(), [Some(4), Some(2), Some(0)]);
+        assert_eq!((of_run.lost_records(0), of_run.lost_records(1)), (4, 2));
+    }
+
+    #[test]
+    fn a_recording_without_stored_losses_changes_no_counts() {
+        let stats = Stats::new(1, 1);
+        stats.count_lost(0, 4);
+        assert_eq!(PartCounts::default().count_losses(&stats), 0);
+        assert_eq!((stats.total_lost(), stats.kernel()), (4, None));
+    }
+}

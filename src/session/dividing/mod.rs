@@ -1,0 +1,18 @@
+//! Dividing the replay of a recording between several readers: which part each of them gets, the result of a part, and
+//! the sum of all results.
+//!
+//! A [`Recording`](perf_prof_recordings::Recording) becomes [`Part`]s, each reader returns a [`PartResult`], and [`Results`]
+//! adds them up. The readers are forked processes, processes on other machines, or threads. How they are started, and how
+//! a result gets from one to the other, is not known here.
+
+mod counts;
+mod part;
+mod result;
+mod results;
+mod whole;
+
+pub use counts::PartCounts;
+pub use part::Part;
+pub use result::{PartResult, PartResultError};
+pub use results::Results;
+pub use whole::{Undividable, Whole, has_readings};

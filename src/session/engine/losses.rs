@@ -1,0 +1,236 @@
+//! Messages about a run, on stderr: lost events, statistics, and perf-prof's own CPU and memory use.
+
+use std::time::{Duration, Instant};
+
+use perf_prof_events::event::{EventType, StackEndings, Stats};
+use perf_prof_format::record::Source;
+use perf_prof_symbols::symbol::UnnamedFrames;
+use perf_prof_system::{compat, output, usage::Usage};
+
+use crate::plan::Verbosity;
+
+/// The minimum time between two messages about losses.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Reports lost events, at most once a second.
+pub struct LossReport {
+    ring_cpus: Vec<Option<u32>>,
+    advice: &'static str,
+    /// The lost records of each ring, side-band records included.
+    records: Vec<u64>,
+    /// The lost events of each ring that were reported.
+    reported: Vec<u64>,
+    has_new_losses: bool,
+    last: Option<Instant>,
+}
+
+impl LossReport {
+    /// Creates a report without losses. `advice` is the end of each message: it gives the cause of the losses and says
+    /// what the user can do.
+    pub fn new(ring_cpus: Vec<Option<u32>>, advice: &'static str) -> Self {
+        let (records, reported) = (vec![0; ring_cpus.len()], vec![0; ring_cpus.len()]);
+        Self { ring_cpus, advice, records, reported, has_new_losses: false, last: None }
+    }
+
+    /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if at least a
+    /// second has passed since the last message. `side_band` returns how many of all lost records of each ring are
+    /// side-band records, if this is known: they are no events.
+    pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
+        self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
+        self.has_new_losses |= losses.iter().any(|&count| count != 0);
+        let due = self.last.is_none_or(|last| now - last >= EVERY);
+        if due && self.has_new_losses {
+            (self.last, self.has_new_losses) = (Some(now), false);
+            let events = self.take_unreported(&side_band().unwrap_or_default());
+            if events.iter().all(|&count| count == 0) {
+                return;
+            }
+            if compat::is_on() {
+                say_as_c_implementation(&self.ring_cpus, &events);
+            } else {
+                let places = describe_losses(&self.ring_cpus, &events);
+                output::say_lost(format_args!("lost {places}: {}", self.advice));
+            }
+        }
+    }
+
+    /// Returns how many events of each ring were lost and not yet reported. The kernel may already count side-band
+    /// records whose loss it has not reported as a record yet. So the result may be too low; the next call then returns
+    /// the rest.
+    fn take_unreported(&mut self, side_band: &[u64]) -> Vec<u64> {
+        let rings = self.records.iter().zip(&mut self.reported).enumerate();
+        let unreported = rings.map(|(ring, (records, reported))| {
+            let events = records.saturating_sub(side_band.get(ring).copied().unwrap_or(0));
+            let unreported = events.saturating_sub(*reported);
+            *reported += unreported;
+            unreported
+        });
+        unreported.collect()
+    }
+}
+
+/// Prints losses on stdout in the form of the C implementation: one line for each CPU.
+fn say_as_c_implementation(ring_cpus: &[Option<u32>], counts: &[u64]) {
+    let date = chrono::Local::now().format("%Y-%m-%d %H:%M:%S%.6f");
+    for (cpu, count) in ring_cpus.iter().zip(counts).filter(|&(_, &count)| count != 0) {
+        let place = cpu.map_or(String::new(), |cpu| format!(" on CPU #{cpu}"));
+        output::print_line(&format!("{date} python: lost {count} events{place}"));
+    }
+}
+
+/// Writes a line of the statistics: to stderr, or to stdout as the C implementation does.
+fn write_statistics(line: &str) {
+    if compat::is_on() { output::print_line(line) } else { output::write_line(line) }
+}
+
+/// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.
+fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
+    const NAMED: usize = 8;
+    let lossy: Vec<_> = ring_cpus.iter().zip(counts).filter(|&(_, &count)| count != 0).collect();
+    let mut places: Vec<String> = lossy
+        .iter()
+        .take(NAMED)
+        .map(|(cpu, count)| match cpu {
+            Some(cpu) => format!("{count} events on CPU {cpu}"),
+            None => format!("{count} events of a thread"),
+        })
+        .collect();
+    if lossy.len() > NAMED {
+        let rest: u64 = lossy[NAMED..].iter().map(|&(_, count)| count).sum();
+        places.push(format!("{rest} events on {} more CPUs", lossy.len() - NAMED));
+    }
+    places.join(", ")
+}
+
+/// Prints which CPUs went offline since the last call. Printed even with `-q`: the events that are missing after that are
+/// not counted by anybody.
+pub fn report_offline_cpus(source: &mut impl Source) {
+    for cpu in source.take_offline_cpus() {
+        output::say(format_args!(
+            "CPU {cpu} went offline: its events end here, even if it comes online again; to trace it, start again"
+        ));
+    }
+}
+
+/// Prints at the end of a run how many events were lost, not delivered or late, if any.
+pub fn print_totals(stats: &Stats, source: &dyn Source) {
+    print_lost(stats);
+    print_limited_and_late(source);
+}
+
+/// Prints how many events were lost or not delivered, if any.
+pub fn print_lost(stats: &Stats) {
+    let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
+    if lost != 0 {
+        let share = 100.0 * lost as f64 / (delivered + lost) as f64;
+        output::say_lost(format_args!(
+            "lost {lost} of {} events ({share:.1} %), delivered {delivered}",
+            delivered + lost
+        ));
+    }
+    let (opened, lost, replaced) = stats.opened_lost_and_replaced_spans();
+    if lost != 0 {
+        output::say_lost(format_args!(
+            "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
+             full, or more than max-open were open"
+        ));
+    }
+    if replaced != 0 {
+        output::say_lost(format_args!("dropped {replaced} of {opened} spans: their key began again before they ended"));
+    }
+    if stats.total_unattributed() != 0 {
+        output::say(format_args!(
+            "{} events were not delivered: another program counts the same software event, and the kernel gave these \
+             events the id of that program's event; select only one software event, so that they can be delivered",
+            stats.total_unattributed()
+        ));
+    }
+    if stats.total_throttled() != 0 {
+        output::say(format_args!(
+            "the kernel throttled sampling (count: {}): each time, samples are missing until the next timer tick, and \
+             the kernel does not report them as lost; use a lower -F or a larger -c",
+            stats.total_throttled()
+        ));
+    }
+}
+
+fn print_limited_and_late(source: &dyn Source) {
+    if source.dropped_by_limit() != 0 {
+        output::say(format_args!(
+            "{} events were not delivered because of --sampling-limit",
+            source.dropped_by_limit()
+        ));
+    }
+    let late = source.late();
+    if late != 0 {
+        output::say(format_args!("{late} events arrived late and were delivered out of order"));
+    }
+}
+
+/// Prints at the end of a run how unwound stacks ended, if many of them are incomplete.
+pub fn print_endings(endings: &StackEndings, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal {
+        endings.summary().into_iter().chain(endings.impossible()).for_each(output::say);
+    }
+}
+
+/// Prints at the end of a run how many frames have no names because the recording's binaries were not found.
+pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
+    if verbosity >= Verbosity::Normal
+        && let Some(line) = nameless.summary()
+    {
+        output::say(line);
+    }
+}
+
+/// Prints statistics. Called when SIGUSR2 has arrived. `kept` is the number of events that the script keeps in memory.
+pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source, usage: &mut Usage, kept: usize) {
+    write_statistics(&usage.line());
+    let rings = source.ring_cpus();
+    let mut line = format!("  rings: {}, backlog: {} KiB, events kept: {kept}", rings.len(), source.backlog() / 1024);
+    if source.late() != 0 {
+        line.push_str(&format!(", late: {}", source.late()));
+    }
+    write_statistics(&line);
+    if stats.own_samples() != 0 {
+        write_statistics(&format!("  own events left out: {} (--include-self delivers them)", stats.own_samples()));
+    }
+    // Longer names are not aligned. A recording may have names of any length, and formatting panics at large widths.
+    const WIDEST: usize = 256;
+    let widths = events.iter().map(|event| event.shown_name().len()).filter(|&width| width <= WIDEST);
+    let width = widths.max().unwrap_or(0);
+    for (event, counts) in events.iter().zip(stats.per_event()) {
+        let lost = counts.lost.map_or_else(|| "?".into(), |lost| lost.to_string());
+        write_statistics(&format!(
+            "  {:<width$} delivered {:>10} lost {lost:>8}",
+            event.shown_name(),
+            counts.delivered
+        ));
+    }
+    for (cpu, (delivered, lost)) in
+        rings.iter().zip(stats.per_ring()).filter_map(|(cpu, counts)| Some(((*cpu)?, counts)))
+    {
+        write_statistics(&format!("  CPU {cpu:<4} delivered {delivered:>10} lost {lost:>8}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines of all rings must not add up to more than the total at the end.
+    #[test]
+    fn reported_losses_are_events_without_side_band_records() {
+        let mut report = LossReport::new(vec![Some(0), Some(1)], "");
+        let mut told = |records: [u64; 2], side_band: &[u64]| {
+            report.records.iter_mut().zip(records).for_each(|(sum, new)| *sum += new);
+            report.take_unreported(side_band)
+        };
+        assert_eq!(told([10, 4], &[3, 0]), [7, 4]);
+        // The loss of 5 side-band records is counted, but the records about it come later.
+        assert_eq!(told([2, 0], &[8, 0]), [0, 0]);
+        assert_eq!(told([7, 0], &[8, 0]), [4, 0]);
+        // The kernel does not count side-band records.
+        assert_eq!(told([1, 1], &[]), [9, 1]);
+    }
+}

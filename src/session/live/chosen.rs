@@ -1,0 +1,96 @@
+//! The selected events of the running kernel, before they are opened. Runs, recordings and counts start here.
+
+use anyhow::Result;
+use perf_prof_capture::Capture;
+use perf_prof_events::{
+    derive::{self, Derived, SpanError},
+    event::EventType,
+};
+use perf_prof_format::record::SampleLayout;
+use perf_prof_system::{
+    close_in_child::ClosingHeldOff,
+    tracefs::Tracefs,
+    workload::{Workload, WorkloadError},
+};
+
+use super::{
+    file_rights, requests,
+    select::{self, Selected, Selection},
+    unprivileged::{self, LimitedEvents},
+};
+use crate::plan;
+
+/// The selected events of this kernel. Nothing is opened yet.
+pub struct ChosenEvents {
+    /// Held until the events are open, and until the formats were read that a recording contains.
+    closing: ClosingHeldOff,
+    tracefs: Tracefs,
+    /// The events that are opened.
+    pub events: Vec<Selected>,
+    derived: Vec<Derived>,
+}
+
+/// The selected events, ready to be opened.
+pub struct ArmedEvents {
+    /// Held until the events are open, and until the formats were read that a recording contains.
+    pub closing: ClosingHeldOff,
+    /// The events that this kernel has.
+    pub tracefs: Tracefs,
+    /// The events that are opened.
+    pub events: Vec<Selected>,
+    /// The events that are derived from them.
+    pub derived: Vec<Derived>,
+    /// The events that were limited to user space.
+    pub limits: LimitedEvents,
+    /// The forked command, which waits until the run starts.
+    pub workload: Option<Workload>,
+}
+
+impl ChosenEvents {
+    /// Selects the events of the plan.
+    pub fn select(capture: &plan::Capture) -> Result<ChosenEvents> {
+        let closing = ClosingHeldOff::new();
+        let tracefs = unprivileged::tracefs(capture)?;
+        let Selection { events, derived } = select::select(capture, &tracefs)?;
+        Ok(ChosenEvents { closing, tracefs, events, derived })
+    }
+
+    /// Returns the events that are opened, for recordings: spans are made when the recording is read.
+    pub fn recorded(self, capture: &plan::Capture) -> Result<ChosenEvents> {
+        let events = Selection { events: self.events, derived: self.derived }.recorded(capture)?;
+        Ok(ChosenEvents { events, derived: Vec::new(), ..self })
+    }
+
+    /// Returns the event types that a program receives, before the events are opened. Only the offsets of the ids in
+    /// samples may differ from those of the opened events.
+    pub fn planned_types(&self, capture: &plan::Capture) -> Result<Vec<EventType>> {
+        let layouts = Capture::layouts(&requests::requests(capture, &self.events)?);
+        let types = event_types(&self.events, &self.derived, |event| layouts[event])?;
+        Ok(derive::delivered(&types, &self.derived))
+    }
+
+    /// Limits the events to what the user may trace, and forks the command with `fork`.
+    pub fn arm(mut self, fork: impl FnOnce() -> Result<Option<Workload>, WorkloadError>) -> Result<ArmedEvents> {
+        let limits = unprivileged::limit_to_user_space(&mut self.events);
+        let ChosenEvents { closing, tracefs, events, derived } = self;
+        Ok(ArmedEvents { closing, tracefs, events, derived, limits, workload: fork()? })
+    }
+
+    /// Like [`ChosenEvents::arm`], for a run that receives the events itself. Its command does not outlive it, and it gives
+    /// up the rights to files that it does not need any more.
+    pub fn arm_for_run(self, capture: &plan::Capture) -> Result<ArmedEvents> {
+        let mut armed = self.arm(|| capture.workload().map(Workload::fork_until_end).transpose())?;
+        file_rights::give_up(&mut armed.tracefs, &armed.events);
+        Ok(armed)
+    }
+}
+
+/// Returns the event types: first the captured events, then the derived events.
+pub fn event_types(
+    selected: &[Selected],
+    derived: &[Derived],
+    layout: impl Fn(usize) -> SampleLayout,
+) -> Result<Vec<EventType>, SpanError> {
+    let captured = selected.iter().enumerate().map(|(at, event)| event.event_type(layout(at)));
+    derive::with_derived(captured.collect(), derived)
+}

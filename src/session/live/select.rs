@@ -1,0 +1,358 @@
+//! Resolves selectors to events of the running kernel. Does not know recordings.
+
+use std::sync::Arc;
+
+use anyhow::{Result, anyhow, bail};
+use perf_prof_capture::{EventRequest, Frames, PerfEvent};
+use perf_prof_events::{
+    derive::{self, Derived, Presence, Span, SpanRule},
+    event::{EventType, Format},
+};
+use perf_prof_format::{
+    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
+    record::SampleLayout,
+    spec::{Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, handler_name, is_glob, similar_names},
+    tracefs::EventFormat,
+};
+use perf_prof_system::tracefs::Tracefs;
+
+use crate::{
+    plan::{Capture, Target, live_target},
+    selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
+};
+
+/// A selected event, with the format of its samples and the request for the kernel.
+#[derive(Clone, Debug)]
+pub struct Selected {
+    /// The selector that matched the event.
+    pub spec: EventSpec,
+    /// The format of the event's samples.
+    pub format: Format,
+    /// The request to the kernel. Settings that apply to all events (CPUs, call chains) are added when the event is
+    /// opened.
+    pub request: EventRequest,
+    /// The call-chain settings in the event's own options.
+    pub stacks: Stacks,
+    /// Where the event happens. This decides which frames its call chains have by default.
+    pub place: EventLocation,
+    /// The number of samples after which the run ends (`-N` in the event's own options).
+    pub limit: Option<u64>,
+    /// A note about the event. It is printed with `-v`.
+    pub note: Option<String>,
+}
+
+/// Where an event happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventLocation {
+    /// In the kernel: tracepoints, and probes of kernel functions.
+    Kernel,
+    /// In programs, or both in programs and in the kernel.
+    Anywhere,
+}
+
+impl Selected {
+    /// Returns the event type with this sample layout.
+    pub fn event_type(&self, layout: SampleLayout) -> EventType {
+        let Attrs { alias, max_stack, .. } = &self.spec.attrs;
+        EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
+    }
+
+    fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
+        let name = format!("{}:{}", format.system, format.name);
+        let request = EventRequest::tracepoint(name, format.id);
+        let (spec, format) = (spec.clone(), Format::Tracepoint(format));
+        Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note: None }
+    }
+}
+
+/// The events and derived events that the selectors resolve to.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// The events that are opened.
+    pub events: Vec<Selected>,
+    /// The selected derived events. Their inputs are in `events`.
+    pub derived: Vec<Derived>,
+}
+
+/// Resolves the selectors, in their order, to events of this machine that are sampled. Fails if two of the events are
+/// the same software event, because the kernel gives the samples of both events the same id.
+pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
+    let selection = resolve(plan, tracefs)?;
+    refuse_repeated_software_events(&selection.events)?;
+    Ok(selection)
+}
+
+/// Resolves the selectors, in their order, to events of this machine that are only counted. Because there are no
+/// samples, the same software event may be selected several times.
+pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
+    let mut selection = Selection::default();
+    plan.events.iter().try_for_each(|spec| selection.add(plan, spec, tracefs))?;
+    Ok(selection)
+}
+
+impl Selection {
+    /// Returns the events that are opened, for recordings: spans are made when the recording is read.
+    pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
+        let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
+        if let Some(source) = plan.events.iter().find(of_source)
+            && let (_, Some(_)) = live_target(std::slice::from_ref(source), plan.target.clone())?
+        {
+            let name = &source.selector;
+            bail!(
+                "{name} is made of events of all tasks; record with -a, and select the tasks when you read the recording"
+            );
+        }
+        Ok(self.events)
+    }
+
+    /// Returns the events that are opened, for commands that cannot run derived events.
+    pub fn without_derived(self) -> Result<Vec<Selected>> {
+        if let Some(Derived { span, .. }) = self.derived.first() {
+            bail!(
+                "{}: spans cannot be counted by the kernel; use `perf-prof top`, or select the events that begin and end it",
+                span.name()
+            );
+        }
+        Ok(self.events)
+    }
+
+    /// Adds the events that a selector resolves to. A pattern or a span resolves to several events.
+    fn add(&mut self, plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<()> {
+        match &spec.kind {
+            EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
+            EventKind::Probe(probe) => self.events.push(self::probe(plan, spec, probe)?),
+            EventKind::Span(span) => self.add_span(plan, spec, span, tracefs)?,
+            EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
+        }
+        Ok(())
+    }
+
+    fn add_tracepoints(&mut self, spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<()> {
+        if !spec.is_pattern() {
+            if !tracefs.has_event(system, name) {
+                bail!("{}", unknown(system, name, &tracefs.events()?));
+            }
+            self.events.push(tracepoint(spec, tracefs, system, name)?);
+            return Ok(());
+        }
+        let all = tracefs.events()?;
+        let matching: Vec<_> = all.iter().filter(|(system, name)| spec.matches(system, name)).collect();
+        if matching.is_empty() {
+            bail!("no event of this kernel matches {system}:{name}; `perf-prof list` shows all events");
+        }
+        let mut spec = spec.clone();
+        for (system, name) in matching {
+            match tracepoint(&spec, tracefs, system, name) {
+                // The event was a probe of another program. That program has removed the probe since the list was read.
+                Err(_) if !tracefs.has_event(system, name) => continue,
+                found => self.events.push(found?),
+            }
+            spec.grouping = spec.grouping.next_role();
+        }
+        Ok(())
+    }
+
+    /// Adds the events that a span is made of, and the span itself.
+    fn add_span(&mut self, plan: &Capture, spec: &EventSpec, span: &SpanSpec, tracefs: &Tracefs) -> Result<()> {
+        let wrong = |error| anyhow!("{}: {error}", spec.selector);
+        let rules = SpanRule::all(span).map_err(wrong)?;
+        let narrow = derive::source::of(span).map_err(wrong)?.and_then(|source| source.narrow);
+        let first = self.events.len();
+        let mut of_inputs: Vec<Vec<usize>> = Vec::new();
+        for (at, rule) in rules.iter().enumerate() {
+            let own: Vec<usize> = (0..rules.len()).filter(|&other| rules[other].event == rule.event).collect();
+            if own[0] != at {
+                continue;
+            }
+            let is_missing = match &rule.event {
+                EventKind::Tracepoint { system, name } => {
+                    rule.presence != Presence::Needed && !is_glob(name) && !tracefs.has_event(system, name)
+                }
+                _ => false,
+            };
+            if is_missing || rule.presence == Presence::OnlyRecorded {
+                continue;
+            }
+            let has_chain = own.iter().any(|&rule| rules[rule].action.has_chain(span.stack));
+            let attrs = Attrs {
+                stack: if has_chain { Stack::On } else { Stack::Inherit },
+                max_stack: spec.attrs.max_stack.filter(|_| has_chain),
+                cpus: spec.attrs.cpus.clone(),
+                arguments: rule.arguments.clone(),
+                ..Attrs::default()
+            };
+            let (selector, kind) = (spec.selector.clone(), rule.event.clone());
+            let filter = narrow.and_then(|narrow| narrow(&span.options));
+            let before = self.events.len();
+            self.add(plan, &EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone }, tracefs)?;
+            // A call chain of a span shows why it began. The program's functions belong to that, also if the event is one of
+            // the kernel.
+            if has_chain && plan.callchain.user.is_none() {
+                self.events[before..].iter_mut().for_each(|event| event.stacks.user = Some(Frames::Sampled));
+            }
+            of_inputs.resize(self.events.len() - first, own);
+        }
+        let inputs: Vec<_> = self.events[first..].iter().map(|event| event.format.clone()).zip(of_inputs).collect();
+        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &inputs).map_err(wrong)?;
+        self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.events.len()).collect() });
+        Ok(())
+    }
+}
+
+/// Returns whether the event is a software event that counts occurrences. When such an occurrence happens, the kernel
+/// prepares one sample for all events that count it. The sample keeps the id of the first of these events
+/// (`do_perf_sw_event()` and `perf_prepare_sample()` in kernel/events/core.c). So the samples of all these events have
+/// the same id. Clock events are not affected, because each of them has its own timer.
+fn is_software_counter(event: &Selected) -> bool {
+    let PerfEvent { kind, config, .. } = event.request.event;
+    kind == PERF_TYPE_SOFTWARE && ![PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK].contains(&config)
+}
+
+fn refuse_repeated_software_events(selected: &[Selected]) -> Result<()> {
+    let mut seen: Vec<&Selected> = Vec::new();
+    for event in selected.iter().filter(|event| is_software_counter(event)) {
+        if let Some(other) = seen.iter().find(|other| other.request.event.config == event.request.event.config) {
+            let (one, other) = (&event.spec.selector, &other.spec.selector);
+            bail!(
+                "{other} and {one} are the same software event; only one of them would get the samples; select the \
+                 event once"
+            );
+        }
+        seen.push(event);
+    }
+    Ok(())
+}
+
+/// Returns whether samples may have an id that none of the selected events has. This happens if another program counts
+/// the same software event: the samples may then have the id of that program's event.
+pub fn may_have_foreign_ids(selected: &[Selected]) -> bool {
+    selected.iter().any(is_software_counter)
+}
+
+/// Returns the index of the selected event to which samples with the id of another program's event belong. Returns
+/// `None` if these samples may belong to several selected events.
+pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
+    let mut counted = selected.iter().enumerate().filter(|(_, event)| is_software_counter(event));
+    match (counted.next(), counted.next()) {
+        (Some((index, _)), None) => Some(index),
+        _ => None,
+    }
+}
+
+/// Resolves a dynamic probe. The path of the probed file is looked up as the traced processes see it.
+fn probe(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
+    let processes = match &plan.target {
+        Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
+        _ => &[],
+    };
+    let found = selectors::probe(probe, &spec.attrs.arguments, processes, &RunningMachine);
+    let ResolvedProbe { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+    let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
+    let place = if probe.kind.is_user() { EventLocation::Anywhere } else { EventLocation::Kernel };
+    Ok(Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note })
+}
+
+/// Resolves an event that is neither a tracepoint nor a probe.
+fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selected> {
+    let machine = RunningMachine;
+    let source = match selectors::source(spec, plan.rate, &machine) {
+        Ok(source) => source,
+        Err(SourceError::Unknown { name }) => bail!("{}", unknown_source(&name, &machine, tracefs)),
+        Err(error) => return Err(error.into()),
+    };
+    // All events of a run use the same rings, and each ring belongs to a CPU or a thread. So all events must have the
+    // same target.
+    let name = &source.request.name;
+    match (&source.tasks, &plan.target) {
+        (Tasks::Inherit, _) => {}
+        (Tasks::Processes(own), Target::Processes(all)) if own == all => {}
+        (Tasks::Threads(own), Target::Threads(all)) if own == all => {}
+        (Tasks::Processes(_), _) => {
+            bail!("{name}: -p applies to all events of a run; use it as an option of perf-prof: `-p PID`")
+        }
+        (Tasks::Threads(_), _) => {
+            bail!("{name}: -t applies to all events of a run; use it as an option of perf-prof: `-t TID`")
+        }
+    }
+    // A run has one limit, which counts the samples of all events.
+    if source.limit.is_some() && plan.events.len() > 1 {
+        bail!("{name}: -N applies to all events of a run; use it as an option of perf-prof: `-N N`");
+    }
+    // Samples of events other than tracepoints have only a name.
+    let format = Format::source(source.request.name.clone());
+    let (spec, place) = (spec.clone(), EventLocation::Anywhere);
+    Ok(Selected {
+        spec,
+        format,
+        request: source.request,
+        stacks: source.stacks,
+        place,
+        limit: source.limit,
+        note: source.note,
+    })
+}
+
+fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> String {
+    // If tracefs cannot be read, only the names of other events are suggested.
+    let tracepoints = tracefs.events().unwrap_or_default();
+    let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
+    names.extend(selectors::names(machine).into_iter().map(|(name, _)| name));
+    names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
+    match similar_names(name, names.iter().map(String::as_str))[..] {
+        [] => format!(
+            "unknown event {name}: it is neither a built-in source nor an event that perf has a name for; write \
+             tracepoints as system:name; `perf-prof list` shows all events"
+        ),
+        ref near => format!("unknown event {name}; did you mean {}?", near.join(" or ")),
+    }
+}
+
+fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> Result<Selected> {
+    let text = tracefs.format(system, name)?;
+    let format =
+        EventFormat::parse(system, &text).map_err(|error| anyhow!("the format of {system}:{name}: {error}"))?;
+    // If a probe was defined in tracefs, its format does not say whether the probe is in the kernel or in a program.
+    let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
+    let place =
+        if is_probe && tracefs.is_uprobe(system, name) { EventLocation::Anywhere } else { EventLocation::Kernel };
+    Ok(Selected::tracepoint(spec, Arc::new(format), place))
+}
+
+fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
+    let typed = format!("{system}:{name}");
+    let mut names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
+    // The user may have typed the wrong system with the right name.
+    let elsewhere = all.iter().filter(|(_, n)| n == name).map(|(system, name)| format!("{system}:{name}"));
+    let mut guesses: Vec<String> = elsewhere.collect();
+    if guesses.is_empty() {
+        names.extend(selectors::names(&RunningMachine).into_iter().map(|(name, _)| name));
+        guesses = similar_names(&typed, names);
+    }
+    match guesses.as_slice() {
+        [] => format!("unknown event {typed}; `perf-prof list '{system}:*'` shows which events exist"),
+        guesses => format!("unknown event {typed}; did you mean {}?", guesses.join(" or ")),
+    }
+}
+
+/// Returns the functions in `names` that are never called, although each of them has the name of a handler of an event
+/// in `all`. Each function comes with the reason. `names` contains all functions with a name that looks like a handler.
+pub fn uncalled_handlers(
+    names: &[String],
+    selected: &[EventType],
+    all: &dyn Fn() -> Vec<(String, String)>,
+) -> Vec<(String, String)> {
+    let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| e.handler_name() == **name)).collect();
+    if open.is_empty() {
+        return Vec::new();
+    }
+    let events = all();
+    let event_of = |name: &str| events.iter().find(|(system, event)| handler_name(system, event) == *name);
+    let why = |(system, name): &(String, String)| {
+        let aliased = selected.iter().find(|e| e.real_name() == format!("{system}:{name}"));
+        match aliased {
+            Some(event) => format!("{system}:{name} has an alias and calls {}() instead", event.handler_name()),
+            None => format!("{system}:{name} is not selected (use -e {system}:{name})"),
+        }
+    };
+    open.into_iter().filter_map(|name| event_of(name).map(|event| (name.clone(), why(event)))).collect()
+}

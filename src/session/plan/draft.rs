@@ -1,0 +1,222 @@
+//! The draft of a run: what the user asked for. Command lines and keyword arguments fill it, and [`Draft::checked`] makes a
+//! plan of it if its parts fit together.
+
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use perf_prof_events::derive::source::Coverage;
+use perf_prof_format::{
+    record::OtherRecords,
+    spec::{EventSpec, Rate, RingSize, TimeRanges},
+};
+use perf_prof_symbols::symbol;
+use perf_prof_system::compat;
+
+use super::{
+    Callchain, Capture, Clock, DeliveryOrder, Face, Input, Jobs, LivePlan, Names, Naming, Origin, OwnThreads, Owner,
+    PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SplitBy, Switch, Target, TaskSelection,
+    Verbosity, live_target, recorded_tasks, selection::AllCpus,
+};
+
+/// What the user asked for. The value of each option is valid; whether they fit together is not known yet.
+#[derive(Clone, Debug, Default)]
+pub struct Draft {
+    /// The events, in the order in which they were requested.
+    pub events: Vec<EventSpec>,
+    /// See [`RunPlan::own_events`].
+    pub own_events: usize,
+    /// The target of live events, or the samples of a recording.
+    pub selection: Selection,
+    /// The call chains of all events.
+    pub callchain: Callchain,
+    /// The number of events for each sample, for events other than tracepoints.
+    pub period: Option<Rate>,
+    /// The number of samples per second, for events other than tracepoints.
+    pub frequency: Option<Rate>,
+    /// The size of each ring.
+    pub ring_size: Option<RingSize>,
+    /// The maximum memory, in bytes, for events that wait to be delivered.
+    pub buffer: Option<usize>,
+    /// How full a ring has to be, in percent, before its reader is woken.
+    pub watermark: Option<u8>,
+    /// The clock that gives the times of live events.
+    pub clock: Clock,
+    /// The order in which live events are delivered.
+    pub order: DeliveryOrder,
+    /// The most samples per second and ring.
+    pub sampling_limit: Option<u32>,
+    /// Says if the events of perf-prof's own threads are delivered.
+    pub own_threads: OwnThreads,
+    /// The recording to write while the events are delivered.
+    pub recording: Option<RecordingOutput>,
+    /// The time after which a live run ends.
+    pub duration: Option<Duration>,
+
+    /// The recording to read. Without one, the events are live.
+    pub input: Option<PathBuf>,
+    /// Whose recordings are read.
+    pub owner: Owner,
+    /// The time ranges of the recording that are read.
+    pub times: Option<TimeRanges>,
+    /// On if the samples of virtual machines are read too.
+    pub guests: Switch,
+    /// The number of processes that replay the recording, or of its parts if `processes` is set.
+    pub jobs: Option<usize>,
+    /// How the recording is divided between them.
+    pub split: Option<SplitBy>,
+    /// See [`Input::processes`]. If it is set, this process replays one part.
+    pub processes: Option<usize>,
+
+    /// The records other than samples that the sink receives.
+    pub others: OtherRecords,
+    /// How addresses in processes are resolved to names.
+    pub symbols: symbol::Options,
+    /// The time between two calls of [`perf_prof_events::event::Deliver::interval`].
+    pub interval: Option<Duration>,
+    /// The number of delivered samples after which the run ends.
+    pub limit: Option<u64>,
+    /// How often this process's own CPU and memory use is printed.
+    pub usage_every: Option<Duration>,
+    /// The file that stdout and stderr are appended to.
+    pub output: Option<PathBuf>,
+    /// Who receives the events.
+    pub face: Face,
+    /// How many messages are printed to stderr.
+    pub verbosity: Verbosity,
+}
+
+impl Draft {
+    /// Returns the plan. Fails if two options do not fit together.
+    pub fn checked(self) -> Result<RunPlan, PlanError> {
+        let callchain = self.callchain();
+        let (origin, target, selected_tasks) = match &self.input {
+            Some(path) => (Origin::Recorded(Box::new(self.recorded(path.clone())?)), Target::AllCpus, None),
+            None if self.times.is_some() => return Err(PlanError::TimeWithoutInput),
+            None => {
+                let (target, selected_tasks) = self.target()?;
+                let live = LivePlan { recording: self.recording, duration: self.duration };
+                (Origin::Live(live), target, selected_tasks)
+            }
+        };
+        let capture = Capture {
+            target,
+            selected_tasks,
+            callchain,
+            events: self.events,
+            rate: rate(self.period, self.frequency)?,
+            ring_size: self.ring_size,
+            buffer: self.buffer,
+            watermark: self.watermark,
+            clock: self.clock,
+            order: self.order,
+            sampling_limit: self.sampling_limit,
+            own_threads: self.own_threads,
+            ..Capture::default()
+        };
+        Ok(RunPlan {
+            capture,
+            own_events: self.own_events,
+            origin,
+            others: self.others,
+            symbols: self.symbols,
+            naming: Naming::Own,
+            interval: self.interval,
+            limit: self.limit,
+            usage_every: self.usage_every,
+            output: self.output,
+            face: self.face,
+            verbosity: self.verbosity,
+        })
+    }
+
+    /// Returns the call chains. -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames
+    /// that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added
+    /// beside kernel frames only.
+    fn callchain(&self) -> Callchain {
+        let Callchain { every_event, user, kernel, .. } = self.callchain;
+        let has_both = every_event == Switch::On && kernel != Some(Switch::Off) && self.input.is_none();
+        let both = (has_both && !compat::is_on()).then_some(Switch::On);
+        Callchain { user: user.or(both), ..self.callchain }
+    }
+
+    /// Returns the target of live events, and the tasks that are selected among those of the target.
+    fn target(&self) -> Result<(Target, Option<Target>), PlanError> {
+        let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
+        self.selection.refuse_idle_tasks()?;
+        match selected_tasks {
+            None => Ok(live_target(&self.events, target)?),
+            selected_tasks => Ok((target, selected_tasks)),
+        }
+    }
+
+    /// Returns the recording, and the selection of its samples.
+    fn recorded(&self, path: PathBuf) -> Result<Input, PlanError> {
+        if let Some(option) = self.live_option() {
+            return Err(PlanError::LiveOptionWithInput(option));
+        }
+        let Selection { all_cpus, cpus, pids, tids, command, .. } = self.selection.clone();
+        if !command.is_empty() {
+            return Err(PlanError::CommandWithInput(command));
+        }
+        let are_for_script = all_cpus == AllCpus::BesideTasks;
+        let are_given = (pids.is_some() || tids.is_some()) && !are_for_script;
+        let tasks = recorded_tasks(&self.events, are_given, Coverage::of(&cpus))?;
+        Ok(Input {
+            limits: ReadLimits { owner: self.owner, memory: self.buffer },
+            cpus,
+            pids,
+            tids,
+            tasks: if are_for_script { TaskSelection::ForScript } else { tasks },
+            names: Names::default(),
+            max_stack: None,
+            times: self.times.clone(),
+            guests: self.guests,
+            jobs: self.jobs(&path)?,
+            processes: self.processes,
+            path,
+        })
+    }
+
+    /// Returns the first option that only live events can have.
+    fn live_option(&self) -> Option<RunOption> {
+        let selection = &self.selection;
+        let given = [
+            (RunOption::AllCpus, selection.all_cpus == AllCpus::Target),
+            (RunOption::RingSize, self.ring_size.is_some()),
+            (RunOption::Frequency, self.frequency.is_some()),
+            (RunOption::Period, self.period.is_some()),
+            (RunOption::Cgroups, !selection.cgroups.is_empty()),
+            (RunOption::Exec, selection.exec.is_some()),
+            (RunOption::Watermark, self.watermark.is_some()),
+            (RunOption::SamplingLimit, self.sampling_limit.is_some()),
+            (RunOption::Monotonic, self.clock == Clock::Monotonic),
+            (RunOption::Duration, self.duration.is_some()),
+            // A command shows the result of the whole recording.
+            (RunOption::Interval, self.interval.is_some() && self.face == Face::Command),
+            (RunOption::Recording, self.recording.is_some()),
+        ];
+        given.into_iter().find_map(|(option, given)| given.then_some(option))
+    }
+
+    fn jobs(&self, path: &Path) -> Result<Option<Jobs>, PlanError> {
+        let split = self.split.unwrap_or_default();
+        match self.jobs {
+            Some(count) if self.processes.is_some() => Ok(Some(Jobs { count, split })),
+            None if self.split.is_some() => Err(PlanError::SplitWithoutJobs),
+            None | Some(0 | 1) => Ok(None),
+            Some(_) if path.as_os_str() == "-" => Err(PlanError::JobsOfPipe),
+            Some(_) if self.limit.is_some() => Err(PlanError::JobsWithLimit),
+            Some(count) => Ok(Some(Jobs { count, split })),
+        }
+    }
+}
+
+/// Returns the rate of samples. Fails if there are two.
+pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
+    match (period, frequency) {
+        (Some(_), Some(_)) => Err(PlanError::PeriodAndFrequency),
+        (period, frequency) => Ok(period.or(frequency)),
+    }
+}

@@ -1,0 +1,265 @@
+//! The plan of a run: what it captures or reads, and how. Does not know about the command line.
+
+mod draft;
+mod error;
+mod run;
+mod selection;
+
+use std::{ffi::OsString, path::PathBuf};
+
+pub use perf_prof_capture::OwnThreads;
+use perf_prof_events::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
+pub use perf_prof_events::event::Names;
+use perf_prof_format::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
+pub use perf_prof_recordings::{Owner, ReadLimits};
+pub use perf_prof_system::clock::Clock;
+
+pub use draft::{Draft, rate};
+pub use error::{PlanError, RunOption};
+pub use run::{Face, LivePlan, Naming, Origin, RecordingOutput, RunPlan};
+pub use selection::{AllCpus, Selection};
+
+/// The events to capture, what they are attached to, and how they are captured.
+#[derive(Clone, Debug, Default)]
+pub struct Capture {
+    /// The events, in the order in which they were requested.
+    pub events: Vec<EventSpec>,
+    /// What the events are attached to.
+    pub target: Target,
+    /// With `--all-cpus`: the tasks that the user selected, although `target` is all CPUs. The run ends when they have exited.
+    pub selected_tasks: Option<Target>,
+    /// The call chains of all events.
+    pub callchain: Callchain,
+    /// On if each sample holds the registers at the time of the sample. This applies to all events.
+    pub registers: Switch,
+    /// On if the kernel also reports context switches. They show which task runs on which CPU.
+    pub switches: Switch,
+    /// On if the kernel also reports the namespaces of tasks.
+    pub namespaces: Switch,
+    /// On if the kernel also reports cgroups, and each sample holds the cgroup in which it was taken.
+    pub cgroups: Switch,
+    /// The sampling rate of events other than tracepoints. It is not used for events that have their own rate.
+    pub rate: Option<Rate>,
+    /// The size of each ring. If it is `None`, perf-prof chooses the size.
+    pub ring_size: Option<RingSize>,
+    /// The maximum memory, in bytes, for events that have been read from the rings and have not been delivered yet.
+    pub buffer: Option<usize>,
+    /// How full a ring has to be, in percent, before its reader is woken.
+    pub watermark: Option<u8>,
+    /// The clock that gives the events' times (`_time` in scripts).
+    pub clock: Clock,
+    /// The order in which the events of several CPUs are delivered.
+    pub order: DeliveryOrder,
+    /// The most samples per second and ring.
+    pub sampling_limit: Option<u32>,
+    /// Says if the events of perf-prof's own threads are delivered, where the user names no tasks.
+    pub own_threads: OwnThreads,
+}
+
+impl Capture {
+    /// Returns the order in which events are delivered. Spans need the order of time: they may begin and end on
+    /// different CPUs.
+    pub fn delivery_order(&self) -> DeliveryOrder {
+        let has_span = self.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
+        if has_span { DeliveryOrder::Time } else { self.order }
+    }
+}
+
+/// A recording, and which part of it is read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Input {
+    /// A file, a directory, or `-` for stdin.
+    pub path: PathBuf,
+    /// Whose recordings are read, and how much memory this may take.
+    pub limits: ReadLimits,
+    /// If set, only the samples that were taken on these CPUs are read.
+    pub cpus: Option<CpuSet>,
+    /// If set, only the samples of these processes are read.
+    pub pids: Option<Vec<u32>>,
+    /// If set, only the samples of these threads are read.
+    pub tids: Option<Vec<u32>>,
+    /// What `pids` and `tids` select.
+    pub tasks: TaskSelection,
+    /// The names of tasks, functions and files of which samples are delivered.
+    pub names: Names,
+    /// If set, call chains are cut after this number of recorded or unwound frames.
+    pub max_stack: Option<u16>,
+    /// If set, only the samples in these time ranges are read.
+    pub times: Option<TimeRanges>,
+    /// On if the samples of virtual machines are read too.
+    pub guests: Switch,
+    /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
+    pub jobs: Option<Jobs>,
+    /// The number of processes that read recordings on this machine at the same time, if another process has started
+    /// this one. They share the allowed memory.
+    pub processes: Option<usize>,
+}
+
+/// What the processes and threads that the user selected mean for a recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TaskSelection {
+    /// Only the samples of these tasks are read.
+    #[default]
+    OfSamples,
+    /// The samples of all tasks are read, and the script asks which tasks are selected.
+    ForScript,
+}
+
+impl Input {
+    /// Returns the processes and the threads of which samples are read.
+    pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
+        match self.tasks {
+            TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
+            TaskSelection::ForScript => (None, None),
+        }
+    }
+}
+
+/// A replay by several processes, each of which replays a part of the recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jobs {
+    /// The number of processes.
+    pub count: usize,
+    /// How the recording is divided.
+    pub split: SplitBy,
+}
+
+/// How a recording is divided into parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SplitBy {
+    /// Into consecutive ranges of time.
+    #[default]
+    Time,
+    /// By the CPUs on which its samples were taken.
+    Cpu,
+}
+
+/// What events are attached to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Target {
+    /// All CPUs that are online.
+    #[default]
+    AllCpus,
+    /// These CPUs.
+    Cpus(CpuSet),
+    /// All threads of these processes.
+    Processes(Vec<u32>),
+    /// These threads.
+    Threads(Vec<u32>),
+    /// The tasks in these perf_event cgroups.
+    Cgroups {
+        /// The cgroups as the user typed them: paths or glob patterns.
+        cgroups: Vec<String>,
+        /// The CPUs on which events are opened; `None` for all.
+        cpus: Option<CpuSet>,
+    },
+    /// A command that perf-prof starts: the program and its arguments, not empty. It is forked before the events are
+    /// opened, and the run ends when it exits.
+    Workload(Vec<OsString>),
+}
+
+/// Returns the target of a live run, and the tasks that are selected among all: if sources need the events of all tasks,
+/// the target is the whole machine.
+pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Option<Target>), SourceTargetError> {
+    let coverage = match &target {
+        Target::Cpus(_) | Target::Cgroups { .. } => Coverage::Parts,
+        _ => Coverage::All,
+    };
+    check_coverage(events, coverage)?;
+    match &target {
+        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if scope(events)? == Scope::Machine => {
+            Ok((Target::AllCpus, Some(target)))
+        }
+        _ => Ok((target, None)),
+    }
+}
+
+/// Returns what `-p` and `-t` select in a recording. `coverage` says if only some of its CPUs are read.
+pub fn recorded_tasks(
+    events: &[EventSpec],
+    are_given: bool,
+    coverage: Coverage,
+) -> Result<TaskSelection, SourceTargetError> {
+    check_coverage(events, coverage)?;
+    if are_given && scope(events)? == Scope::Machine {
+        return Ok(TaskSelection::ForScript);
+    }
+    Ok(TaskSelection::OfSamples)
+}
+
+impl Capture {
+    /// Returns the command that perf-prof starts, if the user gave one.
+    pub fn workload(&self) -> Option<&[OsString]> {
+        [Some(&self.target), self.selected_tasks.as_ref()].into_iter().flatten().find_map(|target| match target {
+            Target::Workload(command) => Some(command.as_slice()),
+            _ => None,
+        })
+    }
+}
+
+/// The settings for the call chains of all events. The attributes of a single event can request more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Callchain {
+    /// On if the samples of every event have a call chain.
+    pub every_event: Switch,
+    /// How user frames are found.
+    pub how: CallGraph,
+    /// On if call chains include the frames of user space. `None` if the user did not specify this.
+    pub user: Option<Switch>,
+    /// On if call chains include the frames of the kernel. `None` if the user did not specify this.
+    pub kernel: Option<Switch>,
+}
+
+impl Callchain {
+    /// Returns the setting for chains of every event with kernel and user frames. Without `how`, there are no chains.
+    pub fn with_all_frames(how: Option<CallGraph>) -> Callchain {
+        let frames = how.map(|_| Switch::On);
+        Callchain::with_frames_of(how, frames, frames)
+    }
+
+    /// Returns the setting for chains of every event, and for the frames of all chains. Without `how`, only events that ask
+    /// for chains have them.
+    pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
+        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel }
+    }
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switch {
+    /// Switched off.
+    #[default]
+    Off,
+    /// Switched on.
+    On,
+}
+
+impl From<bool> for Switch {
+    fn from(is_on: bool) -> Self {
+        if is_on { Switch::On } else { Switch::Off }
+    }
+}
+
+/// The order in which events of several CPUs are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeliveryOrder {
+    /// Ordered by time only within a CPU. Events of different CPUs come in blocks.
+    #[default]
+    PerCpu,
+    /// Ordered by their timestamps across all CPUs.
+    Time,
+}
+
+/// How much is printed to stderr: least with `Quiet`, most with `Debug`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verbosity {
+    /// Errors and losses only.
+    Quiet,
+    /// What users normally want to know.
+    #[default]
+    Normal,
+    /// `-v`: also the main steps, and the events, descriptors and rings that are used.
+    Verbose,
+    /// `-vv` and more: every step.
+    Debug,
+}

@@ -1,0 +1,141 @@
+//! The plan of a run: everything that a run is told before it starts. All faces of perf-prof fill this plan.
+
+use std::{path::PathBuf, time::Duration};
+
+use perf_prof_events::event::EventType;
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_ADDR, PERF_SAMPLE_STACK_USER},
+    record::OtherRecords,
+    spec::EventSpec,
+};
+use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
+
+use super::{Capture, Input, Verbosity};
+
+/// Everything that a run is told before it starts.
+#[derive(Clone, Debug)]
+pub struct RunPlan {
+    /// The events. For live events also the target, and how they are captured.
+    pub capture: Capture,
+    /// The number of events that the script itself selects. They come first in the list of events. Some of these events
+    /// may be missing in a recording.
+    pub own_events: usize,
+    /// Where the events come from.
+    pub origin: Origin,
+    /// The records other than samples that the sink receives.
+    pub others: OtherRecords,
+    /// How addresses in processes are resolved to names.
+    pub symbols: symbol::Options,
+    /// Whose rules the names of functions follow.
+    pub naming: Naming,
+    /// How often [`perf_prof_events::event::Deliver::interval`] is called.
+    pub interval: Option<Duration>,
+    /// The number of delivered samples after which the run ends.
+    pub limit: Option<u64>,
+    /// How often this process's own CPU and memory use is printed.
+    pub usage_every: Option<Duration>,
+    /// The file that stdout and stderr are appended to. It is reopened when SIGUSR1 arrives.
+    pub output: Option<PathBuf>,
+    /// Who receives the events. This decides what is said about the run besides its result.
+    pub face: Face,
+    /// How many messages are printed to stderr.
+    pub verbosity: Verbosity,
+}
+
+/// Where the events of a run come from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// The running kernel.
+    Live(LivePlan),
+    /// A recording.
+    Recorded(Box<Input>),
+}
+
+/// What only a run on live events is told.
+#[derive(Clone, Debug, Default)]
+pub struct LivePlan {
+    /// The recording to write while the events are delivered.
+    pub recording: Option<RecordingOutput>,
+    /// The time after which the run ends.
+    pub duration: Option<Duration>,
+}
+
+/// A recording that is written while events are delivered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordingOutput {
+    /// The path of the recording.
+    pub path: PathBuf,
+    /// The command line of the run, one entry per word. It is stored in the recording.
+    pub command_line: Vec<String>,
+}
+
+/// Who receives the events of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Face {
+    /// A script. It may ask for the time of day of events at any time. Its first line may select events.
+    #[default]
+    Script,
+    /// A program that uses perf-prof as a library. It prints its own results, and can filter messages itself.
+    Program,
+    /// A command without a script. Its command line says everything that it needs.
+    Command,
+}
+
+/// Whose rules the names of functions follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Naming {
+    /// Those of the options.
+    #[default]
+    Own,
+    /// Those of perf: names without parameters, and source lines and inlined functions only in stacks that are unwound
+    /// here.
+    Perf,
+}
+
+impl RunPlan {
+    /// Returns the plan of a command that reads `events` of a recording, or all of its events if there are none.
+    pub fn of_recording(input: &Input, events: &[EventSpec], verbosity: Verbosity) -> RunPlan {
+        RunPlan {
+            capture: Capture { events: events.to_vec(), ..Capture::default() },
+            own_events: 0,
+            origin: Origin::Recorded(Box::new(input.clone())),
+            others: OtherRecords::NONE,
+            symbols: symbol::Options::default(),
+            naming: Naming::Own,
+            interval: None,
+            limit: None,
+            usage_every: None,
+            output: None,
+            face: Face::Command,
+            verbosity,
+        }
+    }
+
+    /// Returns the recording that the events come from; `None` for live events.
+    pub fn input(&self) -> Option<&Input> {
+        match &self.origin {
+            Origin::Recorded(input) => Some(input),
+            Origin::Live(_) => None,
+        }
+    }
+
+    /// Returns what only a run on live events is told; `None` for a recording.
+    pub fn live(&self) -> Option<&LivePlan> {
+        match &self.origin {
+            Origin::Live(live) => Some(live),
+            Origin::Recorded(_) => None,
+        }
+    }
+
+    /// Returns how addresses are resolved for these events.
+    pub fn symbols_for(&self, events: &[EventType]) -> symbol::Options {
+        if self.naming == Naming::Own {
+            return self.symbols;
+        }
+        let has = |member: u64| events.iter().any(|event| event.layout.format.sample_type & member != 0);
+        let (inline, srcline) =
+            if has(PERF_SAMPLE_STACK_USER) { (self.symbols.inline, Srcline::Yes) } else { (Inline::No, Srcline::No) };
+        let data = if has(PERF_SAMPLE_ADDR) { Data::Yes } else { Data::No };
+        symbol::Options { demangle: Demangle::NameOnly, inline, srcline, data, ..self.symbols }
+    }
+}

@@ -1,0 +1,448 @@
+//! A recording that is being written: starts it, writes records into it, and finishes it. A script may receive the same
+//! events at the same time. Does not know the loops that wait for events.
+
+use std::{collections::BTreeMap, io};
+
+use anyhow::{Result, bail};
+use perf_prof_capture::{Capture, CommonMembers, EventRequest, Lost, LostRecords, MappingScope, Mappings, Options};
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
+    record::{Batch, EventAttr, EventIds, TrailerLayout},
+    spec::{CallGraph, EventKind, Grouping, ProbeKind},
+};
+use perf_prof_recordings::{
+    StoredIndex,
+    write::{
+        Dsos, FINISHED_ROUND, Feature, Features, ForeignIdRule, ForeignIds, Known, Stream, Synthesis, Tally,
+        WriteError, directory,
+    },
+};
+use perf_prof_system::{folder::Folder, output, procfs, tracefs::Tracefs, workload::Workload};
+
+use super::{
+    container::{Container, Destination},
+    existing_state, machine,
+};
+use crate::{
+    live::{
+        requests,
+        select::{self, Selected},
+    },
+    plan::{self, Switch, Verbosity},
+    selectors,
+};
+
+/// A recording that is being written.
+#[derive(Debug)]
+pub struct RecordingWriter {
+    container: Container,
+    attrs: Vec<EventAttr>,
+    /// The event to which samples with the id of another program's event belong, if this event is known.
+    stray: Option<usize>,
+    strays: Option<ForeignIds>,
+    features: Features,
+    dsos: Dsos,
+    trailer: TrailerLayout,
+    failure: Option<WriteError>,
+}
+
+/// The command line, events and options of a recording.
+#[derive(Clone, Copy)]
+pub struct Subject<'a> {
+    /// The command line that the user typed, one entry per word.
+    pub command_line: &'a [String],
+    /// The planned events and options.
+    pub plan: &'a plan::Capture,
+    /// The source of the records.
+    pub capture: &'a Capture,
+    /// The events of the capture.
+    pub selected: &'a [Selected],
+    /// The formats of tracepoints.
+    pub tracefs: &'a Tracefs,
+    /// The time of day minus the capture's clock in ns, if it is known.
+    pub offset: Option<i64>,
+}
+
+/// The outcome of a recording.
+#[derive(Debug)]
+pub struct Summary {
+    name: String,
+    /// The number of samples in the recording.
+    samples: u64,
+    /// The number of samples that the kernel dropped.
+    lost: u64,
+    /// The number of samples that arrived after a write had failed, and were therefore not written.
+    dropped: u64,
+    /// The number of samples that were left out because the kernel gave them the id of another program's event, so
+    /// their own event is unknown (see `say_left_out`).
+    left_out: u64,
+    bytes: u64,
+    /// True if the recording is complete, and not cut off by a failure. It is not a failure if the reader of a pipe
+    /// closes the pipe early.
+    pub is_whole: bool,
+}
+
+/// Checks whether the events in `selected` can be recorded.
+pub fn check(selected: &[Selected]) -> Result<()> {
+    let is_probe = |event: &&Selected| matches!(event.spec.kind, EventKind::Probe(_));
+    match selected.iter().find(|event| is_probe(event) && event.request.definition.is_none()) {
+        Some(probe) => bail!(
+            "{}: a recording stores a probe as its tracepoint in tracefs, but here tracefs has no tracepoint for an \
+             address in the kernel; use a function name instead of the address",
+            probe.spec.selector
+        ),
+        None => Ok(()),
+    }
+}
+
+/// Adds to the requests and options everything that a recording needs: addresses in samples, mappings with build ids,
+/// and the sample members that perf expects.
+pub fn with_members_of_recordings(
+    plan: &plan::Capture,
+    mut requests: Vec<EventRequest>,
+    options: Options,
+) -> (Vec<EventRequest>, Options) {
+    requests.iter_mut().for_each(|request| request.samples.sample_type |= PERF_SAMPLE_IP);
+    let mappings = Mappings::Identified(mapped(plan));
+    (requests, Options { members: CommonMembers::Recording, mappings, ..options })
+}
+
+/// Adds the sample id to all requests if one of the events is not a tracepoint. In scripts, the sample id is a member
+/// of events other than tracepoints.
+pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Selected]) -> Vec<EventRequest> {
+    if selected.iter().any(|event| event.format.tracepoint().is_none()) {
+        requests.iter_mut().for_each(|request| request.samples.sample_type |= PERF_SAMPLE_ID);
+    }
+    requests
+}
+
+/// Gives each probe the name that it has in recordings, and returns the formats with these names. In tracefs, the
+/// probes have other names, and their definitions in tracefs are removed soon.
+fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, String)> {
+    let mut formats = Vec::new();
+    for (event, attr) in selected.iter().zip(attrs) {
+        if let (EventKind::Probe(probe), Some(format)) = (&event.spec.kind, event.format.tracepoint()) {
+            let (system, name) = (probe.kind.name(), probe.recorded_name());
+            formats.push((probe.kind, selectors::with_name(format.text(), &name, attr.attr.config as u32)));
+            attr.name = format!("{system}:{name}");
+        }
+    }
+    formats
+}
+
+/// Decides how to handle samples with the id of another program's event. Returns the event to which these samples
+/// belong, as an index among the events that can be sampled, and the rule for the recorder. With this rule, the
+/// recording contains the same samples that a script would get.
+fn strays(
+    attrs: &[EventAttr],
+    selected: &[Selected],
+    destination: &Destination,
+    capture: &Capture,
+) -> (Option<usize>, Option<ForeignIds>) {
+    if !select::may_have_foreign_ids(selected) {
+        return (None, None);
+    }
+    let event = select::event_of_foreign_ids(selected).and_then(|event| Some((event, *attrs.get(event)?.ids.first()?)));
+    let claim = match (event, destination) {
+        (None, _) => ForeignIdRule::LeftOut,
+        (Some((event, id)), Destination::Pipe(_)) => ForeignIdRule::Renamed { id, layout: capture.layout(event) },
+        (Some(_), Destination::File(..) | Destination::Directory(..)) => ForeignIdRule::Listed,
+    };
+    let ids = attrs.iter().enumerate().flat_map(|(at, attr)| attr.ids.iter().map(move |&id| (id, at)));
+    let strays = ForeignIds::new(EventIds::new(&ids.collect::<Vec<_>>()), claim);
+    let number = |(event, _)| attrs[..event].iter().filter(|attr| !attr.ids.is_empty()).count();
+    (event.map(number), Some(strays))
+}
+
+/// Returns which mappings are recorded: those of code, or all of them.
+fn mapped(plan: &plan::Capture) -> MappingScope {
+    match plan.callchain.how {
+        CallGraph::Dwarf(_) => MappingScope::All,
+        CallGraph::FramePointer | CallGraph::LastBranches => MappingScope::Code,
+    }
+}
+
+impl RecordingWriter {
+    /// Creates the recording of a capture and writes its header.
+    pub fn create(destination: Destination, subject: &Subject<'_>) -> Result<RecordingWriter> {
+        let &Subject { command_line, plan, capture, selected, tracefs, offset } = subject;
+        let mut attrs = capture.attrs().to_vec();
+        let probes = probes(&mut attrs, selected);
+        let (stray, strays) = strays(&attrs, selected, &destination, capture);
+        attrs.retain(|event| !event.ids.is_empty());
+        let mut features = machine::features(command_line, requests::clock(plan), offset);
+        features.set(&Feature::EventDesc(&attrs));
+        if attrs.iter().any(|event| event.grouping != Grouping::Alone) {
+            features.set(&Feature::Groups(&attrs));
+        }
+        let tracepoints = selected.iter().filter(|event| !matches!(event.spec.kind, EventKind::Probe(_)));
+        let tracepoints = tracepoints.filter_map(|event| event.format.tracepoint());
+        let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();
+        if !tracepoints.is_empty() || !probes.is_empty() {
+            let mut data = machine::tracing_data(tracefs, tracepoints.into_iter())?;
+            for (kind, text) in probes {
+                data.formats.entry(kind.name().to_owned()).or_default().push(text.into_bytes());
+            }
+            features.set(&Feature::TracingData(&data));
+        }
+        match &destination {
+            // The compression ratio is not known yet.
+            Destination::Pipe(Some(level)) => features.set(&Feature::Compressed { level: *level, ratio: 1 }),
+            Destination::Directory(..) => features.set(&Feature::Directory),
+            _ => {}
+        }
+        let mut container =
+            Container::create(destination, &Known { events: &attrs, layout: capture.layout(0), features: &features })?;
+        if let Some(strays) = &strays {
+            container.stream().set_foreign_ids(strays.clone());
+        }
+        let (dsos, trailer) = (Dsos::default(), capture.trailer());
+        Ok(RecordingWriter { container, attrs, stray, strays, features, dsos, trailer, failure: None })
+    }
+
+    /// Sets how many bytes are collected before they are written.
+    pub fn gather(&mut self, bytes: usize) {
+        self.container.stream().gather(bytes);
+    }
+
+    /// Writes records of the existing tasks and mappings, and then starts the events.
+    pub fn begin(
+        &mut self,
+        plan: &plan::Capture,
+        capture: &mut Capture,
+        workload: Option<&mut Workload>,
+    ) -> Result<()> {
+        // From now on, the kernel reports new tasks. So no task is missing that is created while the existing tasks are
+        // listed.
+        capture.follow_tasks()?;
+        if let Destination::Directory(..) = self.destination() {
+            let rings = self.container.stream().own(&directory::rings(capture.rings()));
+            self.keep_failure(rings);
+        }
+        self.describe(plan, workload.as_deref());
+        capture.enable()?;
+        workload.map_or(Ok(()), Workload::start)?;
+        Ok(())
+    }
+
+    /// Writes records of the kernel and of the existing tasks and mappings.
+    fn describe(&mut self, plan: &plan::Capture, workload: Option<&Workload>) {
+        let mut synthesis = Synthesis::new(self.trailer);
+        existing_state::kernel(&mut synthesis, &mut self.dsos);
+        let mut pids = match &plan.target {
+            plan::Target::Workload(_) => Vec::new(),
+            plan::Target::Processes(pids) => pids.clone(),
+            plan::Target::Threads(tids) => tids.iter().map(|&tid| procfs::process_of(tid).unwrap_or(tid)).collect(),
+            plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => procfs::processes(),
+        };
+        if let Some(workload) = workload {
+            // At its exec, the workload becomes another program, so its current mappings are not written. perf keeps
+            // the mappings from before an exec. It would use these old mappings for the new program, and could not
+            // unwind any stack of the new program.
+            pids.retain(|&pid| pid != workload.pid());
+            existing_state::task(&mut synthesis, workload.pid());
+        }
+        existing_state::processes(&mut synthesis, &mut self.dsos, mapped(plan), &pids);
+        if plan.namespaces == Switch::On {
+            pids.extend(workload.map(Workload::pid));
+            existing_state::namespaces(&mut synthesis, &pids);
+        }
+        if plan.cgroups == Switch::On {
+            existing_state::cgroups(&mut synthesis);
+        }
+        let stream = self.container.stream();
+        // These records are written at once: if the disk becomes full later, the names are more useful than the last
+        // samples.
+        let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+        self.keep_failure(result);
+    }
+
+    /// Writes the first `count` records of a batch.
+    pub fn write_batch(&mut self, batch: &Batch, count: usize) {
+        let stream = self.container.stream();
+        let mut result = Ok(());
+        batch.for_each_run(count, |run| {
+            if let Err(error) = stream.records(run) {
+                result = Err(error);
+            }
+        });
+        self.keep_failure(result);
+    }
+
+    /// Writes the mark of a finished round. No record after this mark is older than a record before the previous mark.
+    pub fn mark_round(&mut self) {
+        let stream = self.container.stream();
+        let result = stream.own(&FINISHED_ROUND).and_then(|()| stream.flush());
+        self.keep_failure(result);
+    }
+
+    /// If `result` is the first failure, stores it. Records that arrive after a failure are counted, but not written.
+    pub fn keep_failure(&mut self, result: Result<(), WriteError>) {
+        if let Err(error) = result {
+            self.failure.get_or_insert(error);
+        }
+    }
+
+    /// Returns whether the recording is a pipe and the reader of the pipe has closed it.
+    pub fn was_closed(&self) -> bool {
+        self.failure.as_ref().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
+    }
+
+    /// If the recording cannot be written any more, returns the reason.
+    pub fn failure(&self) -> Option<&WriteError> {
+        self.failure.as_ref()
+    }
+
+    /// Returns the destination of the output: a file, a directory or a pipe.
+    pub fn destination(&self) -> &Destination {
+        self.container.destination()
+    }
+
+    /// Returns the folder of a recording that is a directory.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.container.folder()
+    }
+
+    /// Returns the rule for samples with the id of another program's event. Other threads that write a part of the
+    /// recording need it.
+    pub fn strays(&self) -> Option<&ForeignIds> {
+        self.strays.as_ref()
+    }
+
+    /// Removes the recording, because it could not be started.
+    pub fn discard(self) {
+        self.container.discard();
+    }
+
+    /// Returns the index of the blocks of records. The index is empty after a failure, because the disk may be full.
+    fn blocks(&mut self, ring_streams: &mut [(u32, Stream)]) -> StoredIndex {
+        if self.failure.is_some() {
+            return StoredIndex::default();
+        }
+        let own = self.container.stream().take_index().map(|index| (StoredIndex::DATA, index));
+        let ring_streams =
+            ring_streams.iter_mut().filter_map(|(ring, aside)| Some((u64::from(*ring), aside.take_index()?)));
+        own.into_iter().chain(ring_streams).collect()
+    }
+
+    /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the streams
+    /// that writer threads have written, each with the number of its ring.
+    pub fn finish(mut self, lost: Option<&[Lost]>, ring_streams: &mut [(u32, Stream)]) -> Result<Summary> {
+        let stream = self.container.stream();
+        let result = stream.flush();
+        let (mut tally, mut dropped, (mut raw, mut packed)) =
+            (stream.written().clone(), stream.dropped(), stream.packed());
+        self.keep_failure(result);
+        for (_, aside) in &*ring_streams {
+            tally.absorb(&mut aside.written().clone());
+            dropped += aside.dropped();
+            raw += aside.packed().0;
+            packed += aside.packed().1;
+        }
+        if let Some(lost) = lost {
+            let mut synthesis = Synthesis::new(self.trailer);
+            losses(&mut synthesis, lost, &tally);
+            let stream = self.container.stream();
+            let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+            self.keep_failure(result);
+        }
+        let blocks = self.blocks(ring_streams);
+        if let Some((first, last)) = tally.times {
+            self.features.set(&Feature::SampleTime(first, last));
+        }
+        if let Some(level) = self.destination().level() {
+            let ratio = raw.checked_div(packed).unwrap_or(1) as u32;
+            self.features.set(&Feature::Compressed { level, ratio });
+        }
+        let is_whole = self.failure.is_none() || self.was_closed();
+        let RecordingWriter { container, mut attrs, stray, mut features, mut dsos, .. } = self;
+        dsos.extend(tally.dsos);
+        existing_state::fill_in_build_ids(&mut dsos);
+        features.set(&Feature::BuildIds(&dsos));
+        let name = container.destination().to_string();
+        let stray = stray.filter(|_| !tally.strays.ids.is_empty());
+        if let Some(event) = stray {
+            attrs[event].ids.extend(tally.strays.ids);
+            features.set(&Feature::EventDesc(&attrs));
+        }
+        let ids = stray.map(|event| (event, &*attrs[event].ids));
+        let bytes = container.finish(&features, &dsos, &blocks, ids)?
+            + ring_streams.iter().map(|(_, aside)| aside.end()).sum::<u64>();
+        let samples =
+            |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
+        let left_out = tally.strays.left_out;
+        let lost = lost.map_or(tally.lost.values().sum(), samples);
+        Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, is_whole })
+    }
+}
+
+impl Summary {
+    /// Reports the number of samples that were left out. Not called if a script runs, because then the end of the run
+    /// reports these samples.
+    pub fn report_left_out(&self) {
+        if self.left_out != 0 {
+            output::say(format_args!(
+                "{} samples are not in {}: another program counts the same software event, and the kernel gave these \
+                 samples the id of that program's event; select only one software event, so that they can be recorded",
+                self.left_out, self.name
+            ));
+        }
+    }
+
+    /// Reports the size, the samples and the losses of the recording. `more` is text that is inserted after 'a larger
+    /// -m' in the advice against losses, such as ', --threads'; it may be empty.
+    pub fn report(&self, more: &str, verbosity: Verbosity) {
+        let Summary { name, samples, lost, dropped, .. } = self;
+        if *dropped != 0 && !self.is_whole {
+            output::say(format_args!("{name} is incomplete: {dropped} samples could not be written"));
+        }
+        if verbosity > Verbosity::Quiet {
+            let share = match lost {
+                0 => "0 lost".to_owned(),
+                lost => {
+                    let percent = 100.0 * *lost as f64 / (samples + lost) as f64;
+                    format!("{lost} lost ({percent:.1} %): a larger -m{more} or fewer events help")
+                }
+            };
+            let what = if *samples == 1 { "sample" } else { "samples" };
+            output::say(format_args!("{name}: {samples} {what} in {}, {share}", bytes(self.bytes)));
+        }
+    }
+}
+
+/// Writes records of losses that are missing in the kernel's own records. The kernel reports a loss together with the
+/// next record in the ring, so losses at the end of a ring are missing. Also, the kernel's records do not say to which
+/// events the lost samples belong.
+fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
+    // The ring of a thread belongs to no CPU.
+    const NO_CPU: u32 = u32::MAX;
+    let mut told = tally.lost.clone();
+    let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
+    for lost in lost {
+        rings.entry(lost.cpu).or_insert((0, lost.id)).0 += lost.count;
+    }
+    let last = tally.times.map_or(0, |(_, last)| last);
+    // Rings without a CPU are handled last. The reported losses that remain after all other rings belong to these
+    // rings.
+    for (cpu, (count, id)) in rings.into_iter().rev() {
+        let told = match cpu {
+            Some(cpu) => told.remove(&cpu).unwrap_or(0),
+            None => told.values().sum(),
+        };
+        if count > told {
+            out.lost(count - told, id, cpu.unwrap_or(NO_CPU), last);
+        }
+    }
+    for lost in lost.iter().filter(|lost| lost.what == LostRecords::Samples) {
+        out.lost_samples(lost.count, lost.id, lost.cpu.unwrap_or(NO_CPU));
+    }
+}
+
+/// Formats a size in bytes, with a suitable unit.
+fn bytes(size: u64) -> String {
+    match size {
+        0..10_240 => format!("{size} bytes"),
+        10_240..10_485_760 => format!("{} KiB", size >> 10),
+        _ => format!("{} MiB", size >> 20),
+    }
+}

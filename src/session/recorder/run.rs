@@ -1,0 +1,319 @@
+//! Carries out the plan of a recording: opens the events, writes the tasks and mappings that already exist, records,
+//! and finishes the file.
+
+use std::{
+    io::{self, IsTerminal},
+    os::fd::RawFd,
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Result, bail};
+use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching};
+use perf_prof_format::record::{Source, Wait};
+use perf_prof_recordings::write::DEFAULT_BUFFER;
+use perf_prof_system::{
+    clock, output,
+    signals::Signals,
+    usage::Usage,
+    workload::{Stdout, Workload},
+};
+
+use super::{
+    container::Destination,
+    control::{Command, Control},
+    lifecycle::{self, RecordingWriter, Subject},
+    plan::{Delay, Output, RecordPlan},
+    tee::{AfterFailure, RecordingTee},
+    writer_threads::{self, Files, WriterResults},
+};
+use crate::{
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        interval::Interval,
+        losses,
+        run_loop::Ending,
+    },
+    live::{
+        chosen::{ArmedEvents, ChosenEvents},
+        refusal,
+        requests::{self, Sizes},
+        select::Selected,
+        workload_end,
+    },
+    plan,
+};
+
+/// The most memory, in bytes, that records take by default until they are written.
+const DEFAULT_BACKLOG: usize = 256 << 20;
+
+/// Carries out a plan and returns the exit status.
+pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
+    run_with(plan, || Ok(Signals::install()?), || {})
+}
+
+/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the recorder
+/// obeys, and `begun` is called when the recording has begun.
+pub fn run_with(
+    plan: &RecordPlan,
+    signals: impl FnOnce() -> Result<Signals>,
+    begun: impl FnOnce(),
+) -> Result<ExitStatus> {
+    let destination = match (&plan.output, &plan.threads) {
+        (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
+        (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
+        (Output::Stdout, _) => Destination::Pipe(plan.compression),
+    };
+    destination.check()?;
+    if plan.output == Output::Stdout && io::stdout().is_terminal() {
+        bail!(
+            "-o -: a recording is binary and cannot be shown on a terminal; add `| perf-prof script -i -`, or give a \
+             file with -o"
+        )
+    }
+    let chosen = ChosenEvents::select(&plan.capture)?.recorded(&plan.capture)?;
+    lifecycle::check(&chosen.events)?;
+    let signals = signals()?;
+    let command = match &plan.capture.target {
+        plan::Target::Workload(command) => Some(command),
+        _ => plan.untraced_command.as_ref(),
+    };
+    // If the recording goes to the standard output, the command's own output must not mix with it.
+    let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
+    let armed = chosen.arm(|| command.map(|command| Workload::fork_with(command, stdout)).transpose())?;
+    let ArmedEvents { closing, tracefs, events: selected, limits, mut workload, .. } = armed;
+    // The clocks are compared before the rings are opened, because the rings may use all the memory that the user may
+    // lock.
+    let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
+    let requests = requests::requests(&plan.capture, &selected)?;
+    let sizes = sizes(&plan.capture, &requests);
+    let capture = open(plan, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
+    limits.report();
+    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "recorded");
+    if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
+        output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
+    }
+    let followed = matches!(plan.capture.target, plan::Target::Workload(_) | plan::Target::Processes(_));
+    let is_read = |event: &&Selected| event.spec.grouping.is_read_by_leader();
+    if let (Some(leader), true) = (selected.iter().find(is_read), followed && plan.verbosity > plan::Verbosity::Quiet) {
+        output::say(format_args!(
+            "{}: threads and processes that start during the recording are not recorded, because tasks do not \
+             inherit a group if its leader reads the other members; use -a to record the group on all CPUs",
+            leader.spec.selector
+        ));
+    }
+    let control = plan.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
+    let subject = Subject {
+        command_line: &plan.command_line,
+        plan: &plan.capture,
+        capture: &capture,
+        selected: &selected,
+        tracefs: &tracefs,
+        offset,
+    };
+    let mut recording = RecordingWriter::create(destination, &subject)?;
+    drop(closing);
+    recording.gather(plan.flush_bytes.unwrap_or(DEFAULT_BUFFER));
+    let mut source = RecordingTee::new(capture, AfterFailure::Stop);
+    let shared = match begin(plan, &mut source.source, workload.as_mut(), &mut recording, signals.wake_fd()) {
+        Ok(shared) => shared,
+        Err(error) => {
+            recording.discard();
+            return Err(error);
+        }
+    };
+    source.record(recording);
+    let begin_at = match plan.delay {
+        Delay::For(time) => Some(Instant::now() + time),
+        Delay::None | Delay::UntilEnabled => None,
+    };
+    let now = Instant::now();
+    let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
+    let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
+    let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload };
+    begun();
+    let signal = recorder.run();
+    let status = recorder.status(signal);
+    let is_whole = recorder.finish(plan)?;
+    Ok(ExitStatus(if is_whole { status } else { 1 }))
+}
+
+fn begin(
+    plan: &RecordPlan,
+    capture: &mut Capture,
+    workload: Option<&mut Workload>,
+    recording: &mut RecordingWriter,
+    wake: RawFd,
+) -> Result<Option<Arc<WriterResults>>> {
+    let flush_bytes = plan.flush_bytes.unwrap_or(DEFAULT_BUFFER);
+    let shared = match (recording.folder(), &plan.threads) {
+        (Some(folder), Some(threads)) => {
+            let destination = recording.destination();
+            let files = Files { destination, folder, flush_bytes, strays: recording.strays() };
+            Some(writer_threads::split(capture, threads, &files, wake)?)
+        }
+        _ => None,
+    };
+    recording.begin(&plan.capture, capture, workload)?;
+    Ok(shared)
+}
+
+/// Returns the sizes in the plan, or default sizes. Records only wait until they are written to the file. So the default
+/// buffer is small: with more memory, a recorder that is slower than the events for long would lose as many of them.
+fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
+    let sizes = requests::sizes(plan, requests);
+    Sizes { buffer: plan.buffer.unwrap_or(sizes.buffer.min(DEFAULT_BACKLOG)), ..sizes }
+}
+
+fn open(
+    plan: &RecordPlan,
+    selected: &[Selected],
+    requests: Vec<EventRequest>,
+    workload: Option<&Workload>,
+    sizes: Sizes,
+    wake: RawFd,
+) -> Result<Capture> {
+    // A command that only runs during the recording is not the target.
+    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
+    let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
+    let options = requests::options(&plan.capture, sizes, Mappings::Ignored, wake);
+    let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
+    let is_switched = begin == EventStart::Later || plan.control.is_some();
+    let switching = if is_switched { Switching::Repeated } else { Switching::Once };
+    let options = Options { begin, switching, order: None, ends_with: workload.map(Workload::pid), ..options };
+    let (requests, options) = lifecycle::with_members_of_recordings(&plan.capture, requests, options);
+    let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
+        Capture::open(&target, &requests, options)
+    });
+    opened.map_err(|error| refusal::open_error(error, selected))
+}
+
+struct Recorder<'a> {
+    source: RecordingTee<Capture>,
+    /// The streams and failures of the writer threads, if there are any.
+    shared: Option<Arc<WriterResults>>,
+    signals: &'a Signals,
+    workload: Option<Workload>,
+    control: Option<Control>,
+    /// The time at which the events have to be turned on, if they are turned on later.
+    begin_at: Option<Instant>,
+    /// The time at which the recording has to end, until it is reached.
+    end_at: Option<Instant>,
+    /// When perf-prof's own CPU and memory use is printed, and the use since the last line.
+    usage: Option<(Interval, Usage)>,
+}
+
+impl Recorder<'_> {
+    /// Records until something ends the recording. Returns the signal that ended it, if it was a signal.
+    fn run(&mut self) -> Option<i32> {
+        let mut signal = None;
+        loop {
+            let usage_at = self.usage.as_ref().map(|(interval, _)| interval.next());
+            match self.source.wait([self.begin_at, self.end_at, usage_at].into_iter().flatten().min()) {
+                Wait::Batch(batch) => self.source.delivered(&batch, usize::MAX),
+                Wait::Timeout | Wait::Flushed => {}
+                Wait::Woken => {
+                    losses::report_offline_cpus(&mut self.source);
+                    if self.handle_wakeup(&mut signal) == EndRequest::Impatient {
+                        return signal;
+                    }
+                }
+                Wait::Ended(_) => return signal,
+            }
+            self.handle_failure_of_threads();
+            self.attend_to_times(Instant::now());
+        }
+    }
+
+    /// Does what is due at a certain time: turns the events on, ends the recording, and prints perf-prof's own use.
+    fn attend_to_times(&mut self, now: Instant) {
+        if self.begin_at.take_if(|at| now >= *at).is_some() {
+            self.command(Command::Enable);
+        }
+        if self.end_at.take_if(|at| now >= *at).is_some() {
+            self.source.stop();
+        }
+        if let Some((interval, usage)) = &mut self.usage
+            && interval.expired(now)
+        {
+            output::write_line(&usage.line());
+        }
+    }
+
+    fn handle_failure_of_threads(&mut self) {
+        let failure = self.shared.as_ref().and_then(|shared| shared.take_failure());
+        if let (Some(error), Some(recording)) = (failure, self.source.recording()) {
+            recording.keep_failure(Err(error));
+            self.source.handle_failure();
+        }
+    }
+
+    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
+    fn handle_wakeup(&mut self, signal: &mut Option<i32>) -> EndRequest {
+        for (count, number) in self.signals.take_pending().end_requests() {
+            // The first signal stops the events, and the records in the rings are still written. At a second signal,
+            // the recording ends at once.
+            if signal.replace(number).is_some() || count > 1 {
+                return EndRequest::Impatient;
+            }
+            self.source.stop();
+        }
+        while let Some(command) = self.control.as_ref().and_then(Control::next) {
+            self.command(command);
+            if let Some(control) = &mut self.control {
+                control.ack();
+            }
+        }
+        EndRequest::Patient
+    }
+
+    fn command(&mut self, command: Command) {
+        let capture = &mut self.source.source;
+        let done = match command {
+            Command::Enable => capture.enable_events(),
+            Command::Disable => capture.disable_events(),
+            Command::Ping => Ok(()),
+            Command::Stop => {
+                capture.stop();
+                Ok(())
+            }
+        };
+        if let Err(error) = done {
+            output::say(error);
+        }
+    }
+
+    /// Ends the workload, as perf does, if it is still running. Returns the exit status of perf-prof: if a signal ended
+    /// the recording, the status for this signal; the exit status of the workload if the workload ended by itself;
+    /// otherwise 0.
+    fn status(&mut self, signal: Option<i32>) -> u8 {
+        let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
+        let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
+        let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
+        exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
+    }
+
+    /// Writes the end of the recording, and prints a summary. Returns whether the recording is complete.
+    fn finish(mut self, plan: &RecordPlan) -> Result<bool> {
+        let lost = self.source.source.lost();
+        // This also ends the writer threads.
+        self.source.source.end_lanes();
+        self.handle_failure_of_threads();
+        let Some(recording) = self.source.take_recording() else { return Ok(true) };
+        let mut ring_streams = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
+        let summary = recording.finish(lost.as_deref(), &mut ring_streams)?;
+        summary.report_left_out();
+        summary.report(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
+        Ok(summary.is_whole)
+    }
+}
+
+/// How the recorder goes on after a signal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EndRequest {
+    /// It still writes the records in the rings.
+    Patient,
+    /// It ends at once.
+    Impatient,
+}

@@ -1,0 +1,123 @@
+//! What derived events such as spans carry from one part of a recording to the next. Parts are replayed by several
+//! processes. So another process reads the parts before them, and only the samples that derived events are made of.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use perf_prof_events::{
+    derive::{Derivations, DerivingSink, Losses},
+    event::{Context, Deliver, Flow, Sink, Stats},
+};
+use perf_prof_format::{
+    record::{Source as _, Wait},
+    tracefs::NoKernel,
+};
+use perf_prof_recordings::{PerfDataError, Recording, Selection};
+
+use super::select::Selected;
+use crate::{
+    engine::{
+        pump::Pump,
+        sample_routes::{LossReporting, ReplayState},
+    },
+    plan::Switch,
+};
+
+/// What the parts that were read carry to the next part.
+#[derive(Default)]
+pub struct Carried {
+    /// `None` at the start of the recording.
+    derivations: Option<Derivations>,
+    /// The number of lost samples in the parts that were read, by the records of losses.
+    lost_by_records: u64,
+    /// The same, as perf has counted it for each event. perf writes these counts at the end of the recording.
+    lost_by_count: u64,
+}
+
+impl Carried {
+    /// Reads a part as the process does that replays it, so that losses come at the same place between the samples.
+    /// `check` is called from time to time. It can end the reading.
+    pub fn read(
+        &mut self,
+        recording: &Recording,
+        selected: &Selected,
+        (selection, guests): (Selection, Switch),
+        check: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>, PerfDataError> {
+        let loss_reporting = LossReporting::for_part(selection.cpus.as_ref());
+        let selection = Selection { attrs: selected.attrs_of_inputs(recording), ..selection };
+        let Some(mut replay) = recording.replay_copy(selection)? else { return Ok(ControlFlow::Continue(())) };
+        let Selected { types, derived, routes, .. } = selected;
+        let rings = replay.ring_cpus().len();
+        let stats = Arc::new(Stats::new(types.len(), rings).with_spans(derived.len()));
+        // Nothing is delivered, so nobody asks for names.
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
+        let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None);
+        let mut nobody = Nobody;
+        let sink = DerivingSink::start(&mut nobody, types, derived, &stats, &context);
+        let mut sink = self.continue_in(sink, &stats, &context).muted();
+        loop {
+            let batch = match replay.wait(None) {
+                Wait::Batch(batch) => batch,
+                Wait::Ended(_) => break,
+                Wait::Woken | Wait::Timeout | Wait::Flushed => continue,
+            };
+            // Nobody ends the delivery.
+            sink.enter(&mut |program| {
+                let _ = pump.deliver(&batch, program, |_| ControlFlow::Continue(()));
+            });
+            if check().is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        if let Some(failure) = replay.take_failure() {
+            return Err(failure);
+        }
+        let last = pump.replay_state().map_or(0, ReplayState::last);
+        sink.enter(&mut |program| {
+            let _ = pump.report_remaining(program, None, last);
+        });
+        self.derivations = Some(sink.into_derivations());
+        self.add_losses(&stats, pump.replay_state());
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Makes a sink continue where the parts that were read have ended.
+    pub(super) fn continue_in<'a>(
+        &mut self,
+        sink: DerivingSink<'a>,
+        stats: &Stats,
+        context: &Arc<Context>,
+    ) -> DerivingSink<'a> {
+        match self.derivations.take() {
+            Some(derivations) => sink.continued(derivations, stats, context),
+            None => sink,
+        }
+    }
+
+    /// Returns whether there were losses that no record has reported, in the parts that were read and in the last one.
+    pub(super) fn unreported_losses(mut self, stats: &Stats, state: Option<&ReplayState>) -> Losses {
+        self.add_losses(stats, state);
+        if self.lost_by_count > self.lost_by_records { Losses::Unreported } else { Losses::Reported }
+    }
+
+    fn add_losses(&mut self, stats: &Stats, state: Option<&ReplayState>) {
+        self.lost_by_records += stats.total_lost();
+        self.lost_by_count += state.map_or(0, |state| state.lost_per_event().iter().sum());
+    }
+}
+
+/// Receives nothing: samples are delivered by the process that replays the part.
+struct Nobody;
+
+impl Deliver for Nobody {
+    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
+        Flow::Continue(())
+    }
+}
+
+impl Sink for Nobody {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}

@@ -1,0 +1,158 @@
+//! The times in a recording: its start and end, and the relation of its clock to the time of day. Does not know what
+//! the times are used for.
+
+use std::{
+    fs,
+    os::unix::fs::MetadataExt,
+    path::Path,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use anyhow::{Result, bail};
+use perf_prof_recordings::{AttrFlag, ReadLimits, Recording};
+use perf_prof_system::clock::{self, Clock, boot};
+
+use super::binaries::data_file;
+use crate::{engine::sample_routes::Span, plan::Input};
+
+/// CLOCK_MONOTONIC (include/uapi/linux/time.h).
+const MONOTONIC: i32 = 1;
+
+/// Returns the time range that is replayed: from the first to the last time in `times`, but not before the first or
+/// after the last sample. If `times` is empty, this is the time range of all samples. Returns `None` if the times of
+/// the samples are not known yet.
+pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
+    let Some((first, last)) = recording.times()? else { return Ok(None) };
+    let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
+    let end = times.iter().map(|&(_, to)| to).max().unwrap_or(u64::MAX).min(last);
+    Ok(Some(Span { start: begin, last: end, intervals_after: begin, end }))
+}
+
+/// The number to add to the times of records to get nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RealtimeOffset {
+    /// The number.
+    Known(i64),
+    /// The recording does not say at what time of day it was made.
+    Unknown,
+    /// The records have to be unpacked to find the time of the last sample
+    /// ([`realtime_offset_by_unpacking`]).
+    AfterUnpacking,
+}
+
+/// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
+/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise the time of the
+/// last sample is the time at which the recorder finished the file. Some recorders store this time; else it is the time
+/// at which the file was last modified, but only if the recorder itself wrote this file. The error is about a second.
+pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<RealtimeOffset> {
+    if let Some(clock) = recording.features.clock {
+        return Ok(RealtimeOffset::Known((clock.wall as i64).wrapping_sub(clock.time as i64)));
+    }
+    if path.as_os_str() == "-" {
+        return Ok(RealtimeOffset::Unknown);
+    }
+    Ok(match recording.known_times()? {
+        Some(times) => offset_by_end(recording, path, times).map_or(RealtimeOffset::Unknown, RealtimeOffset::Known),
+        None => RealtimeOffset::AfterUnpacking,
+    })
+}
+
+/// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
+/// header. Unpacks the records to find this time. Returns `None` if the offset is not known.
+pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<i64> {
+    let mut recording = Recording::open_with(path, limits).ok()?;
+    let times = recording.times().ok()??;
+    offset_by_end(&recording, path, times)
+}
+
+fn offset_by_end(recording: &Recording, path: &Path, times: (u64, u64)) -> Option<i64> {
+    let (features, clock) = (&recording.features, clock(recording));
+    let file = || {
+        let file = fs::metadata(data_file(path)).ok()?;
+        let was_recorded_here = features.hostname.as_ref().map(|name| *name == own_hostname());
+        let is_original = was_recorded_here != Some(false)
+            && was_written_by_recorder(&file, times, clock).unwrap_or(was_recorded_here == Some(true));
+        is_original.then(|| file.mtime() * 1_000_000_000 + file.mtime_nsec())
+    };
+    let finished = features.finished.map(|seconds| (seconds as i64).wrapping_mul(1_000_000_000));
+    finished.or_else(file).map(|finished| finished.wrapping_sub(times.1 as i64))
+}
+
+/// Returns the clock of a recording's times, if it is one that this machine may have too.
+fn clock(recording: &Recording) -> Option<Clock> {
+    let attr = &recording.events.first()?.attr;
+    match (attr.has(AttrFlag::UseClockid), attr.clockid) {
+        (false, _) => Some(Clock::Perf),
+        (true, MONOTONIC) => Some(Clock::Monotonic),
+        (true, _) => None,
+    }
+}
+
+/// Returns whether the recorder itself wrote a file. The recorder's own file was created before the first sample and
+/// last modified after the last sample. A copy of the file is recognized by these two times: they are closer together
+/// than the first and the last sample, or in reverse order. A recording of a few milliseconds may be copied more slowly
+/// than it was made, so the two times are also compared with the times of the samples, if the running `clock` can tell
+/// them. Returns `None` if the file system does not store the time at which the file was created.
+fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64), clock: Option<Clock>) -> Option<bool> {
+    let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return None };
+    let written = changed.duration_since(created).unwrap_or_default();
+    let is_long_enough = last.checked_sub(first).is_some_and(|span| written.as_nanos() >= u128::from(span));
+    Some(is_long_enough && clock.and_then(|clock| holds_samples(created, changed, (first, last), clock)) != Some(false))
+}
+
+/// Returns whether a file was created before the first and modified after the last sample, by the running clock. Returns
+/// `None` if this clock does not say it: the file was created before the machine was started, the machine was suspended,
+/// or the user may not read the clock.
+fn holds_samples(created: SystemTime, changed: SystemTime, (first, last): (u64, u64), clock: Clock) -> Option<bool> {
+    const SECOND: i64 = 1_000_000_000;
+    let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_nanos() as i64);
+    let (created, changed) = (since_epoch(created)?, since_epoch(changed)?);
+    let boot = boot();
+    if boot.suspended > SECOND || created < boot.began {
+        return None;
+    }
+    let offset = clock::realtime_offset(clock).ok()?;
+    let [first, last] = [first, last].map(|time| (time as i64).wrapping_add(offset));
+    // The two clocks drift apart, by at most 500 ppm (adjtimex(2)).
+    let drift = clock::realtime().saturating_sub(created.min(first)).max(0) / 2000 + SECOND;
+    Some(created <= first.saturating_add(drift) && changed >= last.saturating_sub(drift))
+}
+
+fn own_hostname() -> String {
+    fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
+}
+
+/// Returns the time at which the recording was started, or an earlier time, in ns since the Unix epoch. Returns `None`
+/// if the recording was made on another machine, or if the time is not known.
+///
+/// If the recording has no clock data, the time at which its file was created is returned, but only if the recorder
+/// itself wrote this file.
+pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
+    if recording.features.hostname != Some(own_hostname()) {
+        return Ok(None);
+    }
+    let times = recording.known_times()?;
+    if let Some(clock) = recording.features.clock {
+        // perf reads both clocks before the first sample. Other recorders may read the clocks after the first sample.
+        let first = times.map_or(clock.time, |(first, _)| first.min(clock.time));
+        return Ok(Some((clock.wall as i64).wrapping_sub(clock.time.wrapping_sub(first) as i64)));
+    }
+    let (Some(times), Ok(file)) = (times, fs::metadata(data_file(path))) else { return Ok(None) };
+    let Ok(created) = file.created() else { return Ok(None) };
+    let since = created.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(was_written_by_recorder(&file, times, clock(recording)).unwrap_or(false).then_some(since.as_nanos() as i64))
+}
+
+/// Returns the selected time ranges, in the recording's clock. The result is empty if no range was selected.
+pub fn times(input: &Input, recording: &mut Recording) -> Result<Vec<(u64, u64)>> {
+    let Some(times) = &input.times else { return Ok(Vec::new()) };
+    if !times.has_shares() {
+        return Ok(times.resolve(0, u64::MAX));
+    }
+    match recording.times()? {
+        Some((first, last)) => Ok(times.resolve(first, last)),
+        None => {
+            bail!("--time: {} does not say when it starts and ends; use seconds instead of percentages", recording.name)
+        }
+    }
+}

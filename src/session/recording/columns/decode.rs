@@ -1,0 +1,116 @@
+//! Decodes one part of a recording in the thread that reads it. So the records are still in the cache of its CPU.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use perf_prof_events::{
+    column::{Columns, Plan, Row},
+    event::{Context, Deliver, Flow, Processes, Stats, Stop},
+};
+use perf_prof_format::{
+    record::{Source as _, Wait},
+    tracefs::NoKernel,
+};
+
+use super::{
+    hand_over::{ColumnBatch, HandOver, PartEnd, PartError},
+    parts::{ColumnParts, Range},
+};
+use crate::{
+    dividing::PartCounts,
+    engine::{pump::Pump, sample_routes::ReplayState},
+};
+
+/// What all parts have in common.
+pub(super) struct Decoder {
+    pub parts: ColumnParts,
+    pub ranges: Vec<Range>,
+    pub plan: Plan,
+    /// The number of rows of a batch.
+    pub rows: usize,
+    /// The number to add to times to get nanoseconds since the Unix epoch.
+    pub realtime_offset: i64,
+    pub to: HandOver,
+}
+
+/// Makes rows of the samples of a part.
+struct Rows<'a> {
+    decoder: &'a Decoder,
+    part: usize,
+    columns: Columns,
+    context: Arc<Context>,
+    lost: Vec<(u64, u64)>,
+    failure: Option<PartError>,
+}
+
+impl Decoder {
+    /// Decodes a part. Its end is `None` if the program wants no more.
+    pub fn decode(&self, part: usize) -> Result<Option<PartEnd>, PartError> {
+        let parts = &self.parts;
+        let Some(&range) = self.ranges.get(part) else { return Ok(None) };
+        let Some(mut replay) = parts.replay(parts.selection(range))? else { return Ok(None) };
+        let rings = replay.ring_cpus().len();
+        let stats = Arc::new(Stats::new(parts.types.len(), rings));
+        let context = Context::new(Box::new(NoKernel), self.realtime_offset);
+        let context =
+            Arc::new(context.with_symbol_options(Default::default(), Processes::Recorded(Default::default())));
+        let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting());
+        let mut pump =
+            Pump::for_recording(state.with_guests(parts.guests), context.clone(), stats.clone(), rings, None);
+        let columns = Columns::new(self.plan.clone(), self.rows);
+        let mut rows = Rows { decoder: self, part, columns, context, lost: Vec::new(), failure: None };
+        loop {
+            let flow = match replay.wait(None) {
+                Wait::Batch(batch) => pump.deliver(&batch, &mut rows, |_| ControlFlow::Continue(())),
+                Wait::Ended(_) => break,
+                Wait::Woken | Wait::Timeout | Wait::Flushed => ControlFlow::Continue(()),
+            };
+            if flow.is_break() {
+                return rows.failure.map_or(Ok(None), Err);
+            }
+        }
+        let failure = replay.take_failure();
+        let last = pump.replay_state().map_or(0, ReplayState::last);
+        if failure.is_none() {
+            let _ = pump.report_remaining(&mut rows, None, last);
+        }
+        // What was read before a failure is delivered.
+        if !rows.columns.is_empty() && rows.pass_on().is_break() {
+            return rows.failure.map_or(Ok(None), Err);
+        }
+        failure.map_or(Ok(()), Err)?;
+        let lost = pump.replay_state().map_or_else(Vec::new, ReplayState::lost_per_event);
+        let warnings = if part == 0 { replay.take_warnings() } else { replay.take_own_warnings() };
+        let counts = PartCounts { stats: stats.counts(), lost, last };
+        Ok(Some(PartEnd { counts, warnings, losses: rows.lost }))
+    }
+}
+
+impl Rows<'_> {
+    /// Passes on all rows as a batch.
+    fn pass_on(&mut self) -> Flow {
+        match self.columns.take() {
+            Ok(rows) => self.decoder.to.push(self.part, ColumnBatch { rows, lost: std::mem::take(&mut self.lost) }),
+            Err(error) => self.fail(error.into()),
+        }
+    }
+
+    fn fail(&mut self, error: PartError) -> Flow {
+        self.failure = Some(error);
+        Flow::Break(Stop::Failed)
+    }
+}
+
+impl Deliver for Rows<'_> {
+    #[inline]
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        if let Err(error) = self.columns.push(Row { event, record }, &self.context) {
+            return self.fail(error.into());
+        }
+        if self.columns.room() == 0 { self.pass_on() } else { Flow::Continue(()) }
+    }
+
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        self.lost.push((start, end));
+        Flow::Continue(())
+    }
+}

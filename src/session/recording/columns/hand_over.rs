@@ -1,0 +1,216 @@
+//! Batches on their way from the threads that decode parts to the program, which gets them in the order of the parts.
+
+use std::{
+    collections::VecDeque,
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use perf_prof_events::event::{Flow, Stop};
+use perf_prof_recordings::PerfDataError;
+use thiserror::Error;
+
+use crate::dividing::PartCounts;
+
+/// The memory of all batches that wait. If they have more, only the part whose batches the program takes is decoded.
+const WAITING_BYTES: usize = 24 << 20;
+
+/// Some rows.
+#[derive(Debug)]
+pub struct ColumnBatch {
+    /// The rows.
+    pub rows: RecordBatch,
+    /// The times between which events were lost, before or among the events of the rows.
+    pub lost: Vec<(u64, u64)>,
+}
+
+/// Why a part cannot be decoded.
+#[derive(Debug, Error)]
+pub enum PartError {
+    /// The recording is damaged or cannot be read.
+    #[error(transparent)]
+    Recording(#[from] PerfDataError),
+    /// A column has more bytes than Arrow can count.
+    #[error(transparent)]
+    Arrow(#[from] ArrowError),
+    /// A defect of perf-prof.
+    #[error("internal error: {0}")]
+    Panic(String),
+}
+
+/// What was found in a part, at its end.
+#[derive(Debug, Default)]
+pub(super) struct PartEnd {
+    pub counts: PartCounts,
+    /// Warnings about this part.
+    pub warnings: Vec<String>,
+    /// The times of losses after the last row.
+    pub losses: Vec<(u64, u64)>,
+}
+
+/// What the program gets.
+#[derive(Debug)]
+pub enum Next {
+    /// Some rows.
+    Batch(ColumnBatch),
+    /// Nothing yet.
+    Nothing,
+    /// Nothing any more.
+    End,
+    /// A part cannot be decoded. Nothing comes after it.
+    Failed(PartError),
+}
+
+/// What comes next, with the ends of parts.
+pub(super) enum Taken {
+    Batch(ColumnBatch),
+    PartEnd(Result<PartEnd, PartError>),
+    Nothing,
+    End,
+    Closed,
+}
+
+/// The batches of all parts.
+pub(super) struct HandOver {
+    state: Mutex<State>,
+    /// Notified at each change of the state.
+    changed: Condvar,
+    /// The most parts that are begun while the program does not know the end of the first of them.
+    ahead: usize,
+}
+
+#[derive(Default)]
+struct State {
+    /// The parts that were begun and whose end the program does not know yet, in their order.
+    begun: VecDeque<Begun>,
+    /// The number of parts before these.
+    done: usize,
+    /// The number of all parts.
+    parts: usize,
+    memory: usize,
+    /// The number of rows that the program has taken.
+    taken: u64,
+    is_closed: bool,
+}
+
+#[derive(Default)]
+struct Begun {
+    batches: VecDeque<ColumnBatch>,
+    end: Option<Result<PartEnd, PartError>>,
+}
+
+fn memory(batch: &ColumnBatch) -> usize {
+    batch.rows.get_array_memory_size()
+}
+
+impl HandOver {
+    /// Creates the object for this many parts, of which `ahead` are begun at a time.
+    pub fn new(parts: usize, ahead: usize) -> HandOver {
+        HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, is_to_wait: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        self.changed.wait_while(self.state(), |state| is_to_wait(state)).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the number of the next part, of which nobody has begun to decode. Waits while enough parts are begun.
+    pub fn begin(&self) -> Option<usize> {
+        let is_enough = |state: &State| {
+            !state.is_closed && state.begun.len() >= self.ahead && state.done + state.begun.len() < state.parts
+        };
+        let mut state = self.wait_while(is_enough);
+        let part = state.done + state.begun.len();
+        if state.is_closed || part >= state.parts {
+            return None;
+        }
+        state.begun.push_back(Begun::default());
+        Some(part)
+    }
+
+    /// Adds a batch of a part. Waits while too much memory is in use, but not if the program waits for this batch.
+    pub fn push(&self, part: usize, batch: ColumnBatch) -> Flow {
+        let must_wait = |state: &State| {
+            let is_first = part == state.done && state.begun.front().is_some_and(|begun| begun.batches.is_empty());
+            !state.is_closed && state.memory > WAITING_BYTES && !is_first
+        };
+        let mut state = self.wait_while(must_wait);
+        if state.is_closed {
+            return Flow::Break(Stop::Interrupted);
+        }
+        let at = part - state.done;
+        state.memory += memory(&batch);
+        if let Some(begun) = state.begun.get_mut(at) {
+            begun.batches.push_back(batch);
+        }
+        drop(state);
+        self.changed.notify_all();
+        Flow::Continue(())
+    }
+
+    /// Notes the end of a part.
+    pub fn end(&self, part: usize, end: Result<PartEnd, PartError>) {
+        let mut state = self.state();
+        let at = part - state.done;
+        if let Some(begun) = state.begun.get_mut(at) {
+            begun.end = Some(end);
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Takes what comes next. Waits at most this time for it.
+    pub fn take(&self, time: Duration) -> Taken {
+        let is_idle = |state: &mut State| {
+            let is_empty = |begun: &Begun| begun.batches.is_empty() && begun.end.is_none();
+            !state.is_closed && state.done < state.parts && state.begun.front().is_none_or(is_empty)
+        };
+        let (mut state, _) =
+            self.changed.wait_timeout_while(self.state(), time, is_idle).unwrap_or_else(PoisonError::into_inner);
+        if state.is_closed || state.done >= state.parts {
+            return if state.is_closed { Taken::Closed } else { Taken::End };
+        }
+        let Some(begun) = state.begun.front_mut() else { return Taken::Nothing };
+        let taken = match (begun.batches.pop_front(), begun.end.take()) {
+            (Some(batch), end) => {
+                begun.end = end;
+                state.memory -= memory(&batch);
+                state.taken += batch.rows.num_rows() as u64;
+                Taken::Batch(batch)
+            }
+            (None, Some(end)) => {
+                state.begun.pop_front();
+                state.done += 1;
+                Taken::PartEnd(end)
+            }
+            (None, None) => return Taken::Nothing,
+        };
+        drop(state);
+        self.changed.notify_all();
+        taken
+    }
+
+    /// Begins no more parts. Those that were begun are still decoded.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        state.parts = state.parts.min(state.done + state.begun.len());
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Drops everything. Returns the number of rows that the program has taken.
+    pub fn close(&self) -> u64 {
+        let mut state = self.state();
+        state.is_closed = true;
+        let (dropped, taken) = (std::mem::take(&mut state.begun), state.taken);
+        drop(state);
+        drop(dropped);
+        self.changed.notify_all();
+        taken
+    }
+}

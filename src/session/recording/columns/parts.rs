@@ -1,0 +1,156 @@
+//! What is read of a recording for columns, and how it is divided into parts.
+
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use perf_prof_events::event::{Context, Deliver, EventType, Flow, Stats};
+use perf_prof_format::record::{Source as _, Wait};
+use perf_prof_recordings::{BLOCK, BlockIndex, Layouts, PerfDataError, Recording, Replay, Selection, shards};
+
+use crate::{
+    dividing::has_readings,
+    engine::{
+        pump::Pump,
+        sample_routes::{LossReporting, ReplayState, Route},
+    },
+    plan::Switch,
+    recording::select::Selected,
+};
+
+/// The least number of bytes of a part.
+const PART: u64 = 16 << 20;
+/// The blocks of all CPUs at the border of two parts are read for both. So a part has at least this many for each CPU.
+const BLOCKS_OF_CPU: u64 = 8;
+/// The records of side band before a part are replayed for the part. All parts together replay at most this share of
+/// the number of samples.
+const SIDE_BAND_SHARE: u64 = 4;
+
+/// A recording whose samples can be read in parts, each of them without the samples before it.
+pub struct ColumnParts {
+    /// Its copies are replayed.
+    recording: Mutex<Recording>,
+    pub(super) name: String,
+    pub(super) layouts: Arc<Layouts>,
+    pub(super) types: Vec<EventType>,
+    pub(super) routes: Vec<Vec<Route>>,
+    selection: Selection,
+    pub(super) guests: Switch,
+    /// The least number of bytes of a part.
+    pub(super) of_part: u64,
+    /// The warnings about the whole recording.
+    pub(super) warnings: Vec<String>,
+}
+
+/// A range of time, by its first and its last nanosecond.
+pub(super) type Range = (u64, u64);
+
+impl ColumnParts {
+    /// Returns what is needed to read the selected samples in parts. Returns `None` if this is not possible: if samples
+    /// depend on those before them, or if the recording can be read only once.
+    pub fn new(
+        recording: &mut Recording,
+        selected: &Selected,
+        selection: &Selection,
+        guests: Switch,
+    ) -> Result<Option<ColumnParts>, PerfDataError> {
+        let has_readings = has_readings(recording, &selected.routes);
+        if has_readings || !selected.derived.is_empty() || !selection.others.is_empty() {
+            return Ok(None);
+        }
+        let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
+        // Otherwise each copy would look for the blocks by itself.
+        recording.find_blocks()?;
+        let Some(copy) = recording.copied() else { return Ok(None) };
+        Ok(Some(ColumnParts {
+            recording: Mutex::new(copy),
+            name: recording.name.clone(),
+            layouts: recording.layouts().clone(),
+            types: selected.types.clone(),
+            routes: selected.routes.clone(),
+            selection: selection.clone(),
+            guests,
+            of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
+            warnings: recording.warnings.clone(),
+        }))
+    }
+
+    fn recording(&self) -> MutexGuard<'_, Recording> {
+        self.recording.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a replay of the selected samples. `None` if the recording can be read only once.
+    pub(super) fn replay(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
+        let copy = self.recording().copied();
+        copy.map(|copy| copy.replay(selection)).transpose()
+    }
+
+    /// Divides the recording into parts with about the same number of samples.
+    pub(super) fn divide(&self) -> Result<Vec<Range>, PerfDataError> {
+        let whole = vec![(0, u64::MAX)];
+        let mut recording = self.recording();
+        let Some(blocks) = recording.known_blocks() else { return Ok(whole) };
+        let sum = |of: fn(&BlockIndex) -> u64| blocks.iter().map(|index| of(index)).sum::<u64>();
+        let (bytes, samples) = (sum(BlockIndex::bytes), sum(BlockIndex::sample_count));
+        let with_side_band = sum(|index| {
+            let blocks = index.blocks.iter().filter(|block| block.side_band != 0);
+            blocks.map(|block| u64::from(block.size)).sum()
+        });
+        let side_band = sum(|index| index.blocks.iter().map(|block| u64::from(block.side_band)).sum());
+        let most = 1 + 2 * samples / SIDE_BAND_SHARE / side_band.max(1);
+        let count = (bytes / self.of_part).min(most);
+        // The records of side band are read first, and kept. This is not worth it if they are everywhere.
+        if count < 2 || with_side_band > bytes / 4 {
+            return Ok(whole);
+        }
+        let is_kept = |index: &Arc<BlockIndex>| {
+            index.blocks.iter().all(|block| block.side_band == 0 || index.side_band.has(block))
+        };
+        if !recording.index()?.iter().flatten().all(is_kept) {
+            return Ok(whole);
+        }
+        let borders = shards::at_blocks(&blocks, samples.div_ceil(count));
+        let of_parts = shards::between(&borders).into_iter();
+        Ok(of_parts.filter(|&(first, last)| self.selection.some_time(first, last)).collect())
+    }
+
+    /// Returns the samples that are selected in a part.
+    pub(super) fn selection(&self, (first, last): Range) -> Selection {
+        let mut selection = self.selection.clone();
+        selection.limit_times(first, last);
+        selection
+    }
+
+    /// Returns where the counts of losses at the end of the recording are reported.
+    pub(super) fn loss_reporting(&self) -> LossReporting {
+        LossReporting::for_part(self.selection.cpus.as_ref())
+    }
+
+    /// Tells `context` what the whole recording says about tasks, mappings and symbols.
+    pub fn tell_names(&self, context: &Arc<Context>) -> Result<(), PerfDataError> {
+        let no_time = Selection { times: vec![(u64::MAX, u64::MAX)], ..self.selection.clone() };
+        let Some(mut replay) = self.replay(no_time)? else { return Ok(()) };
+        let rings = replay.ring_cpus().len();
+        let stats = Arc::new(Stats::new(self.types.len(), rings));
+        let routes = vec![Vec::new(); self.routes.len()];
+        let state = ReplayState::new(self.layouts.clone(), routes, None, LossReporting::Never);
+        let mut pump = Pump::for_recording(state, context.clone(), stats, rings, None);
+        loop {
+            match replay.wait(None) {
+                Wait::Batch(batch) => drop(pump.deliver(&batch, &mut Nobody, |_| ControlFlow::Continue(()))),
+                Wait::Ended(_) => return replay.take_failure().map_or(Ok(()), Err),
+                Wait::Woken | Wait::Timeout | Wait::Flushed => {}
+            }
+        }
+    }
+}
+
+/// Receives no samples.
+struct Nobody;
+
+impl Deliver for Nobody {
+    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
+        Flow::Continue(())
+    }
+}

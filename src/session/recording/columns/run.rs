@@ -1,0 +1,167 @@
+//! The threads that decode a recording, and what the program gets of them.
+
+use std::{
+    io,
+    panic::{self, AssertUnwindSafe},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use arrow_array::RecordBatch;
+use perf_prof_events::{
+    column::Plan,
+    event::{Context, Stats},
+};
+use perf_prof_recordings::PerfDataError;
+use perf_prof_system::{output, own_threads::OwnThread, signals};
+
+use super::{
+    decode::Decoder,
+    hand_over::{ColumnBatch, HandOver, Next, PartEnd, PartError, Taken},
+    parts::ColumnParts,
+};
+use crate::dividing::PartCounts;
+
+/// The most threads. More of them would need more memory for batches that wait.
+const MOST_THREADS: usize = 4;
+
+/// A recording that is being decoded.
+pub struct ColumnRun {
+    decoder: Arc<Decoder>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    found: Mutex<Found>,
+    stats: Arc<Stats>,
+}
+
+/// What the parts have found whose batches were taken.
+#[derive(Default)]
+struct Found {
+    /// The losses after the last row that was taken.
+    losses: Vec<(u64, u64)>,
+    counts: PartCounts,
+    has_ended: bool,
+}
+
+impl ColumnRun {
+    /// Starts the threads. `stats` gets the counts of the parts. The number `realtime_offset` is added to times to get
+    /// nanoseconds since the Unix epoch, if the plan needs them.
+    pub fn start(
+        mut parts: ColumnParts,
+        plan: Plan,
+        rows: usize,
+        stats: Arc<Stats>,
+        realtime_offset: i64,
+    ) -> Result<ColumnRun, PerfDataError> {
+        let ranges = parts.divide()?;
+        let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
+        let count = cpus.min(MOST_THREADS).min(ranges.len());
+        parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
+        // A thread that has ended its part goes on, while another one is still in the part before it.
+        let to = HandOver::new(ranges.len(), count + 1);
+        let decoder = Arc::new(Decoder { parts, ranges, plan, rows, realtime_offset, to });
+        let threads = (0..count).map(|_| start_thread(decoder.clone())).collect::<io::Result<Vec<_>>>();
+        let threads = threads.map_err(|error| {
+            decoder.to.close();
+            PerfDataError::io(&decoder.parts.name, error)
+        })?;
+        Ok(ColumnRun { decoder, threads: Mutex::new(threads), found: Mutex::default(), stats })
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the next batch. Waits at most this time for it.
+    pub fn next(&self, time: Duration) -> Next {
+        loop {
+            match self.decoder.to.take(time) {
+                Taken::Batch(mut batch) => {
+                    let losses = std::mem::take(&mut self.found().losses);
+                    batch.lost.splice(0..0, losses);
+                    return Next::Batch(batch);
+                }
+                Taken::PartEnd(Ok(end)) => self.add(end),
+                Taken::PartEnd(Err(error)) => {
+                    self.decoder.to.close();
+                    return Next::Failed(error);
+                }
+                Taken::Nothing => return Next::Nothing,
+                Taken::End => return self.end(),
+                Taken::Closed => return Next::End,
+            }
+        }
+    }
+
+    /// Adds what was found in a part.
+    fn add(&self, end: PartEnd) {
+        let PartEnd { counts, warnings, losses } = end;
+        self.stats.add(&counts.stats);
+        let mut found = self.found();
+        found.losses.extend(losses);
+        found.counts.add(&counts);
+        warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+    }
+
+    /// Returns what comes after the last batch: the losses that were not reported yet.
+    fn end(&self) -> Next {
+        let mut found = self.found();
+        if std::mem::replace(&mut found.has_ended, true) {
+            return Next::End;
+        }
+        let counts = std::mem::take(&mut found.counts);
+        if counts.count_losses(&self.stats) != 0 {
+            found.losses.push((0, counts.last));
+        }
+        match std::mem::take(&mut found.losses) {
+            losses if losses.is_empty() => Next::End,
+            lost => Next::Batch(ColumnBatch { rows: RecordBatch::new_empty(self.decoder.plan.schema.clone()), lost }),
+        }
+    }
+
+    /// Ends the run after the parts that were begun.
+    pub fn stop(&self) {
+        self.decoder.to.stop();
+    }
+
+    /// Ends the run and its threads. Returns the number of rows that were taken.
+    pub fn close(&self) -> u64 {
+        let taken = self.decoder.to.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // A panic was caught in the thread.
+            let _ = thread.join();
+        }
+        taken
+    }
+
+    /// Tells `context` what the whole recording says about tasks, mappings and symbols.
+    pub fn tell_names(&self, context: &Arc<Context>) -> Result<(), PerfDataError> {
+        self.decoder.parts.tell_names(context)
+    }
+}
+
+fn start_thread(decoder: Arc<Decoder>) -> io::Result<JoinHandle<()>> {
+    let body = move || {
+        signals::block_in_this_thread();
+        let _own = OwnThread::enter();
+        while let Some(part) = decoder.to.begin() {
+            let end = panic::catch_unwind(AssertUnwindSafe(|| decoder.decode(part)));
+            match end.unwrap_or_else(|panic| Err(PartError::Panic(text(&*panic)))) {
+                Ok(Some(end)) => decoder.to.end(part, Ok(end)),
+                Ok(None) => return,
+                Err(error) => {
+                    decoder.to.stop();
+                    decoder.to.end(part, Err(error));
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("perf_prof".into()).spawn(body)
+}
+
+/// Returns the message of a panic.
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without a message".to_owned())
+}

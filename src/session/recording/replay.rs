@@ -1,0 +1,232 @@
+//! Replays a recording: the run loop delivers its samples to a sink. Does not know scripts or what sinks print.
+
+use std::{
+    io::{self, IsTerminal},
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use indicatif::ProgressBar;
+use perf_prof_events::{
+    derive::{Derived, DerivingSink},
+    event::{Context, EventType, Sink, Stats, Stop},
+};
+use perf_prof_format::record::{LossCounts, Source, Wait};
+use perf_prof_recordings::{PerfDataError, Replay};
+use perf_prof_system::{output, signals::Signals};
+
+use super::{
+    carried::Carried,
+    empty_result::{ReadExtent, SampleCounts},
+};
+use crate::{
+    engine::{
+        pump::Pump,
+        run_loop::{Ending, FinishAs, RunLoop},
+        sample_routes::ReplayState,
+    },
+    plan::Verbosity,
+};
+
+/// A replay that is ready to run: the records, and how they are delivered.
+pub struct ReplayRun<'a> {
+    /// The records that were selected.
+    pub replay: Replay,
+    /// The state that assigns samples to events.
+    pub replay_state: ReplayState,
+    /// The selected events. The types of derived events are the last ones.
+    pub events: &'a [EventType],
+    /// The derived events among them.
+    pub derived: &'a [Derived],
+    /// What the parts before this one carry to it.
+    pub carried: Carried,
+    /// Resolves tasks and addresses to names.
+    pub context: Arc<Context>,
+    /// Counts of delivered and lost events.
+    pub stats: Arc<Stats>,
+    /// The signals that this process received.
+    pub signals: &'a Signals,
+    /// The maximum number of events to deliver (`-N`).
+    pub limit: Option<u64>,
+    /// How often perf-prof's own CPU and memory use is printed (`--usage-self`).
+    pub usage_every: Option<Duration>,
+    /// The file of the output, which is reopened on SIGUSR1.
+    pub output: Option<&'a Path>,
+    /// What happens after the last event: the program ends, or the result is merged with other parts of the recording.
+    pub last: FinishAs,
+    /// How much is printed to stderr.
+    pub verbosity: Verbosity,
+    /// Which process prints warnings about the recording.
+    pub warnings: Warnings,
+}
+
+/// Which process prints warnings about the recording. The warnings are printed even with `-q`, because the results do
+/// not contain the damaged parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warnings {
+    /// This process prints them.
+    Printed,
+    /// Another process that reads the same recording prints them. This process prints only warnings about its own part.
+    PrintedElsewhere,
+}
+
+/// The outcome of a replay.
+pub struct ReplayOutcome {
+    /// Why the replay ended.
+    pub ending: Ending,
+    /// The time of the last sample, in ns.
+    pub last: u64,
+    /// The number of lost samples of each event, as perf counted them.
+    pub lost: Vec<u64>,
+    /// How the sink's exit handler ended the program, if it did.
+    pub at_exit: Option<Stop>,
+    /// How many samples were delivered and left out.
+    pub sample_counts: SampleCounts,
+    failure: Option<PerfDataError>,
+}
+
+impl ReplayRun<'_> {
+    /// Delivers all selected samples to the sink, ordered by time.
+    pub fn run(self, sink: &mut dyn Sink) -> ReplayOutcome {
+        let ReplayRun {
+            replay,
+            replay_state,
+            events,
+            derived,
+            mut carried,
+            context,
+            stats,
+            signals,
+            limit,
+            usage_every,
+            output,
+            last,
+            verbosity,
+            warnings,
+        } = self;
+        // The limit is a number of delivered events, not of events that spans are made of.
+        let of_pump = if derived.is_empty() { limit } else { None };
+        let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
+        let sink = &mut carried.continue_in(sink, &stats, &context);
+        let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
+        let mut run_loop = RunLoop {
+            source: ReplayWithProgress::new(replay, verbosity, warnings),
+            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
+                .with_other_records(others),
+            events,
+            stats: stats.clone(),
+            signals,
+            interval: None,
+            duration: None,
+            usage_every,
+            calibrate: &mut || {},
+            loss_advice: "they were lost while the recording was made",
+            output,
+        };
+        let ending = run_loop.run(sink);
+        let replay_state = run_loop.pump.replay_state();
+        let (last_time, unknown_ids, guests) =
+            replay_state.map_or((0, 0, 0), |state| (state.last(), state.unknown_ids(), state.guests()));
+        let lost = replay_state.map_or_else(Vec::new, ReplayState::lost_per_event);
+        context.note_reached(last_time);
+        if last == FinishAs::Program
+            && let Ending::Signal { .. } = ending
+            && !signals.are_requests()
+        {
+            let (seconds, micros) = (last_time / 1_000_000_000, last_time / 1000 % 1_000_000);
+            output::say(format_args!(
+                "interrupted: the following results are for the recording up to {seconds}.{micros:06}"
+            ));
+        }
+        let mut at_exit = run_loop.finish(ending, last, sink, last_time);
+        if last == FinishAs::LastPart {
+            let losses = carried.unreported_losses(&stats, run_loop.pump.replay_state());
+            at_exit = at_exit.or(sink.end_derivations(losses).break_value());
+        }
+        let (delivered, reach) = (stats.total_delivered(), ReadExtent::from_ending(ending));
+        let sample_counts = SampleCounts { delivered, unknown_ids, guests, reach };
+        ReplayOutcome {
+            ending,
+            last: last_time,
+            lost,
+            at_exit,
+            sample_counts,
+            failure: run_loop.source.replay.take_failure(),
+        }
+    }
+}
+
+impl ReplayOutcome {
+    /// Returns an error if the replay ended early because the recording is damaged.
+    pub fn check(&mut self) -> Result<(), PerfDataError> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+}
+
+/// A replay that prints warnings and, on a terminal, a progress bar.
+struct ReplayWithProgress {
+    replay: Replay,
+    warnings: Warnings,
+    bar: Option<ProgressBar>,
+}
+
+impl ReplayWithProgress {
+    fn new(replay: Replay, verbosity: Verbosity, warnings: Warnings) -> Self {
+        let total = replay.progress().total;
+        let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
+        Self { replay, warnings, bar: wanted.then(|| ProgressBar::new(total)) }
+    }
+
+    fn show_progress(&mut self, wait: &Wait) {
+        let Some(bar) = &self.bar else { return };
+        bar.set_position(self.replay.progress().done);
+        if matches!(wait, Wait::Ended(_)) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Source for ReplayWithProgress {
+    fn wait(&mut self, until: Option<Instant>) -> Wait {
+        let wait = self.replay.wait(until);
+        self.show_progress(&wait);
+        let warnings = match self.warnings {
+            Warnings::Printed => self.replay.take_warnings(),
+            Warnings::PrintedElsewhere => self.replay.take_own_warnings(),
+        };
+        warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+        wait
+    }
+
+    fn flush(&mut self) {
+        self.replay.flush();
+    }
+
+    fn stop(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+        self.replay.stop();
+    }
+
+    fn losses(&mut self) -> Option<LossCounts> {
+        self.replay.losses()
+    }
+
+    fn ring_cpus(&self) -> Vec<Option<u32>> {
+        self.replay.ring_cpus()
+    }
+
+    fn late(&self) -> u64 {
+        self.replay.late()
+    }
+
+    fn dropped_by_limit(&self) -> u64 {
+        self.replay.dropped_by_limit()
+    }
+
+    fn backlog(&self) -> usize {
+        self.replay.backlog()
+    }
+}

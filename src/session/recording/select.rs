@@ -1,0 +1,499 @@
+//! Resolves selectors to events of a recording. Does not know the running kernel.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use anyhow::{Result, anyhow, bail};
+use perf_prof_events::{
+    derive::{self, Derived, Presence, Span, SpanRule},
+    event::{EventType, Format, Sides},
+};
+use perf_prof_format::{
+    abi::{
+        PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
+        PERF_TYPE_SOFTWARE,
+    },
+    spec::{
+        EventKind, EventSpec, NamedEvent, SpanSpec, SpanStack, Stack, attribute_meant_by, named_event, similar_names,
+    },
+    tracefs::Filter,
+};
+use perf_prof_recordings::{AttrFlag, Gaps, RecordedEvent, Recording};
+
+use super::event_name::event_name;
+use crate::{
+    engine::sample_routes::Route,
+    plan::{Callchain, Switch},
+    selectors::{self, BuiltIn},
+};
+
+/// The events that were selected in a recording.
+#[derive(Clone, Debug, Default)]
+pub struct Selected {
+    /// The selected events, in the order of their selectors.
+    pub types: Vec<EventType>,
+    /// For each attr, the selected events that get its samples.
+    pub routes: Vec<Vec<Route>>,
+    /// The selected derived events. Their types are the last ones of `types`.
+    pub derived: Vec<Derived>,
+    /// The names of events that the script's first line selects, but that were not recorded.
+    pub missing_events: Vec<String>,
+    /// The selectors of probes in files. A recording has the names of probes, but not their files.
+    with_files: Vec<String>,
+    /// The names of selected events for which call chains were requested in the selector, but not recorded.
+    without_chains: Vec<String>,
+}
+
+/// The attrs of the events that a span is made of, each with the indices of its rules.
+type SpanInputs = Vec<(usize, Vec<usize>)>;
+
+/// Resolves the selectors. If there are no selectors, selects all events that can have samples. The first `own`
+/// selectors come from the script. If the events of these selectors were not recorded, this is not an error here; the
+/// events are listed in [`Selected::missing_events`].
+pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
+    let formats: Vec<Format> = recording.events.iter().map(format).collect();
+    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
+    if specs.is_empty() {
+        for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
+            selected.add(attr, event_type(event, &formats[attr], None), None);
+        }
+        if selected.types.is_empty() {
+            bail!("{} has no events with samples", recording.name);
+        }
+    }
+    for spec in specs {
+        if let EventKind::Probe(probe) = &spec.kind
+            && probe.file.ends_with('/')
+        {
+            let (selector, file) = (&spec.selector, &probe.file);
+            bail!("{selector}: {file} is not a program or library; put the path in quotes if a filter follows");
+        }
+    }
+    let (spans, specs): (Vec<_>, Vec<_>) =
+        specs.iter().enumerate().partition(|(_, spec)| matches!(spec.kind, EventKind::Span(_)));
+    let own_spans = spans.iter().filter(|(at, _)| *at < own).count();
+    let own = own - own_spans;
+    let specs: Vec<&EventSpec> = specs.into_iter().map(|(_, spec)| spec).collect();
+    let mut matching = specs.iter().map(|spec| matching(spec, recording, &formats)).collect::<Vec<_>>();
+    for (spec, found) in specs.iter().zip(&mut matching).take(own).filter(|(_, found)| found.is_err()) {
+        selected.missing_events.push(name(spec));
+        *found = Ok(Vec::new());
+    }
+    let matching = matching.into_iter().collect::<Result<Vec<_>>>()?;
+    for (&spec, attrs) in specs.iter().zip(pair_with_selectors(matching, &formats)) {
+        if let EventKind::Probe(probe) = &spec.kind
+            && !attrs.is_empty()
+            && !probe.file.is_empty()
+        {
+            selected.with_files.push(spec.selector.clone());
+        }
+        for attr in attrs {
+            let filter = filter(spec, &formats[attr])?;
+            let event = event_type(&recording.events[attr], &formats[attr], Some(spec));
+            let asked = spec.attrs.stack == Stack::On || spec.attrs.max_stack.is_some();
+            if asked && !has_chains(&event) {
+                selected.without_chains.push(event.real_name());
+            }
+            selected.add(attr, event, Some((spec, filter)));
+        }
+    }
+    let mut of_spans = Vec::new();
+    for (at, (_, spec)) in spans.into_iter().enumerate() {
+        let EventKind::Span(span) = &spec.kind else { continue };
+        match span_inputs(spec, span, recording, &formats) {
+            Err(_) if at < own_spans => selected.missing_events.push(span.to_string()),
+            inputs => of_spans.push((spec, span, inputs?)),
+        }
+    }
+    let mut inputs: Vec<_> = of_spans.iter_mut().map(|(_, span, inputs)| (&***span, inputs)).collect();
+    take_each_event_once(&mut inputs, recording, &formats);
+    for (spec, span, inputs) in of_spans {
+        selected.add_span(spec, span, inputs, recording, &formats)?;
+    }
+    selected.types = derive::with_derived(std::mem::take(&mut selected.types), &selected.derived)?;
+    Ok(selected)
+}
+
+/// Returns the attrs of the events that a span is made of, each with the indices of its rules.
+fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats: &[Format]) -> Result<SpanInputs> {
+    let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+    let mut inputs = vec![Vec::new(); formats.len()];
+    let mut found: Vec<&SpanRule> = Vec::new();
+    // Rules for recordings only come last: they say the same as another event, if that one was not recorded.
+    let mut in_order: Vec<(usize, &SpanRule)> = rules.iter().enumerate().collect();
+    in_order.sort_by_key(|(_, rule)| rule.presence == Presence::OnlyRecorded);
+    for (at, rule) in in_order {
+        if rule.presence == Presence::OnlyRecorded && found.iter().any(|other| other.action == rule.action) {
+            continue;
+        }
+        match matching(&EventSpec { kind: rule.event.clone(), ..spec.clone() }, recording, formats) {
+            Ok(attrs) => {
+                found.push(rule);
+                attrs.into_iter().for_each(|attr| inputs[attr].push(at));
+            }
+            Err(_) if rule.presence != Presence::Needed => {}
+            Err(error) => return Err(error.context(format!("{} is made of other events", spec.selector))),
+        }
+    }
+    Ok(inputs.into_iter().enumerate().filter(|(_, rules)| !rules.is_empty()).collect())
+}
+
+/// Returns the indices of the attrs with an event that `spec` selects. Fails if there is none.
+fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Result<Vec<usize>> {
+    let of = |attr: usize| matches(spec, &formats[attr]) || is_code_of(spec, &recording.events[attr]);
+    let mut matching: Vec<usize> = (0..formats.len()).filter(|&attr| of(attr)).collect();
+    if let (true, Some(source)) = (matching.is_empty(), built_in(spec)) {
+        let of =
+            |&wanted| (0..formats.len()).filter(|&attr| has_type_and_config(&recording.events[attr], wanted)).collect();
+        // The periods of different events cannot be added up. So only the first of these events that was recorded is
+        // selected.
+        let mut recorded = source.recorded_as.iter().map(of);
+        matching = recorded.find(|attrs: &Vec<usize>| !attrs.is_empty()).unwrap_or_default();
+    }
+    if matching.is_empty() {
+        bail!("{}", unknown(spec, recording, formats));
+    }
+    Ok(matching)
+}
+
+/// Assigns attrs to selectors, if an event was recorded several times. If there are as many selectors for the event as
+/// attrs, it is assumed that the recording was made with the same selectors in the same order, and each selector gets
+/// its own attr. Otherwise each selector gets all attrs of the event.
+fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec<usize>> {
+    let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    for (attr, format) in formats.iter().enumerate() {
+        attrs_of.entry(format.name()).or_default().push(attr);
+    }
+    let mut paired = matching.clone();
+    for attrs in attrs_of.values().filter(|attrs| attrs.len() > 1) {
+        let naming: Vec<usize> = (0..matching.len()).filter(|&spec| matching[spec].contains(&attrs[0])).collect();
+        if naming.len() == attrs.len() {
+            for (&spec, own) in naming.iter().zip(attrs) {
+                paired[spec].retain(|attr| attr == own || !attrs.contains(attr));
+            }
+        }
+    }
+    paired
+}
+
+/// Leaves each span one attr of each event that it is made of. Each span opens its own events, so a recording of several
+/// spans may have several attrs of an event, and a span of all of them would begin once for each of them.
+///
+/// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
+/// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
+fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
+    let name = |attr: usize| formats[attr].name();
+    // The events that a span opens when it is recorded.
+    let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
+        let rules = SpanRule::all(span).unwrap_or_default();
+        let is_opened = |rule: &usize| rules.get(*rule).is_some_and(|rule| rule.presence != Presence::OnlyRecorded);
+        let opened = inputs.iter().filter(|(_, rules)| rules.iter().any(is_opened));
+        opened.map(|(attr, _)| name(*attr)).collect()
+    };
+    let mut users: BTreeMap<String, usize> = BTreeMap::new();
+    for (span, inputs) in &*spans {
+        opened(span, inputs).into_iter().for_each(|name| *users.entry(name).or_default() += 1);
+    }
+    let mut used: BTreeMap<String, usize> = BTreeMap::new();
+    for (span, inputs) in spans {
+        let opened = opened(span, inputs);
+        let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        inputs.iter().for_each(|(attr, _)| attrs_of.entry(name(*attr)).or_default().push(*attr));
+        for (name, attrs) in attrs_of {
+            let at = used.entry(name.clone()).or_default();
+            let own = *at;
+            let is_opened = opened.contains(&name);
+            *at += usize::from(is_opened);
+            let with_chains =
+                |attr: &&usize| has_chains(&event_type(&recording.events[**attr], &formats[**attr], None));
+            let kept = match attrs.get(own) {
+                Some(attr) if is_opened && users.get(&name) == Some(&attrs.len()) => *attr,
+                _ if span.stack == SpanStack::Inherit => attrs[0],
+                _ => *attrs.iter().find(with_chains).unwrap_or(&attrs[0]),
+            };
+            inputs.retain(|(attr, _)| *attr == kept || !attrs.contains(attr));
+        }
+    }
+}
+
+impl Selected {
+    fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
+        let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
+        self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
+        self.types.push(event);
+    }
+
+    /// Adds the inputs of a span, and the span.
+    fn add_span(
+        &mut self,
+        spec: &EventSpec,
+        span: &SpanSpec,
+        inputs: SpanInputs,
+        recording: &Recording,
+        formats: &[Format],
+    ) -> Result<()> {
+        let wrong = |error| anyhow!("{}: {error}", spec.selector);
+        let rules = SpanRule::all(span).map_err(wrong)?;
+        let of_inputs: Vec<_> = inputs.iter().map(|(attr, own)| (formats[*attr].clone(), own.clone())).collect();
+        let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;
+        let first = self.types.len();
+        for (attr, own) in inputs {
+            let event = event_type(&recording.events[attr], &formats[attr], None);
+            if own.iter().any(|&rule| rules[rule].action.has_chain(span.stack)) && !has_chains(&event) {
+                self.without_chains.push(event.real_name());
+            }
+            let cpus = spec.attrs.cpus.clone();
+            self.routes[attr].push(Route { event: self.types.len(), cpus, filter: None });
+            self.types.push(event);
+        }
+        self.derived.push(Derived { span: Arc::new(made), inputs: (first..self.types.len()).collect() });
+        Ok(())
+    }
+
+    /// Returns a warning for each kind of call chains or frames that was requested, but not recorded.
+    pub fn missing_chains(&self, asked: &Callchain, recording: &Recording) -> Vec<String> {
+        let Callchain { every_event, user, kernel, .. } = *asked;
+        let is_asked = [Some(every_event), user, kernel].contains(&Some(Switch::On));
+        let of_all = self.types.iter().filter(|event| !has_chains(event)).map(EventType::real_name);
+        let names: Vec<String> = if is_asked { of_all.collect() } else { self.without_chains.clone() };
+        let mut missing = vec![("call chains", names)];
+        let routes = recording.events.iter().zip(&self.routes);
+        let events: Vec<_> = routes
+            .flat_map(|(event, routes)| routes.iter().map(move |route| (event, &self.types[route.event])))
+            .collect();
+        for (what, asked, excluded, instead) in [
+            ("user frames", user, AttrFlag::ExcludeCallchainUser, PERF_SAMPLE_STACK_USER),
+            ("kernel frames", kernel, AttrFlag::ExcludeCallchainKernel, 0),
+        ] {
+            // If the samples contain a copy of the stack, it is unwound. Then there are user frames, even if the kernel
+            // left them out of the call chain.
+            let lacks = |recorded: &RecordedEvent, event: &EventType| {
+                has_chains(event) && recorded.attr.has(excluded) && event.layout.format.sample_type & instead == 0
+            };
+            let missing_events =
+                events.iter().filter(|(recorded, event)| asked == Some(Switch::On) && lacks(recorded, event));
+            missing.push((what, missing_events.map(|(_, event)| event.real_name()).collect()));
+        }
+        missing.iter_mut().for_each(|(_, names)| names.dedup());
+        let of_some = missing.iter().filter(|(_, names)| !names.is_empty());
+        let text = |(what, names): &(&str, Vec<String>)| {
+            format!(
+                "{what} of {} were not recorded and cannot be shown; `perf record -g` records them",
+                names.join(", ")
+            )
+        };
+        of_some.map(text).collect()
+    }
+
+    /// Returns a warning if the files of probes were selected: the recording cannot tell which file a probe was in.
+    pub fn unknown_files(&self, recording: &Recording) -> Option<String> {
+        let selectors: Vec<&str> = self.with_files.iter().map(String::as_str).collect();
+        (!selectors.is_empty()).then(|| {
+            format!(
+                "{} does not contain the files of probes; {} selects by the name of the probe only",
+                recording.name,
+                selectors.join(", ")
+            )
+        })
+    }
+
+    /// Returns, for each selected event, the index of its attr among all events of the recording.
+    pub fn attr_of_each_type(&self) -> Vec<usize> {
+        let mut attrs = vec![0; self.types.len() - self.derived.len()];
+        for (attr, routes) in self.routes.iter().enumerate() {
+            routes.iter().for_each(|route| attrs[route.event] = attr);
+        }
+        attrs
+    }
+
+    /// Returns for each attr whether a selected event gets its samples. Returns `None` if all samples have to be read.
+    pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
+        let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
+        let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
+        let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
+        needed.then_some(wanted)
+    }
+
+    /// Returns whether the derived events need to know from when on events were lost.
+    pub fn gaps(&self) -> Gaps {
+        if self.derived.is_empty() { Gaps::NotMarked } else { Gaps::Marked }
+    }
+
+    /// Like [`Selected::attrs`], but only for the attrs whose samples derived events are made of.
+    pub fn attrs_of_inputs(&self, recording: &Recording) -> Option<Vec<bool>> {
+        // A loss without a time comes before the next selected sample of its ring, so all of these are needed.
+        let has_times = recording.events.iter().all(|event| event.trailer().is_some());
+        if !has_times || recording.events.iter().any(holds_counters) {
+            return self.attrs(recording);
+        }
+        let is_input = |route: &Route| self.derived.iter().any(|derived| derived.inputs.contains(&route.event));
+        Some(self.routes.iter().map(|routes| routes.iter().any(is_input)).collect())
+    }
+}
+
+/// Returns which frames of recorded call chains are shown: kernel frames, user frames or both.
+pub fn sides(asked: &Callchain) -> Result<Sides> {
+    Ok(match (asked.kernel, asked.user) {
+        (Some(Switch::Off), Some(Switch::Off)) => {
+            bail!("call chains without kernel frames and without user frames are empty")
+        }
+        (Some(Switch::Off), _) => Sides::User,
+        (_, Some(Switch::Off)) => Sides::Kernel,
+        _ => Sides::Both,
+    })
+}
+
+/// Returns whether the samples of an event have call chains, or the registers and the stack to unwind them from.
+fn has_chains(event: &EventType) -> bool {
+    const STACK: u64 = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER;
+    let sample_type = event.layout.format.sample_type;
+    sample_type & PERF_SAMPLE_CALLCHAIN != 0 || sample_type & STACK == STACK
+}
+
+/// Returns whether the samples of the event contain counter values. Such a sample is also a sample of the other events
+/// in its group.
+fn holds_counters(event: &RecordedEvent) -> bool {
+    event.attr.format.sample_type & PERF_SAMPLE_READ != 0
+}
+
+/// Returns whether the event is a dummy event, which was recorded only for its side-band records. perf adds a dummy
+/// event to every system-wide recording.
+fn is_dummy(event: &RecordedEvent) -> bool {
+    (event.attr.kind, event.attr.config) == (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY.into())
+}
+
+/// Returns the type of an event. If the selector does not limit the length of call chains, the limit in the recording
+/// is used.
+fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) -> EventType {
+    let asked = spec.and_then(|spec| spec.attrs.max_stack);
+    let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
+    let alias = spec.and_then(|spec| spec.attrs.alias.clone());
+    let source = spec.and_then(built_in).map(|source| Format::source(source.name.to_owned()));
+    let format = source.unwrap_or_else(|| format.clone());
+    EventType { alias, format, layout: event.layout().for_counter_readings(), max_stack }
+}
+
+/// Returns the format of an event's samples. A tracepoint without a recorded format is an event with raw data.
+pub fn format(event: &RecordedEvent) -> Format {
+    if let Some(format) = &event.format {
+        return Format::Tracepoint(format.clone());
+    }
+    Format::source(event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
+}
+
+/// Parses the filter of a selector, for samples of this event. Only tracepoints can have filters.
+fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
+    let (Some(text), Format::Tracepoint(format)) = (&spec.filter, format) else { return Ok(None) };
+    let name = format!("{}:{}", format.system, format.name);
+    let filter = Filter::parse(text, format).map_err(|error| {
+        let fields = format.fields().iter().chain(format.common_fields());
+        let fields: Vec<String> = fields.map(|field| format!("{} ({})", field.name, field.c_type())).collect();
+        match attribute_meant_by(text) {
+            Some(attribute) => anyhow!(
+                "the filter `{text}` of {name}: {error}\nthe first section is the filter; attributes come after it: \
+                 {name}//{attribute}/"
+            ),
+            None => anyhow!("the filter `{text}` of {name}: {error}\nits fields: {}", fields.join(", ")),
+        }
+    })?;
+    Ok(Some(filter))
+}
+
+/// Returns the built-in event source that a selector selects. A recording does not contain the source itself, but the
+/// event that the source uses.
+fn built_in(spec: &EventSpec) -> Option<&'static BuiltIn> {
+    match &spec.kind {
+        EventKind::Source { name, .. } => selectors::built_in(name),
+        _ => None,
+    }
+}
+
+/// Returns whether an event has this type and config. The upper half of the config is ignored: on machines with several
+/// kinds of CPUs, it contains the kind of CPU that the event is for (PERF_PMU_TYPE_SHIFT in
+/// include/uapi/linux/perf_event.h).
+fn has_type_and_config(event: &RecordedEvent, wanted: NamedEvent) -> bool {
+    (event.attr.kind, event.attr.config & u64::from(u32::MAX)) == (wanted.kind, wanted.config)
+}
+
+fn matches(spec: &EventSpec, format: &Format) -> bool {
+    let name = match format {
+        Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
+        Format::Source(format) => &format.name,
+        Format::Span(_) => return false,
+    };
+    // The recording contains the name that was typed for `perf record`, possibly with modifiers that perf added.
+    let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
+    *name == plain
+        || match &spec.kind {
+            // The options of a built-in source say how to sample. They are ignored here, because the recording was
+            // already made.
+            EventKind::Source { name: wanted, .. } if selectors::built_in(wanted).is_some() => name == wanted,
+            EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
+                let name = name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name);
+                name == wanted || named_event(name).is_some_and(|event| named_event(wanted) == Some(event))
+            }
+            EventKind::Tracepoint { system, name: event } => *name == format!("{system}:{event}"),
+            _ => false,
+        }
+}
+
+/// Returns whether a selector without modifiers is the code of an event without a recorded name, such as `r1a8`.
+fn is_code_of(spec: &EventSpec, event: &RecordedEvent) -> bool {
+    let typed = match &spec.kind {
+        EventKind::Source { name, option: None, modifiers } if modifiers.is_empty() => named_event(name),
+        _ => None,
+    };
+    event.name.is_none()
+        && typed.is_some_and(|typed| (typed.kind, typed.config) == (event.attr.kind, event.attr.config))
+}
+
+/// Returns the name of the event that a selector requests.
+fn name(spec: &EventSpec) -> String {
+    match &spec.kind {
+        EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+        EventKind::Source { name, .. } => name.clone(),
+        _ => spec.selector.clone(),
+    }
+}
+
+fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> String {
+    let names: Vec<String> = formats.iter().map(Format::name).collect();
+    let recorded = &recording.name;
+    let asked = name(spec);
+    let shown = match &spec.kind {
+        EventKind::Source { modifiers, .. } if !modifiers.is_empty() => format!("{asked}:{modifiers}"),
+        _ => asked.clone(),
+    };
+    let mut names_there = names.clone();
+    names_there.dedup();
+    match similar_names(&asked, names.iter().map(String::as_str))[..] {
+        [] => {
+            const SHOWN: usize = 8;
+            let more = names_there.len().saturating_sub(SHOWN);
+            names_there.truncate(SHOWN);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{shown} is not in {recorded}; the recording contains {}{more}", names_there.join(", "))
+        }
+        ref near => format!("{shown} is not in {recorded}; did you mean {}?", near.join(" or ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::spec::parse_events;
+
+    use super::*;
+
+    #[test]
+    fn an_event_of_two_names_is_found_by_either() {
+        let selects = |typed: &str, recorded: &str| {
+            let specs = parse_events(typed).unwrap();
+            specs.iter().any(|spec| matches(spec, &Format::source(recorded)))
+        };
+        assert!(selects("context-switches", "cs") && selects("cs", "context-switches"));
+        assert!(selects("cpu-cycles", "cycles:P") && selects("faults", "page-faults"));
+        assert!(!selects("faults", "minor-faults") && !selects("cpu-clock:u", "cpu-clock"));
+    }
+}

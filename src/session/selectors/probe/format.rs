@@ -1,0 +1,115 @@
+//! The format of a probe's samples, in the form that the kernel uses for its events. Does not know where the probe is.
+
+use perf_prof_format::{
+    spec::ProbeKind,
+    tracefs::{EventFormat, FormatError},
+};
+
+/// Returns the format of a probe's event. `text` is the format of a definition of the probe in tracefs. Without one, the
+/// format is made from the kind of the probe: it has no arguments then.
+pub fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFormat, FormatError> {
+    let text = text.map_or_else(|| format_text(kind), str::to_owned);
+    EventFormat::parse(kind.name(), &with_name(&text, name, 0))
+}
+
+/// Returns the format of a probe's event with arguments that are numbers of 64 bits: their names, and whether they are
+/// signed. The kernel does not know the probe.
+pub fn made_format(kind: ProbeKind, name: &str, arguments: &[(&str, bool)]) -> Result<EventFormat, FormatError> {
+    let text = format_text(kind);
+    let (fields, print_fmt) = text.split_once("\n\nprint fmt: ").unwrap_or((&text, ""));
+    let (mut fields, mut print_fmt) = (fields.to_owned(), print_fmt.trim_end().to_owned());
+    let first = 8 + addresses(kind).len() * size_of::<libc::c_ulong>();
+    for (at, &(name, signed)) in arguments.iter().enumerate() {
+        let (c_type, signed) = if signed { ("s64", 1) } else { ("u64", 0) };
+        fields += &format!("\n\tfield:{c_type} {name};\toffset:{};\tsize:8;\tsigned:{signed};", first + 8 * at);
+        print_fmt = print_fmt.replacen("\", ", &format!(" {name}=%lld\", "), 1) + &format!(", REC->{name}");
+    }
+    format(kind, name, Some(&format!("{fields}\n\nprint fmt: {print_fmt}\n")))
+}
+
+/// Returns the text of a format with another name and number.
+pub fn with_name(text: &str, name: &str, id: u32) -> String {
+    let line = |line: &str| match line {
+        _ if line.starts_with("name:") => format!("name: {name}"),
+        _ if line.starts_with("ID:") => format!("ID: {id}"),
+        line => line.to_owned(),
+    };
+    text.lines().map(|text| line(text) + "\n").collect()
+}
+
+/// Returns the text of the format as the kernel would write it. Probes that are opened through the PMUs have no format file. But their samples have the same data as the samples of probes that are
+/// defined in tracefs: the addresses come after the common fields (`struct uprobe_trace_entry_head` and `struct
+/// kprobe_trace_entry_head` in kernel/trace).
+fn format_text(kind: ProbeKind) -> String {
+    let (fields, print_fmt) = match kind.is_return() {
+        false => (addresses(kind), "\"(%lx)\", REC->__probe_ip"),
+        true => (addresses(kind), "\"(%lx <- %lx)\", REC->__probe_func, REC->__probe_ret_ip"),
+    };
+    let mut text = String::from(
+        "name: probe
+ID: 0
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+",
+    );
+    let size = size_of::<libc::c_ulong>();
+    for (at, field) in fields.iter().enumerate() {
+        text += &format!("\tfield:unsigned long {field};\toffset:{};\tsize:{size};\tsigned:0;\n", 8 + at * size);
+    }
+    text += &format!("\nprint fmt: {print_fmt}\n");
+    text
+}
+
+/// Returns the addresses that the samples of a probe have.
+fn addresses(kind: ProbeKind) -> &'static [&'static str] {
+    if kind.is_return() { &["__probe_func", "__probe_ret_ip"] } else { &["__probe_ip"] }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use perf_prof_format::{tracefs::NoKernel, value::Value};
+
+    use super::*;
+
+    /// Returns a sample's raw data as Linux 6.18 wrote it. It is padded at the end, so that its length plus the 4-byte
+    /// size before it is a multiple of 8.
+    fn raw(addresses: &[u64]) -> Vec<u8> {
+        let mut raw = vec![0, 0, 0, 1, 0xbc, 0x0b, 0, 0];
+        addresses.iter().for_each(|address| raw.extend(address.to_ne_bytes()));
+        raw.extend([0; 4]);
+        raw
+    }
+
+    fn shown(format: &EventFormat, raw: &[u8]) -> String {
+        let fields = format.common_fields().iter().chain(format.fields());
+        let mut text: Vec<String> = fields
+            .map(|field| match field.value(raw) {
+                Some(Value::Uint(number)) => format!("{}={number:#x}", field.name),
+                value => format!("{}={value:?}", field.name),
+            })
+            .collect();
+        let mut line = Vec::new();
+        format.render(raw, &NoKernel, &mut line);
+        text.push(String::from_utf8(line).unwrap());
+        text.join(" ")
+    }
+
+    #[test]
+    fn the_entry_of_a_function() {
+        let format = format(ProbeKind::Uprobe, "f+0x4", None).unwrap();
+        assert_eq!((&*format.system, &*format.name), ("uprobe", "f+0x4"));
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_ip=0x563695e73190 (0x563695e73190)"].assert_eq(&shown(&format, &raw(&[0x5636_95e7_3190])));
+    }
+
+    #[test]
+    fn the_return_of_a_function() {
+        let format = format(ProbeKind::Kretprobe, "vfs_read", None).unwrap();
+        expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_func=0x5610e75ab190 __probe_ret_ip=0x5610e75ab07a (0x5610e75ab07a <- 0x5610e75ab190)"].assert_eq(&shown(&format, &raw(&[0x5610_e75a_b190, 0x5610_e75a_b07a])));
+    }
+}

@@ -1,0 +1,89 @@
+//! The first two steps of a run: the events are selected, and what has to happen before threads start is done.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use perf_prof_events::event::EventType;
+use perf_prof_system::signals::Signals;
+
+use super::{live, opened::Session, recording::ChosenRecording, slice::Slice};
+use crate::{
+    live::chosen::{ArmedEvents, ChosenEvents},
+    plan::{Origin, RunPlan},
+    recorder,
+};
+
+/// The selected events of a run. Their types are known, and nothing is opened yet but a recording.
+pub enum Chosen {
+    /// Events of the running kernel.
+    Live(Arc<RunPlan>, ChosenEvents),
+    /// Events of a recording.
+    Recorded(Box<ChosenRecording>),
+}
+
+/// Fails if the plan has a recording to write, and no recording can be written to its path.
+pub fn check_destination(plan: &RunPlan) -> Result<()> {
+    match plan.live().and_then(|live| live.recording.as_ref()) {
+        Some(recording) => recorder::Destination::File(recording.path.clone(), None).check(),
+        None => Ok(()),
+    }
+}
+
+impl Chosen {
+    /// Selects the events of a plan. Opens the recording, if the plan has one: this call waits if it is a pipe.
+    pub fn select(plan: &RunPlan) -> Result<Chosen> {
+        match &plan.origin {
+            Origin::Recorded(input) => Ok(Chosen::Recorded(Box::new(ChosenRecording::select(plan, input)?))),
+            Origin::Live(of_live) => {
+                let chosen = ChosenEvents::select(&plan.capture)?;
+                if of_live.recording.is_some() {
+                    recorder::check(&chosen.events)?;
+                }
+                Ok(Chosen::Live(Arc::new(plan.clone()), chosen))
+            }
+        }
+    }
+
+    /// Returns the event types that a program receives, before the events are opened. Only the offsets of the ids in
+    /// samples may differ from those of the opened events.
+    pub fn planned_types(&self) -> Result<Vec<EventType>> {
+        match self {
+            Chosen::Live(plan, chosen) => chosen.planned_types(&plan.capture),
+            Chosen::Recorded(chosen) => Ok(chosen.planned_types()),
+        }
+    }
+
+    /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are not needed
+    /// any more. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
+    /// before an interpreter starts. Of a recording, says what the selected events lack.
+    pub fn arm(self) -> Result<Armed> {
+        Ok(match self {
+            Chosen::Live(plan, chosen) => {
+                let armed = chosen.arm_for_run(&plan.capture)?;
+                Armed::Live(plan, armed)
+            }
+            Chosen::Recorded(chosen) => {
+                chosen.warn();
+                Armed::Recorded(chosen)
+            }
+        })
+    }
+}
+
+/// The selected events of a run, ready to be opened.
+pub enum Armed {
+    /// Events of the running kernel. The command of the plan was forked.
+    Live(Arc<RunPlan>, ArmedEvents),
+    /// Events of a recording. It can be divided between processes.
+    Recorded(Box<ChosenRecording>),
+}
+
+impl Armed {
+    /// Opens the events of the slice. They are not enabled before the session runs.
+    pub fn open(self, slice: Slice, signals: &Signals) -> Result<Session> {
+        match self {
+            Armed::Live(plan, armed) => live::open(plan, armed, signals),
+            Armed::Recorded(chosen) => chosen.open(slice, signals),
+        }
+    }
+}

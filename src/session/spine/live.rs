@@ -1,0 +1,288 @@
+//! A session of live events: opens the events, delivers them to a sink, and records them if requested.
+
+use std::{os::fd::RawFd, sync::Arc, thread};
+
+use anyhow::Result;
+use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
+use perf_prof_events::{
+    derive::{self, Derived, DerivingSink},
+    event::{Context, Processes, Sink, Stats, Targets},
+};
+use perf_prof_format::record::{EventIds, Source as _};
+use perf_prof_symbols::running_kernel::RunningKernel;
+use perf_prof_system::{
+    clock::{self, Calibration},
+    close_in_child::ClosingHeldOff,
+    own_threads::OwnThread,
+    perf,
+    signals::{self, Signals},
+    tracefs::Tracefs,
+    workload::Workload,
+};
+
+use super::{
+    about::{About, Available, EventAttr, Trailers},
+    opened::{Session, Source},
+    outcome::{Closing, Outcome},
+};
+use crate::{
+    engine::{
+        losses,
+        pump::{LossWindow, Pump, PumpSettings},
+        run_loop::{Ending, FinishAs, RunLoop},
+    },
+    live::{
+        chosen::{ArmedEvents, event_types},
+        refusal::open_error,
+        requests::{self, Sizes},
+        select::{self, Selected},
+        workload_end::end_workload,
+    },
+    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Target},
+    recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
+};
+
+/// Live events that are open but not enabled.
+pub(super) struct LiveSession {
+    plan: Arc<RunPlan>,
+    of_live: LivePlan,
+    tracefs: Tracefs,
+    selected: Vec<Selected>,
+    derived: Vec<Derived>,
+    workload: Option<Workload>,
+    calibration: Calibration,
+    /// The time of day minus the events' clock, in ns.
+    offset: i64,
+    capture: Capture,
+    closing: ClosingHeldOff,
+}
+
+/// Opens the events.
+pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
+    let ArmedEvents { closing, tracefs, events: selected, derived, limits, workload } = armed;
+    let of_live = plan.live().cloned().unwrap_or_default();
+    let requests = requests::requests(&plan.capture, &selected)?;
+    let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
+    // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
+    // may lock.
+    let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
+    let recorded = of_live.recording.is_some();
+    let capture =
+        open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
+    limits.report();
+    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "delivered");
+    let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
+    let offset = calibration.realtime_offset()?;
+    // A switch belongs to two tasks, so the switches of perf-prof itself arrive.
+    let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
+    let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
+        .with_targets(targets(&plan.capture, workload.as_ref()))
+        .with_left_out(left_out);
+    let events = event_types(&selected, &derived, |event| capture.layout(event))?;
+    let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));
+    let ring_cpus = capture.ring_cpus();
+    let stats = Stats::new(events.len(), ring_cpus.len()).with_spans(derived.len());
+    let opened = capture.attrs().iter().take(selected.len()).enumerate();
+    let about = About {
+        is_delivered: derive::are_delivered(events.len(), &derived),
+        events,
+        trailers: Trailers::Live(capture.trailer()),
+        attrs: opened
+            .map(|(index, opened)| EventAttr { index, bytes: perf::attr_bytes(&opened.attr).to_vec() })
+            .collect(),
+        context,
+        stats: Arc::new(stats.with_own_samples(capture.own_samples())),
+        ring_cpus,
+        recording: None,
+        machine: None,
+        available: Available::Kernel(tracefs.clone()),
+        missing: None,
+    };
+    let session =
+        LiveSession { plan, of_live, tracefs, selected, derived, workload, calibration, offset, capture, closing };
+    Ok(Session::new(about, Source::Live(Box::new(session))))
+}
+
+impl LiveSession {
+    /// Closes the events without a run.
+    pub(super) fn abandon(self) -> Closing {
+        Closing(Some(self.capture))
+    }
+
+    /// Delivers the events to the sink.
+    pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
+        let LiveSession { plan, of_live, tracefs, selected, derived, capture, offset, closing, .. } = self;
+        let (mut workload, mut calibration) = (self.workload, self.calibration);
+        let About { context, stats, events, .. } = about;
+        note_tasks(context);
+        context.find_mappings();
+        let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
+        let subject = TeeSubject {
+            capture: &plan.capture,
+            output: of_live.recording.as_ref(),
+            tracefs: &tracefs,
+            selected: &selected,
+            offset,
+        };
+        let started = subject.start(&mut source, workload.as_mut());
+        drop(closing);
+        let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
+        // The limit is a number of delivered events, not of events that spans are made of.
+        let of_pump = if derived.is_empty() { limit } else { None };
+        let pump = pump(&plan, &source.source, &selected, about, of_pump);
+        let mut calibrate = || {
+            // If the measurement fails, the last measured offset is still used.
+            if let Ok(offset) = calibration.realtime_offset() {
+                context.set_realtime_offset(offset);
+            }
+        };
+        let mut sink = DerivingSink::start(sink, events, &derived, stats, context).with_limit(limit);
+        let mut run_loop = RunLoop {
+            source,
+            pump,
+            events,
+            stats: stats.clone(),
+            signals,
+            interval: plan.interval,
+            duration: of_live.duration,
+            usage_every: plan.usage_every,
+            calibrate: &mut calibrate,
+            loss_advice: loss_advice(plan.face),
+            output: plan.output.as_deref(),
+        };
+        let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
+        let command = workload.and_then(|workload| {
+            let ended_by_itself = matches!(ending, Ending::Source(_));
+            end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
+        });
+        let now = context.time_of_realtime(clock::realtime());
+        let recorded = finish_recording(&mut run_loop.source, ending);
+        let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
+        losses::print_endings(context.endings(), plan.verbosity);
+        Outcome {
+            ending,
+            at_exit,
+            replayed: None,
+            lost: stats.total_lost(),
+            own: command,
+            failure: started.err(),
+            recorded,
+            closing: Closing(Some(run_loop.source.source)),
+        }
+    }
+}
+
+/// Returns what delivers the records of the capture.
+fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About, limit: Option<u64>) -> Pump {
+    let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
+    let pump = Pump::new(PumpSettings {
+        ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(selected)),
+        layout: capture.layout(0),
+        trailer: capture.trailer(),
+        context: about.context.clone(),
+        stats: about.stats.clone(),
+        window: if is_ordered { LossWindow::Times } else { LossWindow::Zero },
+        rings: about.ring_cpus.len(),
+        limit,
+    });
+    let is_recorded = plan.live().is_some_and(|live| live.recording.is_some());
+    let pump = pump.with_other_records(plan.others);
+    if is_recorded { pump.with_build_ids() } else { pump }
+}
+
+/// Returns the end of each message about losses: their cause, and what the user can do.
+fn loss_advice(face: Face) -> &'static str {
+    match face {
+        Face::Script | Face::Program => {
+            "the script is slower than the events; use a larger -m or --buffer, a filter or fewer events"
+        }
+        Face::Command => {
+            "they came faster than they could be shown; use a larger -m or --buffer, a filter or fewer events"
+        }
+    }
+}
+
+/// The events that are enabled, and the recording that is written meanwhile.
+struct TeeSubject<'a> {
+    capture: &'a plan::Capture,
+    output: Option<&'a RecordingOutput>,
+    tracefs: &'a Tracefs,
+    selected: &'a [Selected],
+    offset: i64,
+}
+
+impl TeeSubject<'_> {
+    /// Enables the events and starts the workload. If there is a recording, also starts to record the events.
+    fn start(&self, source: &mut RecordingTee<Capture>, workload: Option<&mut Workload>) -> Result<()> {
+        let capture = &mut source.source;
+        let Some(RecordingOutput { path, command_line }) = self.output else {
+            capture.enable()?;
+            workload.map_or(Ok(()), Workload::start)?;
+            return Ok(());
+        };
+        let destination = recorder::Destination::File(path.clone(), None);
+        let (selected, tracefs) = (self.selected, self.tracefs);
+        let subject =
+            Subject { command_line, plan: self.capture, capture, selected, tracefs, offset: Some(self.offset) };
+        let mut recording = RecordingWriter::create(destination, &subject)?;
+        match recording.begin(self.capture, capture, workload) {
+            Ok(()) => source.record(recording),
+            Err(error) => {
+                recording.discard();
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the tasks that the user selected, if the events of all tasks are delivered.
+fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Option<Targets> {
+    Some(match (capture.selected_tasks.as_ref()?, workload) {
+        (Target::Processes(pids), _) => Targets::running(pids, &[]),
+        (Target::Threads(tids), _) => Targets::running(&[], tids),
+        (_, Some(workload)) => Targets::running(&[workload.pid()], &[]),
+        _ => return None,
+    })
+}
+
+/// If there is a recording, finishes it.
+fn finish_recording(source: &mut RecordingTee<Capture>, ending: Ending) -> Result<Option<Summary>> {
+    let Some(recording) = source.take_recording() else { return Ok(None) };
+    // If delivery ended early, the kernel's counts also include events that were lost after the end of the recording.
+    let lost = if ending.is_complete() { source.source.lost() } else { None };
+    recording.finish(lost.as_deref(), &mut []).map(Some)
+}
+
+fn open_capture(
+    plan: &plan::Capture,
+    is_recorded: bool,
+    selected: &[Selected],
+    mut requests: Vec<EventRequest>,
+    workload: Option<&Workload>,
+    sizes: Sizes,
+    wake: RawFd,
+) -> Result<Capture> {
+    let target = requests::target(plan, workload.map(Workload::pid))?;
+    let mut options = requests::options(plan, sizes, requests::mappings(&requests), wake);
+    if is_recorded {
+        let seen = recorder::with_members_of_scripts(requests, selected);
+        (requests, options) = recorder::with_members_of_recordings(plan, seen, options);
+    }
+    let opened =
+        requests::open_with_rings_that_fit(plan, options, |options| Capture::open(&target, &requests, options));
+    opened.map_err(|error| open_error(error, selected))
+}
+
+/// Starts a thread that reads the names of all tasks. A machine may have a hundred thousand tasks, and the run should
+/// not wait until all names are read.
+fn note_tasks(context: &Arc<Context>) {
+    let context = context.clone();
+    let body = move || {
+        signals::block_in_this_thread();
+        let _own = OwnThread::enter();
+        context.find_tasks();
+    };
+    // If the thread cannot be started, each name is looked up when it is needed.
+    let _ = thread::Builder::new().name("tasks".into()).spawn(body);
+}

@@ -1,0 +1,52 @@
+//! The session of a run: its events are open, and a sink can receive them.
+
+use std::sync::Arc;
+
+use perf_prof_events::event::Sink;
+use perf_prof_system::signals::Signals;
+
+use super::{
+    about::About,
+    live::LiveSession,
+    outcome::{Closing, Outcome},
+    recording::RecordedSession,
+};
+
+/// Open events that were not delivered yet.
+pub struct Session {
+    about: Arc<About>,
+    source: Source,
+}
+
+/// Where the events of a session come from.
+pub(super) enum Source {
+    Live(Box<LiveSession>),
+    Recorded(Box<RecordedSession>),
+}
+
+impl Session {
+    pub(super) fn new(about: About, source: Source) -> Session {
+        Session { about: Arc::new(about), source }
+    }
+
+    /// Returns what a sink has to know about the run.
+    pub fn about(&self) -> &Arc<About> {
+        &self.about
+    }
+
+    /// Delivers the events to the sink, until something ends the run.
+    pub fn run(self, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
+        match self.source {
+            Source::Live(session) => session.run(&self.about, sink, signals),
+            Source::Recorded(session) => session.run(&self.about, sink, signals),
+        }
+    }
+
+    /// Ends the session without a run. The events still have to be closed.
+    pub fn abandon(self) -> Closing {
+        match self.source {
+            Source::Live(session) => session.abandon(),
+            Source::Recorded(_) => Closing::default(),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The outcome of a run: why it ended, what was lost, and the exit status.
+
+use anyhow::{Error, Result};
+use perf_prof_capture::Capture;
+use perf_prof_events::event::Stop;
+use perf_prof_format::record::Ended;
+use perf_prof_symbols::symbol::UnnamedFrames;
+use perf_prof_system::output;
+
+use crate::{
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        losses,
+        run_loop::Ending,
+    },
+    plan::{Face, RunPlan},
+    recorder::Summary,
+    recording::empty_result::{SampleCounts, SelectionSource},
+};
+
+/// The outcome of a run.
+pub struct Outcome {
+    /// Why the run ended.
+    pub ending: Ending,
+    /// How the sink's exit handler ended the run, if it did.
+    pub at_exit: Option<Stop>,
+    /// What was found in the recording that the events came from. `None` for live events.
+    pub replayed: Option<Replayed>,
+    /// The number of events that were lost.
+    pub lost: u64,
+    /// The exit status if the run ended by itself: that of the command, or that of what was found in the recording.
+    pub(super) own: Option<u8>,
+    /// Why the run could not begin or go on: the events were not enabled, or the recording is damaged.
+    pub(super) failure: Option<Error>,
+    /// The recording that was written meanwhile, if there is one.
+    pub(super) recorded: Result<Option<Summary>>,
+    /// The events still have to be closed.
+    pub closing: Closing,
+}
+
+/// What was found in a recording.
+pub struct Replayed {
+    /// The time of the last sample, in ns.
+    pub last: u64,
+    /// The number of lost samples of each event, as perf counted them.
+    pub lost: Vec<u64>,
+    /// How many samples were delivered and left out.
+    pub counts: SampleCounts,
+    /// The frames without names that were seen.
+    pub unnamed_frames: UnnamedFrames,
+}
+
+/// Open events of a run that has ended. To close them is slow, so it is done last, after all output was written.
+#[derive(Default)]
+pub struct Closing(pub(super) Option<Capture>);
+
+impl Closing {
+    /// Closes the events.
+    pub fn close(self) {
+        if let Some(capture) = self.0 {
+            capture.close();
+        }
+    }
+}
+
+impl Outcome {
+    /// Says what the run has left out or could not name, and what it has recorded. Fails if the run could not begin, or if
+    /// the recording is damaged.
+    pub fn report(&mut self, plan: &RunPlan) -> Result<()> {
+        if let (Some(replayed), Some(input)) = (&self.replayed, plan.input()) {
+            let source = match plan.face {
+                Face::Script => Some(SelectionSource::UserAndScript(plan.verbosity)),
+                Face::Command => Some(SelectionSource::User(plan.verbosity)),
+                Face::Program => None,
+            };
+            if let Some(source) = source {
+                losses::print_unnamed_frames(&replayed.unnamed_frames, plan.verbosity);
+                replayed.counts.report(input, &plan.capture.events, source);
+            }
+        }
+        self.check()?;
+        match &self.recorded {
+            Ok(None) => {}
+            Ok(Some(summary)) => summary.report("", plan.verbosity),
+            Err(error) => output::say(format_args!("{error:#}")),
+        }
+        Ok(())
+    }
+
+    /// Fails if the run could not begin, or if the recording is damaged.
+    pub fn check(&mut self) -> Result<()> {
+        self.failure.take().map_or(Ok(()), Err)
+    }
+
+    /// Returns the exit status of a process that has replayed a part of a recording, and whose result another process
+    /// shows. It is 0 if the part has a result, and also after a signal.
+    pub fn status_of_part(&self) -> ExitStatus {
+        match self.ending {
+            Ending::Signal { .. } => ExitStatus(0),
+            ending => ExitStatus(exit_status(ending, self.at_exit, Callbacks::Returned, None)),
+        }
+    }
+
+    /// Returns the exit status.
+    pub fn status(&self, callbacks: Callbacks) -> ExitStatus {
+        let is_whole = matches!(&self.recorded, Ok(summary) if summary.as_ref().is_none_or(|it| it.is_whole));
+        match exit_status(self.ending, self.at_exit, callbacks, self.own) {
+            0 if !is_whole => ExitStatus(1),
+            status => ExitStatus(status),
+        }
+    }
+}
+
+/// The outcomes of several recordings, added up.
+#[derive(Default)]
+pub struct Totals {
+    /// The number of recordings that could not be read to their ends.
+    pub unreadable: usize,
+    counts: SampleCounts,
+    /// The number of delivered samples.
+    pub delivered: u64,
+    /// The number of lost samples.
+    pub lost: u64,
+    /// The latest time that was reached, in ns since the epoch.
+    pub reached: u64,
+    /// How a callback or a signal ended the run before the last recording.
+    pub ended: Option<Ending>,
+}
+
+impl Totals {
+    /// Adds the outcome of a recording.
+    pub fn add(&mut self, outcome: &Outcome, about: &super::About) {
+        if let Some(Replayed { counts, lost, .. }) = &outcome.replayed {
+            self.counts.add(counts);
+            self.lost += about.stats.total_lost().max(lost.iter().sum());
+        }
+        self.delivered += about.stats.total_delivered();
+        self.reached = self.reached.max(about.context.reached().unwrap_or(0).max(0) as u64);
+        self.ended = match outcome.ending {
+            Ending::Source(_) => outcome.at_exit.map(Ending::Program),
+            ending => Some(ending),
+        };
+    }
+
+    /// Says what was left out in all recordings together. Returns the exit status.
+    pub fn report(&self, plan: &RunPlan, at_exit: Option<Stop>, callbacks: Callbacks) -> ExitStatus {
+        if let Some(input) = plan.input() {
+            self.counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));
+        }
+        let ending = self.ended.unwrap_or(Ending::Source(Ended::EndOfInput));
+        let status = exit_status(ending, at_exit, callbacks, Some(self.counts.status()));
+        ExitStatus(if status == 0 && self.unreadable > 0 { 1 } else { status })
+    }
+}

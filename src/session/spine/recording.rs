@@ -1,0 +1,353 @@
+//! A session of a recording: opens the recording, selects its events, and replays the whole or a part of it.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use anyhow::{Result, bail};
+use perf_prof_events::{
+    derive::{self, Derived},
+    event::{Context, EventType, NamedSamples, Processes, Sink, Stats, Targets},
+};
+use perf_prof_format::{
+    record::{OtherRecords, Source as _},
+    spec::{EventKind, EventSpec},
+};
+use perf_prof_recordings::{Recording, Replay, Selection};
+use perf_prof_system::{memory, output as messages, signals::Signals};
+
+use super::{
+    about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers},
+    opened::{Session, Source},
+    outcome::{Closing, Outcome, Replayed},
+    slice::Slice,
+};
+use crate::{
+    dividing::{Part, Whole},
+    engine::{
+        losses,
+        sample_routes::{Intervals, ReplayState, Span},
+    },
+    plan::{Face, Input, Jobs, ReadLimits, RunPlan, TaskSelection, Verbosity},
+    recording::{
+        binaries::binaries,
+        carried::Carried,
+        clock::{self, RealtimeOffset, realtime_offset, realtime_offset_by_unpacking},
+        columns::ColumnParts,
+        kernel::RecordedKernel,
+        open,
+        replay::ReplayRun,
+        select::{self, Selected},
+    },
+};
+
+/// An open recording with its selected events. Its samples were not read yet.
+pub struct ChosenRecording {
+    plan: Arc<RunPlan>,
+    input: Input,
+    recording: Recording,
+    selected: Selected,
+    /// The samples that are replayed, of all parts.
+    selection: Selection,
+    /// The time range that is replayed, if the plan needs it and the recording says it.
+    span: Option<Span>,
+    context: Arc<Context>,
+}
+
+impl ChosenRecording {
+    /// Opens the recording, and selects the events of the plan; all of its events if there are none. If the recording is a
+    /// pipe without data, this call waits.
+    pub fn select(plan: &RunPlan, input: &Input) -> Result<ChosenRecording> {
+        let mut recording = open::open(&input.path, &limits(input, &plan.capture.events))?;
+        let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
+            // Damage to the recording may be the reason why an event is missing.
+            if plan.face != Face::Command {
+                recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
+            }
+        })?;
+        let (pids, tids) = input.tasks_of_samples();
+        let selection = Selection {
+            attrs: selected.attrs(&recording),
+            cpus: input.cpus.clone(),
+            pids,
+            tids,
+            times: clock::times(input, &mut recording)?,
+            others: plan.others,
+            gaps: selected.gaps(),
+        };
+        let needs_span = plan.interval.is_some() || input.jobs.is_some();
+        let span = if needs_span { clock::span(&selection.times, &mut recording)? } else { None };
+        let context = context(plan, input, &mut recording, &selected.types)?;
+        Ok(ChosenRecording {
+            plan: Arc::new(plan.clone()),
+            input: input.clone(),
+            recording,
+            selected,
+            selection,
+            span,
+            context,
+        })
+    }
+
+    /// Fails if there are spans among the events.
+    pub fn refuse_spans(&self) -> Result<()> {
+        match self.selected.derived.first() {
+            Some(derived) => bail!(
+                "{}: spans are made by scripts, by trace, top and hist, and by export for Parquet, Arrow and NDJSON files; \
+                 select the events that begin and end it",
+                derived.span.name()
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Prints what the selected events lack in the recording.
+    pub fn warn(&self) {
+        let Self { plan, recording, selected, .. } = self;
+        // This is printed with -q too: the result may be that of other probes than the user has selected.
+        selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
+        let is_said = match plan.face {
+            Face::Script => plan.verbosity > Verbosity::Quiet,
+            Face::Program => true,
+            Face::Command => false,
+        };
+        if is_said {
+            for missing in selected.missing_chains(&plan.capture.callchain, recording) {
+                messages::say(format_args!("warning: {missing}"));
+            }
+        }
+    }
+
+    /// Returns the recording.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// Returns the selected events.
+    pub fn selected(&self) -> &Selected {
+        &self.selected
+    }
+
+    /// Returns the event types that a program receives.
+    pub fn planned_types(&self) -> Vec<EventType> {
+        derive::delivered(&self.selected.types, &self.selected.derived)
+    }
+
+    /// Returns, for each selected event, whether the sink receives its samples.
+    pub fn is_delivered(&self) -> Vec<bool> {
+        derive::are_delivered(self.selected.types.len(), &self.selected.derived)
+    }
+
+    /// Requests records other than samples. They are delivered to the sink too.
+    pub fn request_records(&mut self, others: OtherRecords) {
+        self.selection.others = others;
+    }
+
+    /// Finds the time of day at which the recording was made, so that the context can tell the time of day of samples.
+    /// Fails if it is not known.
+    pub fn find_time_of_day(&mut self) -> Result<()> {
+        let offset = match realtime_offset(&mut self.recording, &self.input.path)? {
+            RealtimeOffset::Known(offset) => Some(offset),
+            RealtimeOffset::Unknown => None,
+            RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&self.input.path, &self.input.limits),
+        };
+        let Some(offset) = offset else {
+            bail!("{} does not say at what time of day it was recorded", self.recording.name);
+        };
+        self.context.set_realtime_offset(offset);
+        Ok(())
+    }
+
+    /// Returns what is needed to decode columns of the recording in parts. Returns `None` if this is not possible.
+    pub fn column_parts(&mut self) -> Result<Option<Box<ColumnParts>>> {
+        if self.plan.limit.is_some() || !self.input.names.are_all() {
+            return Ok(None);
+        }
+        let parts = ColumnParts::new(&mut self.recording, &self.selected, &self.selection, self.input.guests)?;
+        Ok(parts.map(Box::new))
+    }
+
+    /// Divides the recording into parts. Fails if all parts together would not give what a replay of the whole gives.
+    pub fn divide(&mut self, jobs: &Jobs) -> Result<Vec<Part>> {
+        let Self { plan, recording, selected: Selected { routes, derived, .. }, span, .. } = self;
+        let whole = Whole { recording, routes, derived, span: *span, interval: plan.interval };
+        whole.check(jobs.split)?;
+        Ok(whole.divide(jobs)?)
+    }
+
+    /// Reads a part in advance, without an interpreter, if derived events may go on after it. The processes of the parts
+    /// are forked one after another, each after the part before it was read. So a forked process has a copy of the spans
+    /// that are open then. `check` is called from time to time and can end the reading.
+    pub fn read_in_advance(
+        &self,
+        part: &Part,
+        carried: &mut Carried,
+        check: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        if self.selected.derived.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let mut selection = self.selection.clone();
+        part.select(&mut selection);
+        Ok(carried.read(&self.recording, &self.selected, (selection, self.input.guests), check)?)
+    }
+
+    /// Opens a slice of the recording.
+    pub fn open(self, slice: Slice, signals: &Signals) -> Result<Session> {
+        let ChosenRecording { plan, input, mut recording, selected, mut selection, span, context } = self;
+        let loss_reporting = slice.limit(&mut selection);
+        let span = span.map(|span| slice.part_of(span));
+        span.inspect(|span| context.note_reached(span.intervals_after));
+        let layouts = recording.layouts().clone();
+        let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
+        let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
+        let Selected { types, derived, routes, missing_events, .. } = selected;
+        let missing = MissingEvents {
+            names: missing_events,
+            recording: recording.name.clone(),
+            damage: recording.warnings.clone(),
+            warnings: slice.warnings(),
+        };
+        let formats = recording.events.iter().filter_map(|event| event.format.clone()).collect();
+        let machine = recording.features.arch.clone();
+        let facts = RecordingFacts {
+            path: input.path.clone(),
+            hostname: recording.features.hostname.clone(),
+            kernel: recording.features.os_release.clone(),
+            times: recording.known_times()?,
+        };
+        let intervals = plan.interval.map(|every| Intervals::new(every, span));
+        let replay_state =
+            ReplayState::new(layouts.clone(), routes, intervals, loss_reporting).with_guests(input.guests);
+        let mut replay = recording.replay(selection)?;
+        replay.set_wake(signals.wake_fd());
+        let ring_cpus = replay.ring_cpus();
+        let about = About {
+            is_delivered: derive::are_delivered(types.len(), &derived),
+            stats: Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len())),
+            events: types,
+            trailers: Trailers::Recorded(layouts),
+            attrs,
+            context,
+            ring_cpus,
+            recording: Some(facts),
+            machine,
+            available: Available::Recorded(formats),
+            missing: Some(missing),
+        };
+        let session = RecordedSession { plan, input, replay, replay_state, derived, slice };
+        Ok(Session::new(about, Source::Recorded(Box::new(session))))
+    }
+}
+
+/// The selected events in a recording, ready to be replayed.
+pub(super) struct RecordedSession {
+    plan: Arc<RunPlan>,
+    input: Input,
+    replay: Replay,
+    replay_state: ReplayState,
+    derived: Vec<Derived>,
+    slice: Slice,
+}
+
+impl RecordedSession {
+    /// Delivers the selected samples to the sink, ordered by time.
+    pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
+        let RecordedSession { plan, input, mut replay, replay_state, derived, slice } = self;
+        let (verbosity, warnings, last) = (slice.verbosity(plan.verbosity), slice.warnings(), slice.finish_as());
+        // Of a whole recording, the result of the samples is the status of the run. A part may have none of them.
+        let has_status = matches!(slice, Slice::Whole) && plan.face != Face::Program;
+        let carried = match slice {
+            Slice::Part(_, carried) => *carried,
+            Slice::Whole | Slice::OneOfSeveral | Slice::Merge => {
+                // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
+                replay.read_ahead();
+                Carried::default()
+            }
+        };
+        let delivery = ReplayRun {
+            replay,
+            replay_state,
+            events: &about.events,
+            derived: &derived,
+            carried,
+            context: about.context.clone(),
+            stats: about.stats.clone(),
+            signals,
+            limit: plan.limit,
+            usage_every: plan.usage_every,
+            output: plan.output.as_deref(),
+            last,
+            verbosity,
+            warnings,
+        };
+        let mut named = NamedSamples::new(sink, &input.names, &about.events, about.context.clone());
+        let mut outcome = delivery.run(&mut named);
+        losses::print_endings(about.context.endings(), verbosity);
+        let failure = outcome.check().err().map(Into::into);
+        let replayed = Replayed {
+            last: outcome.last,
+            counts: outcome.sample_counts,
+            unnamed_frames: about.context.with_symbols(|symbols| symbols.unnamed_frames().clone()),
+            lost: outcome.lost,
+        };
+        Outcome {
+            ending: outcome.ending,
+            at_exit: outcome.at_exit,
+            lost: about.stats.total_lost(),
+            replayed: Some(replayed),
+            own: has_status.then(|| outcome.sample_counts.status()),
+            failure,
+            recorded: Ok(None),
+            closing: Closing::default(),
+        }
+    }
+}
+
+/// Returns how the recording is opened. Several processes share the allowed memory.
+fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
+    // Spans are read in advance by one more process.
+    let readers = usize::from(events.iter().any(|event| matches!(event.kind, EventKind::Span(_))));
+    let of_jobs = || input.jobs.map_or(1, |jobs| jobs.count + readers);
+    let processes = input.processes.unwrap_or_else(of_jobs);
+    let memory = input.limits.memory.unwrap_or_else(memory::default_buffer) / processes;
+    ReadLimits { memory: Some(memory), ..input.limits }
+}
+
+/// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs
+/// that run on this machine now.
+fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[EventType]) -> Result<Arc<Context>> {
+    let sides = select::sides(&plan.capture.callchain)?;
+    let offset = match plan.face {
+        Face::Script | Face::Program => realtime_offset(recording, &input.path)?,
+        // It is 0 until a command asks for it.
+        Face::Command => RealtimeOffset::Known(0),
+    };
+    let binaries = binaries(recording, &input.path)?;
+    let kernel = RecordedKernel::new(recording, &binaries);
+    let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
+    let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids));
+    let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
+    let known_offset = if let RealtimeOffset::Known(offset) = offset { Some(offset) } else { None };
+    let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
+        .with_sides(sides)
+        .with_frame_limit(input.max_stack)
+        .with_targets(targets)
+        .with_machine(recording.features.arch.as_deref());
+    if known_offset.is_none() {
+        let (path, name, limits) = (input.path.clone(), recording.name.clone(), input.limits);
+        context = context.with_offset_found_by(move || {
+            let found = match offset {
+                RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&path, &limits),
+                RealtimeOffset::Known(_) | RealtimeOffset::Unknown => None,
+            };
+            if found.is_none() {
+                // This function is called at most once.
+                messages::say(format_args!(
+                    "{name} does not say at what time of day it was recorded: _realtime is None, and realtime() is the \
+                     time of the recording's clock"
+                ));
+            }
+            found
+        });
+    }
+    Ok(Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries))))
+}

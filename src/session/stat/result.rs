@@ -1,0 +1,287 @@
+//! Turns the counts of descriptors into the rows that are shown: adds up counts, scales them to the whole time, and
+//! computes the mean of several runs. Pure: no I/O.
+
+use std::time::Duration;
+
+use perf_prof_capture::{Count, Excluded};
+use perf_prof_format::abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE};
+use perf_prof_system::usage::CpuTime;
+
+use super::metric::{self, Metric};
+
+/// An event that is counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// The name that is shown.
+    pub name: String,
+    /// `type` of its attr.
+    pub kind: u32,
+    /// `config` of its attr.
+    pub config: u64,
+    /// The contexts that are excluded from counting, such as the kernel.
+    pub excluded: Excluded,
+}
+
+/// The unit of a count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// A number of occurrences.
+    Times,
+    /// Nanoseconds.
+    Nanoseconds,
+}
+
+impl Event {
+    /// Returns the unit of the event's counts.
+    pub fn unit(&self) -> Unit {
+        let clocks = [PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK];
+        let is_clock = self.kind == PERF_TYPE_SOFTWARE && clocks.contains(&self.config);
+        if is_clock { Unit::Nanoseconds } else { Unit::Times }
+    }
+}
+
+/// The result of counting an event.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tally {
+    /// The machine does not have the event, or does not have it for this target.
+    NotSupported,
+    /// The event never had a counter, because other events used all of them.
+    NotCounted,
+    /// The event was counted.
+    Counted(Counted),
+}
+
+/// The count of an event, and the times during which the event was enabled and had a counter.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Counted {
+    /// The count, in the unit of the event. If the event did not have a counter all the time, the count is scaled up to
+    /// the whole time. If there are several runs, this is the mean of their counts.
+    pub value: u64,
+    /// The time during which the event was enabled, in nanoseconds, summed over all CPUs and tasks.
+    pub enabled: u64,
+    /// The part of that time during which the event had a counter, in nanoseconds.
+    pub running: u64,
+    /// The standard error of the mean, divided by the mean. `None` if there was only one run.
+    pub deviation: Option<f64>,
+}
+
+impl Tally {
+    /// Adds up the counts of an event's descriptors. If there is no descriptor, the event is not supported.
+    ///
+    /// CPUs and tasks differ, so each count is scaled separately, according to the time during which its descriptor had
+    /// a counter. If a descriptor never had a counter, it is assumed that its event happened as often per time as on
+    /// the others.
+    pub fn sum(counts: impl Iterator<Item = Count>) -> Tally {
+        let (mut any, mut seen, mut unseen) = (false, 0u128, 0u128);
+        let mut sum = Counted::default();
+        let mut value = 0u128;
+        for Count { value: own, enabled, running } in counts {
+            any = true;
+            sum.enabled = sum.enabled.saturating_add(enabled);
+            sum.running = sum.running.saturating_add(running);
+            match (enabled, running) {
+                (1.., 0) => unseen += u128::from(enabled),
+                _ => {
+                    value += scaled(own.into(), enabled.into(), running.into());
+                    seen += u128::from(enabled);
+                }
+            }
+        }
+        match (any, seen, unseen) {
+            (false, ..) => Tally::NotSupported,
+            (true, 0, 1..) => Tally::NotCounted,
+            _ => {
+                let value = scaled(value, seen + unseen, seen);
+                Tally::Counted(Counted { value: u64::try_from(value).unwrap_or(u64::MAX), ..sum })
+            }
+        }
+    }
+
+    /// Returns the mean of several runs. Runs in which the event was not counted are ignored.
+    pub fn mean(runs: &[Tally]) -> Tally {
+        let counted = runs.iter().filter_map(|tally| match tally {
+            Tally::Counted(counted) => Some(counted),
+            Tally::NotSupported | Tally::NotCounted => None,
+        });
+        let counted: Vec<&Counted> = counted.collect();
+        match counted[..] {
+            [] => runs.first().copied().unwrap_or(Tally::NotSupported),
+            [only] => Tally::Counted(*only),
+            _ => {
+                let Mean { value, deviation } = Mean::of(counted.iter().map(|counted| counted.value as f64));
+                let (enabled, running) = counted
+                    .iter()
+                    .fold((0, 0), |(enabled, running), counted| (enabled + counted.enabled, running + counted.running));
+                Tally::Counted(Counted { value: value.round() as u64, enabled, running, deviation })
+            }
+        }
+    }
+
+    /// Returns the count, if the event was counted.
+    pub fn value(&self) -> Option<u64> {
+        match self {
+            Tally::Counted(counted) => Some(counted.value),
+            Tally::NotSupported | Tally::NotCounted => None,
+        }
+    }
+}
+
+/// Scales `value`, which was counted during `part` of the time, to the time `whole`. The result is rounded.
+fn scaled(value: u128, whole: u128, part: u128) -> u128 {
+    // For centuries, the product of a count and a time fits in 96 bits, so it does not overflow. With the values of an
+    // inconsistent reading, the result saturates.
+    if whole == part || part == 0 { value } else { value.saturating_mul(whole).saturating_add(part / 2) / part }
+}
+
+/// The mean of several runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// The mean.
+    pub value: f64,
+    /// The standard error of the mean, divided by the mean. `None` if there was only one run.
+    pub deviation: Option<f64>,
+}
+
+impl Mean {
+    /// Returns the mean of `values`, or 0 if there are no values.
+    pub fn of(values: impl Iterator<Item = f64>) -> Mean {
+        let values: Vec<f64> = values.collect();
+        let count = values.len().max(1) as f64;
+        let value = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|one| (one - value) * (one - value)).sum();
+        let error = (squares / (count - 1.0) / count).sqrt();
+        let deviation = (values.len() > 1).then(|| if value == 0.0 { 0.0 } else { error / value });
+        Mean { value, deviation }
+    }
+}
+
+/// The counts of a period of time, as they are shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table<'a> {
+    /// What was counted, such as `CPUs 0-3` or the command line.
+    pub subject: &'a str,
+    /// The period of time: all of it, or an interval.
+    pub span: Span,
+    /// The length of the period, in seconds.
+    pub elapsed: Mean,
+    /// The CPU time of the command in user space and in the kernel, in seconds.
+    pub cpu_time: Option<(Mean, Mean)>,
+    /// The number of runs.
+    pub runs: usize,
+    /// The counts, in the order of the events. If CPUs are shown separately, the rows of an event are next to each
+    /// other.
+    pub rows: Vec<Row<'a>>,
+}
+
+/// The period of time of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// The whole time of counting.
+    Whole,
+    /// An interval that ended this long after the start of counting.
+    Interval(Duration),
+}
+
+/// The count of an event.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row<'a> {
+    /// The event.
+    pub event: &'a Event,
+    /// The CPU; `None` for all CPUs together.
+    pub cpu: Option<u32>,
+    /// The count.
+    pub tally: Tally,
+    /// The metric that is computed from the count.
+    pub metric: Option<Metric>,
+}
+
+/// The counts and times of one run, or of one interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// For each row: the index of the event, the CPU (if CPUs are shown separately) and the count.
+    pub tallies: Vec<(usize, Option<u32>, Tally)>,
+    /// How long the run took.
+    pub elapsed: Duration,
+    /// The CPU time of the command.
+    pub cpu_time: Option<CpuTime>,
+}
+
+impl<'a> Table<'a> {
+    /// Makes the table of several runs. All runs must have counted the same events.
+    pub fn from_runs(subject: &'a str, events: &'a [Event], span: Span, runs: &[Run]) -> Table<'a> {
+        let seconds = |time: fn(&Run) -> Option<Duration>| -> Mean {
+            Mean::of(runs.iter().filter_map(time).map(|time| time.as_secs_f64()))
+        };
+        let elapsed = seconds(|run| Some(run.elapsed));
+        let has_cpu_time = runs.iter().any(|run| run.cpu_time.is_some());
+        let cpu_time = has_cpu_time.then(|| {
+            (seconds(|run| run.cpu_time.map(|time| time.user)), seconds(|run| run.cpu_time.map(|time| time.system)))
+        });
+        let mut rows = Vec::new();
+        for (at, &(event, cpu, _)) in runs.first().iter().flat_map(|run| run.tallies.iter().enumerate()) {
+            let tallies: Vec<Tally> =
+                runs.iter().filter_map(|run| run.tallies.get(at)).map(|&(_, _, tally)| tally).collect();
+            rows.push(Row { event: &events[event], cpu, tally: Tally::mean(&tallies), metric: None });
+        }
+        let metrics: Vec<Option<Metric>> =
+            rows.iter().map(|row| metric::metric_of_row(row, &rows, elapsed.value)).collect();
+        rows.iter_mut().zip(metrics).for_each(|(row, metric)| row.metric = metric);
+        Table { subject, span, elapsed, cpu_time, runs: runs.len(), rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn count(value: u64, enabled: u64, running: u64) -> Count {
+        Count { value, enabled, running }
+    }
+
+    #[track_caller]
+    fn check(counts: &[Count], expected: Option<(u64, u64, u64)>) {
+        match Tally::sum(counts.iter().copied()) {
+            Tally::Counted(Counted { value, enabled, running, deviation: None }) => {
+                assert_eq!(Some((value, enabled, running)), expected);
+            }
+            tally => assert_eq!((tally, expected), (Tally::NotCounted, None)),
+        }
+    }
+
+    #[test]
+    fn each_cpu_is_scaled_by_its_own_share() {
+        check(&[count(10, 100, 100)], Some((10, 100, 100)));
+        check(&[count(10, 300, 200)], Some((15, 300, 200)));
+        check(&[count(1, 3, 2)], Some((2, 3, 2)));
+        // The first CPU is busy and had a counter half of the time. The second CPU is idle and had a counter all the
+        // time.
+        check(&[count(1000, 100, 50), count(10, 100, 100)], Some((2010, 200, 150)));
+        // The second CPU never had a counter, so its count is assumed to be the same as on the first CPU.
+        check(&[count(10, 100, 100), count(0, 100, 0)], Some((20, 200, 100)));
+        check(&[count(0, 100, 0)], None);
+        check(&[count(0, 100, 0), count(0, 0, 0)], None);
+        // A descriptor that was never enabled has counted nothing.
+        check(&[count(0, 0, 0)], Some((0, 0, 0)));
+        check(&[count(10, 100, 100), count(0, 0, 0)], Some((10, 100, 100)));
+        // The counts of a whole day on a thousand CPUs do not overflow.
+        let day = 86_400_000_000_000u64;
+        let most = count(5 * day, day, day / 3);
+        check(&vec![most; 1000], Some((15_000 * day, 1000 * day, 1000 * (day / 3))));
+        check(&[count(u64::MAX, u64::MAX, 1)], Some((u64::MAX, u64::MAX, 1)));
+        assert_eq!(Tally::sum([].into_iter()), Tally::NotSupported);
+    }
+
+    #[test]
+    fn means_of_runs() {
+        let counted = |value| Tally::Counted(Counted { value, enabled: 10, running: 10, deviation: None });
+        let Tally::Counted(mean) = Tally::mean(&[counted(90), counted(110), counted(100)]) else { panic!() };
+        assert_eq!((mean.value, mean.enabled), (100, 30));
+        // The standard deviation is 10, so the standard error of the mean of three is 10 / sqrt(3).
+        assert!((mean.deviation.unwrap() - 0.1 / 3f64.sqrt()).abs() < 1e-12);
+        assert_eq!(Tally::mean(&[counted(5)]), counted(5));
+        assert_eq!(Tally::mean(&[Tally::NotCounted, counted(5)]), counted(5));
+        assert_eq!(Tally::mean(&[Tally::NotSupported; 3]), Tally::NotSupported);
+        assert_eq!(Mean::of([0.0, 0.0].into_iter()), Mean { value: 0.0, deviation: Some(0.0) });
+        assert_eq!(Mean::of([].into_iter()), Mean::default());
+    }
+}

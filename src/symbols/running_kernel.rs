@@ -1,0 +1,181 @@
+//! The facts about the running kernel that rendering needs: symbols, strings, constants and types. Each of them is read
+//! at its first use, because most scripts never use them, and reading takes time: kallsyms has 200,000 lines.
+
+use std::{
+    collections::HashMap,
+    fs,
+    sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError},
+};
+
+use perf_prof_format::{
+    record::Ksymbol,
+    tracefs::{
+        BitField, Btf, EventFormat, Kernel, KernelSymbol, PerfKernelSymbol, dso_of_symbol, kernel_facts, printk_formats,
+    },
+};
+use perf_prof_system::{output, tracefs::Tracefs};
+
+use crate::symbol::{Extent, KernelSymbols, PerfSymbol, Symbol};
+
+/// The running kernel.
+pub struct RunningKernel {
+    tracefs: Tracefs,
+    symbols: Mutex<KernelSymbols>,
+    /// Makes sure that missing symbols are reported only once, and not again for each stack.
+    hidden: Once,
+    strings: OnceLock<HashMap<u64, Box<[u8]>>>,
+    constants: OnceLock<Btf>,
+    /// Type information by struct name, only for structs that were looked up. Each lookup of a new struct walks through
+    /// all of BTF, but keeping all structs would need as much memory as BTF itself.
+    structs: Mutex<HashMap<String, Btf>>,
+    hz: OnceLock<Option<u32>>,
+    build_id: OnceLock<Option<Arc<[u8]>>>,
+}
+
+impl RunningKernel {
+    /// Creates the interface to the running kernel. Nothing is read yet.
+    pub fn new(tracefs: Tracefs) -> Self {
+        Self {
+            tracefs,
+            symbols: Mutex::default(),
+            hidden: Once::new(),
+            strings: OnceLock::new(),
+            constants: OnceLock::new(),
+            structs: Mutex::default(),
+            hz: OnceLock::new(),
+            build_id: OnceLock::new(),
+        }
+    }
+
+    /// Locks the symbols. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    fn symbols(&self) -> MutexGuard<'_, KernelSymbols> {
+        self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn with_struct<R>(&self, tag: &str, ask: impl Fn(&Btf) -> R) -> R {
+        let mut structs = self.structs.lock().unwrap_or_else(PoisonError::into_inner);
+        if !structs.contains_key(tag) {
+            structs.insert(tag.to_owned(), read_btf(|name| name == tag));
+        }
+        ask(structs.entry(tag.to_owned()).or_default())
+    }
+}
+
+impl Kernel for RunningKernel {
+    fn symbol(&self, addr: u64) -> Option<KernelSymbol<'_>> {
+        match self.symbols().list(addr) {
+            Ok(list) => {
+                let Symbol { name, offset, size, module } = list.lookup(addr)?;
+                let module = module.map(|module| module.to_owned().into());
+                Some(KernelSymbol { name: name.to_owned().into(), offset, size, module })
+            }
+            Err(reason) => {
+                self.hidden.call_once(|| output::say(format_args!("kernel addresses have no names: {reason}")));
+                None
+            }
+        }
+    }
+
+    fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
+        let list = self.symbols().list(addr).ok()?;
+        let PerfSymbol { name, extent, module } = list.lookup_as_perf(addr)?;
+        let module = module.map(|module| module.to_owned().into());
+        let Extent { start, end, binding } = extent;
+        Some(PerfKernelSymbol { name: name.to_owned().into(), start, end, binding, module })
+    }
+
+    fn perf_map(&self, addr: u64) -> Option<(u64, u64)> {
+        let mut symbols = self.symbols();
+        let list = symbols.list(addr).ok()?;
+        symbols.module_range(addr).or_else(|| list.perf_range())
+    }
+
+    fn build_id(&self, dso: &str) -> Option<Arc<[u8]>> {
+        let read = || running_build_id().map(Arc::from);
+        if dso == "[kernel.kallsyms]" { self.build_id.get_or_init(read).clone() } else { None }
+    }
+
+    fn symbol_changed(&self, _: &Ksymbol<'_>) {
+        self.symbols().mark_changed();
+    }
+
+    fn dso(&self, addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
+        let module = if symbol.is_none() { self.symbols().module(addr) } else { None };
+        module.unwrap_or_else(|| dso_of_symbol(addr, symbol))
+    }
+
+    fn string(&self, addr: u64) -> Option<&[u8]> {
+        let read = || {
+            let text = self.tracefs.printk_formats();
+            text.map(|text| printk_formats::parse(text.as_bytes())).unwrap_or_default()
+        };
+        self.strings.get_or_init(read).get(&addr).map(|text| &**text)
+    }
+
+    fn constant(&self, name: &str) -> Option<i64> {
+        self.constants.get_or_init(|| read_btf(|_| false)).constant(name)
+    }
+
+    fn size_of(&self, type_name: &str) -> Option<u64> {
+        let tag = type_name.split_whitespace().next_back()?;
+        self.with_struct(tag, |btf| btf.size_of(type_name))
+    }
+
+    fn member(&self, tag: &str, member: &str) -> Option<BitField> {
+        self.with_struct(tag, |btf| btf.member(tag, member))
+    }
+
+    fn hz(&self) -> Option<u32> {
+        let learn = || {
+            let (system, name) = ("writeback", "writeback_single_inode");
+            let text = self.tracefs.format(system, name).ok()?;
+            kernel_facts::hz(&EventFormat::parse(system, &text).ok()?)
+        };
+        *self.hz.get_or_init(learn)
+    }
+}
+
+/// Reads the build id of the running kernel from /sys/kernel/notes.
+pub fn running_build_id() -> Option<Vec<u8>> {
+    build_id(&fs::read("/sys/kernel/notes").ok()?)
+}
+
+/// Returns the build id in ELF notes. A note is three 4-byte words (size of the name, size of the description, type),
+/// then the name and the description, each padded to a multiple of 4 bytes.
+fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+    const NT_GNU_BUILD_ID: u32 = 3;
+    loop {
+        let (head, rest) = notes.split_at_checked(12)?;
+        let word = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+        let filled = |size: u32| (size as usize).next_multiple_of(4);
+        let (name, rest) = rest.split_at_checked(filled(word(0)))?;
+        let description = rest.get(..word(4) as usize)?;
+        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(description.to_vec());
+        }
+        notes = rest.get(filled(word(4))..)?;
+    }
+}
+
+/// Reads the kernel's types. Returns an empty [`Btf`] if the kernel has no BTF.
+fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
+    fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|bytes| Btf::parse(&bytes, wanted)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes() {
+        let note = |kind: u32, text: &[u8]| {
+            let mut note = [4u32, text.len() as u32, kind].map(u32::to_ne_bytes).concat();
+            note.extend([b"GNU\0", text].concat());
+            note.resize(note.len().next_multiple_of(4), 0);
+            note
+        };
+        let notes = [note(1, b"x"), note(3, b"build")].concat();
+        assert_eq!(build_id(&notes), Some(b"build".to_vec()));
+        (0..notes.len() - 3).for_each(|cut| assert_eq!(build_id(&notes[..cut]), None, "{cut}"));
+    }
+}

@@ -1,0 +1,239 @@
+//! Finds the functions of a file by name, with their offsets in the file. The offset is what a uprobe needs, but this
+//! module does not deal with probes.
+
+use std::path::Path;
+
+use object::elf;
+use perf_prof_format::spec;
+
+use super::{
+    super::options::Data, DebugSearch, Elf, ElfError, debug_file, debug_file::mini_debug_info, interrupt::Interrupt,
+    table::RawTable,
+};
+use crate::symbol::demangle::demangle;
+
+/// The position at which a function starts in its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FunctionOffset {
+    /// The offset from the start of the file, in bytes.
+    pub file_offset: u64,
+    /// The address to which it is loaded, as `nm` and `objdump` show it.
+    pub address: u64,
+    /// The function's size in bytes; 0 if the file does not state it.
+    pub size: u64,
+}
+
+/// A function of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// The name as the linker knows it. Bytes that are not UTF-8 are replaced.
+    pub name: String,
+    /// The position at which it starts.
+    pub offset: FunctionOffset,
+    /// When it runs.
+    pub kind: FunctionKind,
+}
+
+/// When a function runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FunctionKind {
+    /// The function runs when it is called.
+    Called,
+    /// The function runs only when programs call it that were linked with an earlier version of the file. For example,
+    /// programs that were linked with libc before 2.14 call another `memcpy`.
+    Superseded,
+    /// The function runs when a program starts. It chooses an implementation, and calls to the function's name then go
+    /// to the implementation (STT_GNU_IFUNC).
+    Ifunc,
+}
+
+/// Why a function was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum FunctionError {
+    /// The file cannot be used.
+    #[error("{path}: {error}")]
+    File {
+        /// The file's path.
+        path: String,
+        /// The error.
+        error: ElfError,
+    },
+    /// The file has no symbols.
+    #[error("{path} has no symbols, and no debug file was found for it")]
+    NoSymbols {
+        /// The file's path.
+        path: String,
+    },
+    /// The file has functions, but none of this name.
+    #[error("{path} has no function `{name}`{}", spec_near(near))]
+    Unknown {
+        /// The file's path.
+        path: String,
+        /// The requested name.
+        name: String,
+        /// Similar names.
+        near: Vec<String>,
+    },
+    /// The file has several functions of this name.
+    #[error("{path} has {count} functions named `{name}`; give the address of one instead: {}", hex(addresses))]
+    Ambiguous {
+        /// The file's path.
+        path: String,
+        /// The requested name.
+        name: String,
+        /// The number of these functions.
+        count: usize,
+        /// The addresses of the first few of these functions.
+        addresses: Vec<u64>,
+    },
+    /// The function only chooses an implementation, which is then called instead.
+    #[error(
+        "{path}: `{name}` has several implementations, and a program chooses one when it starts (IFUNC); give the name of the implementation{}",
+        implementations(others)
+    )]
+    IsIfunc {
+        /// The file's path.
+        path: String,
+        /// The requested name.
+        name: String,
+        /// Functions with similar names. They may be the implementations.
+        others: Vec<String>,
+    },
+}
+
+fn spec_near(near: &[String]) -> String {
+    if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+fn implementations(others: &[String]) -> String {
+    match others {
+        [] => " (install the debug symbols of the file, which contain it)".to_owned(),
+        others => format!(", for example {}", others.join(", ")),
+    }
+}
+
+fn hex(addresses: &[u64]) -> String {
+    addresses.iter().map(|address| format!("{address:#x}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns where the function `name` of a file starts. `name` is the name in the symbol table without its version, or
+/// the demangled name.
+pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
+    function_of(&open(file)?, file, name)
+}
+
+/// Like [`function`], for a file that is open. `file` is its path.
+pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
+    let functions = functions_of(main, file)?;
+    let path = || file.display().to_string();
+    let plain = |function: &&Function| function.name == name || function.name.split('@').next() == Some(name);
+    let mut found: Vec<&Function> = functions.iter().filter(plain).collect();
+    if found.is_empty() && name.contains([':', '(', '<', ' ']) {
+        let demangled = |function: &&Function| {
+            demangle(&function.name).is_some_and(|full| full == name || full.split('(').next() == Some(name))
+        };
+        found = functions.iter().filter(demangled).collect();
+    }
+    // Superseded functions are used only if there is no other function with this name, because new programs are not
+    // linked with them.
+    if found.iter().any(|function| function.kind != FunctionKind::Superseded) {
+        found.retain(|function| function.kind != FunctionKind::Superseded);
+    }
+    found.sort_by_key(|function| function.offset.file_offset);
+    found.dedup_by_key(|function| function.offset.file_offset);
+    match found[..] {
+        [Function { kind: FunctionKind::Ifunc, .. }] => {
+            let implements = |function: &&Function| {
+                function.name != name && function.name.contains(name) && function.kind == FunctionKind::Called
+            };
+            let others =
+                functions.iter().filter(implements).take(NAMED).map(|function| function.name.clone()).collect();
+            Err(FunctionError::IsIfunc { path: path(), name: name.to_owned(), others })
+        }
+        [only] => Ok(only.offset),
+        [] => {
+            // The comparison takes as long as the product of the lengths.
+            let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
+            let names = functions.iter().map(|function| function.name.as_str());
+            let near = spec::similar_names(name, names.filter(is_similar_length));
+            Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near })
+        }
+        _ => {
+            let addresses = found.iter().take(NAMED).map(|function| function.offset.address).collect();
+            Err(FunctionError::Ambiguous { path: path(), name: name.to_owned(), count: found.len(), addresses })
+        }
+    }
+}
+
+/// The maximum number of functions that a message lists.
+const NAMED: usize = 6;
+
+/// The maximum memory for the functions of a file, in bytes.
+const SYMBOLS_LIMIT: usize = 256 << 20;
+
+/// Returns all functions of a file. A function with several names is returned once for each name.
+pub fn functions(file: &Path) -> Result<Vec<Function>, FunctionError> {
+    functions_of(&open(file)?, file)
+}
+
+fn open(file: &Path) -> Result<Elf, FunctionError> {
+    Elf::open(file).map_err(|error| FunctionError::File { path: file.display().to_string(), error })
+}
+
+/// Like [`functions`], for a file that is open. `file` is its path.
+pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionError> {
+    let path = || file.display().to_string();
+    let debug = debug_file(main, file, &DebugSearch::default()).map(|(_, debug)| debug);
+    let mini = mini_debug_info(main, SYMBOLS_LIMIT).and_then(Result::ok);
+    let mut functions: Vec<Function> = Vec::new();
+    let mut wrong = None;
+    let interrupt = Interrupt::begin();
+    // Many symbols may refer to the same long name, so the names can take more memory than the file.
+    let mut bytes = 0;
+    for part in [Some(main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
+        for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
+            let mut candidates = Vec::new();
+            let table = RawTable::read(part, kind, SYMBOLS_LIMIT as u64).and_then(|table| match table {
+                Some(table) => {
+                    table.add_candidates(part, (0, Data::No), &interrupt, &mut candidates).map(|()| Some(table))
+                }
+                None => Ok(None),
+            });
+            match table {
+                Ok(Some(table)) => {
+                    for symbol in &candidates {
+                        // The offset must be the one in the file that is executed. Offsets in the debug file are
+                        // different.
+                        let Some(file_offset) = main.offset_of(symbol.start) else { continue };
+                        let name = String::from_utf8_lossy(table.name_of(symbol)).into_owned();
+                        bytes += name.len() + size_of::<Function>();
+                        if bytes > SYMBOLS_LIMIT {
+                            let error = ElfError::TooLarge(bytes as u64);
+                            return Err(FunctionError::File { path: path(), error });
+                        }
+                        let offset = FunctionOffset { file_offset, address: symbol.start, size: symbol.size };
+                        // In tables that are not for the dynamic linker, the version is part of the name.
+                        let superseded = symbol.superseded || name.contains('@') && !name.contains("@@");
+                        let kind = match (superseded, symbol.chooses) {
+                            (true, _) => FunctionKind::Superseded,
+                            (false, true) => FunctionKind::Ifunc,
+                            (false, false) => FunctionKind::Called,
+                        };
+                        functions.push(Function { name, offset, kind });
+                    }
+                }
+                Ok(None) => {}
+                Err(error) => wrong = Some(error),
+            }
+        }
+    }
+    if functions.is_empty() {
+        return Err(match wrong {
+            Some(error) => FunctionError::File { path: path(), error },
+            None => FunctionError::NoSymbols { path: path() },
+        });
+    }
+    functions.sort_by(|a, b| a.name.cmp(&b.name).then(a.offset.file_offset.cmp(&b.offset.file_offset)));
+    functions.dedup_by(|a, b| a.name == b.name && a.offset.file_offset == b.offset.file_offset);
+    Ok(functions)
+}

@@ -1,0 +1,69 @@
+//! Opens the file of a mapping: the file that the process mapped, not another file at the same path. Does not know any
+//! file format.
+
+use std::{
+    fs::File,
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use perf_prof_system::{
+    file::{self, InodeNumbers},
+    procfs,
+};
+
+use super::{Reason, mapping_history::TimedMapping};
+
+/// An open file, and the root directory of the process that mapped it.
+#[derive(Debug)]
+pub struct OpenedFile {
+    /// The file.
+    pub file: File,
+    /// The root directory of the process. Callers put it before absolute paths. Empty if it cannot be accessed.
+    pub root: PathBuf,
+}
+
+/// Opens the file of a mapping. The process may have exited since it made the mapping.
+pub fn open(pid: u32, known: &TimedMapping) -> Result<OpenedFile, Reason> {
+    let key = &known.file.key;
+    // A main thread that has exited has neither root nor mapped files in procfs, although the process may still run.
+    let thread = procfs::living_thread(pid).unwrap_or(pid);
+    let root = PathBuf::from(format!("/proc/{thread}/root"));
+    let relative = key.path.strip_prefix("/").unwrap_or(&key.path);
+    let opened = |file| OpenedFile { file, root: if root.exists() { root.clone() } else { PathBuf::new() } };
+    // This link leads to the right file even if its path was removed. But it exists only for the mapping's exact range,
+    // and not every user may open it.
+    let mapped = format!("/proc/{thread}/map_files/{:x}-{:x}", known.start, known.end);
+    if let Some(file) = file::open_regular(Path::new(&mapped)).ok().filter(|file| is_mapped_file(file, known)) {
+        return Ok(opened(file));
+    }
+    let mut reason = None;
+    // The first path is also correct for a process in another mount namespace. The second path is for processes that
+    // have exited.
+    for path in [root.join(relative), key.path.clone()] {
+        match file::open_regular(&path) {
+            Ok(file) if is_mapped_file(&file, known) => return Ok(opened(file)),
+            Ok(_) => reason = Some(Reason::Replaced { path: shown(&key.path) }),
+            Err(error) if error.source.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => {
+                let error = error.source.to_string();
+                reason.get_or_insert(Reason::Unreadable { path: shown(&key.path), error });
+            }
+        }
+    }
+    Err(reason.unwrap_or(Reason::FileGone { path: shown(&key.path) }))
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+/// Returns whether `file` is the mapped file, by its inode number. If the mapping has only a build id, every file is
+/// accepted, and the caller compares the build id later. Every file is also accepted on file systems on which memory
+/// maps show other inode numbers than `stat`.
+fn is_mapped_file(file: &File, known: &TimedMapping) -> bool {
+    let key = &known.file.key;
+    let Ok(metadata) = file.metadata() else { return false };
+    key.inode == 0 || metadata.ino() == key.inode || file::inodes(file) == InodeNumbers::OfOtherFiles
+}

@@ -1,0 +1,178 @@
+//! The program's own standard output and standard error: checks if their readers still exist, and redirects them. Does
+//! not know what is written.
+
+use std::{
+    borrow::Cow,
+    fs::{File, OpenOptions},
+    io::{self, IsTerminal, Write},
+    os::fd::{AsFd, BorrowedFd},
+    path::Path,
+    sync::{
+        OnceLock,
+        atomic::{AtomicI32, AtomicPtr, Ordering, Ordering::SeqCst},
+    },
+};
+
+use perf_prof_format::control_characters::text_for_terminal;
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::fstat,
+    stdio::{dup2_stderr, dup2_stdout},
+    termios::tcgetwinsize,
+};
+
+/// The stderr from before [`append_to`].
+static FIRST_STDERR: OnceLock<File> = OnceLock::new();
+/// The errno of the last failed write to stdout or stderr; 0 if no write failed.
+static WRITE_ERROR: AtomicI32 = AtomicI32::new(0);
+
+/// Returns whether stdout or stderr is a pipe or socket that its reader has closed.
+pub fn reader_is_gone() -> bool {
+    is_broken(io::stdout().as_fd()) || is_broken(io::stderr().as_fd())
+}
+
+fn is_broken(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+    poll(&mut fds, Some(&Timespec::default())) == Ok(1) && fds[0].revents().contains(PollFlags::ERR)
+}
+
+/// Redirects stdout and stderr to /dev/null if their reader has closed them, so that later writes do not fail while the
+/// program ends.
+pub fn discard() {
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        // dup2 replaces a descriptor atomically. It cannot fail here: all descriptors are open.
+        if is_broken(io::stdout().as_fd()) {
+            let _ = dup2_stdout(&null);
+        }
+        if is_broken(io::stderr().as_fd()) {
+            let _ = dup2_stderr(&null);
+        }
+    }
+}
+
+/// Redirects stdout and stderr to the end of a file, which is created if needed. If a later message cannot be written to
+/// the file, it is written to the stderr from before the first redirection.
+pub fn append_to(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if let (None, Ok(stderr)) = (FIRST_STDERR.get(), io::stderr().as_fd().try_clone_to_owned()) {
+        // `set` fails only if a value was set before, and only this function sets one.
+        let _ = FIRST_STDERR.set(File::from(stderr));
+    }
+    dup2_stdout(&file)?;
+    dup2_stderr(&file)?;
+    Ok(())
+}
+
+/// Returns the standard output as a file, for binary data.
+pub fn binary() -> io::Result<File> {
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+/// Returns the number of columns of the terminal, if stdout is a terminal.
+pub fn terminal_width() -> Option<usize> {
+    terminal_size().map(|(columns, _)| columns)
+}
+
+/// Returns the numbers of columns and lines of the terminal, if stdout is a terminal. The number of lines is 0 if it is
+/// not known.
+pub fn terminal_size() -> Option<(usize, usize)> {
+    // The numbers are 0 if the terminal does not know them.
+    let size = tcgetwinsize(io::stdout()).ok().filter(|size| size.ws_col != 0)?;
+    Some((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// A function that writes what this process has printed elsewhere and collected; null if there is none.
+static COLLECTED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
+/// it.
+pub fn before_messages(function: Option<fn()>) {
+    COLLECTED.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+}
+
+fn write_collected() {
+    let function = COLLECTED.load(SeqCst);
+    if !function.is_null() {
+        // SAFETY: `before_messages` stored a function of this type.
+        unsafe { std::mem::transmute::<*mut (), fn()>(function)() }
+    }
+}
+
+/// Returns whether stdout and stderr are the same file.
+pub fn are_the_same() -> bool {
+    let of = |fd: BorrowedFd<'_>| fstat(fd).ok().map(|found| (found.st_dev, found.st_ino));
+    let out = of(io::stdout().as_fd());
+    out.is_some() && out == of(io::stderr().as_fd())
+}
+
+/// A function that gets the messages instead of stderr; null if there is none.
+static RECEIVER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Sets a function that gets each message, so that none is written to stderr. `None` removes it. Is for programs that use
+/// perf-prof as a library. Returns the function that got them before.
+pub fn send_messages_to(function: Option<fn(&str)>) -> Option<fn(&str)> {
+    let before = receiver();
+    RECEIVER.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+    before
+}
+
+fn receiver() -> Option<fn(&str)> {
+    let function = RECEIVER.load(SeqCst);
+    // SAFETY: `send_messages_to` stored a function of this type.
+    (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), fn(&str)>(function) })
+}
+
+/// Writes a message about lost events. A program that gets the messages reads the counts of lost events instead.
+pub fn say_lost(text: impl std::fmt::Display) {
+    if receiver().is_none() {
+        say(text);
+    }
+}
+
+/// Writes a message of perf-prof to stderr as one line. A stderr without a reader is not an error. On a terminal,
+/// control characters are shown as text: the message may contain names of tasks and files.
+pub fn say(text: impl std::fmt::Display) {
+    match receiver() {
+        Some(receive) => receive(&text.to_string()),
+        None => write_line(&format!("perf-prof: {}", shown_on_stderr(&text.to_string()))),
+    }
+}
+
+/// Returns a message as it is shown on stderr.
+pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
+    if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }
+}
+
+/// Writes a line to stderr without a prefix. If this fails, writes it to the stderr from before [`append_to`].
+pub fn write_line(text: &str) {
+    write_collected();
+    let line = format!("{text}\n");
+    let Err(error) = io::stderr().write_all(line.as_bytes()) else { return };
+    note_write_error(&error);
+    if let Some(mut stderr) = FIRST_STDERR.get() {
+        // If this fails too, the line cannot be shown anywhere.
+        let _ = stderr.write_all(line.as_bytes());
+    }
+}
+
+/// Remembers that stdout or stderr could not be written. A closed stream is not remembered: somebody wanted no output.
+pub fn note_write_error(error: &io::Error) {
+    match error.raw_os_error() {
+        None | Some(libc::EPIPE | libc::EBADF) => {}
+        Some(errno) => WRITE_ERROR.store(errno, Ordering::Relaxed),
+    }
+}
+
+/// Returns the last error that [`note_write_error`] remembered.
+pub fn write_error() -> Option<io::Error> {
+    match WRITE_ERROR.load(Ordering::Relaxed) {
+        0 => None,
+        errno => Some(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+/// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.
+pub fn print_line(text: &str) {
+    write_collected();
+    let _ = io::stdout().write_all(format!("{text}\n").as_bytes());
+}

@@ -1,0 +1,160 @@
+//! A profile for the Firefox Profiler (profiler.firefox.com): samples with call chains as samples of their threads,
+//! tracepoints as markers.
+
+use std::{
+    collections::HashMap,
+    io,
+    path::Path,
+    time::{Duration, UNIX_EPOCH},
+};
+
+use fxprof_processed_profile::{
+    CategoryColor, CategoryHandle, CpuDelta, Frame as ProfileFrame, FrameFlags, FrameInfo, MarkerFieldFlags,
+    MarkerFieldFormat, MarkerTiming, ProcessHandle, Profile, SamplingInterval, StackHandle, StaticSchemaMarker,
+    StaticSchemaMarkerField, StringHandle, ThreadHandle, Timestamp,
+};
+use perf_prof_events::event::{Context, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
+
+use super::{Destination, Exporter, rows::Row};
+
+/// The profile. Its memory grows with the number of samples.
+pub struct FirefoxProfile<'a> {
+    profile: Profile,
+    to: &'a mut Destination,
+    kernel: CategoryHandle,
+    user: CategoryHandle,
+    processes: HashMap<i32, ProcessHandle>,
+    threads: HashMap<i32, (ThreadHandle, Option<String>)>,
+    /// The time of the first sample. Times of the profile count from here.
+    first: Option<u64>,
+}
+
+/// A tracepoint: its name, and the text of its print format.
+struct Tracepoint {
+    name: StringHandle,
+    text: StringHandle,
+    category: CategoryHandle,
+}
+
+impl StaticSchemaMarker for Tracepoint {
+    const UNIQUE_MARKER_TYPE_NAME: &'static str = "tracepoint";
+    const CHART_LABEL: Option<&'static str> = Some("{marker.data.text}");
+    const TABLE_LABEL: Option<&'static str> = Some("{marker.name}: {marker.data.text}");
+    const FIELDS: &'static [StaticSchemaMarkerField] = &[StaticSchemaMarkerField {
+        key: "text",
+        label: "Fields",
+        format: MarkerFieldFormat::String,
+        flags: MarkerFieldFlags::SEARCHABLE,
+    }];
+
+    fn name(&self, _: &mut Profile) -> StringHandle {
+        self.name
+    }
+
+    fn category(&self, _: &mut Profile) -> CategoryHandle {
+        self.category
+    }
+
+    fn string_field_value(&self, _: u32) -> StringHandle {
+        self.text
+    }
+
+    fn number_field_value(&self, _: u32) -> f64 {
+        0.0
+    }
+}
+
+impl<'a> FirefoxProfile<'a> {
+    pub fn new(recording: &Path, to: &'a mut Destination) -> FirefoxProfile<'a> {
+        let name = recording.display().to_string();
+        let mut profile = Profile::new(&name, UNIX_EPOCH.into(), SamplingInterval::from_millis(1));
+        profile.set_os_name("Linux");
+        profile.set_symbolicated(true);
+        let kernel = profile.add_category("Kernel", CategoryColor::Orange);
+        let user = profile.add_category("User", CategoryColor::Yellow);
+        FirefoxProfile { profile, to, kernel, user, processes: HashMap::new(), threads: HashMap::new(), first: None }
+    }
+
+    /// Returns the thread of a sample. Its name is the last one that it had.
+    fn thread(&mut self, row: &Row, time: Timestamp) -> ThreadHandle {
+        let &Row { pid, tid, ref comm, .. } = row;
+        let Self { profile, processes, threads, .. } = self;
+        let name = || comm.clone().unwrap_or_else(|| tid.to_string());
+        let process = *processes.entry(pid).or_insert_with(|| profile.add_process(&name(), pid.max(0) as u32, time));
+        let (thread, known) = threads
+            .entry(tid)
+            .or_insert_with(|| (profile.add_thread(process, tid.max(0) as u32, time, pid == tid), None));
+        if known != comm {
+            known.clone_from(comm);
+            profile.set_thread_name(*thread, &name());
+            if pid == tid {
+                profile.set_process_name(process, &name());
+            }
+        }
+        *thread
+    }
+
+    fn stack(&mut self, thread: ThreadHandle, sample: &Sample<'_>, context: &Context) -> Option<StackHandle> {
+        let chain = match has_callchain(sample) {
+            true => frames(sample, context),
+            false => ip_frame(sample, context).into_iter().collect(),
+        };
+        let Self { profile, kernel, user, .. } = self;
+        let infos: Vec<FrameInfo> = chain
+            .iter()
+            .rev()
+            .map(|frame| FrameInfo {
+                frame: ProfileFrame::Label(profile.intern_string(&name_of(frame))),
+                category_pair: if frame.origin == Origin::Kernel { *kernel } else { *user }.into(),
+                flags: FrameFlags::empty(),
+            })
+            .collect();
+        profile.intern_stack_frames(thread, infos.into_iter())
+    }
+}
+
+/// Returns the name of a function with its file, as the profiler shows it.
+fn name_of(frame: &Frame) -> String {
+    let file = frame.dso.rsplit('/').next().unwrap_or_default();
+    match &*frame.symbol {
+        UNKNOWN => format!("{:#x} (in {file})", frame.addr),
+        name => format!("{name} (in {file})"),
+    }
+}
+
+impl Exporter for FirefoxProfile<'_> {
+    fn sample(&mut self, _: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        let row = Row::of(sample, context);
+        let first = match self.first {
+            Some(first) => first,
+            None => {
+                // The time of day of the first sample, if the recording tells it.
+                let start = context.realtime(row.time).and_then(|ns| u64::try_from(ns).ok()).unwrap_or(row.time);
+                self.profile.set_reference_timestamp((UNIX_EPOCH + Duration::from_nanos(start)).into());
+                *self.first.insert(row.time)
+            }
+        };
+        let time = Timestamp::from_nanos_since_reference(row.time.saturating_sub(first));
+        let thread = self.thread(&row, time);
+        let stack = self.stack(thread, sample, context);
+        match sample.event.format.tracepoint() {
+            None => self.profile.add_sample(thread, time, stack, CpuDelta::ZERO, 1),
+            Some(format) => {
+                let mut text = Vec::new();
+                format.render(sample.raw(), &*context.kernel, &mut text);
+                let marker = Tracepoint {
+                    name: self.profile.intern_string(&row.name),
+                    text: self.profile.intern_string(&String::from_utf8_lossy(&text)),
+                    category: CategoryHandle::OTHER,
+                };
+                let marker = self.profile.add_marker(thread, MarkerTiming::Instant(time), marker);
+                self.profile.set_marker_stack(thread, marker, stack);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> io::Result<()> {
+        Ok(serde_json::to_writer(self.to, &self.profile)?)
+    }
+}

@@ -1,0 +1,290 @@
+//! `perf-prof export`: writes the events of a recording for other programs: tables, files of columns, Perfetto, the
+//! Firefox Profiler.
+
+mod column_file;
+mod cpu_tracks;
+mod firefox;
+mod rows;
+
+use std::{
+    fs::File,
+    io::{self, BufWriter, Stdout, Write},
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use flate2::{Compression, write::GzEncoder};
+use perf_prof_events::{
+    column::Plan,
+    event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
+};
+use perf_prof_format::spec::EventSpec;
+use perf_prof_session::{
+    engine::{ExitStatus, exit_status::Callbacks},
+    plan::{Input, RunPlan, Verbosity},
+    spine::{About, ChosenRecording, Slice},
+};
+use perf_prof_system::{
+    output,
+    output_path::{self, ExistingFile},
+    signals::Signals,
+};
+
+use self::{
+    column_file::{Arrow, ColumnFile, Parquet},
+    cpu_tracks::CpuTracks,
+    firefox::FirefoxProfile,
+    rows::{CsvTable, JsonRows},
+};
+
+/// The plan of an export.
+#[derive(Clone, Debug)]
+pub struct ExportPlan {
+    /// The recording, and which part of it is read.
+    pub input: Input,
+    /// The events that are exported; all of them if there are none.
+    pub events: Vec<EventSpec>,
+    /// The columns of a file of columns; those of all fields if `None`.
+    pub columns: Option<Vec<String>>,
+    /// Where the export is written.
+    pub output: Output,
+    /// What is written.
+    pub form: Form,
+    /// How many messages about problems with the recording are printed.
+    pub verbosity: Verbosity,
+}
+
+/// Where an export is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// The standard output.
+    Stdout,
+    /// A file. If its name ends in `.gz`, it is compressed.
+    File(PathBuf),
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A line of JSON for each event.
+    NdJson,
+    /// A table with a line for each event.
+    Csv,
+    /// Columns in a Parquet file.
+    Parquet,
+    /// Columns in the file format of Arrow.
+    Arrow,
+    /// A trace for Perfetto.
+    Perfetto,
+    /// A profile for the Firefox Profiler.
+    Firefox,
+}
+
+impl Form {
+    /// All forms, with their names and the ends of the names of their files.
+    pub const ALL: [(Form, &'static str, &'static [&'static str]); 6] = [
+        (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
+        (Form::Csv, "csv", &[".csv", ".csv.gz"]),
+        (Form::Parquet, "parquet", &[".parquet"]),
+        (Form::Arrow, "arrow", &[".arrow"]),
+        (Form::Perfetto, "pftrace", &[".pftrace", ".pftrace.gz"]),
+        (Form::Firefox, "firefox", &[".json", ".json.gz"]),
+    ];
+
+    /// Returns the form of files with this name.
+    pub fn of_path(path: &Path) -> Option<Form> {
+        let name = path.file_name()?.to_str()?;
+        let has = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
+        Form::ALL.iter().find(|(_, _, ends)| has(ends)).map(|(form, ..)| *form)
+    }
+
+    /// Returns whether the form has columns that can be selected.
+    pub fn has_columns(self) -> bool {
+        matches!(self, Form::Parquet | Form::Arrow)
+    }
+
+    /// Returns whether the form has spans.
+    fn has_spans(self) -> bool {
+        self.has_columns() || self == Form::NdJson
+    }
+
+    /// Returns the form with this name.
+    pub fn named(name: &str) -> Option<Form> {
+        Form::ALL.iter().find(|(_, of, _)| *of == name).map(|(form, ..)| *form)
+    }
+}
+
+/// Takes the samples of a recording, and writes them now or at the end.
+trait Exporter {
+    /// Takes a sample of the event with the index `event`.
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
+
+    /// Writes what is left after the last sample.
+    fn finish(self) -> io::Result<()>;
+}
+
+/// The column of the time of day.
+const REALTIME: &str = "_realtime";
+
+/// Exports the events.
+pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
+    if let Output::File(path) = &plan.output {
+        output_path::check(path, ExistingFile::Overwritten)?;
+    }
+    let run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
+    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    chosen.warn();
+    if !plan.form.has_spans() {
+        chosen.refuse_spans()?;
+    }
+    // An unknown column has to be found before the file is replaced.
+    let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
+    let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;
+    if columns.schema.index_of(REALTIME).is_ok() {
+        chosen.find_time_of_day()?;
+    }
+    let types = chosen.selected().types.clone();
+    let reading = Reading { run, chosen };
+    let name = match &plan.output {
+        Output::Stdout => "the standard output".to_owned(),
+        Output::File(path) => path.display().to_string(),
+    };
+    let failed = || format!("cannot write {name}");
+    let mut to = Destination::open(&plan.output).with_context(failed)?;
+    let exported = match plan.form {
+        Form::Parquet => {
+            let file = ColumnFile::new(columns, |schema| Parquet::open(&mut to, schema)).with_context(failed)?;
+            export(reading, file)
+        }
+        Form::Arrow => {
+            let file = ColumnFile::new(columns, |schema| Arrow::open(&mut to, schema)).with_context(failed)?;
+            export(reading, file)
+        }
+        Form::NdJson => {
+            let rows = JsonRows::new(&types, &mut to);
+            export(reading, rows)
+        }
+        Form::Csv => {
+            let table = CsvTable::new(&types, &mut to);
+            export(reading, table)
+        }
+        Form::Perfetto => {
+            let tracks = CpuTracks::new(&types, &mut to);
+            export(reading, tracks)
+        }
+        Form::Firefox => {
+            let profile = FirefoxProfile::new(&plan.input.path, &mut to);
+            export(reading, profile)
+        }
+    };
+    let (status, count, written) = exported?;
+    match written.and_then(|()| to.finish()) {
+        // A reader that closes its pipe wants no more.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
+        written => written.with_context(failed)?,
+    }
+    if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
+        let events = if count == 1 { "event" } else { "events" };
+        output::say(format_args!("{name}: {count} {events}"));
+    }
+    Ok(status)
+}
+
+/// The recording that is exported.
+struct Reading {
+    run: RunPlan,
+    chosen: ChosenRecording,
+}
+
+/// Passes all samples to the exporter. Returns how many, and whether they were written.
+fn export<E: Exporter>(reading: Reading, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
+    let signals = Signals::install()?;
+    let session = reading.chosen.open(Slice::Whole, &signals)?;
+    let About { events, context, .. } = &**session.about();
+    let (types, context) = (events.clone(), context.clone());
+    let mut sink = Exporting { exporter, types, context, count: 0, failure: None };
+    let mut outcome = session.run(&mut sink, &signals);
+    outcome.report(&reading.run)?;
+    let written = match sink.failure {
+        Some(error) => Err(error),
+        None => sink.exporter.finish(),
+    };
+    Ok((outcome.status(Callbacks::Returned), sink.count, written))
+}
+
+/// The sink that passes samples to an exporter.
+struct Exporting<E> {
+    exporter: E,
+    types: Vec<EventType>,
+    context: Arc<Context>,
+    count: u64,
+    failure: Option<io::Error>,
+}
+
+impl<E: Exporter> Sink for Exporting<E> {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl<E: Exporter> Deliver for Exporting<E> {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
+        self.count += 1;
+        match self.exporter.sample(event, &Sample { event: of_type, record }, &self.context) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+                self.failure = Some(error);
+                ControlFlow::Break(if is_closed { Stop::ClosedPipe } else { Stop::Failed })
+            }
+        }
+    }
+}
+
+/// Where bytes go.
+enum Destination {
+    Stdout(BufWriter<Stdout>),
+    File(BufWriter<File>),
+    Compressed(GzEncoder<BufWriter<File>>),
+}
+
+impl Destination {
+    fn open(output: &Output) -> io::Result<Destination> {
+        let Output::File(path) = output else { return Ok(Destination::Stdout(BufWriter::new(io::stdout()))) };
+        let file = BufWriter::new(File::create(path)?);
+        let is_compressed = path.extension().is_some_and(|end| end == "gz");
+        Ok(match is_compressed {
+            true => Destination::Compressed(GzEncoder::new(file, Compression::default())),
+            false => Destination::File(file),
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Destination::Stdout(mut to) => to.flush(),
+            Destination::File(mut to) => to.flush(),
+            Destination::Compressed(to) => to.finish()?.flush(),
+        }
+    }
+}
+
+impl Write for Destination {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Destination::Stdout(to) => to.write(bytes),
+            Destination::File(to) => to.write(bytes),
+            Destination::Compressed(to) => to.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Destination::Stdout(to) => to.flush(),
+            Destination::File(to) => to.flush(),
+            Destination::Compressed(to) => to.flush(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! A line for each event: JSON, or a table whose columns are the fields of all events.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+};
+
+use perf_prof_events::event::{Context, EventType, Sample, frames, has_callchain, write_json};
+use perf_prof_format::{tracefs::Field, value::Value};
+
+use super::{Destination, Exporter};
+
+/// Lines of JSON.
+pub struct JsonRows<'a> {
+    to: &'a mut Destination,
+    /// The name of each event.
+    names: Vec<String>,
+    line: Vec<u8>,
+}
+
+impl<'a> JsonRows<'a> {
+    pub fn new(types: &[EventType], to: &'a mut Destination) -> JsonRows<'a> {
+        JsonRows { to, names: types.iter().map(EventType::shown_name).collect(), line: Vec::new() }
+    }
+}
+
+impl Exporter for JsonRows<'_> {
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        self.line.clear();
+        write_json(self.names.get(event).map_or("", String::as_str), sample, context, &mut self.line);
+        self.to.write_all(&self.line)
+    }
+
+    fn finish(self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A table. Events that lack a field leave its column empty.
+pub struct CsvTable<'a> {
+    to: csv::Writer<&'a mut Destination>,
+    /// The columns of the fields of each event, by name.
+    columns: Vec<HashMap<String, usize>>,
+    /// The names of all columns, until they are written.
+    head: Vec<String>,
+    /// The values of a line.
+    line: Vec<String>,
+    has_chains: bool,
+}
+
+/// The columns before those of fields.
+/// Fields have names without an underscore at the start, so they cannot have one of these.
+const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
+
+impl<'a> CsvTable<'a> {
+    pub fn new(types: &[EventType], to: &'a mut Destination) -> CsvTable<'a> {
+        let mut head: Vec<String> = FIRST.map(str::to_owned).into();
+        let mut columns = Vec::new();
+        for event in types {
+            let column = |name: String| match head.iter().skip(FIRST.len()).position(|of| *of == name) {
+                Some(at) => (name, FIRST.len() + at),
+                None => {
+                    head.push(name.clone());
+                    (name, head.len() - 1)
+                }
+            };
+            columns.push(field_names(event).map(column).collect());
+        }
+        let has_chains = types.iter().any(|event| has_callchain(&Sample { event, record: &[] }));
+        if has_chains {
+            head.push("_callchain".to_owned());
+        }
+        let line = vec![String::new(); head.len()];
+        CsvTable { to: csv::Writer::from_writer(to), columns, head, line, has_chains }
+    }
+}
+
+impl Exporter for CsvTable<'_> {
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        if !self.head.is_empty() {
+            self.to.write_record(std::mem::take(&mut self.head)).map_err(io_error)?;
+        }
+        self.line.iter_mut().for_each(String::clear);
+        let Row { name, time, cpu, pid, tid, comm } = Row::of(sample, context);
+        let first =
+            [name, time.to_string(), cpu.to_string(), pid.to_string(), tid.to_string(), comm.unwrap_or_default()];
+        self.line.iter_mut().zip(first).for_each(|(column, value)| *column = value);
+        for (name, value) in values(sample) {
+            if let Some(&column) = self.columns.get(event).and_then(|columns| columns.get(&name)) {
+                self.line[column] = text(&value);
+            }
+        }
+        if self.has_chains
+            && let Some(last) = self.line.last_mut()
+        {
+            *last = functions(sample, context).collect::<Vec<_>>().join(";");
+        }
+        self.to.write_record(&self.line).map_err(io_error)
+    }
+
+    fn finish(mut self) -> io::Result<()> {
+        if !self.head.is_empty() {
+            self.to.write_record(&self.head).map_err(io_error)?;
+        }
+        self.to.flush()
+    }
+}
+
+/// Returns the error of the file, so that a closed pipe can be told from other errors.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        other => io::Error::other(format!("{other:?}")),
+    }
+}
+
+/// What all events have.
+pub struct Row {
+    pub name: String,
+    /// In ns of the recording's clock.
+    pub time: u64,
+    pub cpu: u32,
+    pub pid: i32,
+    pub tid: i32,
+    pub comm: Option<String>,
+}
+
+impl Row {
+    pub fn of(sample: &Sample<'_>, context: &Context) -> Row {
+        let (pid, _) = sample.pid_tid();
+        let (tid, time) = (sample.task(), sample.time());
+        let comm = context.comm(tid, time).map(|comm| String::from_utf8_lossy(&comm).into_owned());
+        Row { name: sample.event.shown_name(), time, cpu: sample.cpu(), pid, tid, comm }
+    }
+}
+
+/// The value of a field.
+pub enum Datum<'a> {
+    One(Value<'a>),
+    /// An array of integers.
+    Many(Vec<Value<'a>>),
+}
+
+/// Returns the fields of a tracepoint, or the members of another sample that are numbers, with their names.
+pub fn values<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (String, Datum<'a>)> {
+    let fields = sample.event.format.tracepoint().map_or(&[][..], |format| format.fields());
+    let raw = sample.raw();
+    let of_field = move |field: &Field| {
+        let datum = match field.array(raw) {
+            Some(array) => Datum::Many(array.collect()),
+            None => Datum::One(field.value(raw)?),
+        };
+        Some((field.name.clone(), datum))
+    };
+    let members = sample.event.own_members().filter_map(|member| {
+        Some((member.name().to_owned(), Datum::One(sample.event.layout.value(member, sample.record)?)))
+    });
+    fields.iter().filter_map(of_field).chain(members).collect::<Vec<_>>().into_iter()
+}
+
+fn field_names(event: &EventType) -> impl Iterator<Item = String> {
+    let fields = event.format.tracepoint().map_or(&[][..], |format| format.fields());
+    fields.iter().map(|field| field.name.clone()).chain(event.own_members().map(|member| member.name().to_owned()))
+}
+
+/// Returns the names of the functions in the call chain, outermost first.
+pub fn functions(sample: &Sample<'_>, context: &Context) -> impl Iterator<Item = String> + use<> {
+    let frames = frames(sample, context);
+    frames.into_iter().rev().map(|frame| match &*frame.symbol {
+        perf_prof_events::event::UNKNOWN if frame.dso.starts_with('[') => frame.dso.to_string(),
+        perf_prof_events::event::UNKNOWN => format!("[{}]", frame.dso.rsplit('/').next().unwrap_or_default()),
+        name => name.to_owned(),
+    })
+}
+
+/// Returns a value as text.
+pub fn text(datum: &Datum<'_>) -> String {
+    let one = |value: &Value<'_>| match *value {
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Uint(value) => value.to_string(),
+        Value::Str(text) => String::from_utf8_lossy(text).into_owned(),
+        Value::Bytes(bytes) | Value::Words(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    match datum {
+        Datum::One(value) => one(value),
+        Datum::Many(values) => values.iter().map(one).collect::<Vec<_>>().join(" "),
+    }
+}

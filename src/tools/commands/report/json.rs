@@ -1,0 +1,38 @@
+//! The report as JSON for programs.
+
+use perf_prof_events::event::{Caller, CallerSums, GroupKey, Line, Shares};
+use serde_json::json;
+
+use super::ReportPlan;
+
+/// Returns the lines of an event.
+pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
+    let key = |by: &GroupKey| match by {
+        GroupKey::Comm => "comm",
+        GroupKey::Pid => "pid",
+        GroupKey::Tid => "tid",
+        GroupKey::Cpu => "cpu",
+        GroupKey::Dso => "dso",
+        GroupKey::Symbol => "symbol",
+    };
+    fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
+        let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });
+        of.iter().map(caller).collect()
+    }
+    let line = |line: &Line| {
+        let mut object = serde_json::Map::new();
+        for (by, text) in plan.by.iter().zip(&line.keys) {
+            object.insert(key(by).into(), json!(text));
+        }
+        object.insert("period".into(), json!(line.own));
+        object.insert("samples".into(), json!(line.samples));
+        match plan.callers {
+            CallerSums::Children => object.insert("children".into(), json!(line.with_callees)),
+            CallerSums::Trees => object.insert("callers".into(), json!(callers(&line.callers))),
+            CallerSums::Ignored => None,
+        };
+        serde_json::Value::Object(object)
+    };
+    let lines: Vec<_> = shares.lines().iter().map(line).collect();
+    json!({ "name": name, "samples": shares.samples(), "period": shares.total(), "lines": lines })
+}

@@ -1,0 +1,263 @@
+//! `perf-prof report`: shows where the samples of a recording were taken, as a table (with or without callers), or as a
+//! flame graph. Only sums are kept in memory, not samples.
+
+mod flame;
+mod json;
+mod table;
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::{self, BufWriter, Write},
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+use anyhow::Result;
+use serde_json::json;
+
+pub use flame::FlamePlan;
+use perf_prof_events::{
+    event::{
+        AddedSample, CallerSums, Context, Deliver, EventType, Flow, Frame, GroupKey, Origin, Sample, Shares, Sink,
+        Stop, UNKNOWN, frames, ip_function,
+    },
+    picture::{Label, Stacks},
+};
+use perf_prof_format::spec::EventSpec;
+use perf_prof_session::{
+    engine::{ExitStatus, exit_status::Callbacks},
+    plan::{Input, RunPlan, Verbosity},
+    spine::{ChosenRecording, Slice},
+};
+use perf_prof_system::{
+    output,
+    output_path::{self, ExistingFile},
+    signals::Signals,
+    terminal::ShownOnStdout,
+};
+
+use super::script_text::names;
+
+/// The plan of a report: the recording, and how its samples are added up.
+#[derive(Clone, Debug)]
+pub struct ReportPlan {
+    /// The recording, and which part of it is read.
+    pub input: Input,
+    /// The events whose samples are added up. If there are none, the samples of all events are added up.
+    pub events: Vec<EventSpec>,
+    /// The keys by which samples are grouped.
+    pub by: Vec<GroupKey>,
+    /// How callers are shown.
+    pub callers: CallerSums,
+    /// The flame graph, if the user wants one.
+    pub flame: Option<FlamePlan>,
+    /// How the table is printed.
+    pub form: Form,
+    /// How many messages about problems with the recording are printed.
+    pub verbosity: Verbosity,
+}
+
+/// How the table is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Form {
+    /// Text for people.
+    #[default]
+    Text,
+    /// JSON for programs.
+    Json,
+}
+
+/// Adds up the samples and prints the report.
+pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
+    if let Some(flame) = &plan.flame {
+        output_path::check(&flame.path, ExistingFile::Overwritten)?;
+    }
+    let reading = Reading::open(plan, &plan.input)?;
+    let compared = plan.flame.as_ref().and_then(|flame| flame.before.as_ref());
+    let compared = compared.map(|path| Reading::open(plan, &Input { path: path.clone(), ..plan.input.clone() }));
+    let compared = compared.transpose()?;
+    // Both recordings have the same outermost frames.
+    let has_many = |reading: &Reading| reading.names.len() > 1;
+    let roots =
+        if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
+    if let (Some(compared), Some(flame)) = (&compared, &plan.flame) {
+        flame.warn_of_other_events(&reading.names, &compared.names);
+    }
+    let before = compared.map(|compared| compared.add_up(plan, roots)).transpose()?;
+    let names = reading.names.clone();
+    let Added { sums, status, lost } = reading.add_up(plan, roots)?;
+    let before = before.and_then(|added| added.sums.stacks);
+    if let (Some(flame), Some(stacks)) = (&plan.flame, &sums.stacks) {
+        flame.write(stacks, before.as_ref(), &names)?;
+        if plan.verbosity > Verbosity::Quiet {
+            output::say(format_args!("the flame graph is in {}", flame.path.display()));
+        }
+    }
+    let mut out = ShownOnStdout::new(BufWriter::new(io::stdout().lock()));
+    match plan.form {
+        Form::Text => {
+            writeln!(out, "# Total Lost Samples: {}\n#", lost)?;
+            // If a pattern matched many events, most of these events never happened. Events without samples are not
+            // shown.
+            let any = sums.shares.iter().any(|shares| shares.samples() > 0);
+            let shown = names.iter().zip(&sums.shares).filter(|(_, shares)| !any || shares.samples() > 0);
+            for (name, shares) in shown {
+                table::print(plan, name, shares, output::terminal_width(), &mut out)?;
+            }
+        }
+        Form::Json => {
+            let events: Vec<_> =
+                names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
+            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "lost": lost, "events": events }))?)?;
+        }
+    }
+    out.flush()?;
+    Ok(status)
+}
+
+/// An open recording.
+struct Reading {
+    plan: RunPlan,
+    recording: ChosenRecording,
+    /// The name of each event.
+    names: Vec<String>,
+}
+
+/// The samples of a recording, added up.
+struct Added {
+    sums: Sums,
+    status: ExitStatus,
+    lost: u64,
+}
+
+/// The outermost frames of a flame graph.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Roots {
+    /// The events. Without these frames, periods in different units would be added up, for example nanoseconds and
+    /// calls.
+    Events,
+    /// The names of the tasks, because there is only one event.
+    Tasks,
+}
+
+impl Reading {
+    fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
+        let plan = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        let recording = ChosenRecording::select(&plan, input)?;
+        recording.warn();
+        recording.refuse_spans()?;
+        let all = names(&recording);
+        let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
+        Ok(Reading { plan, recording, names })
+    }
+
+    fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
+        let Reading { plan: run, recording, names } = self;
+        let signals = Signals::install()?;
+        let session = recording.open(Slice::Whole, &signals)?;
+        let mut sums = Sums {
+            types: session.about().events.clone(),
+            context: session.about().context.clone(),
+            shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
+            stacks: plan.flame.is_some().then(Stacks::default),
+            names: if roots == Roots::Events { names } else { Vec::new() },
+            unnamed_tasks: BTreeSet::new(),
+            failed: None,
+        };
+        let mut outcome = session.run(&mut sums, &signals);
+        outcome.report(&run)?;
+        if let Some(error) = sums.failed.take() {
+            return Err(error);
+        }
+        sums.rename_tasks();
+        Ok(Added { sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
+    }
+}
+
+/// A sink that adds up samples.
+struct Sums {
+    types: Vec<EventType>,
+    context: Arc<Context>,
+    shares: Vec<Shares>,
+    stacks: Option<Stacks>,
+    /// The name of each event, if it is the outermost frame in the flame graph; else empty.
+    names: Vec<String>,
+    /// Tasks without a name at the time of one of their samples. Their names may be reported later.
+    unnamed_tasks: BTreeSet<i32>,
+    failed: Option<anyhow::Error>,
+}
+
+/// Returns perf's notation for a task whose name is not known.
+fn unnamed(tid: i32) -> String {
+    format!(":{tid}")
+}
+
+impl Sums {
+    /// Gives a task without a name the first name that is reported later, as perf does (`____thread__set_comm()` in
+    /// `tools/perf/util/thread.c`).
+    fn rename_tasks(&mut self) {
+        let later = |&tid: &i32| {
+            let name = self
+                .context
+                .with_tasks(|tasks| tasks.name(tid, 0).map(|comm| String::from_utf8_lossy(comm).into_owned()));
+            Some((unnamed(tid), name?))
+        };
+        let later: HashMap<String, String> = self.unnamed_tasks.iter().filter_map(later).collect();
+        if !later.is_empty() {
+            self.shares.iter_mut().for_each(|shares| shares.rename_tasks(&later));
+        }
+    }
+}
+
+impl Sink for Sums {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl Deliver for Sums {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let Some(of_type) = self.types.get(event) else { return ControlFlow::Continue(()) };
+        let sample = Sample { event: of_type, record };
+        let (pid, tid) = sample.pid_tid();
+        let comm = self
+            .context
+            .with_tasks(|tasks| tasks.name(tid, sample.time()).map(|comm| String::from_utf8_lossy(comm).into_owned()));
+        let comm = comm.unwrap_or_else(|| {
+            self.unnamed_tasks.insert(tid);
+            unnamed(tid)
+        });
+        let chain = frames(&sample, &self.context);
+        let place = ip_function(&sample, &self.context);
+        let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));
+        let period = sample.period();
+        let added = AddedSample { period, comm: &comm, ids: (pid, tid), cpu: sample.cpu(), place, chain: &chain };
+        self.shares[event].add(&added);
+        let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
+        let mut at = stacks.root();
+        if let Some(name) = self.names.get(event) {
+            at = stacks.child(at, Label::Name(name));
+        }
+        at = stacks.child(at, Label::Name(&comm));
+        let whole = chain.iter().rev().map(|frame| &**frame);
+        for frame in whole.chain(place.filter(|_| chain.is_empty())) {
+            at = stacks.child(at, label(frame));
+        }
+        match stacks.add_weight(at, period) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                self.failed = Some(error.into());
+                ControlFlow::Break(Stop::Failed)
+            }
+        }
+    }
+}
+
+fn label(frame: &Frame) -> Label<'_> {
+    match (&*frame.symbol, frame.origin) {
+        (UNKNOWN, Origin::Kernel) => Label::InKernel(&frame.dso),
+        (UNKNOWN, _) => Label::InFile(&frame.dso),
+        (symbol, Origin::Kernel) => Label::Kernel(symbol),
+        (symbol, _) => Label::Name(symbol),
+    }
+}

@@ -1,0 +1,179 @@
+//! The report as text for people: a table for each event.
+
+use std::{
+    borrow::Cow,
+    io::{self, Write},
+};
+
+use perf_prof_events::event::{Caller, CallerSums, GroupKey, Shares};
+
+use super::ReportPlan;
+
+fn title(by: GroupKey) -> &'static str {
+    match by {
+        GroupKey::Comm => "Command",
+        GroupKey::Pid => "Pid",
+        GroupKey::Tid => "Tid",
+        GroupKey::Cpu => "CPU",
+        GroupKey::Dso => "Shared Object",
+        GroupKey::Symbol => "Symbol",
+    }
+}
+
+/// The minimum percentage of the event's total for callers. Callers with a smaller percentage are not shown, as in perf
+/// by default.
+const LEAST: f64 = 0.5;
+
+fn percent(weight: u64, total: u64) -> f64 {
+    if total == 0 { 0.0 } else { 100.0 * weight as f64 / total as f64 }
+}
+
+/// Formats a count in thousands, millions or billions, for example `5K`. The number is rounded down, as in perf.
+fn in_thousands(mut count: u64) -> String {
+    let mut unit = ' ';
+    for larger in ['K', 'M', 'G'] {
+        if count < 1000 {
+            break;
+        }
+        (count, unit) = (count / 1000, larger);
+    }
+    format!("{count}{unit}")
+}
+
+/// The widest column of a table that is not printed on a terminal. Longer texts are not aligned. A recording may have
+/// names of any length, and formatting panics at large widths.
+const WIDEST: usize = 256;
+
+/// Cuts a text that is longer than `width` characters, and marks the end with two points.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    if text.chars().nth(width).is_none() {
+        return Cow::Borrowed(text);
+    }
+    let kept: String = text.chars().take(width.saturating_sub(2)).collect();
+    Cow::Owned(format!("{kept}{}", &".."[..width.min(2)]))
+}
+
+/// Prints the table of an event. `screen` is the width of the terminal: lines are cut to it, and no column but the last
+/// takes more than a third of it.
+pub(super) fn print(
+    plan: &ReportPlan,
+    name: &str,
+    shares: &Shares,
+    screen: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let total = shares.total();
+    writeln!(out, "# Samples: {} of event '{name}'", in_thousands(shares.samples()))?;
+    writeln!(out, "# Event count (approx.): {total}\n#")?;
+    let lines = shares.lines();
+    let longest = |at: usize, by: &GroupKey| {
+        let width = lines.iter().map(|line| line.keys[at].chars().count()).max().unwrap_or(0);
+        let most = screen.map_or(WIDEST, |screen| screen / 3);
+        width.min(most).max(title(*by).len())
+    };
+    let widths: Vec<usize> = plan.by.iter().enumerate().map(|(at, by)| longest(at, by)).collect();
+    let shares_titles: &[&str] =
+        if plan.callers == CallerSums::Children { &["Children", "    Self"] } else { &["Overhead"] };
+    let titles = plan.by.iter().zip(&widths).map(|(by, width)| format!("{:width$}", title(*by)));
+    let titles: Vec<String> = shares_titles.iter().map(|title| (*title).to_owned()).chain(titles).collect();
+    let mut line_out =
+        |line: String| writeln!(out, "{}", screen.map_or(Cow::Borrowed(&*line), |screen| cut(&line, screen)));
+    line_out(format!("# {}", titles.join("  ")))?;
+    let rules: Vec<String> = titles.iter().map(|title| ".".repeat(title.chars().count())).collect();
+    line_out(format!("# {}", rules.join("  ")))?;
+    line_out("#".to_owned())?;
+    for line in &lines {
+        let mut text = match plan.callers {
+            CallerSums::Children => {
+                format!("  {:7.2}%  {:7.2}%", percent(line.with_callees, total), percent(line.own, total))
+            }
+            CallerSums::Ignored | CallerSums::Trees => format!("  {:7.2}%", percent(line.own, total)),
+        };
+        for ((key, &width), by) in line.keys.iter().zip(&widths).zip(&plan.by) {
+            // Function names can be very long, so this column is not padded. perf does the same. Other columns are cut
+            // only on a terminal, because programs read the other outputs.
+            let width = if *by == GroupKey::Symbol { 0 } else { width };
+            let key = if width != 0 && screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
+            text.push_str(&format!("  {key:width$}"));
+        }
+        line_out(text)?;
+        if plan.callers == CallerSums::Trees {
+            tree(&line.callers, 2, total, &mut line_out)?;
+            line_out(String::new())?;
+        }
+    }
+    line_out("\n".to_owned())
+}
+
+/// Prints callers below the function that they called. Each caller is indented and has a percentage. If a function has
+/// only one caller, this caller is printed without a percentage.
+fn tree(
+    callers: &[Caller],
+    depth: usize,
+    total: u64,
+    print: &mut impl FnMut(String) -> io::Result<()>,
+) -> io::Result<()> {
+    let shown: Vec<&Caller> = callers.iter().filter(|caller| percent(caller.weight, total) >= LEAST).collect();
+    for caller in &shown {
+        let (mut caller, mut depth) = (*caller, depth);
+        let share = percent(caller.weight, total);
+        print(format!("{}{share:.2}% {}", "    ".repeat(depth), caller.name))?;
+        // All of these samples have the same next caller, so the next caller gets no percentage and no deeper
+        // indentation.
+        while let [only] = &caller.callers[..] {
+            if only.weight != caller.weight {
+                break;
+            }
+            print(format!("{}      {}", "    ".repeat(depth), only.name))?;
+            caller = only;
+        }
+        depth += 1;
+        tree(&caller.callers, depth, total, print)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_events::event::AddedSample;
+    use perf_prof_session::plan::{Input, Verbosity};
+
+    use super::{super::Form, *};
+
+    /// Returns the table of two samples with these names of tasks.
+    fn table_of(comms: [&str; 2], screen: Option<usize>) -> String {
+        let plan = ReportPlan {
+            input: Input::default(),
+            events: Vec::new(),
+            by: vec![GroupKey::Comm, GroupKey::Cpu],
+            callers: CallerSums::Ignored,
+            flame: None,
+            form: Form::Text,
+            verbosity: Verbosity::Normal,
+        };
+        let mut shares = Shares::new(&plan.by, plan.callers);
+        for comm in comms {
+            shares.add(&AddedSample { period: 1, comm, ids: (1, 1), cpu: 3, place: None, chain: &[] });
+        }
+        let mut out = Vec::new();
+        print(&plan, "x", &shares, screen, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn lines_fit_on_a_terminal_and_are_whole_elsewhere() {
+        let long = "c".repeat(100_000);
+        let whole = table_of([&long, "short"], None);
+        assert!(whole.contains(&long) && whole.contains("  short  "), "{}", &whole[whole.len() - 200..]);
+        let cut = table_of([&long, "short"], Some(60));
+        assert!(cut.lines().all(|line| line.chars().count() <= 60), "{cut}");
+        let column = format!("{}..  003\n", "c".repeat(18));
+        assert!(cut.contains(&column) || cut.contains(&column.replace("003", "3")), "{cut}");
+    }
+
+    #[test]
+    fn numbers_of_samples_are_cut_off_as_perf_does() {
+        assert_eq!([0, 999, 1000, 1999, 2_500_000].map(in_thousands), ["0 ", "999 ", "1K", "1K", "2M"]);
+        assert_eq!(percent(1, 0), 0.0);
+    }
+}

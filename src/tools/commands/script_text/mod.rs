@@ -1,0 +1,170 @@
+//! `perf-prof script`: prints the events of a recording as lines of text. Keeps no events in memory.
+
+mod counts;
+
+use std::{
+    io::{self, StdoutLock, Write},
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+use anyhow::{Context as _, Result};
+use perf_prof_events::event::{
+    Chains, Context, Deliver, Digits, EventType, FieldList, Flow, PerfEvent, PerfLines, Sample, Sink, Stop,
+};
+use perf_prof_format::{abi::perf_data::PERF_RECORD_STAT_ROUND, record::record_type};
+use perf_prof_session::{
+    engine::{ExitStatus, exit_status::Callbacks},
+    plan::{Input, RunPlan, Verbosity},
+    recording::stat_counts::StatCounts,
+    spine::{ChosenRecording, Slice},
+};
+use perf_prof_symbols::symbol;
+use perf_prof_system::{output, signals::Signals, terminal::ShownOnStdout};
+
+use self::counts::CountLines;
+
+/// The plan of a text output: the recording, and the columns to print.
+#[derive(Clone, Debug)]
+pub struct ScriptTextPlan {
+    /// The recording, and which part of it is read.
+    pub input: Input,
+    /// The changes to the columns.
+    pub fields: Vec<FieldList>,
+    /// How many digits are printed for times.
+    pub digits: Digits,
+    /// Says whether call chains are shown.
+    pub chains: Chains,
+    /// How function names are looked up.
+    pub symbols: symbol::Options,
+    /// How many messages about problems with the recording are printed.
+    pub verbosity: Verbosity,
+}
+
+/// How many bytes of text are collected before they are written.
+const WRITTEN_AT_ONCE: usize = 64 << 10;
+
+/// Prints the events.
+pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
+    let run = RunPlan { symbols: plan.symbols, ..RunPlan::of_recording(&plan.input, &[], plan.verbosity) };
+    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    let names = names(&chosen);
+    let recording = chosen.recording();
+    let counts = recording.holds_counts().then(|| {
+        let counts = StatCounts::new(recording.layouts().clone());
+        CountLines::new(counts, names.clone())
+    });
+    let of_attr = |(event, name): (&perf_prof_recordings::RecordedEvent, String)| PerfEvent {
+        name,
+        kind: event.attr.kind,
+        sample_type: event.attr.format.sample_type,
+    };
+    let events = recording.events.iter().zip(names).map(of_attr).collect();
+    if counts.is_some() {
+        chosen.request_records(StatCounts::records());
+    }
+    let attrs = chosen.selected().attr_of_each_type();
+    let signals = Signals::install()?;
+    let session = chosen.open(Slice::Whole, &signals)?;
+    let mut text = Text {
+        lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
+        attrs,
+        types: session.about().events.clone(),
+        context: session.about().context.clone(),
+        counts,
+        written: BufferedStdout {
+            waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
+            to: ShownOnStdout::new(io::stdout().lock()),
+            failure: None,
+        },
+    };
+    let mut outcome = session.run(&mut text, &signals);
+    outcome.report(&run)?;
+    if let Some(why) = text.counts.as_ref().and_then(|counts| counts.failure) {
+        output::say(format_args!("warning: {}: {why}; it is left out", plan.input.path.display()));
+    }
+    match text.written.failure {
+        Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
+        _ => Ok(outcome.status(Callbacks::Returned)),
+    }
+}
+
+/// Returns the names of all events, including those that cannot have samples.
+pub fn names(chosen: &ChosenRecording) -> Vec<String> {
+    let events = &chosen.recording().events;
+    let mut names: Vec<String> = events.iter().map(|event| event.name.clone().unwrap_or_default()).collect();
+    let selected = chosen.selected();
+    for (attr, event) in selected.attr_of_each_type().into_iter().zip(&selected.types) {
+        if names[attr].is_empty() {
+            names[attr] = event.real_name();
+        }
+    }
+    names
+}
+
+/// A sink that prints samples as lines.
+struct Text {
+    lines: PerfLines,
+    /// For each event type, its index among the events of `lines`.
+    attrs: Vec<usize>,
+    types: Vec<EventType>,
+    context: Arc<Context>,
+    /// The counts, if the recording has counts instead of samples.
+    counts: Option<CountLines>,
+    written: BufferedStdout,
+}
+
+/// The standard output, with text that was not written yet.
+struct BufferedStdout {
+    waiting: Vec<u8>,
+    to: ShownOnStdout<StdoutLock<'static>>,
+    failure: Option<io::Error>,
+}
+
+impl BufferedStdout {
+    fn write_if_much(&mut self) -> Flow {
+        if self.waiting.len() < WRITTEN_AT_ONCE { ControlFlow::Continue(()) } else { self.write() }
+    }
+
+    fn write(&mut self) -> Flow {
+        let result = self.to.write_all(&self.waiting).and_then(|()| self.to.flush());
+        self.waiting.clear();
+        match result {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                let closed = error.kind() == io::ErrorKind::BrokenPipe;
+                self.failure.get_or_insert(error);
+                ControlFlow::Break(if closed { Stop::ClosedPipe } else { Stop::Failed })
+            }
+        }
+    }
+}
+
+impl Sink for Text {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+/// As in perf, only events are printed as lines. The number of lost events is printed at the end of the run.
+impl Deliver for Text {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let (Some(of_type), Some(&attr)) = (self.types.get(event), self.attrs.get(event)) else {
+            return ControlFlow::Continue(());
+        };
+        let sample = Sample { event: of_type, record };
+        self.lines.write(attr, &sample, &self.context, &mut self.written.waiting);
+        self.written.write_if_much()
+    }
+
+    fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
+        let Some(counts) = &mut self.counts else { return ControlFlow::Continue(()) };
+        counts.add(record, &mut self.written.waiting);
+        // The next round may come an interval later, if the recording is still being made.
+        if record_type(record) == PERF_RECORD_STAT_ROUND { self.written.write() } else { ControlFlow::Continue(()) }
+    }
+
+    fn exit(&mut self) -> Flow {
+        if self.written.failure.is_some() { ControlFlow::Continue(()) } else { self.written.write() }
+    }
+}

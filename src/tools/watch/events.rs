@@ -1,0 +1,77 @@
+//! Delivers the events of the plan to the sink of a command. The sinks of this room do not know where the events come
+//! from: the running kernel or a recording.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use perf_prof_events::event::Sink;
+use perf_prof_format::spec::{EventKind, EventSpec, SpanEvents};
+use perf_prof_session::{
+    engine::{ExitStatus, exit_status::Callbacks},
+    plan::RunPlan,
+    spine::{About, Chosen, Slice},
+};
+use perf_prof_system::{blocked_signals::BlockedSignals, output, signals::Signals};
+
+/// Says if a command shows the time of day of events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeOfDay {
+    Needed,
+    NotNeeded,
+}
+
+/// Delivers the events to the sink that `receive` creates. Returns the sink too.
+pub fn deliver<S: Sink>(
+    plan: &RunPlan,
+    time_of_day: TimeOfDay,
+    receive: impl FnOnce(&Arc<About>) -> Result<S>,
+) -> Result<(ExitStatus, S)> {
+    if plan.capture.events.iter().any(wants_locks_of_programs) {
+        output::say(
+            "lock has waits for locks of the kernel, and none of the kind futex; scripts/lockstat.py --futex shows waits \
+             for locks of programs",
+        );
+    }
+    // If the user presses Ctrl-C while events are opened, a live run ends as soon as it has started. A recording that is a
+    // pipe blocks when it is opened, so Ctrl-C ends the process then.
+    let held = plan.live().map(|_| BlockedSignals::new()).transpose()?;
+    let mut chosen = Chosen::select(plan)?;
+    if let (Chosen::Recorded(recording), TimeOfDay::Needed) = (&mut chosen, time_of_day) {
+        recording.find_time_of_day()?;
+    }
+    let armed = chosen.arm()?;
+    let signals = Signals::install()?;
+    drop(held);
+    let session = armed.open(Slice::Whole, &signals)?;
+    let mut sink = receive(session.about())?;
+    let mut outcome = session.run(&mut sink, &signals);
+    std::mem::take(&mut outcome.closing).close();
+    outcome.report(plan)?;
+    Ok((outcome.status(Callbacks::Returned), sink))
+}
+
+/// Returns whether the event is the source `lock`, and its selector names futexes, which the kernel's lock events leave
+/// out.
+fn wants_locks_of_programs(event: &EventSpec) -> bool {
+    match &event.kind {
+        EventKind::Span(span) => {
+            matches!(&span.events, SpanEvents::Source { source, .. } if source == "lock")
+                && event.selector.contains("futex")
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::spec::parse_events;
+
+    use super::*;
+
+    #[test]
+    fn a_selector_of_futexes_is_recognized() {
+        let wants = |text: &str| parse_events(text).unwrap().iter().any(wants_locks_of_programs);
+        assert!(wants("lock/kind=futex/") && wants(r#"lock/kind=="futex" && duration > 5/"#));
+        assert!(!wants("lock/kind=mutex/") && !wants("syscall/name=futex/"));
+    }
+}

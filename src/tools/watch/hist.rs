@@ -1,0 +1,164 @@
+//! `perf-prof hist`: shows how the values of a field are distributed, with a row for each power of two.
+
+use anyhow::{Result, bail};
+use perf_prof_events::{
+    aggregate::{Amount, Buckets, Definition, Distribution, Groups, Key, Measure},
+    event::EventType,
+};
+use perf_prof_session::engine::ExitStatus;
+use serde_json::{Map, Value as Json, json};
+
+use super::{
+    key_json::{key_line, key_members},
+    tally::{KEYS, Look, Period, TallyPlan, run as tally},
+};
+
+/// The plan of `hist`.
+#[derive(Clone, Debug)]
+pub struct HistPlan {
+    /// The events, and how the histograms are shown.
+    pub tally: TallyPlan,
+    /// The name of the field whose values are counted. `None` for `duration`.
+    pub value: Option<String>,
+    /// The names of the fields whose values make a key. There is a histogram for each key.
+    pub by: Vec<String>,
+    /// The unit of the values.
+    pub unit: Unit,
+}
+
+/// The unit in which values are shown. Times of events are in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unit {
+    /// Values are shown as they are, and durations in microseconds.
+    #[default]
+    OfValue,
+    /// Nanoseconds.
+    Nanoseconds,
+    /// Microseconds.
+    Microseconds,
+    /// Milliseconds.
+    Milliseconds,
+    /// Seconds.
+    Seconds,
+}
+
+/// The field whose values are counted if the user names none.
+const DURATION: &str = "duration";
+/// The percentiles that are shown.
+const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
+
+/// Counts the values.
+pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
+    let value = plan.value.clone().unwrap_or_else(|| DURATION.to_owned());
+    let (title, divisor) = match plan.unit {
+        Unit::OfValue if value == DURATION => ("usecs", 1000),
+        Unit::OfValue => (&*value, 1),
+        Unit::Nanoseconds => ("nsecs", 1),
+        Unit::Microseconds => ("usecs", 1000),
+        Unit::Milliseconds => ("msecs", 1_000_000),
+        Unit::Seconds => ("secs", 1_000_000_000),
+    };
+    let hist = Hist { title: title.to_owned(), by: plan.by.clone(), is_given: plan.value.is_some(), value, divisor };
+    tally(&plan.tally, hist)
+}
+
+/// The histograms.
+struct Hist {
+    /// The title of the values.
+    title: String,
+    value: String,
+    /// True if the user named the field.
+    is_given: bool,
+    by: Vec<String>,
+    divisor: u64,
+}
+
+impl Hist {
+    /// Returns the keys that are shown: those with most values first, of durations those with the longest time.
+    fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
+        if self.value == DURATION { groups.largest_by_sum(Some(rows)) } else { groups.largest(Some(rows)) }
+    }
+}
+
+impl Look for Hist {
+    fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
+        let without =
+            events.iter().find(|event| event.format.tracepoint().is_none_or(|of| of.field(DURATION).is_none()));
+        if let (false, Some(event)) = (self.is_given, without) {
+            let fields = event.format.tracepoint().map(|format| format.fields()).unwrap_or_default();
+            let numbers: Vec<&str> =
+                fields.iter().filter(|field| field.number().is_some()).map(|field| &*field.name).collect();
+            bail!(
+                "{} has no field `{DURATION}`: select a value with --value; its fields that are numbers: {}",
+                event.shown_name(),
+                if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
+            );
+        }
+        let measure = Measure::Distribution { buckets: Buckets::Log2, divisor: self.divisor };
+        let (keys, value) = (self.by.clone(), Some(self.value.clone()));
+        let definition = Definition { keys, value, filter: None, limit: KEYS, measure };
+        definition.check()?;
+        Ok(definition)
+    }
+
+    fn rows_that_fit(&self, lines: usize) -> usize {
+        // A histogram has a few titles and about ten rows.
+        (lines / 12).max(1)
+    }
+
+    fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
+        // A screen shows the histograms since the start: an interval may have too few values for a distribution.
+        let groups = period.whole.unwrap_or(period.groups);
+        let mut lines = Vec::new();
+        let largest = self.largest(groups, rows);
+        for (key, amount) in &largest {
+            let Amount::Distribution(of) = amount else { continue };
+            let percentiles = PERCENTILES.iter().filter_map(|&percent| {
+                let value = of.percentile(percent, Buckets::Log2)?;
+                Some(format!("p{percent} {value}"))
+            });
+            let max = of.max.map(|max| format!("max {max}"));
+            let figures: Vec<String> = percentiles.chain(max).collect();
+            let key = key_line(&self.by, key);
+            let separator = if key.is_empty() { "" } else { ": " };
+            let plural = if of.count == 1 { "" } else { "s" };
+            lines.push(format!("{key}{separator}{} value{plural}, {}", of.count, figures.join(", ")));
+            lines.extend(of.text(&self.title, Buckets::Log2).lines().map(str::to_owned));
+        }
+        lines.extend(groups.notes(&largest));
+        lines
+    }
+
+    fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json> {
+        let row = |(key, amount): (Key, Amount)| {
+            let mut object: Map<String, Json> = key_members(&self.by, &key);
+            if let Amount::Distribution(of) = amount {
+                object.extend(members(&of, &self.title));
+            }
+            Json::Object(object)
+        };
+        self.largest(period.groups, rows).into_iter().map(row).collect()
+    }
+}
+
+/// Returns a distribution as members of a JSON object. Each row has its smallest value and its count.
+fn members(of: &Distribution, unit: &str) -> Map<String, Json> {
+    let number = |number: Option<i128>| match number.map(|number| (i64::try_from(number), number)) {
+        Some((Ok(number), _)) => json!(number),
+        Some((Err(_), number)) => json!(number as f64),
+        None => Json::Null,
+    };
+    let rows = of.rows(Buckets::Log2).into_iter();
+    let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": number(from), "count": count })).collect();
+    let mut object = Map::new();
+    object.insert("unit".into(), json!(unit));
+    object.insert("count".into(), json!(of.count));
+    object.insert("sum".into(), number(Some(of.sum)));
+    object.insert("min".into(), number(of.min));
+    for percent in PERCENTILES {
+        object.insert(format!("p{percent}"), number(of.percentile(percent, Buckets::Log2)));
+    }
+    object.insert("max".into(), number(of.max));
+    object.insert("histogram".into(), Json::Array(rows));
+    object
+}

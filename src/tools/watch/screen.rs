@@ -1,0 +1,67 @@
+//! A terminal on which a command shows its sums while it runs. The text is drawn again in the same place.
+
+use anyhow::Result;
+use perf_prof_format::control_characters::without_controls;
+use perf_prof_system::{keys::Keys, output::terminal_size};
+
+use super::output::{Colours, Reader};
+
+/// The size of a terminal that does not know its size.
+const SIZE: (usize, usize) = (80, 24);
+
+/// The terminal. The key `q` ends the run, as Ctrl-C does.
+pub struct Screen {
+    colours: Colours,
+    is_drawn: bool,
+    /// While this exists, keys are read.
+    _keys: Option<Keys>,
+}
+
+impl Screen {
+    /// Takes the terminal.
+    pub fn open() -> Result<Screen> {
+        let colours = match Reader::of_stdout() {
+            Reader::Terminal(colours) => colours,
+            Reader::Program => Colours::Off,
+        };
+        Ok(Screen { colours, is_drawn: false, _keys: Keys::read()? })
+    }
+
+    /// Returns the number of lines of the terminal that are free below the head line.
+    pub fn lines(&self) -> usize {
+        // The cursor is in the last line.
+        size().1.saturating_sub(2)
+    }
+
+    /// Draws a head line and lines below it. Longer lines are cut, so that each takes one line of the terminal.
+    pub fn draw(&mut self, head: &str, lines: &[String], out: &mut Vec<u8>) {
+        let (columns, rows) = size();
+        // The functions of ECMA-48: the first drawing takes the other screen of the terminal, so that what the user saw
+        // before comes back at the end. Then the cursor goes home, each line is erased behind its text, and the rest of
+        // the screen is erased.
+        out.extend_from_slice(if self.is_drawn { b"\x1b[H".as_slice() } else { b"\x1b[?1049h\x1b[?25l\x1b[H" });
+        self.is_drawn = true;
+        let head = format!("{head}   (q ends)");
+        for (at, line) in [&head].into_iter().chain(lines).take(rows.saturating_sub(1)).enumerate() {
+            let line: String = without_controls(line).chars().take(columns).collect();
+            let (on, off) = match (self.colours, at) {
+                (Colours::On, 0) => ("\x1b[1m", "\x1b[0m"),
+                (Colours::On, 1) => ("\x1b[7m", "\x1b[0m"),
+                _ => ("", ""),
+            };
+            out.extend_from_slice(format!("{on}{line}{off}\x1b[K\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"\x1b[J");
+    }
+
+    /// Gives the terminal back, as it was before.
+    pub fn close(self, out: &mut Vec<u8>) {
+        if self.is_drawn {
+            out.extend_from_slice(b"\x1b[?25h\x1b[?1049l");
+        }
+    }
+}
+
+fn size() -> (usize, usize) {
+    terminal_size().filter(|&(_, lines)| lines != 0).unwrap_or(SIZE)
+}

@@ -1,0 +1,59 @@
+//! The hint that call chains end early: those of programs without frame pointers do.
+
+use perf_prof_events::aggregate::{Groups, KeyPart};
+
+/// The number of user frames that a call chain has at most if it ends early. The frames of a whole chain are those of the
+/// C library that call main(), main() itself, and more.
+const SHORT: usize = 2;
+/// What ends the name of a frame of the kernel.
+const KERNEL: &str = "_[k]";
+
+/// Returns the hint if most of the call chains with user frames in these sums are short.
+pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
+    let at = groups.definition().keys.iter().position(|key| is_stack(key))?;
+    let (mut short, mut all) = (0, 0);
+    for (key, amount) in groups.iter() {
+        let Some(KeyPart::Text(chain)) = key.get(at) else { continue };
+        match user_frames(&String::from_utf8_lossy(chain)) {
+            0 => {}
+            1..=SHORT => (short, all) = (short + amount.weight(), all + amount.weight()),
+            _ => all += amount.weight(),
+        }
+    }
+    (short * 2 > all)
+        .then_some("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
+}
+
+/// Returns whether a key is a call chain: that of the event, or of one of the events of a span.
+pub(super) fn is_stack(key: &str) -> bool {
+    matches!(key.rsplit('.').next(), Some("stack" | "_stack"))
+}
+
+fn user_frames(chain: &str) -> usize {
+    chain.split(';').filter(|frame| !frame.is_empty() && !frame.ends_with(KERNEL)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_events::aggregate::{Amount, Definition, Measure};
+
+    use super::*;
+
+    fn groups(chains: &[(&str, i128)]) -> Groups {
+        let keys = vec!["comm".to_owned(), "_stack".to_owned()];
+        let mut groups = Groups::new(Definition { keys, value: None, filter: None, limit: 100, measure: Measure::Sum });
+        for (chain, weight) in chains {
+            let key = [KeyPart::Text(b"make".as_slice().into()), KeyPart::Text(chain.as_bytes().into())];
+            groups.add_amount(&key, &Amount::Sum(*weight));
+        }
+        groups
+    }
+
+    #[test]
+    fn most_chains_with_user_frames_are_short() {
+        assert!(hint(&groups(&[("read;do_syscall_64_[k];ksys_read_[k]", 6), ("_start;main;f;read", 5)])).is_some());
+        assert!(hint(&groups(&[("read;do_syscall_64_[k];ksys_read_[k]", 5), ("_start;main;f;read", 5)])).is_none());
+        // Threads of the kernel have no user frames.
+        assert!(hint(&groups(&[("kthread_[k];worker_thread_[k]", 9), ("", 1)])).is_none());
+    }
+}

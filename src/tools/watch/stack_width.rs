@@ -1,0 +1,156 @@
+//! Call chains in a table: as many of the innermost frames as fit into the line. Of a chain that does not fit, the frames of
+//! the kernel are left out first, but for the innermost one: that a task waits in the scheduler says little, and the function
+//! of the program that waits says much.
+
+use perf_prof_events::aggregate::Report;
+use perf_prof_system::output::terminal_size;
+
+/// The width of a table that is not shown on a terminal.
+const WIDTH: usize = 120;
+/// The width that a call chain has at least.
+const NARROWEST: usize = 40;
+/// What stands for the outer frames that are left out.
+const OUTER: &str = "...;";
+/// What stands for a frame that is left out.
+const LEFT_OUT: &str = "...";
+/// The end of the names of the kernel's functions.
+const KERNEL: &str = "_[k]";
+
+/// Shortens the call chains in these columns, so that a row fits into a line of the terminal.
+pub(super) fn fit(report: &mut Report, stacks: &[usize]) {
+    fit_into(report, stacks, terminal_size().map_or(WIDTH, |(columns, _)| columns));
+}
+
+fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
+    if stacks.is_empty() {
+        return;
+    }
+    let count = |text: &String| text.chars().count();
+    let widest = |(at, (title, _)): (usize, &(String, _))| {
+        let cells = report.rows.iter().filter_map(|row| row.get(at)).map(count).max();
+        cells.unwrap_or(0).max(count(title)) + 2
+    };
+    let others: usize =
+        report.columns.iter().enumerate().filter(|(at, _)| !stacks.contains(at)).map(widest).sum::<usize>();
+    let room = (width.saturating_sub(others) / stacks.len()).max(NARROWEST);
+    let mut is_cut = false;
+    for &at in stacks {
+        let chains: Vec<&str> = report.rows.iter().filter_map(|row| Some(row.get(at)?.as_str())).collect();
+        let shared = shared_frames(&chains, room);
+        for cell in report.rows.iter_mut().filter_map(|row| row.get_mut(at)) {
+            if let Some(shorter) = shortened(cell, shared, room) {
+                *cell = shorter;
+                is_cut = true;
+            }
+        }
+    }
+    if is_cut {
+        report.notes.push(
+            "(stack: the innermost frames, the innermost last, ... for others; --json prints all frames)".to_owned(),
+        );
+    }
+}
+
+/// Returns how many innermost frames of the kernel all chains that do not fit have in common: those of the scheduler, or of
+/// the event. If there is one such chain only, nothing says which of its frames tell it from others.
+fn shared_frames(chains: &[&str], room: usize) -> usize {
+    let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
+    let Some(first) = long.next() else { return 0 };
+    let kernel = |chain: &str| chain.rsplit(';').take_while(|frame| frame.ends_with(KERNEL)).count();
+    let common = |one: &str, other: &str| one.rsplit(';').zip(other.rsplit(';')).take_while(|(a, b)| a == b).count();
+    let mut others = long.peekable();
+    if others.peek().is_none() {
+        return 0;
+    }
+    others.map(|other| common(first, other)).min().unwrap_or(0).min(kernel(first).saturating_sub(1))
+}
+
+/// Shortens a chain that does not fit: without the innermost frames that all share, with one of the other frames of the
+/// kernel, and with as many of the program's innermost frames as fit. `None` if the chain fits.
+fn shortened(chain: &str, shared: usize, room: usize) -> Option<String> {
+    if chain.chars().count() <= room {
+        return None;
+    }
+    let mut frames: Vec<&str> = chain.split(';').collect();
+    frames.truncate(frames.len().saturating_sub(shared).max(1));
+    let of_program = frames.iter().rposition(|frame| !frame.ends_with(KERNEL)).map_or(0, |at| at + 1);
+    let rest = frames.join(";");
+    if of_program > 0 && frames.len() > of_program + 2 && rest.chars().count() > room {
+        frames.splice(of_program..frames.len() - 1, [LEFT_OUT]);
+    }
+    let frames = frames.join(";");
+    innermost(&frames, room).or(Some(frames)).filter(|short| short.len() < chain.len())
+}
+
+/// Returns the innermost frames that fit, at least one. `None` if all frames fit.
+fn innermost(chain: &str, room: usize) -> Option<String> {
+    if chain.chars().count() <= room {
+        return None;
+    }
+    let mut used = OUTER.len();
+    let mut kept: Vec<&str> = Vec::new();
+    for frame in chain.rsplit(';') {
+        used += frame.chars().count() + usize::from(!kept.is_empty());
+        if used > room && !kept.is_empty() {
+            break;
+        }
+        kept.push(frame);
+    }
+    kept.reverse();
+    let inner = kept.join(";");
+    if inner.starts_with(OUTER) {
+        return Some(inner);
+    }
+    (inner.len() < chain.len()).then(|| format!("{OUTER}{inner}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_events::aggregate::Align;
+
+    use super::*;
+
+    #[test]
+    fn the_innermost_frames_are_kept() {
+        assert_eq!(innermost("main;f;g", 8), None);
+        assert_eq!(innermost("main;f;g", 7).as_deref(), Some("...;f;g"));
+        assert_eq!(innermost("main;f;g", 6).as_deref(), Some("...;g"));
+        // A name is never cut, because half a name is the name of something else.
+        assert_eq!(innermost("main;very_long_name", 6).as_deref(), Some("...;very_long_name"));
+        assert_eq!(innermost("very_long_name", 6), None);
+    }
+
+    /// Waits end in the same functions of the scheduler, whatever waits.
+    #[test]
+    fn of_long_chains_the_frames_of_the_program_are_shown() {
+        let kernel = "entry_[k];do_syscall_64_[k];futex_[k];futex_wait_[k];schedule_[k];__schedule_[k]";
+        let chain = |function: &str| format!("_start;main;{function};pthread_mutex_lock;{kernel}");
+        let (one, other) = (chain("update_index"), chain("slow_flush"));
+        let shared = shared_frames(&[&one, &other, "short"], 60);
+        assert_eq!(shared, 5);
+        let read = chain("read_ahead").replace("futex", "io");
+        assert_eq!(shared_frames(&[&one, &read], 60), 2);
+        assert_eq!((shared_frames(&[&one, "short"], 60), shared_frames(&["short"], 60)), (0, 0));
+        let short = |chain: &str, shared| shortened(chain, shared, 60).unwrap();
+        assert_eq!(short(&one, 5), "_start;main;update_index;pthread_mutex_lock;entry_[k]");
+        assert_eq!(short(&one, 2), "...;main;update_index;pthread_mutex_lock;...;futex_wait_[k]");
+        assert_eq!(short(&read, 2), "_start;main;read_ahead;pthread_mutex_lock;...;io_wait_[k]");
+        assert_eq!(shortened(&one, 2, 20).as_deref(), Some("...;futex_wait_[k]"));
+        // Chains of the kernel alone have their innermost frames.
+        assert_eq!(shortened("a_[k];b_[k];c_[k];d_[k]", 1, 10).as_deref(), Some("...;c_[k]"));
+        assert_eq!(shortened(&one, 0, 500), None);
+    }
+
+    #[test]
+    fn a_row_with_a_call_chain_fits_into_the_line() {
+        let columns = vec![("stack".to_owned(), Align::Left), ("count".to_owned(), Align::Right)];
+        let chain: Vec<String> = (0..30).map(|frame| format!("frame{frame}")).collect();
+        let rows = vec![vec![chain.join(";"), "7".to_owned()], vec!["main".to_owned(), "1".to_owned()]];
+        let mut report = Report { columns, rows, notes: Vec::new() };
+        fit_into(&mut report, &[0], 60);
+        let text = report.text();
+        assert!(text.lines().take(3).all(|line| line.chars().count() <= 60), "{text}");
+        assert!(report.rows[0][0].starts_with("...;frame2") && report.rows[0][0].ends_with(";frame29"), "{text}");
+        assert_eq!((report.rows[1][0].as_str(), report.notes.len()), ("main", 1));
+    }
+}

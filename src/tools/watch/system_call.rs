@@ -1,0 +1,187 @@
+//! The text of a system call in the lines of `perf-prof trace`: its name, its arguments with their names, and its result.
+
+use std::{borrow::Cow, collections::HashMap, io::Write as _};
+
+use perf_prof_events::event::{Format, Sample};
+use perf_prof_format::{
+    tracefs::{EventFormat, Field, FieldKind},
+    value::{self, Value},
+};
+use perf_prof_session::plan::Origin;
+use perf_prof_system::tracefs::Tracefs;
+
+use super::span_text;
+
+/// The system whose tracepoints have the arguments of system calls.
+const SYSTEM: &str = "syscalls";
+/// The field that is not an argument.
+const NUMBER: &str = "__syscall_nr";
+/// `AT_FDCWD` of include/uapi/linux/fcntl.h: the folder in which the process is.
+const AT_FDCWD: i32 = -100;
+
+/// Writes system calls. It keeps what it read about their arguments.
+pub(super) struct SystemCallText {
+    /// `None` if the arguments of system calls cannot be read from this kernel. Then all six are shown as numbers.
+    tracefs: Option<Tracefs>,
+    arguments: HashMap<Vec<u8>, Option<Vec<Argument>>>,
+}
+
+/// An argument of a system call.
+struct Argument {
+    name: String,
+    form: ArgumentForm,
+}
+
+/// How the value of an argument is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ArgumentForm {
+    /// A signed number with 32 bits, for example a file descriptor.
+    Int,
+    /// An unsigned number.
+    Size,
+    /// Bits and addresses.
+    Hex,
+    /// The permissions of a file.
+    Octal,
+}
+
+impl Argument {
+    fn new(field: &Field) -> Argument {
+        let (name, c_type) = (field.name.as_str(), field.c_type());
+        let are_bits = ["flags", "prot", "mask", "options", "events"].iter().any(|part| name.contains(part));
+        let form = match field.kind {
+            _ if name == "mode" || c_type == "umode_t" => ArgumentForm::Octal,
+            _ if name == "fd" => ArgumentForm::Int,
+            FieldKind::Pointer => ArgumentForm::Hex,
+            FieldKind::Int { .. } if are_bits => ArgumentForm::Hex,
+            FieldKind::Int { .. } if ["size_t", "unsigned int", "loff_t", "u32", "u64"].contains(&c_type.as_str()) => {
+                ArgumentForm::Size
+            }
+            FieldKind::Int { width: 4, .. } => ArgumentForm::Int,
+            _ => ArgumentForm::Hex,
+        };
+        Argument { name: name.to_owned(), form }
+    }
+
+    fn write(&self, value: u64, out: &mut Vec<u8>) {
+        // Writing to a Vec cannot fail.
+        let _ = match self.form {
+            ArgumentForm::Int if self.name == "dfd" && value as i32 == AT_FDCWD => {
+                write!(out, "{}: AT_FDCWD", self.name)
+            }
+            ArgumentForm::Int => write!(out, "{}: {}", self.name, value as i32),
+            ArgumentForm::Size => write!(out, "{}: {value}", self.name),
+            ArgumentForm::Hex => write!(out, "{}: {value:#x}", self.name),
+            ArgumentForm::Octal if value == 0 => write!(out, "{}: 0", self.name),
+            ArgumentForm::Octal => write!(out, "{}: 0{value:o}", self.name),
+        };
+    }
+}
+
+impl SystemCallText {
+    /// Creates the writer. A recording may come from another kernel, so its arguments have no names.
+    pub fn new(origin: &Origin) -> Self {
+        let tracefs = match origin {
+            Origin::Live(_) => Tracefs::find().ok(),
+            Origin::Recorded(_) => None,
+        };
+        Self { tracefs, arguments: HashMap::new() }
+    }
+
+    /// Returns whether this is an event of the source `syscall`.
+    pub fn is_system_call(sample: &Sample<'_>) -> bool {
+        matches!(&sample.event.format, Format::Span(span) if span.is_source() && span.format.name == "syscall")
+    }
+
+    /// Writes a system call: `openat(dfd: AT_FDCWD, ...) = -1 ENOENT (0.005 ms)`.
+    pub fn write(&mut self, sample: &Sample<'_>, out: &mut Vec<u8>) {
+        let Some(format) = sample.event.format.tracepoint() else { return };
+        let value = |name: &str| format.field(name).and_then(|field| sample.field(field));
+        let text = |name: &str| match value(name) {
+            Some(Value::Str(text)) => text,
+            _ => &[],
+        };
+        let (name, errno) = (text("name"), text("errno"));
+        let words: Vec<u64> = match value("args") {
+            Some(Value::Words(bytes)) => value::words(bytes).collect(),
+            _ => Vec::new(),
+        };
+        out.extend_from_slice(name);
+        out.push(b'(');
+        match self.arguments(name) {
+            Some(arguments) => {
+                for (at, (argument, &word)) in arguments.iter().zip(&words).enumerate() {
+                    if at > 0 {
+                        out.extend_from_slice(b", ");
+                    }
+                    argument.write(word, out);
+                }
+            }
+            None => {
+                let words: Vec<String> = words.iter().map(|word| format!("{word:#x}")).collect();
+                out.extend_from_slice(words.join(", ").as_bytes());
+            }
+        }
+        out.extend_from_slice(b") = ");
+        let is_open = value("open") == Some(Value::Bool(true));
+        let result: Cow<'_, str> = match value("ret") {
+            _ if is_open => "?".into(),
+            _ if !errno.is_empty() => format!("-1 {}", String::from_utf8_lossy(errno)).into(),
+            // An address, as mmap() returns it.
+            Some(Value::Int(ret)) if ret > i64::from(u32::MAX) => format!("{ret:#x}").into(),
+            Some(Value::Int(ret)) => ret.to_string().into(),
+            _ => "?".into(),
+        };
+        let duration = if let Some(Value::Uint(duration)) = value("duration") { duration } else { 0 };
+        let _ = write!(out, "{result} (");
+        span_text::write_time(duration, out);
+        out.push(b')');
+    }
+
+    /// Returns the arguments of the system call with this name.
+    fn arguments(&mut self, name: &[u8]) -> Option<&[Argument]> {
+        let tracefs = self.tracefs.as_ref()?;
+        if !self.arguments.contains_key(name) {
+            let found = arguments(tracefs, &String::from_utf8_lossy(name));
+            self.arguments.insert(name.to_owned(), found);
+        }
+        self.arguments.get(name)?.as_deref()
+    }
+}
+
+fn arguments(tracefs: &Tracefs, name: &str) -> Option<Vec<Argument>> {
+    // The kernel names a few tracepoints after its functions, not after the call (SYSCALL_DEFINE in kernel/sys.c).
+    let event = match name {
+        "uname" => "sys_enter_newuname".to_owned(),
+        "stat" | "fstat" | "lstat" => format!("sys_enter_new{name}"),
+        "newfstatat" => "sys_enter_newfstatat".to_owned(),
+        name => format!("sys_enter_{name}"),
+    };
+    let format = EventFormat::parse(SYSTEM, &tracefs.format(SYSTEM, &event).ok()?).ok()?;
+    Some(format.fields().iter().filter(|field| field.name != NUMBER).map(Argument::new).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_written_by_their_types() {
+        let text = "name: sys_enter_x\nID: 7\nformat:\n\
+            \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\
+            \tfield:int dfd;\toffset:16;\tsize:8;\tsigned:0;\n\
+            \tfield:const char * filename;\toffset:24;\tsize:8;\tsigned:0;\n\
+            \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\
+            \tfield:umode_t mode;\toffset:40;\tsize:8;\tsigned:0;\n\
+            \tfield:size_t count;\toffset:48;\tsize:8;\tsigned:0;\n\nprint fmt: \"\"\n";
+        let format = EventFormat::parse(SYSTEM, text).unwrap();
+        let words = [u64::from(AT_FDCWD as u32), 0x7000, 0x80000, 0o644, 4096];
+        let mut out = Vec::new();
+        for (field, word) in format.fields().iter().zip(words) {
+            Argument::new(field).write(word, &mut out);
+            out.push(b' ');
+        }
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(text, "dfd: AT_FDCWD filename: 0x7000 flags: 0x80000 mode: 0644 count: 4096 ");
+    }
+}

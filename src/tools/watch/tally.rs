@@ -1,0 +1,325 @@
+//! Adds up events by keys, for commands that show the sums: once in each interval, and at the end of the run.
+
+use std::{
+    mem,
+    ops::ControlFlow,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use perf_prof_events::{
+    aggregate::{Definition, Groups, Memo, Plan, PlanError},
+    event::{
+        Context, Deliver, EventType, Flow, Format, Sample, Sink,
+        reader::{Facts, Input},
+    },
+};
+use perf_prof_format::spec::CallGraph;
+use perf_prof_session::{
+    engine::ExitStatus,
+    plan::{RunPlan, Verbosity},
+    spine::About,
+};
+use perf_prof_system::output::say;
+use serde_json::{Value as Json, json};
+
+use super::{
+    events::{TimeOfDay, deliver},
+    output::{Destination, Form, Output},
+    screen::Screen,
+    short_chains,
+};
+
+/// The largest number of keys that are kept. If there are more, the smallest are added up together.
+pub const KEYS: usize = 1_000_000;
+
+/// What a command adds up, and how it is shown.
+#[derive(Clone, Debug)]
+pub struct TallyPlan {
+    /// The events.
+    pub watch: RunPlan,
+    /// How many keys are shown. `None` for those that fit on the screen, or for 20.
+    pub rows: Option<usize>,
+    /// How the sums are printed.
+    pub form: Form,
+    /// Where they are shown while the command runs.
+    pub place: Place,
+}
+
+/// Where sums are shown while a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On the whole terminal, which is drawn again in each interval.
+    Screen,
+    /// On the standard output, below each other.
+    Lines,
+}
+
+/// How many keys are shown if the user gives no number.
+const ROWS: usize = 20;
+
+/// What belongs to a command: what is added up, and how the sums look.
+pub trait Look {
+    /// Returns what is added up of these events.
+    fn definition(&mut self, events: &[EventType]) -> Result<Definition>;
+    /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
+    fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
+    /// Returns the number of keys that fit into this many lines.
+    fn rows_that_fit(&self, lines: usize) -> usize;
+    /// Returns the sums of a key as members of a JSON object.
+    fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json>;
+}
+
+/// The sums of an interval, or of the whole run.
+pub struct Period<'a> {
+    /// The sums.
+    pub groups: &'a Groups,
+    /// The length of the period. It is 0 if it is not known.
+    pub length: Duration,
+    /// The sums since the start. Only a screen shows them beside those of the interval.
+    pub whole: Option<&'a Groups>,
+}
+
+impl Period<'_> {
+    /// Returns the rate per second of a count.
+    pub fn rate(&self, count: i128) -> Option<f64> {
+        (!self.length.is_zero()).then(|| count as f64 / self.length.as_secs_f64())
+    }
+}
+
+/// Adds up the events, and shows the sums.
+pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
+    let is_live = plan.watch.live().is_some();
+    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |about| {
+        let About { events, is_delivered, context, .. } = &**about;
+        let delivered: Vec<EventType> = events
+            .iter()
+            .zip(is_delivered)
+            .filter(|(_, is_delivered)| **is_delivered)
+            .map(|(event, _)| event.clone())
+            .collect();
+        let definition = look.definition(&delivered)?;
+        let compiled =
+            |(event, is_delivered): (&EventType, &bool)| is_delivered.then(|| compile(&definition, event)).transpose();
+        let plans = events.iter().zip(is_delivered).map(compiled).collect::<Result<_, _>>()?;
+        let screen = match plan.place {
+            Place::Screen => Some(Screen::open()?),
+            Place::Lines => None,
+        };
+        let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition));
+        let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
+        let output = Output::open(&Destination::Stdout)?;
+        let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
+        let noun = Noun::of(&delivered);
+        let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
+        Ok(Tally {
+            look,
+            events: events.clone(),
+            names,
+            noun,
+            plans,
+            context: context.clone(),
+            now,
+            memo,
+            whole,
+            times,
+            since,
+            rows,
+            form,
+            screen,
+            output,
+        })
+    })?;
+    tally.output.check()?;
+    // Of a recording, the user cannot change the call chains any more.
+    let finds_by_pointers = is_live && plan.watch.capture.callchain.how == CallGraph::FramePointer;
+    if finds_by_pointers && plan.watch.verbosity > Verbosity::Quiet {
+        short_chains::hint(&tally.whole).into_iter().for_each(say);
+    }
+    Ok(status)
+}
+
+/// Compiles a definition for an event. A name that the event does not have may be one that all events have: `comm` is
+/// `_comm` then.
+fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
+    let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
+    let find = |name: &String| {
+        let own = format!("_{name}");
+        match (Plan::new(&only(name), event), Plan::new(&only(&own), event)) {
+            (Ok(_), _) => Ok(name.clone()),
+            (Err(PlanError::Unknown { .. }), Ok(_)) => Ok(own),
+            (Err(PlanError::Unknown { .. }), Err(error @ PlanError::NoCallchain { .. })) => Err(error),
+            (Err(error), _) => Err(error),
+        }
+    };
+    let keys = definition.keys.iter().map(find).collect::<Result<_, _>>()?;
+    Plan::new(&Definition { keys, ..definition.clone() }, event)
+}
+
+/// The word for what is counted.
+#[derive(Clone, Copy)]
+enum Noun {
+    Event,
+    Span,
+}
+
+impl Noun {
+    fn of(events: &[EventType]) -> Noun {
+        let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
+        if are_spans { Noun::Span } else { Noun::Event }
+    }
+
+    /// Returns the word with its number: `1 span`, `2 spans`.
+    fn counted(self, number: u64) -> String {
+        let word = match self {
+            Noun::Event => "event",
+            Noun::Span => "span",
+        };
+        let plural = if number == 1 { "" } else { "s" };
+        format!("{number} {word}{plural}")
+    }
+}
+
+/// The beginning and the end of the run.
+enum Times {
+    /// By the clock of this machine, since the events were enabled.
+    Clock(Option<Instant>),
+    /// By the first and the last event of a recording.
+    Events(Option<(u64, u64)>),
+}
+
+impl Times {
+    fn elapsed(&self) -> Duration {
+        match self {
+            Times::Clock(start) => start.map_or(Duration::ZERO, |start| start.elapsed()),
+            Times::Events(times) => times.map_or(Duration::ZERO, |(first, last)| Duration::from_nanos(last - first)),
+        }
+    }
+}
+
+/// A sink that adds up events.
+struct Tally<L> {
+    look: L,
+    events: Vec<EventType>,
+    /// The names of the events, for the screen.
+    names: String,
+    noun: Noun,
+    /// For each event that is delivered, how its keys and its value are read.
+    plans: Vec<Option<Plan>>,
+    context: Arc<Context>,
+    /// The sums of the interval.
+    now: Groups,
+    memo: Memo,
+    /// The sums of all intervals before.
+    whole: Groups,
+    times: Times,
+    /// When the interval began, since the start of the run.
+    since: Duration,
+    rows: Option<usize>,
+    form: Form,
+    screen: Option<Screen>,
+    output: Output,
+}
+
+impl<L: Look> Sink for Tally<L> {
+    fn begin(&mut self) {
+        if let Times::Clock(start) = &mut self.times {
+            *start = Some(Instant::now());
+        }
+    }
+
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl<L: Look> Deliver for Tally<L> {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        if let (Some(of_type), Some(Some(plan))) = (self.events.get(event), self.plans.get(event)) {
+            let sample = Sample { event: of_type, record };
+            if let Times::Events(times) = &mut self.times {
+                let time = sample.time();
+                *times = Some(times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
+            }
+            self.now.add(plan, &Input { sample, facts: Facts::Run(&self.context) }, &mut self.memo);
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn interval(&mut self) -> Flow {
+        let end = self.times.elapsed();
+        self.whole.merge(&self.now);
+        let whole = self.screen.is_some().then_some(&self.whole);
+        let period = Period { groups: &self.now, length: end.saturating_sub(self.since), whole };
+        match &mut self.screen {
+            Some(screen) => {
+                let rows = self.rows.unwrap_or(usize::MAX).min(self.look.rows_that_fit(screen.lines()));
+                let counted = self.noun.counted(events(&self.whole));
+                let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
+                let text = self.look.lines(&period, rows);
+                screen.draw(&head, &text, &mut self.output.waiting);
+            }
+            None => print(&self.look, &period, (self.form, self.noun, self.rows), Some(end), &mut self.output.waiting),
+        }
+        self.since = end;
+        self.now.clear();
+        self.output.write()
+    }
+
+    fn exit(&mut self) -> Flow {
+        if let Some(screen) = mem::take(&mut self.screen) {
+            screen.close(&mut self.output.waiting);
+        }
+        self.whole.merge(&self.now);
+        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None };
+        print(&self.look, &period, (self.form, self.noun, self.rows), None, &mut self.output.waiting);
+        self.output.write()
+    }
+}
+
+/// Prints the sums of a period. `end` is when an interval ended, since the start of the run; `None` for the whole run.
+fn print(
+    look: &impl Look,
+    period: &Period<'_>,
+    (form, noun, rows): (Form, Noun, Option<usize>),
+    end: Option<Duration>,
+    out: &mut Vec<u8>,
+) {
+    let (seconds, events) = (period.length.as_secs_f64(), events(period.groups));
+    match form {
+        Form::Text => {
+            let name = match end {
+                Some(end) => format!("{:.3} s", end.as_secs_f64()),
+                None => "total".to_owned(),
+            };
+            let head = format!("{name}: {} in {seconds:.6} s", noun.counted(events));
+            let lines = look.lines(period, rows.unwrap_or(ROWS));
+            for line in [head].into_iter().chain(lines).chain([String::new()]) {
+                out.extend_from_slice(line.as_bytes());
+                out.push(b'\n');
+            }
+        }
+        Form::Json => {
+            let kind = if end.is_some() { "interval" } else { "total" };
+            let object = json!({
+                "kind": kind,
+                "time": end.map_or(seconds, |end| end.as_secs_f64()),
+                "seconds": seconds,
+                "events": events,
+                "rows": look.json(period, rows.unwrap_or(usize::MAX)),
+                "others": others(period.groups),
+            });
+            out.extend_from_slice(object.to_string().as_bytes());
+            out.push(b'\n');
+        }
+    }
+}
+
+fn events(groups: &Groups) -> u64 {
+    u64::try_from(groups.total().weight()).unwrap_or(u64::MAX)
+}
+
+fn others(groups: &Groups) -> u64 {
+    u64::try_from(groups.others().amount.weight()).unwrap_or(u64::MAX)
+}

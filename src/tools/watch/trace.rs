@@ -1,0 +1,214 @@
+//! `perf-prof trace`: prints a line for each event, as text or as JSON. Keeps no events in memory.
+
+use std::{io::Write as _, ops::ControlFlow, sync::Arc};
+
+use anyhow::Result;
+use perf_prof_events::event::{
+    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
+    ip_frame, write_date, write_frames, write_json, write_text,
+};
+use perf_prof_format::control_characters::for_terminal;
+use perf_prof_session::{engine::ExitStatus, plan::RunPlan};
+
+use super::{
+    events::{TimeOfDay, deliver},
+    output::{Colours, Destination, Form, Output, Reader},
+    span_text,
+    system_call::SystemCallText,
+};
+
+/// The plan of a trace.
+#[derive(Clone, Debug)]
+pub struct TracePlan {
+    /// The events.
+    pub watch: RunPlan,
+    /// The times at the start of the lines.
+    pub times: LineTimes,
+    /// How events are printed.
+    pub form: Form,
+    /// Where they are printed.
+    pub output: Destination,
+}
+
+/// The time at the start of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineTimes {
+    /// Since the first event.
+    #[default]
+    Start,
+    /// Since the event of the line before.
+    Delta,
+    /// By the clock of the events, as in `perf script`.
+    Clock,
+    /// The local date and time.
+    Date,
+}
+
+/// Prints the events.
+pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
+    let output = Output::open(&plan.output)?;
+    let time_of_day = match (plan.times, plan.form) {
+        (LineTimes::Date, Form::Text) => TimeOfDay::Needed,
+        _ => TimeOfDay::NotNeeded,
+    };
+    let (status, trace) = deliver(&plan.watch, time_of_day, |about| {
+        let (events, context) = (about.events.clone(), about.context.clone());
+        let names = events.iter().map(EventType::shown_name).collect();
+        let Output { reader, .. } = output;
+        let calls = SystemCallText::new(&plan.watch.origin);
+        let lines = Lines { times: plan.times, reader, first: None, before: None, widest: 0, part: Vec::new(), calls };
+        Ok(Trace { form: plan.form, events, names, context, lines, output })
+    })?;
+    trace.output.check()?;
+    Ok(status)
+}
+
+/// A sink that prints events.
+struct Trace {
+    form: Form,
+    events: Vec<EventType>,
+    names: Vec<String>,
+    context: Arc<Context>,
+    lines: Lines,
+    output: Output,
+}
+
+impl Sink for Trace {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+
+    fn collects_output(&self) -> bool {
+        true
+    }
+}
+
+impl Deliver for Trace {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        let (Some(of_type), Some(name)) = (self.events.get(event), self.names.get(event)) else {
+            return ControlFlow::Continue(());
+        };
+        let sample = Sample { event: of_type, record };
+        match self.form {
+            Form::Text => self.lines.write(name, &sample, &self.context, &mut self.output.waiting),
+            Form::Json => write_json(name, &sample, &self.context, &mut self.output.waiting),
+        }
+        self.output.write_if_much()
+    }
+
+    fn flush(&mut self) -> Flow {
+        self.output.write()
+    }
+
+    fn exit(&mut self) -> Flow {
+        self.output.write()
+    }
+}
+
+/// The text of lines, and what it depends on besides the event.
+struct Lines {
+    times: LineTimes,
+    reader: Reader,
+    /// The time of the first event.
+    first: Option<u64>,
+    /// The time of the event of the line before.
+    before: Option<u64>,
+    /// The width of the widest task so far. All tasks get this width, so that the events below each other are aligned.
+    widest: usize,
+    /// A part of a line.
+    part: Vec<u8>,
+    calls: SystemCallText,
+}
+
+/// How a part of a line looks: the numbers of ECMA-48 for a terminal with colours.
+#[derive(Clone, Copy)]
+enum Look {
+    Dim = 2,
+    Bold = 1,
+    Cyan = 36,
+    Plain = 0,
+}
+
+/// The widest column of tasks: a name of 15 bytes, a slash and a thread id of 7 digits.
+const WIDEST_TASK: usize = 23;
+
+impl Lines {
+    fn write(&mut self, name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
+        let (time, tid) = (sample.time(), sample.task());
+        let comm = context.comm(tid, time);
+        let comm = comm.as_deref().unwrap_or(UNKNOWN_COMM);
+        self.write_time(time, context);
+        self.put(Look::Dim, out);
+        out.push(b' ');
+
+        self.part.extend_from_slice(comm);
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.part, "/{tid}");
+        self.widest = self.widest.max(self.part.len()).min(WIDEST_TASK);
+        let padding = self.widest.saturating_sub(self.part.len()) + 1;
+        self.put(Look::Cyan, out);
+        out.extend(std::iter::repeat_n(b' ', padding));
+
+        let is_call = SystemCallText::is_system_call(sample);
+        if !is_call {
+            self.part.extend_from_slice(name.as_bytes());
+            self.put(Look::Bold, out);
+            out.extend_from_slice(b": ");
+        }
+
+        let frames = if has_callchain(sample) { frames(sample, context) } else { Vec::new() };
+        let line = LineContext {
+            comm: Some(comm),
+            realtime: None,
+            frames: &frames,
+            ip: ip_frame(sample, context),
+            kernel: &*context.kernel,
+            registers: context.registers(),
+        };
+        match &sample.event.format {
+            _ if is_call => self.calls.write(sample, &mut self.part),
+            Format::Span(span) => span_text::write(span, sample, line.kernel, &mut self.part),
+            _ => write_text(sample, &line, &mut self.part),
+        }
+        self.part.push(b'\n');
+        write_frames(&frames, &mut self.part);
+        self.put(Look::Plain, out);
+    }
+
+    fn write_time(&mut self, time: u64, context: &Context) {
+        let first = *self.first.get_or_insert(time);
+        let before = self.before.replace(time).unwrap_or(time);
+        let since = match self.times {
+            LineTimes::Start => time.saturating_sub(first),
+            LineTimes::Delta => time.saturating_sub(before),
+            LineTimes::Clock => time,
+            LineTimes::Date => match context.realtime(time) {
+                Some(realtime) => return write_date(realtime, &mut self.part),
+                None => time,
+            },
+        };
+        let (seconds, micros) = (since / 1_000_000_000, since % 1_000_000_000 / 1000);
+        // Writing to a Vec cannot fail.
+        let _ = write!(self.part, "{seconds:>4}.{micros:06}");
+    }
+
+    /// Appends the part of the line, and clears it.
+    fn put(&mut self, look: Look, out: &mut Vec<u8>) {
+        let colours = match (self.reader, look) {
+            (Reader::Program, _) => {
+                out.append(&mut self.part);
+                return;
+            }
+            (Reader::Terminal(colours), Look::Dim | Look::Bold | Look::Cyan) => colours,
+            (Reader::Terminal(_), Look::Plain) => Colours::Off,
+        };
+        if colours == Colours::On {
+            let _ = write!(out, "\x1b[{}m", look as u8);
+        }
+        out.extend_from_slice(&for_terminal(&self.part));
+        if colours == Colours::On {
+            out.extend_from_slice(b"\x1b[0m");
+        }
+        self.part.clear();
+    }
+}
