@@ -177,7 +177,7 @@ fn variables_in_the_code() -> BTreeSet<String> {
         }
     }
     let mut found = BTreeSet::new();
-    ["src/core", "src/host"].iter().for_each(|folder| read_folder(&root().join(folder), &mut found));
+    read_folder(&root().join("src"), &mut found);
     found.retain(|name| !["OUT_DIR", "CARGO_MANIFEST_DIR"].contains(&&**name));
     assert!(found.contains("PERF_PROF_COMPAT") && found.contains("NO_COLOR") && found.len() > 8, "{found:?}");
     found

@@ -38,12 +38,11 @@ const LINES: usize = 600;
 const FUNCTION_LINES: usize = 70;
 
 /// The functions that are longer, with their files and their lengths. They may only become shorter.
-const LONG_FUNCTIONS: [(&str, &str, usize); 7] = [
+const LONG_FUNCTIONS: [(&str, &str, usize); 6] = [
     ("src/format/record/members/tests.rs", "sample", 85),
     ("src/session/recorder/run.rs", "run_with", 83),
     ("src/format/spec/parse/tests.rs", "errors", 87),
     ("src/format/spec/parse/tests.rs", "errors_of_groups", 72),
-    ("src/cli/python/plan.rs", "plan", 108),
     ("src/cli/python/plan.rs", "plans", 92),
     ("src/cli/python/plan.rs", "targets", 73),
 ];

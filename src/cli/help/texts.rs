@@ -1,5 +1,5 @@
 //! The documents, and with Python also the package `perf_prof` and the shipped scripts, as entries of the index. The
-//! build script (`src/host/build/`) reads them and writes what this file reads.
+//! build script (`src/cli/build/`) reads them and writes what this file reads.
 
 use super::entry::{Entry, Kind};
 
