@@ -5,6 +5,21 @@
 //! On each CPU (or for each thread) a dummy event owns a ring, and all events on that CPU or thread write into it. A
 //! reader thread moves the records from the rings into bounded memory. The consumer takes the records from this memory
 //! with [`Source::wait`].
+//!
+//! # Where a change goes
+//!
+//! * how events are attached: `attach.rs` (to what), `attr.rs` (the attr), `open.rs` (with rings), `count.rs` (without
+//!   rings, for `stat`)
+//! * which members all samples have: `common_members` in `attr.rs`
+//! * groups of events: `group.rs`
+//! * how often rings are read: `pace.rs`; how much memory their records take: `memory.rs`; sizes of samples:
+//!   `sample_size.rs`. The sizes of rings come from the wing `session`, `live/requests.rs`.
+//! * which samples are perf-prof's own: `own.rs` (removal); whose events these are: `live/requests.rs` in the wing
+//!   `session`
+//! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
+//! * CPUs that go offline: `offline.rs`; tasks that exit: `tasks.rs`
+//! * probes that are defined in tracefs: `define.rs`; children that keep their probes: `context.rs`
+//! * why the kernel refuses something: `refusal.rs`
 
 mod attach;
 mod attr;

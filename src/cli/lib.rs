@@ -2,6 +2,24 @@
 //! inspect the machine.
 //!
 //! This wing is the only one that knows argv. Its room `native` is the module of the Python package.
+//!
+//! # Where a change goes
+//!
+//! * an option of `python`: `python/options.rs`, its place in the draft in `python/plan.rs`; several recordings:
+//!   `python/inputs.rs`
+//! * an option of `trace`, `top` and `hist`: `watch/options.rs` (all), `watch/tally.rs` (`top` and `hist`), or the file
+//!   of the command
+//! * `-a -C -p -t -c -F` of several commands: `targets.rs`; how messages spell options: `option_error.rs`
+//! * an option of `script` for text: `script/mod.rs`, `script/recording.rs` (also of `report` and `export`); for
+//!   scripts of perf: `script/program.rs`, `script/folders.rs` (where they are), `script/wrappers.rs` (`NAME-record`)
+//! * an option of perf that changes nothing, under the name `perf`: `as_perf.rs`
+//! * how counts of `stat` are shown: `stat/table.rs`, `stat/json.rs`
+//! * what `help WORD` finds: `build/` (documents, stubs and scripts, at build time), `help/commands.rs`,
+//!   `help/events.rs`, `help/texts.rs`, `help/synonyms.rs` (other words)
+//! * what shells complete: `completions/values.rs`, and the files in `python/wheel/data/share/` of the repository
+//! * the form of manual pages: `man.rs`
+//! * system calls as names of events (`openat`): `watch/system_calls.rs`
+//! * the command of the installed package: `main` in `native.rs`, `python/perf_prof/__main__.py`
 
 mod as_perf;
 mod completions;

@@ -17,6 +17,35 @@
 //!   fits several of them, batches. Must not know: Python, where events come from.
 //! * [`mod@derive`]: Events that are derived from several others, with state between them; `span/`: the time from one
 //!   event to another. Must not know: Python, where samples come from.
+//!
+//! # Where a change goes
+//!
+//! Paths start at this folder.
+//!
+//! * the value of a member of events: `event/sample.rs`; of `_realtime` and names of tasks: `event/context.rs`,
+//!   `event/tasks.rs`
+//! * which names keys, filters, sums and columns know: `event/reader/mod.rs`. Names are resolved nowhere else.
+//! * the line of an event: `event/line.rs` (`event.print()`), `event/columns.rs` and `event/perf_line.rs` (`perf-prof
+//!   script`), `event/json.rs` (`--json`, `export`)
+//! * what scripts of `perf script` get for an address: `event/perf_frame.rs`
+//! * what a sink receives: `event/sink.rs`
+//! * which samples `--comms` and `--symbols` select: `event/name_filter.rs`; which tasks `-p`, `-t` and `--exec` select
+//!   with `--all-cpus`: `event/targets.rs`
+//! * a built-in source of several events, such as `offcpu`: a file in `derive/source/`; what its rules and fields can
+//!   say: `derive/source/definition.rs`, `derive/span/rules.rs`, `event/span/view.rs`
+//! * which events a source needs of other tasks and CPUs: `derive/source/target.rs`
+//! * keys, open spans and counts of spans: `derive/span/`; their records and fields: `event/span/`
+//! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; what a filter of spans costs:
+//!   `derive/span/verdicts.rs`
+//! * another event that is derived from several: an implementation of `Derivation` in `derive/`, which `Derived` starts
+//! * what an aggregator keeps for a key: `aggregate/definition.rs` (`Measure`), `aggregate/groups.rs` (the table and
+//!   its limit), `aggregate/distribution.rs`; how it is shown: `aggregate/report.rs`
+//! * the type of a column: `column/column_type.rs`; how it is read: `column/cell.rs`, for integers at fixed places
+//!   `column/words.rs`; which columns there are if none is named: `column/plan.rs`
+//! * the look of pictures: `picture/flame_graph.rs`, `picture/heat_map_svg.rs`, `picture/histogram.rs`; which values
+//!   share a box: `picture/heat_map.rs`; the file of a timeline: `picture/perfetto.rs`
+//! * the template that `help` prints: `template/script.rs`; for scripts of `perf script`: `template/perf_script.rs`;
+//!   the types of `stubs`: `template/stubs.rs`
 
 pub mod picture;
 

@@ -5,15 +5,53 @@
 //! The rooms, each of which uses only those above it:
 //!
 //! * [`script`]: Interpreter, loader, callbacks, event objects, the native module `perf_prof._native`; `aggregate/`:
-//!   aggregators as Python objects; `perf_script/`: the handlers of scripts of `perf script`. The only room with pyo3.
-//!   Must not know: argv.
-//! * [`run`]: A script's run: `script_run.rs` is the one way, on a `core/spine/`; `jobs.rs` forks processes for its
-//!   parts, `parts.rs` is for programs that fork them, `one_part.rs` replays one part for another process, and
-//!   `shard.rs` passes their results on; `several.rs` and `engine.rs` replay several recordings. Must not know: argv.
+//!   aggregators as Python objects; `perf_script/`: the handlers of scripts of `perf script`. The only room with
+//!   `unsafe`. Must not know: argv.
+//! * [`run`]: A script's run: `script_run.rs` is the one way, on the room `spine` of the wing `session`; `jobs.rs` forks
+//!   processes for its parts, `parts.rs` is for programs that fork them, `one_part.rs` replays one part for another
+//!   process, and `shard.rs` passes their results on; `several.rs` and `engine.rs` replay several recordings. Names no
+//!   pyo3. Must not know: argv.
 //! * [`library`]: The functions of the package `perf_prof` for programs: traces, recordings and counts in a process
 //!   that belongs to the program. Must not know: argv; signal handlers; stdout and stderr.
 //! * [`testing`]: Formats of events as Python objects, made events, and runs of scripts on them, for
 //!   `perf_prof.testing`. Must not know: argv; live events.
+//!
+//! # Where a change goes
+//!
+//! Paths start at this folder. The package's files in Python are in `python/perf_prof/` of the repository.
+//!
+//! * a member of events: `script/event/access.rs` and `script/event/members.rs`; `begin`, `end`, `between` and `comm`
+//!   of spans: `script/event/class.rs`; a method: `script/event/methods.rs`
+//! * a callback: `script/callbacks.rs`, `script/host.rs`
+//! * a function or class of `perf_prof`: `script/module.rs`, or a Python file; a file of the package has its line in
+//!   `script/package.rs`
+//! * a method of aggregators: `script/aggregate/base.rs` (all), `script/aggregate/kinds.rs` (one class),
+//!   `script/aggregate/top.rs`; how they get events: `script/aggregate/feed.rs`, `script/feeding.rs`
+//! * what a notebook shows: `_repr_html_` of the classes, for example in `script/flame_graph.rs`; the shipped one is
+//!   `docs/notebook.ipynb` of the repository, which `tests/python/test_notebook.py` runs
+//! * `Parts` and `States`, for scripts with `--jobs`: `_parts.py`
+//! * tracebacks of callbacks, `--on-error`: `script/failure.rs`
+//! * control characters in the output of scripts: `script/printing.rs`
+//! * what a handler of a script of `perf script` gets: `script/perf_script/passing.rs` (which values),
+//!   `script/perf_script/arguments.rs` (their objects), `script/perf_script/field.rs`, `script/perf_script/sample.rs`;
+//!   which function is called: `script/perf_script/handlers.rs`
+//! * a module that scripts of `perf script` import: its text in `python/perf_script/` of the repository; how it is
+//!   found: `script/perf_script/modules.rs`
+//! * which Python is used: `script/choice.rs` (choice), `script/interpreter.rs` (the embedded one), `script/running.rs`
+//!   (of an installed package)
+//! * events that a script can do without: `script/optional_events.rs`, `run/missing_events.rs`
+//! * `--jobs`: `run/jobs.rs` (one process for each part), `script/merge.rs` (`__partial__`, `__merge__`),
+//!   `run/shard.rs` (results); in a program: `run/parts.rs`, `library/divided.rs`, `_jobs.py`
+//! * several recordings: `run/inputs.rs` (patterns), `run/several.rs` (one after the other), `run/engine.rs`,
+//!   `run/one_part.rs`, `script/fleet.rs` and `_engines.py` (in other processes)
+//! * a keyword of `trace` and the like: its row in `_options.py`, its arm in `library/options.rs`, its name in messages
+//!   in `library/keywords.rs`
+//! * what a program gets of a run: `library/queue.rs` (between the thread of the run and the program),
+//!   `library/trace.rs` (iteration), `library/dispatch.rs` (handlers), `library/columns.rs` (`table()`, `batches()`)
+//! * an exception of the package: `_errors.py`, `library/errors.rs`
+//! * what a forked child of a program keeps: `library/forks.rs`
+//! * what `make_event` accepts: `testing/members.rs`, `testing/made_span.rs`; what `run_script` calls:
+//!   `testing/script_run.rs`, `testing.py` (what it restores); formats of events: `testing/formats.rs`
 
 #![cfg(feature = "python")]
 

@@ -4,6 +4,24 @@
 //!
 //! [`Recording::open`] reads the header and the feature sections of a recording. [`Recording::replay`] turns the
 //! recording into a `Source`.
+//!
+//! # Where a change goes
+//!
+//! * what a recording says about itself: `format/features.rs` (read), `write/features.rs` (written)
+//! * a type of records of perf's user space: `format/user_records/mod.rs`, `format/swap.rs` (foreign byte order)
+//! * which event a record belongs to, and where its time is: `format/layouts.rs`
+//! * which records of a recording are wanted: `select.rs`
+//! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
+//!   was losing events: `order/gaps.rs`
+//! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the one that our recordings store:
+//!   `write/block_index.rs` (made), `index/trailer.rs` (its bytes)
+//! * the borders of the parts of `--jobs`: `index/shards.rs`
+//! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
+//!   (records) and `format/` (descriptions)
+//! * what is wrong inside of a file: `error.rs`
+//! * what a recording says about tasks that ran before: `write/synthesis.rs` (records); what is asked of the machine
+//!   for it: `recorder/existing_state.rs` in the wing `session`
+//! * compression: `write/compress.rs`, `input/decompress.rs`
 
 mod error;
 mod format;

@@ -21,6 +21,45 @@
 //! * [`spine`]: The spine of a run: `RunPlan -> Chosen -> Armed -> Session -> Outcome`, for live events and for
 //!   recordings. Must not know: argv, Python.
 //! * [`stat`]: `perf-prof stat`: counting, scaling, metrics. Must not know: argv, how counts are shown.
+//!
+//! # Where a change goes
+//!
+//! Paths start at this folder.
+//!
+//! * which options fit together: `plan/draft.rs`; targets and tasks: `plan/selection.rs`; the messages: `plan/error.rs`
+//! * what a run of a source traces if `-p` is given: `plan/mod.rs`
+//! * what a selector opens: `selectors/` (perf events, PMU terms in `selectors/pmu.rs`, one file for each built-in
+//!   source); probes: `selectors/probe/` (`file.rs`, `location.rs`, `arguments.rs`)
+//! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
+//!   `live/requests.rs`
+//! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`
+//! * what a plain user may trace: `live/unprivileged.rs`; rights that a run gives up: `live/file_rights.rs`
+//! * a step of all runs, or another origin of events: `spine/`, whose `Chosen`, `Armed` and `Session` have a case for
+//!   each origin
+//! * signals, `-i`, `--duration`: `engine/run_loop.rs`; `-N` and losses: `engine/pump/mod.rs`; when output is written:
+//!   `engine/flushing.rs`
+//! * lines about losses, statistics on SIGUSR2: `engine/losses.rs`; the exit status: `engine/exit_status.rs`
+//! * how a traced command ends: `live/workload_end.rs`
+//! * which path is a recording, and the message if none is: `recording/open.rs`
+//! * what a replay says if nothing was selected: `recording/empty_result.rs`
+//! * clocks of recordings and `--time`: `recording/clock.rs`
+//! * names in recordings: `recording/binaries.rs`, `recording/kernel.rs`; of events that have none:
+//!   `recording/event_name.rs`
+//! * counts of `perf stat record`: `recording/stat_counts/mod.rs`
+//! * columns of a recording: `recording/columns/` (`parts.rs` divides it, `decode.rs` reads a part, `hand_over.rs`
+//!   keeps order and memory, `run.rs` has the threads)
+//! * how a recording is divided for `--jobs`: `dividing/whole.rs`; what the process of a part passes on:
+//!   `dividing/result.rs` (with a version); the sums: `dividing/results.rs`, `dividing/counts.rs`
+//! * what spans carry from part to part: `recording/carried.rs`, and `continue_in` and `mute` of `Derivation` in the
+//!   wing `events`
+//! * what happens to files and links at the place of a new recording: `recorder/container.rs`
+//! * what a recording says about the machine: `recorder/machine.rs`; about tasks that ran before:
+//!   `recorder/existing_state.rs`
+//! * recording while a script runs: `recorder/tee.rs` (after delivery, marks of rounds), `recorder/lifecycle.rs`
+//!   (start, end)
+//! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
+//! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How
+//!   they are shown: the wing `cli`.
 
 pub mod selectors;
 

@@ -10,6 +10,27 @@
 //!   events, how files are found.
 //! * [`running_kernel`]: What rendering needs of the running kernel: its symbols, strings, constants and types. Must
 //!   not know: events, recordings.
+//!
+//! # Where a change goes
+//!
+//! Paths start at `symbol/`, if they do not start with `unwind/`.
+//!
+//! * which code of the kernel an address is in: `kernel_code.rs`; its symbol: `kallsyms.rs`
+//! * which mapping an address is in: `processes.rs` (all processes), `mapping_history.rs` (one process through time),
+//!   `mapping_index.rs` (fast among many)
+//! * which file belongs to a mapping: `open.rs` (live), `recorded_binaries.rs` (of a recording), `elf/debug_file.rs`
+//!   (separate debug files)
+//! * names from files: `elf/` (tables), `dwarf.rs` (lines, inlined functions), `demangle.rs`
+//! * names of generated code: `jit.rs` (finds perf maps and jitdumps, and decides which are used), `perf_map.rs`,
+//!   `jitdump.rs`
+//! * why an address has no name: `reason.rs`
+//! * parameters of functions, for probes: `signature.rs`
+//! * what a file can make perf-prof hold or do: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
+//!   (one file), `dwarf_weight.rs` (its DWARF)
+//! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),
+//!   `unwind/arch.rs` (what differs between processors)
+//! * constants, types and strings of the running kernel that texts of events need: `running_kernel.rs`, beside
+//!   `symbol/`
 
 pub mod symbol;
 

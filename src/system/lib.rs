@@ -2,6 +2,20 @@
 //!
 //! This wing does not know what an event is. It has most of the `unsafe` code; the rest is in the room of the
 //! interpreter.
+//!
+//! # Where a change goes
+//!
+//! Files are named after what they ask of the machine. What is not found by its name:
+//!
+//! * how a signal is caught: `signals.rs`. What it does: the room `engine` of the wing `session`.
+//! * how much memory perf-prof may use by default: `memory.rs`
+//! * the output with `PERF_PROF_COMPAT`: `compat.rs` says if it is on
+//! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
+//! * what a forked child keeps open: `perf_copies.rs`, `close_in_child.rs`
+//! * messages on stderr: `output.rs`. In a program that imports the package they are collected instead.
+//! * files and folders that perf-prof writes: `output_path.rs` (check in advance), `folder.rs` (creation that follows
+//!   no link), `writers.rs` (who else can change them)
+//! * files with names from outside: `file.rs`, which opens only regular files
 
 pub mod blocked_signals;
 mod call;

@@ -10,6 +10,21 @@
 //!   know: argv, Python.
 //! * [`watch`]: Commands that answer questions about events without a script, live or from a recording: `trace`, `top`,
 //!   `hist`. Must not know: argv, Python.
+//!
+//! # Where a change goes
+//!
+//! Paths start at this folder.
+//!
+//! * a command that shows a recording: a file in `commands/`; its sink gets the events of a `ChosenRecording`
+//! * a format of `export`: a file in `commands/export/`, its line in `Form::ALL`; files of columns:
+//!   `commands/export/column_file.rs`
+//! * the counts in the text of `script`: `commands/script_text/counts.rs`
+//! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the look of the sums: `watch/top.rs`,
+//!   `watch/hist.rs`; on a terminal `watch/screen.rs`
+//! * how much of a call chain a table shows: `watch/stack_width.rs`
+//! * a line of `trace`: `watch/trace.rs`, `watch/system_call.rs`, `watch/span_text.rs`
+//! * the parts of `perf-prof parallel`: `parallel/ranges.rs`, `parallel/job_plan.rs`; which tools it knows:
+//!   `parallel/reader.rs`
 
 pub mod parallel;
 

@@ -1,5 +1,12 @@
 //! What derived events such as spans carry from one part of a recording to the next. Parts are replayed by several
 //! processes. So another process reads the parts before them, and only the samples that derived events are made of.
+//!
+//! The processes of the parts are forked one after another. Before each of them, the process that forks them reads the
+//! previous part in advance: without an interpreter, and only the samples of the derived events' inputs. Otherwise it
+//! selects the same records as the process that replays this part, so that losses come at the same place between the
+//! samples. The forked process is a copy, so it has the open spans and continues with them. They cost no extra memory until
+//! they change. Its counts start at 0, and those of all parts are added up. Only the last part delivers the spans that are
+//! open at the end.
 
 use std::{ops::ControlFlow, sync::Arc};
 

@@ -1,5 +1,24 @@
 //! Spans: an event that is made of one that begins it and one that ends it, with the same key. Does not know where the
 //! samples come from.
+//!
+//! Live runs and replays open the events that begin and end a span as events of their own. [`super::DerivingSink`] stands
+//! between the pump and the sink. It gives their samples to the span's engine, which keeps the record of each open span in
+//! a table by its key. If all events of a run are inputs of spans, the sink is not entered for a batch: the engine reads
+//! keys and evaluates `min=` and the filter without the interpreter's lock, and the sink is entered after the batch, for
+//! the spans that passed. Else it is entered once per batch, as without spans, so that the order of all events is kept.
+//!
+//! A source such as `offcpu` is a span that has a definition instead of a selector with two events: a list of rules (what
+//! a sample of each event does with the open span of its key: begin, end, note, discard), and functions that compute its
+//! fields. Notes are samples between the begin and the end, for example the wakeup of a task that sleeps. The table keeps
+//! them behind the record of the begin. The functions run once for each span that is long enough. A filter over fields is
+//! applied to the finished record. If a source's events happen in other tasks too, `-p` makes the run trace the whole
+//! machine, and selects spans by their task.
+//!
+//! A loss drops all open spans: each of them may have ended, or begun again, among the lost events. The kernel writes the
+//! record about a loss only when there is room in the ring again. Until then, spans end on other CPUs. So the pump tells
+//! the engine when a ring begins to lose events, and no span ends until the loss is over. Live, the reader sees that a ring
+//! is full. In a recording, the reader marks the place where the loss began, if the run has spans. Recordings that can only
+//! be read from front to back have no marks.
 
 mod engine;
 mod error;

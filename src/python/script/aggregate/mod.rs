@@ -1,5 +1,5 @@
-//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. The core does the work; here are the
-//! objects that scripts see, and what gives them a run's events.
+//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. The wing `events` does the work; here are
+//! the objects that scripts see, and what gives them a run's events.
 
 mod base;
 mod distribution;
