@@ -1,5 +1,8 @@
 //! Stacks with weights, merged as they are added. A stack is a node in a tree of frames, so adding a known stack takes
 //! two look-ups per frame and no memory.
+//!
+//! Stacks are drawn in the order of the tree. Tools for flame graphs sort the lines of folded text. That splits `f` where
+//! `f.part.0` sorts between `f` and `f;g`. The order of the tree does not.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,7 @@
 //! Reserves disk space for the end of a recording, so that a full disk does not make the whole recording unreadable.
+//!
+//! The features stand after the records, and without them the records cannot be read. So a file without a name reserves
+//! their space on the disk at the start. A full disk then costs only what had not been written before.
 
 use std::{
     fs::{File, OpenOptions},

@@ -1,5 +1,9 @@
 //! Turns the counts of descriptors into the rows that are shown: adds up counts, scales them to the whole time, and
 //! computes the mean of several runs. Pure: no I/O.
+//!
+//! Each descriptor is scaled by itself: other users may occupy the counters of one CPU, or count one task, and not those of
+//! another. So each count is scaled by its own share of the time, and then the counts are summed. The event of a task on one
+//! CPU is not scaled at all: the kernel treats it as enabled on the other CPUs too, where it never runs.
 
 use std::time::Duration;
 

@@ -5,6 +5,11 @@
 //! separate debug files. If none of these sections covers an address, the frame pointer is tried. All registers that a
 //! function preserves for its caller are restored, and DWARF expressions may read the stack. Both are necessary for
 //! code that realigns its stack, for the trampolines of the dynamic linker, and for signal frames.
+//!
+//! This is made with `gimli`, and is no finished unwinder. `framehop` is the well-maintained one. It follows three
+//! registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules fail. A
+//! script should learn why a stack ends, so what is lacking is reported here. Tests compare the frames with those of
+//! `framehop`, instruction by instruction.
 
 mod arch;
 mod cache;

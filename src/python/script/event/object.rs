@@ -1,5 +1,9 @@
 //! The memory of an event object. During the callback, the object points to the record in the batch. If the script
 //! keeps the object, the object gets its own copy of the record.
+//!
+//! There is one object per event type, which is used again and again. After a callback, the object's reference count shows
+//! whether the script kept it. If so, the object gets a copy of its own record (not of the neighbours), and the next event
+//! gets a new object.
 
 use std::{
     ffi::c_void,

