@@ -145,7 +145,8 @@ impl Distribution {
         }
     }
 
-    /// Adds to the count of a range, and to nothing else.
+    /// Adds to the count of a range. Does not change the count, the sum, the smallest and the largest value of the
+    /// distribution.
     pub fn add_to_range(&mut self, range: u32, count: u64) {
         *self.range(range) += count;
     }
@@ -180,8 +181,8 @@ impl Distribution {
         (self.first..).zip(self.ranges.iter().copied()).filter(|&(_, count)| count != 0)
     }
 
-    /// Returns the value that `percent` of all values do not exceed. It is estimated within its range. Returns `None` if
-    /// there are no values.
+    /// Returns a percentile: `percent` of all values are at most as large. The result is estimated within its range.
+    /// Returns `None` if there are no values.
     pub fn percentile(&self, percent: f64, buckets: Buckets) -> Option<i128> {
         let (min, max) = self.min.zip(self.max)?;
         let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count);

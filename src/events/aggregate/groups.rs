@@ -14,7 +14,7 @@ use super::{
 };
 use crate::event::reader::Input;
 
-/// When a table is full, this part of its keys is folded at once. Folding only one key each time would be slow.
+/// When a table is full, a quarter of its keys is folded at once, because folding one key each time would be slow.
 const FOLDED_PART: usize = 4;
 
 /// What a table has for a key.

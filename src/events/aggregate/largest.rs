@@ -1,4 +1,5 @@
-//! The events with the largest values: whole, with what their records do not say themselves, or the values of some names.
+//! The events with the largest values. Keeps either whole events, with the facts that are not in their records, or only
+//! the values of the keys.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -38,7 +39,7 @@ pub enum Kept {
         event: Arc<EventType>,
         /// Its record.
         record: Box<[u8]>,
-        /// What the record does not say itself.
+        /// The facts that are not in the record.
         facts: KeptFacts,
     },
     /// The values of the keys in the definition.
@@ -86,7 +87,8 @@ impl Largest {
         &self.definition
     }
 
-    /// Looks at an event. `plan` is the definition for the type of the event, which is `event`.
+    /// Keeps an event if its value is large enough. `event` is the type of the event, and `plan` is the definition
+    /// compiled for it.
     #[inline]
     pub fn add(&mut self, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
         if !plan.passes(input) {
@@ -102,7 +104,7 @@ impl Largest {
         }
     }
 
-    // The names are looked up now: later, the process may be gone.
+    // Looks up names now, because the process may be gone later.
     #[cold]
     fn keep(&mut self, value: i128, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
         let kept = if self.definition.keys.is_empty() {
@@ -115,7 +117,8 @@ impl Largest {
         self.push(Entry { value, time: input.sample.time(), kept });
     }
 
-    /// Adds what is kept of an event. If there are more than the limit now, the event with the smallest value goes.
+    /// Adds what is kept of an event. If there are now more events than the limit, removes the event with the smallest
+    /// value.
     pub fn push(&mut self, entry: Entry) {
         self.entries.push(Reverse(entry));
         if self.entries.len() > self.definition.limit {

@@ -1,4 +1,4 @@
-//! Values as words of a key, and what is remembered of them from event to event.
+//! Reads values as words of a key, with a cache for values that are costly to look up.
 
 use std::{hash::Hasher, sync::Arc};
 
@@ -15,29 +15,30 @@ use crate::event::{
 const TASKS: usize = 1 << 14;
 const CHAINS: usize = 1 << 14;
 
-/// What is remembered from event to event while one table gets the events of one run, because it is costly to look up.
+/// A cache of values that are costly to look up. It is used for one table and for the events of one run.
 #[derive(Default)]
 pub struct Memo {
     /// The state of the table to which the indexes of texts belong.
     generation: u64,
-    /// For each thread, its name at some time.
+    /// The name of each thread, with the time for which the name is valid.
     comms: FxHashMap<i32, KnownName>,
-    /// The thread whose name was found last: the next event is often of the same.
+    /// The thread whose name was looked up last. The next event is often of the same thread.
     last: Option<(i32, KnownName)>,
     /// The latest time for which a name was looked up.
     latest: u64,
-    /// For the hash of a chain's frames: the frames and the index of their text. The frames are kept, so no other frame
-    /// can get their addresses.
+    /// Maps the hash of a chain's frames to the frames and the index of their text. The hash is of the frames'
+    /// addresses, so the frames are kept: no other frame can get their addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
 }
 
 /// The name of a thread between two times.
 #[derive(Clone, Copy)]
 struct KnownName {
-    /// The number of changes of task names before.
+    /// The number of changes of task names up to then (see `Context::task_changes`).
     changes: u64,
     since: u64,
-    /// The end of the time. Events may be added long after they were read, so later names may be known.
+    /// The time until which the name is valid. Events may be added long after they were read, so later names may be
+    /// known.
     until: u64,
     text: u32,
 }
@@ -64,7 +65,8 @@ impl Memo {
             Read::Stack => Word::text(self.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
-                // The name at the begin may be an older one, which the events that follow must not get.
+                // At its begin, the task may have had an older name. So this name is not cached for the events that
+                // follow.
                 Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
                 Some((read, input)) => self.word(read, &input, texts),
                 None => Word::MISSING,
@@ -99,7 +101,8 @@ impl Memo {
             return known.text;
         }
         let (comm, until) = context.comm_until(task, time).unzip();
-        // A late event may be older than the last change of the name. Those that follow are newer.
+        // A name is cached only for times from the latest event on: a late event may be older than the last change of
+        // the name.
         let is_kept = comm.is_some() && time >= self.latest;
         self.latest = self.latest.max(time);
         let text = named(comm, texts);

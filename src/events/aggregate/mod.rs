@@ -1,5 +1,4 @@
-//! Aggregators: count and sum events by keys, in tables that are bounded. Does not know about Python or where events
-//! come from.
+//! Aggregators: count and sum events by keys, in tables that are bounded.
 //!
 //! A [`Definition`] says what is added up. A [`Plan`] is the definition compiled for one event type: fields by offset and
 //! width. [`Groups`] is the table.

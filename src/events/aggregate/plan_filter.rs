@@ -53,13 +53,14 @@ fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, Filter
     if found.iter().any(Result::is_ok) {
         return Ok(found.into_iter().map(Result::ok).collect());
     }
-    // Some pairs have an event that does not begin or end spans. Its missing fields say nothing.
+    // Some pairs have an event that does not begin or end spans. Missing fields of such an event are not an error.
     let errors = found.into_iter().filter_map(Result::err);
     let unknown = FilterError::Field { field: text.to_owned() };
     Err(errors.max_by_key(|error| !matches!(error, FilterError::Field { .. })).unwrap_or(unknown))
 }
 
-/// A span that is open has no end, so comparisons with fields of the end do not hold.
+/// Returns whether the begin and the end of a span pass. An open span has no end, so comparisons with fields of the end
+/// are false.
 fn passes_pair(filters: &[Option<Filter>], sample: &Sample<'_>) -> Option<bool> {
     let Format::Span(span) = &sample.event.format else { return None };
     let (begin, _) = span.part(SpanPart::Begin, sample.raw())?;

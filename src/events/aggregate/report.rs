@@ -12,7 +12,7 @@ const BAR: usize = 40;
 /// The percentiles of a table of distributions.
 const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 
-/// On which side of a column its cells begin.
+/// The alignment of the cells of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// For text.
@@ -104,7 +104,7 @@ impl Groups {
         Report { columns, rows, notes }
     }
 
-    /// Returns what is to be said below a table that shows these keys.
+    /// Returns the notes below a table that shows these keys.
     pub fn notes(&self, shown: &[(Key, Amount)]) -> Vec<String> {
         let total = self.total();
         let mut notes = Vec::new();

@@ -57,8 +57,8 @@ impl Builder {
         }
     }
 
-    /// Appends a row, whose value a cell reads. `event` is the index of its event type. Arrays have 32-bit offsets, so an error says that a batch has more bytes
-    /// than these can count.
+    /// Appends a row with the value that `cell` reads from `input`. `event` is the index of the row's event type. Fails
+    /// if the batch has more bytes than the 32-bit offsets of an array can count.
     pub fn push(&mut self, event: usize, cell: &Cell, input: &Input<'_>) -> Result<(), ArrowError> {
         match self {
             Builder::Int(column) => column.push(cell.number(input)),

@@ -55,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// Returns whether the values are found by the names of addresses.
+    /// Returns whether the values need the names of addresses.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Cell::Callchain => true,
@@ -114,7 +114,7 @@ pub(super) enum Datum<'a> {
     Text(&'a [u8]),
     Bytes(&'a [u8]),
     List(Vec<Number>),
-    /// Text that was made for this value.
+    /// Text that no record contains, for example a name.
     Made(Vec<u8>),
 }
 
@@ -190,7 +190,7 @@ impl Cell {
             },
             Cell::Callchain => {
                 let frames = input.frames();
-                // Inlined functions have the address of the function that contains them.
+                // Inlined functions are left out: they have the address of the function that contains them.
                 let own = |frame: &&std::sync::Arc<Frame>| !matches!(frame.origin, Origin::Inlined { .. });
                 let numbers = frames.iter().filter(own).map(|frame| Number { word: frame.addr, signed: false });
                 Some(Datum::List(numbers.collect()))

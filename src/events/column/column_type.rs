@@ -12,8 +12,8 @@ pub enum ColumnType {
     Bool,
     /// Integers of this width and sign.
     Int(IntType),
-    /// Integers from -2^63 to 2^64 - 1, which no integer type of Arrow has: fields of one name that are signed in one
-    /// event and unsigned in another.
+    /// Integers from -2^63 to 2^64 - 1: a field that is signed in one event and unsigned in another. No integer type of
+    /// Arrow has all of them.
     Decimal,
     /// Text, encoded as a dictionary. Bytes that are not UTF-8 are shown as U+FFFD.
     Text,
@@ -63,7 +63,7 @@ impl ColumnType {
     }
 }
 
-/// Returns the smallest type that has all numbers of two types; `None` if there is none.
+/// Returns the smallest type that can hold the numbers of both types; `None` if no type can.
 fn integers(one: IntType, other: IntType) -> Option<IntType> {
     if one.signed == other.signed {
         return Some(IntType { width: one.width.max(other.width), signed: one.signed });

@@ -78,7 +78,7 @@ fn key(rows: &[(Key, Amount)], at: usize) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>()))
 }
 
-/// Returns a column of integers: of the first type that has all of them.
+/// Returns a column of integers, of the first type that can hold all of them.
 fn integers(numbers: impl Iterator<Item = Option<i128>> + Clone) -> Result<ArrayRef, ArrowError> {
     if let Ok(numbers) = narrow::<i64>(numbers.clone()) {
         return Ok(Arc::new(Int64Array::from(numbers)));

@@ -1,4 +1,4 @@
-//! Events as columns of Arrow arrays. Does not know about Python or where events come from.
+//! Events as columns of Arrow arrays.
 //!
 //! A [`Plan`] says, once for each event type, from which bytes of a record each column is read. [`Columns`] takes records
 //! in their order and makes batches of them: `RecordBatch` of the crate `arrow-array`.

@@ -9,7 +9,7 @@ use super::cell::Number;
 
 /// An element of a column of numbers.
 pub(super) trait Element: Copy + Default {
-    /// Returns the element for a number that the column's type has.
+    /// Converts a number. The column's type can hold it.
     fn of(number: Number) -> Self;
 }
 
@@ -75,7 +75,7 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
     }
 }
 
-/// Returns the bits that say which of the rows have a value, if some have none.
+/// Returns Arrow's validity bitmap; `None` if all rows have a value.
 fn nulls(rows: usize, missing: &[u32]) -> Option<NullBuffer> {
     if missing.is_empty() {
         return None;
@@ -118,7 +118,7 @@ macro_rules! integers {
                 }
             }
 
-            /// Appends integers that the column's type has.
+            /// Appends integers. The column's type can hold them.
             #[inline]
             pub fn extend_words(&mut self, words: impl Iterator<Item = u64>) {
                 match self {

@@ -42,10 +42,10 @@ pub(super) struct ColumnPlan {
     pub cells: Vec<Cell>,
 }
 
-/// Why a name is no column.
+/// Why a name cannot be a column.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
-    /// No event has something of this name.
+    /// No event has a field or member of this name.
     #[error("no event has a field or member `{name}`{}", did_you_mean_quoted(.similar))]
     Unknown {
         /// The name.
@@ -65,7 +65,7 @@ pub enum PlanError {
         /// The name.
         name: String,
     },
-    /// A name is there twice.
+    /// A column is named twice.
     #[error("the column `{name}` is named twice")]
     Twice {
         /// The name.
@@ -74,8 +74,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Resolves columns for event types. Without names, there are the columns of all fields. An event type of which
-    /// `is_delivered` is false has no rows.
+    /// Resolves columns for event types. Without names, there are the columns of all fields. `is_delivered` says for
+    /// each event type whether its samples become rows.
     pub fn new(columns: Option<&[String]>, types: &[EventType], is_delivered: &[bool]) -> Result<Plan, PlanError> {
         let has_rows = |at: usize| is_delivered.get(at).copied().unwrap_or(true);
         let of_rows: Vec<&EventType> =
@@ -109,7 +109,7 @@ impl Plan {
 }
 
 fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnType), ReadError>>) -> PlanError {
-    // An event that has something of this name explains more than one that has nothing.
+    // The error of an event that has the name says more than the error of one that lacks it.
     let errors = resolved.into_iter().filter_map(Result::err);
     match errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown) {
         ReadError::Unknown => {

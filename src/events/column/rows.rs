@@ -56,7 +56,7 @@ impl Columns {
         &self.plan
     }
 
-    /// Returns the number of rows that were not taken.
+    /// Returns the number of rows that were appended since the last batch was taken.
     pub fn len(&self) -> usize {
         self.rows
     }
@@ -71,7 +71,7 @@ impl Columns {
         if self.bytes < LIMIT_BYTES { self.limit.saturating_sub(self.rows) } else { 0 }
     }
 
-    /// Appends a row. An event type that the plan does not know has none.
+    /// Appends a row. Ignores an event type that is not in the plan.
     #[inline]
     pub fn push(&mut self, Row { event, record }: Row<'_>, context: &Context) -> Result<(), ArrowError> {
         if event >= self.plan.types.len() {

@@ -105,7 +105,7 @@ fn column(batch: &RecordBatch, name: &str) -> Vec<Shown> {
     (0..array.len()).map(|row| shown(array, row)).collect()
 }
 
-/// Returns the value of a field as event objects have it, whose code is another one.
+/// Returns the value of a field as event objects show it. Their code is a different one.
 fn expected(event: &EventType, name: &str, raw: &[u8]) -> Shown {
     let field = event.format.tracepoint().unwrap().field(name).unwrap();
     let one = |value| match value {
@@ -140,7 +140,7 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
         let raws = (bytes(size..size + 24), bytes(0..size + 24), bytes(0..9));
         let raws = raws.new_tree(&mut runner).unwrap().current();
         let mut raws = [raws.0, raws.1, raws.2];
-        // Arrays elsewhere in the data that are really there.
+        // Gives dynamic arrays (`__data_loc`) a valid place in the data.
         for field in format.fields().iter().filter(|field| field.type_text.contains("__data_loc")) {
             if let Some(place) = raws[0].get_mut(field.offset..field.offset + 4) {
                 place.copy_from_slice(&(9u32 << 16 | 3).to_ne_bytes());

@@ -74,7 +74,7 @@ impl TextColumn {
         let indexes = std::mem::take(&mut self.indexes);
         self.indexes.reserve(indexes.len());
         let nulls = self.nulls.take().and_then(|mut nulls| nulls.finish());
-        // Several texts that are not UTF-8 may look the same, but the values of a dictionary differ.
+        // Texts that are not UTF-8 may become equal when they are shown, but the values of a dictionary must differ.
         let (mut shown, mut values, mut place) = (Texts::default(), Vec::new(), Vec::new());
         for text in texts.iter() {
             let text = String::from_utf8_lossy(text);

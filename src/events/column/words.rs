@@ -1,5 +1,6 @@
-//! Columns of integers that are at the same place in all records of an event type. Their rows are read a record at a
-//! time, and appended to the columns some hundred rows at a time, because an array of Arrow has one type of integers.
+//! Columns of integers that are at the same offset in all records of an event type. Integers are read a record at a
+//! time, into one buffer of words. Some hundred rows at a time are then appended to the columns, each of which has its
+//! own type of integers.
 
 use arrow_array::ArrayRef;
 use perf_prof_format::{record::RECORD_HEADER, tracefs::IntType};
@@ -7,9 +8,9 @@ use perf_prof_format::{record::RECORD_HEADER, tracefs::IntType};
 use super::{cell::Cell, column_type::ColumnType, numbers::Integers, plan::Plan};
 use crate::event::reader::Read;
 
-/// The number of integers that are read before they are appended to the columns. They stay in the cache meanwhile.
+/// The number of integers in the buffer. The buffer fits into the CPU's cache.
 const READ: usize = 2048;
-/// The least number of rows that are read before.
+/// The minimum number of rows in the buffer.
 const LEAST_ROWS: usize = 16;
 
 /// Columns of integers.
@@ -17,7 +18,7 @@ pub(super) struct Words {
     columns: Vec<Integers>,
     /// How the columns are read, for each event type.
     types: Vec<TypeLoads>,
-    /// The integers that were read: a row after the other.
+    /// The buffer: the integers that were read, one row after the other.
     read: Vec<u64>,
     /// The number of integers at the start of `read` that are in use.
     filled: usize,
@@ -28,7 +29,7 @@ pub(super) struct Words {
 /// How the columns are read from the records of an event type.
 struct TypeLoads {
     loads: Vec<Load>,
-    /// The number of bytes that a record has if all columns are in it.
+    /// The minimum size of a record that contains the integers of all columns.
     whole: usize,
 }
 
@@ -37,16 +38,16 @@ struct TypeLoads {
 struct Load {
     /// The end of the integer.
     end: usize,
-    /// The number of bits of a word that are not its.
+    /// The number of bits in a word that do not belong to the integer.
     shift: u8,
     signed: bool,
 }
 
 impl Load {
-    /// The place of what an event lacks: behind the end of all records.
+    /// The place of a value that an event lacks: behind the end of all records.
     const NOWHERE: Load = Load { end: usize::MAX, shift: 0, signed: false };
 
-    /// Returns the place of what a cell reads.
+    /// Returns the place of the integer that a cell reads; `None` for other cells.
     fn of_cell(cell: &Cell) -> Option<Load> {
         match *cell {
             Cell::Read(Read::Number { at, ty: IntType { width: width @ (1 | 2 | 4 | 8), signed } })
@@ -61,7 +62,8 @@ impl Load {
     /// Returns the integer with its sign, as a word. `None` if the record ends before it.
     #[inline(always)]
     fn word(self, record: &[u8]) -> Option<u64> {
-        // The word that ends where the integer ends: there is a header before the integer, so it is in the record.
+        // Reads the word that ends where the integer ends. A header is before the integer, so the whole word is in the
+        // record.
         let word = record.get(self.end - 8..self.end)?.first_chunk()?;
         let word = u64::from_ne_bytes(*word);
         // On big-endian machines, the integer is in the lowest bits of the word.

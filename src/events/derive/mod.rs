@@ -1,6 +1,6 @@
 //! Events that are computed from other events. A derivation keeps state from one sample to the next: for example, it
 //! makes a span event from a start event and an end event. It stands between the run loop and the sink: it takes
-//! samples and delivers samples. It does not depend on Python or on the origin of the samples.
+//! samples and delivers samples.
 //!
 //! [`Derived`] is a derived event that was selected. Live runs and replays add its inputs to their own events, and
 //! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
@@ -23,20 +23,20 @@ pub trait Derivation: Send {
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
 
-    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for it, nothing may be derived from
-    /// what came before, nor from two samples.
+    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for this loss, nothing may be
+    /// derived from earlier samples, or from more than one sample.
     fn loss_begins(&mut self) {}
 
     /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);
 
-    /// Delivers nothing until [`Derivation::continue_in`] is called. Only the state is needed.
+    /// Makes the derivation keep its state but deliver nothing, until [`Derivation::continue_in`] is called.
     fn mute(&mut self);
 
     /// Continues in another process, or in another part of a recording: counts in `counts` from now on, and takes names
-    /// from `context`. The state stays: what is open before this call is open after it. But for each ring that is losing
-    /// samples then, [`Derivation::loss_begins`] is called again.
+    /// from `context`. The state stays: spans that are open before this call are open after it. For each ring that is
+    /// losing samples at this time, [`Derivation::loss_begins`] is called again.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
     /// Called once, after the last sample.
@@ -48,7 +48,7 @@ pub trait Derivation: Send {
 /// A derived event that was selected.
 #[derive(Clone, Debug)]
 pub struct Derived {
-    /// The span. It is shared by all copies.
+    /// The span. All copies share it.
     pub span: Arc<Span>,
     /// The indices of its inputs among the events of the run.
     pub inputs: Vec<usize>,
@@ -73,15 +73,15 @@ impl Derived {
     }
 }
 
-/// Returns the event types that a program receives: all but those that are only inputs of derived events. `types` are
-/// those of [`with_derived`].
+/// Returns the event types that a program receives. Event types that are only inputs of derived events are left out.
+/// `types` are those of [`with_derived`].
 pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
     let are_delivered = are_delivered(types.len(), derived);
     types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()
 }
 
-/// Returns, for each of so many events, whether a program receives its samples. It does not receive those of events that
-/// are only inputs of derived events.
+/// Returns for each of the `events` events whether a program receives its samples. It does not receive those of events
+/// that are only inputs of derived events.
 pub fn are_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
     (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }

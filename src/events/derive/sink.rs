@@ -18,11 +18,11 @@ struct Feed {
 /// The size in bytes of the derived samples that are held at most, before they are delivered.
 const HELD: usize = 1 << 20;
 
-/// A sink that runs derivations before it delivers to another sink. If there are no derivations, it costs one
-/// comparison per batch.
+/// A sink that runs derivations before it delivers to another sink. Without derivations, it costs one comparison per
+/// batch.
 ///
-/// If all events are inputs of derivations, most batches have nothing that is delivered. So the other sink is not
-/// entered for a batch: the derived samples are held, and the sink is entered only if there are any.
+/// If all events are inputs of derivations, most batches produce no derived samples. So the other sink is not entered
+/// for each batch. The derived samples are held, and the sink is entered only if there are any.
 pub struct DerivingSink<'a> {
     sink: &'a mut dyn Sink,
     derivations: Derivations,
@@ -30,7 +30,7 @@ pub struct DerivingSink<'a> {
     /// event itself; then its samples are delivered to the sink.
     feeds: Vec<Option<Feed>>,
     held: Held,
-    /// The number of samples that are still delivered.
+    /// The number of samples that may still be delivered.
     left: u64,
 }
 
@@ -94,7 +94,7 @@ fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u6
     }
     *left -= 1;
     if let Flow::Break(stop) = program.sample(event, record) {
-        // Nothing is delivered after that, not even the spans that are open at the end.
+        // After a stop nothing is delivered, not even the spans that are open at the end.
         *left = 0;
         return Flow::Break(stop);
     }
@@ -204,7 +204,7 @@ impl<'a> DerivingSink<'a> {
     }
 }
 
-/// What follows a call that may end the delivery.
+/// Chains calls that may end the delivery.
 trait Then {
     fn followed_by(self, next: impl FnOnce() -> Flow) -> Flow;
 }
@@ -241,7 +241,7 @@ impl Sink for DerivingSink<'_> {
     }
 }
 
-/// The sink while the other sink is not entered: it is entered for each call that is not a sample of an input.
+/// The calls while the other sink is not entered. Samples of inputs do not need it; for any other call it is entered.
 impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, .. } = self;
@@ -405,7 +405,7 @@ mod tests {
         fn continue_in(&mut self, _: Arc<SpanCounts>, _: &Arc<Context>) {}
     }
 
-    /// Writes down what is delivered, and stops the delivery at an event with this index.
+    /// Records the calls as text, and stops the delivery at the event with this index.
     struct Notes(String, Option<usize>);
 
     impl Deliver for Notes {

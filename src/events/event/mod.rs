@@ -1,5 +1,5 @@
 //! Interprets records: event types, samples (each member is decoded on request), call chains, lines of text, task
-//! names, and the interface that delivers events (`Sink`). Does not depend on Python.
+//! names, and the interface that delivers events (`Sink`).
 
 mod callchain;
 mod columns;

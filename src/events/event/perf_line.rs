@@ -1,4 +1,4 @@
-//! Formats a sample as `perf script` does. Does not know where the text is written.
+//! Formats a sample as `perf script` does.
 
 use perf_prof_format::abi::PERF_SAMPLE_CALLCHAIN;
 

@@ -1,4 +1,4 @@
-//! The name of a frame in folded stacks and in a flame graph. Does not know where frames come from.
+//! The name of a frame in folded stacks and in a flame graph.
 
 use std::borrow::Cow;
 

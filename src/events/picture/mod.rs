@@ -1,6 +1,5 @@
-//! Pictures of many events: stacks as a flame graph, values as a histogram or, over time, as
-//! a heat map, slices as a timeline. Does not know about
-//! Python or events.
+//! Pictures of many events: stacks as a flame graph, values as a histogram or, over time, as a heat map, slices as a
+//! timeline.
 
 mod colors;
 mod difference;

@@ -1,5 +1,4 @@
-//! Writes script templates and types for event types, and the lines that describe the fields of events. Does not know
-//! about files.
+//! Writes script templates and types for event types, and the lines that describe the fields of events.
 
 mod field;
 mod perf_script;

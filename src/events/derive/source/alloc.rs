@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
-/// Memory of either kind may be freed by either function since Linux 6.4. No address up to 16 is memory: 0 is a failed
-/// allocation, and 16 is one of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
+/// Since Linux 6.4, kfree() and kmem_cache_free() may each free memory of either kind. No address up to 16 is memory: 0
+/// is a failed allocation, and 16 is one of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
 ///
 /// If an address is allocated again, it was freed by a function without an event, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {
@@ -44,7 +44,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the name of the cache. Some kernels tell it only when the memory is freed.
+/// Returns the name of the cache. In some kernels, only the event of the free has it.
 fn cache<'a>(span: &SpanView<'a>) -> &'a [u8] {
     match (span.begin().text("name"), span.end()) {
         (b"", Some(end)) if span.begin().is("kmem_cache_alloc") => end.text("name"),

@@ -9,26 +9,28 @@ use crate::{
 };
 
 /// A request has no number in these events. Its device and its first sector identify it, because the requests of a
-/// device that are open at the same time have different sectors. Merges change both, so they have rules of their own.
+/// device that are open at the same time have different sectors. A merge changes the sectors of a request, so merges
+/// have rules of their own.
 ///
-/// Flushes have no sectors, and the parts of their key are three. The block layer completes them in the order in which
-/// they came (block/blk-flush.c). Its own flush request, `FF`, is issued for all that wait. The completion of `FF` has
-/// no sector, so it does not end a span. A write that a flush must follow ends with its own data.
+/// Flushes have no sectors, so their key has three parts. The block layer completes flushes in the order in which they
+/// came (block/blk-flush.c). It issues its own flush request, `FF`, for all flushes that wait. The completion of `FF`
+/// has no sector, so it does not end a span. If a flush must follow a write, the span of the write ends when its data
+/// is written.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     system: "",
     name: "block-io",
     about: "a request to a block device, from its begin to its completion",
     example: "block-io/op=write|flush, min=10ms/",
     rules: &[
-        // Since Linux 6.5. It happens in the task that asks. The others may happen in any task.
+        // Since Linux 6.5. This event happens in the task that makes the request; the others may happen in any task.
         Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
         Rule::begin_another("block:block_io_start", "dev+sector+nr_sector")
             .when("nr_sector == 0 && rwbs ~ \"F*\"")
             .optional(),
-        // A request for the sectors before this one joined it.
+        // A bio for the sectors before this request was merged into it.
         Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").optional(),
         Rule::begin("block:block_bio_frontmerge", "dev+sector").optional(),
-        // This request became a part of the one for the sectors before it.
+        // This request was merged into the request for the sectors before it.
         Rule::discard("block:block_rq_merge", "dev+sector").optional(),
         Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0"),
         Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0"),
@@ -44,7 +46,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     fields: &[
         Field::text("dev", "major and minor number of the device, for example 254:0, as lsblk shows them", |span| {
             let dev = span.begin().uint("dev");
-            // The kernel's own dev_t (include/linux/kdev_t.h).
+            // The layout of dev_t within the kernel (include/linux/kdev_t.h).
             format!("{}:{}", dev >> 20, dev & 0xf_ffff).into_bytes().into()
         }),
         Field::text("op", "read, write, flush, discard, secure-erase, zone, or other", |span| {

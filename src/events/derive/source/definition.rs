@@ -1,4 +1,4 @@
-//! What a source is made of: rules for its events, fields and options.
+//! The definition of a source: rules for its events, fields and options.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use crate::{
     event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
 };
 
-/// The option, and the field of some sources, with the name of a span's task.
+/// The name of a span's task: an option of all sources, and a field of some.
 const COMM: &str = "comm";
 
 /// A built-in source.
@@ -38,12 +38,12 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// Returns a filter for all its events that the options allow, or `None`. It saves work only: the spans are
-    /// filtered anyway.
+    /// Returns a filter for the source's events that follows from the options, or `None`. The filter only saves work:
+    /// the spans are filtered anyway.
     pub narrow: Option<Narrow>,
 }
 
-/// Returns a filter that the options allow, or `None`.
+/// Returns a filter for events that follows from the options, or `None`.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
 
 /// Where the events of a source happen. This decides how tasks are selected.
@@ -51,7 +51,7 @@ type Narrow = fn(&[SpanOption]) -> Option<String>;
 pub enum Scope {
     /// In the task of the span.
     Task,
-    /// Also in other tasks, for example in the one that wakes it.
+    /// Also in other tasks, for example in the task that wakes it.
     Machine,
 }
 
@@ -59,12 +59,16 @@ pub enum Scope {
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     event: RuleEvent,
-    /// What the probe of the source's function reads: the names and the fetches of its fields.
+    /// The fields that the probe of the source's function reads: for each, its name and its fetch argument.
     arguments: &'static [(&'static str, &'static str)],
     action: Action,
-    /// `FIELD[+FIELD]`, or several with `|` between them: of the spans with one of these keys, the one that began last
-    /// is meant. A number in the place of a field stands for itself. The sum of two fields is written as
-    /// `FIELD plus FIELD`.
+    /// The key of the span. For example, `dev+sector` is a key of two parts.
+    ///
+    /// * `A+B`: a key of several parts. Each part is a field of the event, `_tid`, `_pid` or `_cpu`: `_cpu+irq`.
+    /// * `A plus B`: one part, the sum of two fields: `dev+sector plus nr_sector`.
+    /// * `A+15`: a number is a constant part: `_tid+15`.
+    /// * `A|B`: alternatives. The rule applies to the span that began last among those with one of the keys:
+    ///   `_tid+sig|_pid+sig`.
     key: &'static str,
     when: Option<&'static str>,
     presence: Presence,
@@ -140,28 +144,28 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
     }
 
-    /// The samples drop the open span: it can no longer be known when it ended.
+    /// The samples drop the open span, because its end can no longer be known.
     pub const fn discard(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// The samples come before a span. Each is kept under this key, which need not be that of spans, until a sample
-    /// recalls it. If several have the same key, `keep` says whether the first or the last one is kept.
+    /// The samples come before a span. Each is kept under this key until a sample recalls it. The key need not be a key
+    /// of spans. If several samples have the same key, `keep` says whether the first or the last one is kept.
     pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
     }
 
-    /// The samples recall what is kept ahead. The span that the next rules open keeps it.
+    /// The samples recall the sample that is kept ahead. The span that the next rules open keeps that sample.
     pub const fn recall(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
     }
 
-    /// The samples drop what is kept ahead.
+    /// The samples drop the sample that is kept ahead.
     pub const fn forget(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
 
-    /// A task runs on the CPU of the sample from now on. `comm` is the field with its name.
+    /// From this sample on, another task runs on the CPU. `comm` is the field with the task's name.
     pub const fn run(event: &'static str, comm: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), "_cpu")
     }
@@ -176,13 +180,13 @@ impl Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Return, Action::End, key) }
     }
 
-    /// Only samples that pass this filter do it.
+    /// Applies the rule only to samples that pass this filter.
     pub const fn when(self, filter: &'static str) -> Rule {
         Rule { when: Some(filter), ..self }
     }
 
-    /// If a span with this key is open, the samples do it only if this holds for the sample that began it, and for the
-    /// first number of the key.
+    /// If a span with this key is open, applies the rule only if this condition holds for the sample that began the
+    /// span and for the first number of the key.
     pub const fn after(self, condition: BeginCondition) -> Rule {
         Rule { after: Some(condition), ..self }
     }
@@ -192,7 +196,7 @@ impl Rule {
         Rule { presence: Presence::Optional, ..self }
     }
 
-    /// The source works without the event. Live runs do not open it, because another event says the same.
+    /// The source works without the event. Live runs do not open it, because another event has the same information.
     pub const fn only_recorded(self) -> Rule {
         Rule { presence: Presence::OnlyRecorded, ..self }
     }
@@ -302,7 +306,7 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns the filter for its spans: the one that the user wrote, and those that the options stand for.
+    /// Returns the filter for the source's spans: the user's filter and the filters of the options.
     pub(crate) fn filter(&self, spec: &SpanSpec, filter: Option<&str>) -> Result<Option<Filter>, SpanError> {
         let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
         for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
@@ -326,14 +330,14 @@ impl SourceDefinition {
         Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
     }
 
-    /// Returns the names of tasks whose spans are selected, with wildcards; none for all tasks. If the source has a field
-    /// with the name, this is a part of the filter instead.
+    /// Returns the names of the selected tasks, which may have wildcards; empty for all tasks. If the source has a
+    /// field `comm`, the names are a part of the filter instead, and the result is empty.
     pub(crate) fn comms(&self, spec: &SpanSpec) -> Vec<String> {
         let names = spec.options.iter().filter(|option| self.is_name_of_task(option));
         names.flat_map(|option| &option.values).cloned().collect()
     }
 
-    /// Returns whether an option selects tasks by their names, and not by a field.
+    /// Returns whether an option selects tasks by their names, without a field of the source.
     fn is_name_of_task(&self, option: &SpanOption) -> bool {
         option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
     }
@@ -354,7 +358,7 @@ impl SourceDefinition {
         names.join(", ") + option
     }
 
-    /// Returns the filter that an option stands for.
+    /// Returns the filter of an option.
     fn option(&self, option: &SpanOption) -> Result<String, SpanError> {
         let SpanOption { name, values } = option;
         if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
@@ -387,7 +391,7 @@ impl SourceDefinition {
     }
 }
 
-/// Returns whether a filter takes a text for a number.
+/// Returns whether a filter would parse this text as a number.
 fn is_number(text: &str) -> bool {
     let digits = text.strip_prefix("0x").map(|digits| u64::from_str_radix(digits, 16).is_ok());
     digits.unwrap_or_else(|| text.parse::<i64>().is_ok())

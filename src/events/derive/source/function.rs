@@ -5,15 +5,16 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// What a return takes off the stack: the address that a call pushes on x86. Other processors have it in a register.
+/// The number of bytes that a return takes off the stack. On x86, this is the return address; other processors have it
+/// in a register.
 #[cfg(any(target_arch = "x86_64", target_arch = "x86"))]
 const POPPED: &str = "\\8";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 const POPPED: &str = "\\0";
 
-/// The place of a call on the stack identifies it. So a call that ends by longjmp() or an exception, and a call whose
-/// return the kernel does not report because more than 64 are open, are not taken for others: they stay open until
-/// another call has their place.
+/// The stack pointer at a call identifies the call. The return of some calls is not reported: those that end by
+/// longjmp() or an exception, and those beyond the 64 open calls that the kernel follows. Such a call is not mistaken
+/// for another one. It stays open until another call has the same stack pointer.
 pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
     system: "function",
     name: "function",

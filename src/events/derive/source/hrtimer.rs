@@ -8,8 +8,8 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The CPU is a part of the key. The timer of a sleep is on the stack of its task, which may go on, and start another
-/// timer at the same address, before the function has returned on the first CPU.
+/// The CPU is a part of the key. The timer of a sleep is on the stack of its task. Before the timer's function has
+/// returned on the first CPU, the task may run again on another one and start another timer at the same address.
 ///
 /// A timer that is started again has a new time, so the last start counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
@@ -37,7 +37,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
         Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
         }),
-        // Both numbers are of the clock of the timer, which need not be that of the events.
+        // Both times are of the timer's clock, which may differ from the clock of the events.
         Field::time("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64)
         }),
@@ -55,8 +55,8 @@ fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("hrtimer_start")
 }
 
-/// Returns the sample of the start, if a task started the timer. In an interrupt, the sample has the task that was
-/// interrupted.
+/// Returns the sample of the start, if a task started the timer. Returns `None` for a start in an interrupt, because
+/// its task is only the interrupted one.
 fn starter<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     start(span).filter(|start| !start.is_in_interrupt())
 }

@@ -5,11 +5,12 @@ use perf_prof_format::{abi::system_calls, spec::Nesting};
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// A task may wait for a spin lock while it waits for a mutex, so the address of the lock is a part of the key. For one
-/// wait, a mutex has several begins: first it spins, then it sleeps (`__mutex_lock_common()` in kernel/locking/mutex.c).
-/// The wait began with the first one, as perf sees it.
+/// A task may wait for a spin lock while it waits for a mutex, so the address of the lock is a part of the key. One
+/// wait for a mutex has several begin events: the task first spins, then sleeps (`__mutex_lock_common()` in
+/// kernel/locking/mutex.c). As in perf, the wait begins with the first event.
 ///
-/// The idle tasks of all CPUs have the number 0. They only wait for spin locks, in interrupts, on their CPU.
+/// The idle tasks of all CPUs have the id 0. They wait only for spin locks, in interrupts, so each wait stays on its
+/// CPU.
 pub(super) const LOCK: SourceDefinition = SourceDefinition {
     system: "",
     name: "lock",

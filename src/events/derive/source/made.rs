@@ -63,7 +63,7 @@ impl MadeEvent {
 }
 
 impl MadeRun {
-    /// Starts a source with the events that are there.
+    /// Starts a source with these events.
     pub fn start(source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
         let spec = parse_events(selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
@@ -118,7 +118,7 @@ impl MadeRun {
         self.engine.lost(0, 0);
     }
 
-    /// Returns the numbers of spans that were opened, ended, dropped, and of ends without a begin.
+    /// Returns four counts: opened, ended and dropped spans, and ends without a begin.
     pub fn counts(&self) -> [u64; 4] {
         let counts = &self.counts;
         assert_eq!(counts.opened(), counts.ended() + counts.open() + counts.dropped());

@@ -1,5 +1,4 @@
-//! Built-in sources that are spans with computed fields: one file for each definition. Does not know where the samples
-//! come from.
+//! Built-in sources that are spans with computed fields: one file for each definition.
 
 mod alloc;
 mod block_io;
@@ -57,7 +56,7 @@ pub fn source(name: &str) -> Option<&'static SourceDefinition> {
     SOURCES.iter().find(|source| source.name == name).copied()
 }
 
-/// Returns the source that a span is selected by; `None` if the user names its events.
+/// Returns the source of a span; `None` if the user named the events of the span instead.
 pub fn of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
     match &spec.events {
         SpanEvents::Selected { .. } => Ok(None),
@@ -68,7 +67,7 @@ pub fn of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanErro
 }
 
 /// The names of a task's states, by the bits of `prev_state` in `sched:sched_switch`: those of `TASK_REPORT` in
-/// include/linux/sched.h. A task without any of them could run: another task took its CPU.
+/// include/linux/sched.h. A task without any of these bits was preempted: it could go on running.
 fn task_state(prev_state: i64) -> &'static str {
     match prev_state & 0xff {
         0 => "preempted",

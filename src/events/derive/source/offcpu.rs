@@ -8,8 +8,8 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// A task that leaves its CPU opens a span, and the switch back to it ends the span. A task that ends does not come
-/// back. The idle tasks (0) have no time off the CPU that anybody looks for.
+/// A task that leaves its CPU opens a span, and the switch back to it ends the span. A task that exits does not come
+/// back, so it opens no span. The idle tasks (0) are left out.
 pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
     system: "",
     name: "offcpu",
@@ -19,7 +19,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
         // The waker is the task in which `sched_waking` happens. `sched_wakeup` may happen in an interrupt of another
-        // CPU (`ttwu_queue()` in kernel/sched/core.c); recordings may have only that one.
+        // CPU (`ttwu_queue()` in kernel/sched/core.c). Some recordings have only `sched_wakeup`.
         Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],
@@ -49,7 +49,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
                 None => -1,
             },
         ),
-        // A timer or a device that wakes a task interrupts any other task, which has nothing to do with it.
+        // An interrupt of a timer or a device may wake a task. The interrupted task is not the waker.
         Field::text(
             "waker_comm",
             "name of the task that woke it, or (interrupt); empty if no wakeup was seen",

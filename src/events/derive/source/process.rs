@@ -8,8 +8,8 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// Signals that do not end a process by themselves: 17 to 23 and 28 (SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN,
-/// SIGTTOU, SIGURG, SIGWINCH) on all architectures but Alpha, MIPS, PA-RISC and SPARC.
+/// Signals that do not end a process by default: 17 to 23 and 28 (SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU,
+/// SIGURG, SIGWINCH) on all architectures but Alpha, MIPS, PA-RISC and SPARC.
 macro_rules! fatal {
     () => {
         "!(sig >= 17 && sig <= 23) && sig != 28"
@@ -19,10 +19,10 @@ macro_rules! fatal {
 /// A new task that is not a thread of its creator (CLONE_THREAD, 0x10000) opens a span. The exit of its last thread ends
 /// it.
 ///
-/// The exit code is that of exit_group(), or of exit() in the thread that has the id of the process. A signal that kills
-/// is delivered without a handler. Most of them reach the tasks as SIGKILL: `complete_signal()` in kernel/signal.c turns
-/// the signal into one for all threads. From then on the kernel drops further signals, so the last one that was sent is
-/// the one that killed.
+/// The exit code is that of exit_group(), or of exit() in the thread that has the id of the process. A fatal signal is
+/// delivered without a handler. Most fatal signals are delivered as SIGKILL: `complete_signal()` in kernel/signal.c
+/// turns the signal into a SIGKILL for each thread. From then on the kernel drops further signals, so the signal that
+/// was sent last is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     system: "",
     name: "process",
@@ -42,12 +42,12 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             .optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler == 0 && sig == 9").optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler != 0").optional(),
-        // Since Linux 6.16. Before, the thread with the id of the process is taken for the last one.
+        // Since Linux 6.16. For older kernels, the exit of the main thread is taken as the end of the process.
         Rule::end("sched:sched_process_exit", "_pid").when("group_dead != 0").with_field("group_dead"),
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
     nesting: Nesting::Replaced,
-    // The task that creates the process is another one.
+    // The begin happens in the parent, so the task is not that of the begin.
     task: SpanTask::Computed(|span| {
         let created = span.key(0) as i32;
         span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
@@ -88,7 +88,7 @@ enum End {
     Exit(i64),
     /// The number of the signal, if it is known.
     Signal(Option<i64>),
-    /// The process is alive, or no event says it.
+    /// The process is alive, or no event says how it ended.
     Unknown,
 }
 
@@ -100,7 +100,8 @@ fn end(span: &SpanView<'_>) -> End {
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // exec() and threads that end before others leave samples that say nothing about the end of the process.
+    // Samples from before the last exec() say nothing about the end of the process. Neither do exits of threads that
+    // end before others.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);
     let delivered = |is_wanted: fn(i64, u64) -> bool| {

@@ -14,10 +14,10 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     rules: &[
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::run("sched:sched_switch", "next_comm"),
-        // A task that leaves its CPU has run, whatever was missed before.
+        // A task that leaves its CPU was running, so an open span of it is wrong: events were missed.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
-        // A task may be woken while it waits already, if it was preempted on its way to sleep.
+        // A task that was preempted on its way to sleep may be woken while it is already waiting for a CPU.
         Rule::begin_unless_open("sched:sched_wakeup", "pid"),
         Rule::begin_unless_open("sched:sched_wakeup_new", "pid"),
     ],
@@ -41,7 +41,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
              `make 1500000, cc1 20000`",
             |span| match (span.ran(), span.end()) {
                 (Some(ran), _) => ran.into(),
-                // All that one sample says.
+                // All facts that one sample contains.
                 (None, Some(end)) => {
                     [end.text("prev_comm"), format!(" {}", span.duration()).as_bytes()].concat().into()
                 }

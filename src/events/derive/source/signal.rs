@@ -5,17 +5,18 @@ use perf_prof_format::{abi::signals::signal_name, spec::Nesting};
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// A signal is for a process or for a thread. `pid` of `signal_generate` is the one that it is for.
+/// A signal is sent to a process or to a thread. `pid` of `signal_generate` is the id of this process or thread.
 ///
 /// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
-/// kernel/signal.c). No signal is sent to the process after this one. So the signal that was sent last ended it.
+/// kernel/signal.c). No signal is sent to the process afterwards, so the signal that was sent last ended it.
 pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     system: "",
     name: "signal",
     about: "a signal, from the time at which it was sent until it was delivered",
     example: "signal/name=SIGTERM|SIGKILL/",
     rules: &[
-        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). Others are not delivered.
+        // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, the
+        // signal is not delivered.
         Rule::begin("signal:signal_generate", "pid+sig").when("sig < 32 && (result == 0 || result == 4)"),
         // Real-time signals are queued.
         Rule::begin_another("signal:signal_generate", "pid+sig").when("sig >= 32 && (result == 0 || result == 4)"),
@@ -42,8 +43,9 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
             let begin = span.begin();
             if begin.is_in_interrupt() { b"".into() } else { span.comm(&begin) }
         }),
-        // A positive code is one of the kernel (sigaction(2), si_code). write() raises SIGPIPE with the code of kill(),
-        // which is 0, but for one thread (`send_sig()` with priv 0 in kernel/signal.c).
+        // A positive code means that the kernel sent the signal (sigaction(2), si_code). SIGPIPE from write() is an
+        // exception: it has the code of kill(), 0, but is sent to one thread (`send_sig()` with priv 0 in
+        // kernel/signal.c).
         Field::uint("by_kernel", "1 if the kernel sent it: for a fault, a timer, a child that ended; else 0", |span| {
             let begin = span.begin();
             let is_of_write = begin.int("code") == 0 && begin.int("group") == 0;
@@ -135,7 +137,7 @@ mod tests {
             sent(110, 37, 7, 0),
             delivered(150, 37, 7),
             delivered(151, 37, 7),
-            // A standard signal is pending once. If it is sent again, something took it away without an event.
+            // A standard signal is pending only once. If it is sent again, the first one was removed without an event.
             sent(200, 10, 7, 0),
             sent(210, 10, 7, 0),
             delivered(220, 10, 7),

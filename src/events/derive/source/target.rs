@@ -1,4 +1,4 @@
-//! Which events sources need: of which CPUs, and if those of all tasks.
+//! The CPUs and tasks whose events a source needs.
 
 use perf_prof_format::spec::{EventKind, EventSpec};
 use thiserror::Error;
@@ -46,7 +46,7 @@ impl Coverage {
     }
 }
 
-/// Fails if a source needs the events of all CPUs, and only those of some are selected.
+/// Fails if a source needs the events of all CPUs, but only some CPUs are selected.
 pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
     for event in events {
         let EventKind::Span(span) = &event.kind else { continue };
@@ -59,7 +59,8 @@ pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), So
     Ok(())
 }
 
-/// Returns the scope of the events. Fails if some are those of the selected tasks, and others are not.
+/// Returns the scope of the events. Fails if some events are needed from the selected tasks only, and others from all
+/// tasks.
 pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
         EventKind::Span(span) => of(span).ok().flatten(),

@@ -16,7 +16,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
-        // A task that is still on its CPU, on its way to sleep, is woken too (`ttwu_runnable()` in kernel/sched/core.c).
+        // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). This
+        // does not end the span.
         Rule::end("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup_new", "pid"),

@@ -30,9 +30,9 @@ const STATES: [&str; 13] = [
     "BOUND_INACTIVE",
 ];
 
-/// The address of the socket identifies a connection. A connection begins in the state SYN_SENT (2), or, if it is
-/// accepted, with a new socket that leaves LISTEN (10) for SYN_RECV (3). It ends in CLOSE (7). The kernel gives a
-/// connection in TIME_WAIT to a smaller socket, for which there are no events.
+/// The address of the socket identifies a connection. The connection of a client begins in the state SYN_SENT (2). That
+/// of a server begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, the
+/// kernel replaces the socket by a smaller one without events.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
     system: "",
     name: "tcp",

@@ -8,10 +8,10 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The worker is a part of the key. The function may free its work, and then the same address is other work, which
-/// another worker can start before the function has returned (`process_one_work()` in kernel/workqueue.c).
+/// The worker is a part of the key. The function may free its work item. Then another worker can start a new item at
+/// the same address before the function has returned (`process_one_work()` in kernel/workqueue.c).
 ///
-/// Work that is cancelled has no event. So the last time at which it was queued counts.
+/// Cancelling work has no event. So a span begins when the work was queued last.
 pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "workqueue",
@@ -53,8 +53,8 @@ fn queued<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("workqueue_queue_work")
 }
 
-/// Returns the sample of its queueing, if a task queued the work. In an interrupt, the sample has the task that was
-/// interrupted.
+/// Returns the sample of the queueing, if a task queued the work. Returns `None` if it was queued in an interrupt,
+/// because the sample's task is only the interrupted one.
 fn queuer<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     queued(span).filter(|queued| !queued.is_in_interrupt())
 }

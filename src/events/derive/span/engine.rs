@@ -26,14 +26,14 @@ pub(super) struct Engine {
     layout: SampleLayout,
     /// For each field of the span: whether the filter reads it.
     filtered_fields: Vec<bool>,
-    /// Whether the filter asks for text that is computed for each span.
+    /// Whether the filter reads text that is computed for each span.
     has_text_filter: bool,
-    /// What the filter said before, if all it reads is one text that depends on a number.
+    /// The cache of the filter's results, if the filter reads only one text that depends on a number.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
     /// The samples that are kept ahead of spans.
     ahead: OpenSpans,
-    /// Who ran on each CPU, if a rule says so.
+    /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
@@ -115,7 +115,7 @@ impl Engine {
     ) -> Flow {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
-        // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier one.
+        // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier span.
         let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
         let begin = match which {
             Which::Last => open.close_if(key, is_later),
@@ -127,7 +127,8 @@ impl Engine {
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
-            // The end that belongs to this begin may be among the lost events, and so may the begin of this end.
+            // This begin and this end may not belong together: the other end and the other begin may be among the lost
+            // events.
             counts.add_dropped(1);
             counts.add_lost(1);
             return Flow::Continue(());
@@ -199,9 +200,9 @@ impl Engine {
         passes
     }
 
-    /// Delivers a span, unless its task is not selected or the filter over its fields refuses it. Most spans are refused.
-    /// So only what is needed for that is computed before, and what costs less comes first: to ask for a task is cheaper
-    /// than to compute a text, and numbers are cheaper than to ask for a task.
+    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not. So
+    /// the cheapest checks come first: numbers, then the task, then texts. The other fields are computed only for a
+    /// span that is delivered.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
         let is_refused = is_task_first && !self.selects_task(samples)
@@ -306,7 +307,7 @@ impl Derivation for Engine {
         self.counts = counts;
         self.context = context.clone();
         self.output = Output::Delivered;
-        // The next part begins with the marks of the losses that go on.
+        // The next part reports the losses that go on again.
         self.lossy_rings = 0;
     }
 
@@ -314,7 +315,7 @@ impl Derivation for Engine {
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }
-        // The spans stay open in the counts.
+        // These spans stay open in the counts.
         while let Some(key) = self.open.oldest_key().map(Key::numbers) {
             let Some(begin) = self.open.take_oldest() else { break };
             let (begin_record, notes) = begin.split();

@@ -1,4 +1,4 @@
-//! The keys of spans: where an event has the values of its key, and the values.
+//! The keys of spans: the places of a key's values in an event, and the values.
 
 use std::hash::Hasher;
 
@@ -11,11 +11,11 @@ use rustc_hash::FxHasher;
 
 use super::SpanError;
 
-/// Where an event has the values of its key.
+/// The places of a key's values in an event.
 #[derive(Clone, Debug)]
 pub(super) struct KeyPlan(Vec<Part>);
 
-/// Where a part of a key is.
+/// The place of one part of a key.
 #[derive(Clone, Debug)]
 enum Part {
     Tid,
@@ -24,7 +24,7 @@ enum Part {
     Field(Field),
     /// The sum of two numbers.
     Sum(Field, Field),
-    /// A number that stands for itself.
+    /// A constant.
     Number(u64),
 }
 
@@ -40,7 +40,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Returns the hash of the key. Numbers are mixed without the tag of the enum, which two keys of one span share.
+    /// Returns the hash of the key. The tag of the enum is left out, because all keys of a span have the same one.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -102,7 +102,7 @@ impl KeyPlan {
         Ok(())
     }
 
-    /// Returns the fields of the key, in their order; `None` for `_tid`, `_pid` and `_cpu`.
+    /// Returns the fields of the key, in their order; `None` for a part that is not a field.
     pub fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
         self.0.iter().map(|part| if let Part::Field(field) = part { Some(field) } else { None })
     }

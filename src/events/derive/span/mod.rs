@@ -82,7 +82,7 @@ struct Step {
     action: Action,
     key: KeyPlan,
     other_keys: Vec<KeyPlan>,
-    /// If set, only the samples that pass do it.
+    /// If set, the step applies only to samples that pass.
     when: Option<Filter>,
     after: Option<BeginCondition>,
 }
@@ -169,8 +169,8 @@ impl Span {
         self.spec.to_string()
     }
 
-    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This
-    /// is so for sources; other spans are delivered, and the program asks which tasks are selected.
+    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive.
+    /// This is so for sources. Other spans are all delivered, and the program selects tasks itself.
     fn selects_tasks(&self) -> bool {
         self.definition.is_some()
     }
@@ -187,7 +187,7 @@ impl Span {
     }
 }
 
-/// Returns the fields of a span that has those of its key.
+/// Returns the fields of a span without a source: the parts of its key.
 fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
     let fields_of = |input: &Input| -> Vec<_> {
         let begin = input.steps.iter().find(|step| step.action.begins());

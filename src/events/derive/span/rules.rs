@@ -13,18 +13,18 @@ use crate::{derive::source, event::PartView};
 pub struct SpanRule {
     /// The event: a tracepoint, whose names may contain wildcards, or a probe.
     pub event: EventKind,
-    /// What the probe reads when it is hit.
+    /// The fields that the probe reads.
     pub arguments: Vec<ProbeArgument>,
     /// What its samples do.
     pub action: Action,
     /// The fields of the key.
     pub key: Vec<String>,
-    /// Other keys that the span may have. Of the open spans with one of the keys, the one that began last is meant.
+    /// Alternatives to the key. The rule applies to the span that began last among the open spans with any of the keys.
     pub other_keys: Vec<Vec<String>>,
-    /// A filter. If it is set, only the samples that pass do it.
+    /// If set, the rule applies only to samples that pass this filter.
     pub when: Option<&'static str>,
-    /// If set, and if a span with this key is open, the samples do it only if this holds for the sample that began the
-    /// open span, and for the first number of the key.
+    /// If set, and if a span with this key is open, the rule applies only if this condition holds for the sample that
+    /// began the open span and for the first number of the key.
     pub after: Option<BeginCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
@@ -32,10 +32,10 @@ pub struct SpanRule {
     pub only_if: Option<FieldCondition>,
 }
 
-/// A condition for the sample that began an open span, and for the first number of its key.
+/// A condition on the sample that began an open span and on the first number of its key.
 pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
 
-/// What a rule needs of the event's format.
+/// A condition on the event's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCondition {
     /// It has this field.
@@ -77,7 +77,8 @@ pub enum Action {
     Recall,
     /// It drops the sample that is kept ahead with this key.
     Forget,
-    /// A task runs on its CPU from now on: the one whose name is in this field. Spans that end know who ran meanwhile.
+    /// The task whose name is in this field runs on the CPU from now on. A span that ends can then list the tasks that
+    /// ran meanwhile.
     Run(&'static str),
 }
 
@@ -100,7 +101,7 @@ pub enum Presence {
     Needed,
     /// It does: some kernels and some recordings do not have the event.
     Optional,
-    /// It does, and live runs do without it: another event of the span says the same.
+    /// It does, and live runs do not open the event, because another event of the span has the same information.
     OnlyRecorded,
 }
 

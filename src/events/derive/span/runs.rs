@@ -1,10 +1,11 @@
-//! Which tasks ran on each CPU, so that the time of a wait for a CPU is charged to those that ran meanwhile.
+//! The tasks that ran on each CPU. The time of a wait for a CPU is charged to the tasks that ran meanwhile.
 
 use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
-/// The most runs of a CPU that are kept. The start of a longer wait is charged to nobody.
+/// The maximum number of runs that are kept for each CPU. If there were more during a wait, the start of the wait is
+/// charged to no task.
 const MOST: usize = 4096;
 
 /// The last runs of each CPU.
@@ -77,7 +78,7 @@ mod tests {
         assert_eq!(between(0, 100, 231), "a 80, b 51");
         assert_eq!(between(0, 160, 210), "b 40, a 10");
         assert_eq!(between(0, 210, 215), "a 5");
-        // What ran before the first switch is not known, nor what ran on a CPU without switches.
+        // The task before the first switch is not known, and neither are the tasks of a CPU without switches.
         assert_eq!((between(0, 20, 120), between(2, 0, 500)), ("a 20".to_owned(), String::new()));
         runs.clear();
         assert_eq!(runs.between(0, 100, 231), b"");

@@ -11,9 +11,9 @@ pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
     slots: Vec<Slot>,
-    /// For each slot, the slot above it: that of the span with the same key that was opened after this one. For the slot
-    /// of the last span with a key, it is the slot of the first one, so that both ends of the chain are found at once.
-    /// This is valid only if there are several spans with the key. So it needs no memory before there are.
+    /// For each slot, the slot of the next span with the same key, in the order of opening. For the last span with a
+    /// key, it is the slot of the first one, so that both ends of the chain are found at once. An element is valid only
+    /// if several spans have the key. So the list stays empty until this happens.
     above: Vec<u32>,
     /// The first unused slot. [`Slot::below`] is the next one.
     unused: u32,
@@ -40,7 +40,7 @@ struct Slot {
 /// No slot has this index.
 const NONE: u32 = u32::MAX;
 
-/// A span that is taken out of the table, or looked at.
+/// A span in the table, or one that was taken out of it.
 pub(super) struct OpenSpan<R> {
     /// The index of the event that began it.
     pub input: usize,
@@ -48,7 +48,7 @@ pub(super) struct OpenSpan<R> {
     pub record: R,
 }
 
-/// The most notes of a rule that an open span keeps.
+/// The maximum number of notes of one rule that an open span keeps.
 const MOST_NOTES: usize = 16;
 
 impl<R: AsRef<[u8]>> OpenSpan<R> {
@@ -85,13 +85,13 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns the numbers of open spans that were dropped: of those that began with the same key, and of
-    /// the oldest ones if the table was full.
+    /// Opens a span. Returns two numbers of dropped spans: those with the same key, and the oldest ones if the table
+    /// was full.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
 
-    /// The same with another nesting than that of the table.
+    /// Like `open`, with this nesting instead of the table's.
     pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
         let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
         let is_full = self.len == self.max;
@@ -140,13 +140,13 @@ impl OpenSpans {
         Some(self.bottom(top))
     }
 
-    /// Returns the slot of the span that was opened first, of those with the key of the span at `top`. The latter was
-    /// opened last.
+    /// Returns the slot of the span that was opened first with the same key as the span at `top`, which was opened
+    /// last.
     fn bottom(&self, top: u32) -> u32 {
         if self.slots[top as usize].below == NONE { top } else { self.above[top as usize] }
     }
 
-    /// Puts a slot above the one that was at the top of its key, if there was one.
+    /// Makes the slot `at` the top of its key's chain, above `below`.
     fn put_above(&mut self, at: u32, below: u32) {
         self.slots[at as usize].below = below;
         if below != NONE {
@@ -167,7 +167,7 @@ impl OpenSpans {
         self.last(key).is_some()
     }
 
-    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the rule that says so, among
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among
     /// those of the input.
     pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) {
         let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return };
@@ -329,7 +329,8 @@ mod tests {
         assert_eq!(open.clear(), 0);
     }
 
-    /// Each operation takes the same time however many spans with the key are open. Otherwise, these would take hours.
+    /// Each operation takes constant time, however many spans with the key are open. Otherwise, this test would take
+    /// hours.
     #[test]
     fn a_million_open_spans_with_one_key_cost_no_more_than_a_few() {
         const MANY: u32 = 1_000_000;

@@ -1,5 +1,5 @@
-//! Tests of the engine: spans are compared with those of a naive model, whatever the order of the events, the losses and
-//! the size of the table.
+//! Tests of the engine: its spans are those of a naive model, for any order of events, any losses and any size of the
+//! table.
 
 use std::{cell::RefCell, sync::Arc};
 
@@ -53,7 +53,7 @@ fn start(selector: &str) -> Result<Run, SpanError> {
     start_with(selector, |_| {})
 }
 
-/// The same with changes to the span.
+/// Like `start`, with changes to the span.
 fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
@@ -157,7 +157,8 @@ fn a_filter_sees_the_duration_and_the_fields_of_both_events() {
     }
 }
 
-/// Fields are costly: some look up the name of a task. So the spans that a filter refuses have only those that it reads.
+/// Fields are costly: some look up the name of a task. So for a span that does not pass the filter, only the fields
+/// that the filter reads are computed.
 #[test]
 fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() {
     thread_local! {
@@ -206,8 +207,8 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
     }
 }
 
-/// The name of a system call depends on its number. A filter by name is asked once for each number, unless it reads
-/// something else too.
+/// The name of a system call depends on its number. A filter by name is evaluated once for each number, unless it reads
+/// another field too.
 #[test]
 fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
     thread_local! {
@@ -228,7 +229,8 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         source: SpanFieldSource::Computed(compute),
     };
     let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
-    // The number and the end of each span; then those that pass, and the numbers for which a filter computes the text.
+    // The number and the end of each span; then the spans that pass, and the numbers for which a filter computes the
+    // text.
     let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
     let rows: [(&str, &[usize], &[i64]); 6] = [
         ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
@@ -253,7 +255,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
             let end = record(&run.inputs[1], 200, 5, end, "");
             if !run.sample(1, &end).is_empty() {
                 passed.push(at);
-                // The span that is delivered has its fields. That is not the filter's work.
+                // Removes the computation for the span that is delivered: it is not done for the filter.
                 COMPUTED.with_borrow_mut(|all| all.pop());
             }
         }

@@ -1,11 +1,11 @@
-//! What a filter said of a number, so that it is asked once for each number and not for each span.
+//! Caches the filter's result for each value of the number that a text field depends on.
 
 use rustc_hash::FxHashMap;
 
-/// The most numbers that are remembered. There are fewer system calls and errors.
+/// The cache's limit: more than there are system calls and errnos.
 const MOST: usize = 4096;
 
-/// What a filter said of the numbers that one text field of a span depends on.
+/// The results of a filter that reads one text field, by the number that the text depends on.
 pub(super) struct Verdicts {
     /// The index of the field.
     pub field: usize,
@@ -13,18 +13,18 @@ pub(super) struct Verdicts {
 }
 
 impl Verdicts {
-    /// Creates an empty memory for a filter that reads this field only.
+    /// Creates an empty cache for a filter that reads only this field.
     pub fn new(field: usize) -> Verdicts {
         Verdicts { field, known: FxHashMap::default() }
     }
 
-    /// Returns what the filter said of a number.
+    /// Returns the cached result for a number.
     #[inline]
     pub fn of(&self, number: i64) -> Option<bool> {
         self.known.get(&number).copied()
     }
 
-    /// Remembers what the filter says of a number.
+    /// Stores the filter's result for a number.
     pub fn remember(&mut self, number: i64, passes: bool) {
         if self.known.len() == MOST {
             self.known.clear();
