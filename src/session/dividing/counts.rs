@@ -1,4 +1,4 @@
-//! What a reader counts in its part of a recording, and how the counts of all parts become those of the run.
+//! The counts of a part of a recording, and their sum for the run.
 
 use perf_prof_events::event::Stats;
 use perf_prof_format::record::LossCounts;
@@ -28,8 +28,8 @@ impl PartCounts {
     }
 
     /// Adds the lost samples that perf stored at the end of the recording to the counts of the run, which already have
-    /// `stats` of all parts. Returns how many of them no PERF_RECORD_LOST has reported: those that were lost at the end of
-    /// a ring.
+    /// `stats` of all parts. Returns how many of them were lost at the end of a ring: these losses have no
+    /// PERF_RECORD_LOST.
     pub fn count_losses(&self, stats: &Stats) -> u64 {
         if self.lost.is_empty() {
             return 0;
@@ -44,7 +44,7 @@ impl PartCounts {
     }
 }
 
-/// Adds each number to the one at the same place. A missing number is 0.
+/// Adds each number to the sum at the same place. Missing sums count as 0.
 fn add_each(sums: &mut Vec<u64>, numbers: &[u64]) {
     if sums.len() < numbers.len() {
         sums.resize(numbers.len(), 0);

@@ -1,9 +1,9 @@
-//! Dividing the replay of a recording between several readers: which part each of them gets, the result of a part, and
-//! the sum of all results.
+//! Divides the replay of a recording between several readers: the parts, the result of a part, and the sum of all
+//! results.
 //!
-//! A [`Recording`](perf_prof_recordings::Recording) becomes [`Part`]s, each reader returns a [`PartResult`], and [`Results`]
-//! adds them up. The readers are forked processes, processes on other machines, or threads. How they are started, and how
-//! a result gets from one to the other, is not known here.
+//! A [`Recording`](perf_prof_recordings::Recording) becomes [`Part`]s, each reader returns a [`PartResult`], and
+//! [`Results`] adds them up. The readers are forked processes, processes on other machines, or threads. Other rooms
+//! start them and transport their results.
 
 mod counts;
 mod part;

@@ -50,7 +50,7 @@ impl Part {
         }
     }
 
-    /// Returns what was counted in the part. `lost` are the numbers of lost samples that perf stored at the end of the
+    /// Returns the counts of the part. `lost` are the numbers of lost samples that perf stored at the end of the
     /// recording, and `last` is the time of the last sample.
     pub fn counts(&self, stats: &Stats, lost: &[u64], last: u64) -> PartCounts {
         // The stored numbers have no time. If the recording is divided by time, each of them is in only one part. If it is

@@ -1,4 +1,4 @@
-//! The result of a part, and its encoding: it is passed to another process, perhaps of another machine.
+//! The result of a part, and its encoding for other processes, which may run on other machines.
 //!
 //! All numbers are little-endian. After [`MAGIC`] and [`VERSION`] come eight numbers, the two lists of the counts, the
 //! frames without names, and the script's partial result. A list or a text begins with its length.
@@ -20,7 +20,7 @@ const MAGIC: [u8; 8] = *b"perfpart";
 /// The version of the encoding. It is increased if older versions cannot decode the result.
 const VERSION: u64 = 1;
 
-/// What the reader of a part has found.
+/// The result of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartResult {
     /// The counts.
@@ -39,10 +39,10 @@ pub struct PartResult {
     pub partial: Vec<u8>,
 }
 
-/// Why bytes are not the result of a part.
+/// Why the result of a part cannot be decoded.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum PartResultError {
-    /// The bytes begin differently.
+    /// The bytes do not begin with the magic.
     #[error("it is not the result of a part")]
     Magic,
     /// A newer perf-prof has written the result.
@@ -57,7 +57,7 @@ pub enum PartResultError {
 }
 
 impl PartResult {
-    /// Writes the result in the encoding of this room.
+    /// Writes the encoded result.
     pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
         let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, partial } = self;
         let SampleCounts { delivered, unknown_ids, guests, reach } = *sample_counts;
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(changed(8, 2), PartResultError::NewerVersion(2));
         assert_eq!(changed(8, 0), PartResultError::Damaged("version"));
         assert_eq!(changed(32, 2), PartResultError::Damaged("flag of exceptions"));
-        // A list that is longer than all bytes.
+        // The length of a list is larger than the number of bytes.
         assert_eq!(changed(87, 0xff), PartResultError::CutOff);
         assert_eq!(PartResult::decode([&bytes[..], b"x"].concat()), Err(PartResultError::Damaged("end")));
         assert_eq!(PartResult::decode(b"PERFILE2".to_vec()), Err(PartResultError::Magic));

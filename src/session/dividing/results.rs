@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     split: SplitBy,
-    /// The counts. They are those of the run only if all parts are of one recording.
+    /// The counts. They are the counts of the run only if all parts belong to one recording.
     pub counts: PartCounts,
     /// The number of lost events.
     pub lost: u64,
@@ -29,7 +29,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// Creates the sum of no results. `split` says how the recording was divided.
+    /// Creates an empty sum. `split` says how the recording was divided.
     pub fn new(split: SplitBy) -> Results {
         Results { split, ..Results::default() }
     }

@@ -30,9 +30,9 @@ pub struct Whole<'a> {
 /// Why a recording cannot be divided.
 #[derive(Debug, Error)]
 pub enum Undividable {
-    /// With this many intervals, a replay of the whole reports only one interval if there is a long time without samples.
-    /// A part does not know whether this time continues in other parts. So the parts together would report different
-    /// intervals than a replay of the whole.
+    /// There are too many intervals to report each one: a replay of the whole recording reports only one interval for a
+    /// long time without samples. A part does not know whether this time continues in other parts. So the parts
+    /// together would report different intervals than a replay of the whole.
     #[error(
         "--jobs: {recording} has {intervals} intervals of {every:?}, too many to call __interval__() for each one; use a \
          longer -i, or remove --jobs"
@@ -65,14 +65,14 @@ fn members<'a>(recording: &'a Recording, routes: &'a [Vec<Route>]) -> impl Itera
     events.map(|(event, _)| event.attr.format.sample_type)
 }
 
-/// Returns whether selected samples contain counter values. A count is the difference to the sample before, which may be in
-/// another part.
+/// Returns whether selected samples contain counter values. A count is the difference from the previous sample, which
+/// may be in another part.
 pub fn has_readings(recording: &Recording, routes: &[Vec<Route>]) -> bool {
     members(recording, routes).any(|members| members & PERF_SAMPLE_READ != 0)
 }
 
 impl Whole<'_> {
-    /// Checks that all parts together give what a replay of the whole recording gives.
+    /// Checks that the parts together have the same result as a replay of the whole recording.
     pub fn check(&self, split: SplitBy) -> Result<(), Undividable> {
         let Whole { recording, routes, derived, span, interval } = self;
         let name = || recording.name.clone();
@@ -110,7 +110,7 @@ impl Whole<'_> {
         Ok(parts.map(|(number, (time, cpus))| Part { number, count, split, time, cpus }).collect())
     }
 
-    /// Returns ranges of time with about the same number of samples. No interval is in two of them.
+    /// Returns ranges of time with about the same number of samples. No interval crosses the border of two ranges.
     fn times(self, count: usize) -> Result<Vec<(u64, u64)>, PerfDataError> {
         let indexes = self.recording.unpacked_index()?;
         let Some(span) = self.span else { return Ok(shards::between(&[])) };

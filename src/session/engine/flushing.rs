@@ -1,5 +1,5 @@
-//! Decides when the output of a program is written: before the run loop waits, and once a second while it has no time to
-//! wait. Does not know where the output goes.
+//! Decides when the output of a program is written: before the run loop waits, and once a second while it has no time
+//! to wait.
 
 use std::{
     ops::ControlFlow,
@@ -12,8 +12,8 @@ use super::pump::BreakReason;
 
 /// The longest time for which output is collected while the program is called.
 const EVERY: Duration = Duration::from_secs(1);
-/// The number of samples after which the time is looked at. To look takes as long as to deliver a sample without a
-/// handler.
+/// The number of samples between two readings of the clock. Reading the clock takes as long as delivering a sample
+/// without a handler.
 const SAMPLES: u32 = 16;
 
 /// When output was last written.
@@ -42,12 +42,12 @@ impl Flushing {
         self.is_due
     }
 
-    /// Returns when the loop has to flush at the latest. Threads of the program may write at any time.
+    /// Returns the latest time at which the loop has to flush. Threads of the program may write at any time.
     pub fn next(&self) -> Option<Instant> {
         self.is_needed.then(|| self.last + EVERY)
     }
 
-    /// Called before each sample. Flushes the program if the last time was a second ago.
+    /// Called before each sample. Flushes the program if a second has passed since the last flush.
     #[inline]
     pub fn before_sample(&mut self, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         self.samples = self.samples.wrapping_add(1);

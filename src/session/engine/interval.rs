@@ -1,4 +1,4 @@
-//! A timer for periodic work. Does not know what the work is.
+//! A timer for periodic work.
 
 use std::time::{Duration, Instant};
 

@@ -102,8 +102,8 @@ fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
     places.join(", ")
 }
 
-/// Prints which CPUs went offline since the last call. Printed even with `-q`: the events that are missing after that are
-/// not counted by anybody.
+/// Prints which CPUs went offline since the last call. Printed even with `-q`, because no counter counts the events
+/// that are missing from then on.
 pub fn report_offline_cpus(source: &mut impl Source) {
     for cpu in source.take_offline_cpus() {
         output::say(format_args!(
@@ -227,7 +227,7 @@ mod tests {
             report.take_unreported(side_band)
         };
         assert_eq!(told([10, 4], &[3, 0]), [7, 4]);
-        // The loss of 5 side-band records is counted, but the records about it come later.
+        // The kernel has counted 5 lost side-band records, but their PERF_RECORD_LOST comes later.
         assert_eq!(told([2, 0], &[8, 0]), [0, 0]);
         assert_eq!(told([7, 0], &[8, 0]), [4, 0]);
         // The kernel does not count side-band records.

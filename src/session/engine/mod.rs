@@ -1,5 +1,5 @@
 //! The run loop: it reads records from a source, delivers them to a sink, and handles intervals, losses, statistics and
-//! the end of the run. It does not know whether the source is live or a file, and it does not know what the sink does.
+//! the end of the run.
 
 pub mod exit_status;
 mod flushing;

@@ -49,7 +49,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns how a run of tasks has ended that delivers nothing: a signal ended it, the tasks exited, or its time is over.
+    /// Returns how a run that delivers nothing has ended: by a signal, because the tasks exited, or because its time is
+    /// over.
     pub fn of_tasks(signal: Option<i32>, have_exited: bool) -> Ending {
         match signal {
             Some(number) => Ending::Signal { number, rest: PendingEvents::Delivered },

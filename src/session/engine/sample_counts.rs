@@ -19,7 +19,7 @@ impl ReadExtent {
     }
 }
 
-/// How many samples were delivered and left out. The default is what an empty selection has.
+/// How many samples were delivered and left out. The default is for an empty selection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleCounts {
     /// The number of samples that were selected and delivered.

@@ -1,5 +1,5 @@
 //! Decides three things about a recording: which selected events get each sample, when intervals end (according to the
-//! times of the samples), and how many samples were lost. Does not know where the records are stored.
+//! times of the samples), and how many samples were lost.
 
 use std::{sync::Arc, time::Duration};
 
@@ -239,7 +239,7 @@ impl ReplayState {
     }
 
     /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event. It is always
-    /// inlined: to return these values through memory costs more than to find them.
+    /// inlined, because returning these values through memory costs more than finding them.
     #[inline(always)]
     pub fn sample(&mut self, record: &[u8], rings: usize) -> Option<SampleOrigin> {
         let Some(attr) = self.layouts.attr_of(record) else {

@@ -22,7 +22,7 @@ use crate::plan;
 
 /// The selected events of this kernel. Nothing is opened yet.
 pub struct ChosenEvents {
-    /// Held until the events are open, and until the formats were read that a recording contains.
+    /// Held until the events are open and the formats for a recording were read.
     closing: ClosingHeldOff,
     tracefs: Tracefs,
     /// The events that are opened.
@@ -32,7 +32,7 @@ pub struct ChosenEvents {
 
 /// The selected events, ready to be opened.
 pub struct ArmedEvents {
-    /// Held until the events are open, and until the formats were read that a recording contains.
+    /// Held until the events are open and the formats for a recording were read.
     pub closing: ClosingHeldOff,
     /// The events that this kernel has.
     pub tracefs: Tracefs,
@@ -55,7 +55,7 @@ impl ChosenEvents {
         Ok(ChosenEvents { closing, tracefs, events, derived })
     }
 
-    /// Returns the events that are opened, for recordings: spans are made when the recording is read.
+    /// Replaces spans by the events that they are made of, for recordings: spans are made when the recording is read.
     pub fn recorded(self, capture: &plan::Capture) -> Result<ChosenEvents> {
         let events = Selection { events: self.events, derived: self.derived }.recorded(capture)?;
         Ok(ChosenEvents { events, derived: Vec::new(), ..self })
@@ -76,8 +76,8 @@ impl ChosenEvents {
         Ok(ArmedEvents { closing, tracefs, events, derived, limits, workload: fork()? })
     }
 
-    /// Like [`ChosenEvents::arm`], for a run that receives the events itself. Its command does not outlive it, and it gives
-    /// up the rights to files that it does not need any more.
+    /// Like [`ChosenEvents::arm`], for a run that receives the events itself. The command does not outlive the run, and
+    /// the run gives up the rights to files that it no longer needs.
     pub fn arm_for_run(self, capture: &plan::Capture) -> Result<ArmedEvents> {
         let mut armed = self.arm(|| capture.workload().map(Workload::fork_until_end).transpose())?;
         file_rights::give_up(&mut armed.tracefs, &armed.events);

@@ -1,16 +1,16 @@
-//! Gives up the right to read all files before code of a user runs in this process. Does not know whose code it is.
+//! Gives up the right to read all files, before a user's code runs in this process.
 
 use perf_prof_system::{capability, tracefs::Tracefs};
 
 use super::select::Selected;
 
-/// What a run reads in tracefs after it has started, besides the formats of its events: see `RunningKernel` and
+/// The files in tracefs that a run reads after its start, besides the formats of its events: see `RunningKernel` and
 /// `recorder::machine`.
 const FILES: [&str; 5] =
     ["available_events", "printk_formats", "saved_cmdlines", "events/header_page", "events/header_event"];
 
-/// Gives up CAP_DAC_READ_SEARCH, which users may have from the file of the executable to read tracefs. Without this, a
-/// script could read every file of the machine. First reads what the run still needs of tracefs.
+/// Gives up CAP_DAC_READ_SEARCH. The executable's file may give users this capability, so that they can read tracefs. A
+/// script with it could read every file of the machine. First reads the files in tracefs that the run still needs.
 pub fn give_up(tracefs: &mut Tracefs, selected: &[Selected]) {
     if capability::is_right_to_read_held_back() {
         let formats = selected.iter().filter_map(|event| event.format.tracepoint());

@@ -1,5 +1,4 @@
-//! Events of the running kernel: which events a selector selects, and how events are opened. Does not know
-//! recordings.
+//! Events of the running kernel: which events a selector selects, and how events are opened.
 
 pub mod chosen;
 pub mod file_rights;

@@ -116,7 +116,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
         samples.regs_intr |= ALL_REGISTERS;
     }
-    // The only tracepoints that happen outside the kernel are probes in programs.
+    // Probes in programs are the only tracepoints that happen outside of the kernel.
     let is_of_program = event.request.event.kind == PERF_TYPE_TRACEPOINT && event.place == EventLocation::Anywhere;
     let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
     Ok(EventRequest {
@@ -193,8 +193,8 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
     1 << ring.ilog2()
 }
 
-/// Says what the opened events lack, and with `-v` what was opened. `done` says what happens to samples: they are
-/// delivered or recorded.
+/// Reports what the opened events lack, and with `-v` what was opened. `done` is the word for what happens to samples:
+/// they are delivered or recorded.
 pub fn report_opened(planned: Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
@@ -305,7 +305,7 @@ pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std
     }
 }
 
-/// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are traced, whatever they are.
+/// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are always traced.
 fn own_threads(plan: &plan::Capture) -> OwnThreads {
     match plan.target {
         _ if plan.own_threads == OwnThreads::StartedLeftOut => plan.own_threads,

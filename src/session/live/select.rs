@@ -1,4 +1,4 @@
-//! Resolves selectors to events of the running kernel. Does not know recordings.
+//! Resolves selectors to events of the running kernel.
 
 use std::sync::Arc;
 
@@ -185,8 +185,8 @@ impl Selection {
             let filter = narrow.and_then(|narrow| narrow(&span.options));
             let before = self.events.len();
             self.add(plan, &EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone }, tracefs)?;
-            // A call chain of a span shows why it began. The program's functions belong to that, also if the event is one of
-            // the kernel.
+            // The call chain of a span shows why the span began. So it includes the program's functions, even if the
+            // event happens in the kernel.
             if has_chain && plan.callchain.user.is_none() {
                 self.events[before..].iter_mut().for_each(|event| event.stacks.user = Some(Frames::Sampled));
             }

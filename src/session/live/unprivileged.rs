@@ -1,4 +1,4 @@
-//! Limits events to user space if the user may not trace the kernel. Does not know how the events are used.
+//! Limits events to user space if the user may not trace the kernel.
 
 use std::fmt;
 

@@ -37,15 +37,15 @@ pub fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
     }
 }
 
-/// Waits in a thread until a command that outlives its run has exited. A program may go on for long after the run, and
-/// nobody else knows that the command has to be waited for.
+/// Waits in a thread until a command that outlives its run has exited. The program may go on for long after the run,
+/// and no other code waits for the command.
 fn reap_later(mut workload: Workload) {
     let wait = move || {
         signals::block_in_this_thread();
         let _own = OwnThread::enter();
-        // The program has waited for all of its children.
+        // An error means that the program has already waited for the command.
         let _ = workload.wait();
     };
-    // Without the thread, the command is a zombie until the program ends.
+    // If the thread cannot be started, the command stays a zombie until the program ends.
     let _ = thread::Builder::new().name("perf_prof".into()).spawn(wait);
 }

@@ -1,5 +1,5 @@
-//! The draft of a run: what the user asked for. Command lines and keyword arguments fill it, and [`Draft::checked`] makes a
-//! plan of it if its parts fit together.
+//! The draft of a run: the options as the user gave them. Command lines and keyword arguments fill it.
+//! [`Draft::checked`] turns it into a plan if the options fit together.
 
 use std::{
     path::{Path, PathBuf},
@@ -20,7 +20,8 @@ use super::{
     Verbosity, live_target, recorded_tasks, selection::AllCpus,
 };
 
-/// What the user asked for. The value of each option is valid; whether they fit together is not known yet.
+/// The options of a run as the user gave them. Each value is valid, but it is not known yet whether the options fit
+/// together.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
     /// The events, in the order in which they were requested.
@@ -56,13 +57,13 @@ pub struct Draft {
 
     /// The recording to read. Without one, the events are live.
     pub input: Option<PathBuf>,
-    /// Whose recordings are read.
+    /// The owners of recordings that may be read.
     pub owner: Owner,
     /// The time ranges of the recording that are read.
     pub times: Option<TimeRanges>,
     /// On if the samples of virtual machines are read too.
     pub guests: Switch,
-    /// The number of processes that replay the recording, or of its parts if `processes` is set.
+    /// The number of processes that replay the recording. If `processes` is set, the number of parts.
     pub jobs: Option<usize>,
     /// How the recording is divided between them.
     pub split: Option<SplitBy>,
@@ -131,9 +132,9 @@ impl Draft {
         })
     }
 
-    /// Returns the call chains. -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the frames
-    /// that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation: user frames are added
-    /// beside kernel frames only.
+    /// Returns the call chains. -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the
+    /// frames that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation: it adds
+    /// user frames only together with kernel frames.
     fn callchain(&self) -> Callchain {
         let Callchain { every_event, user, kernel, .. } = self.callchain;
         let has_both = every_event == Switch::On && kernel != Some(Switch::Off) && self.input.is_none();
@@ -141,7 +142,7 @@ impl Draft {
         Callchain { user: user.or(both), ..self.callchain }
     }
 
-    /// Returns the target of live events, and the tasks that are selected among those of the target.
+    /// Returns the target of live events, and the selected tasks if the target has more tasks than these.
     fn target(&self) -> Result<(Target, Option<Target>), PlanError> {
         let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
         self.selection.refuse_idle_tasks()?;
@@ -213,7 +214,7 @@ impl Draft {
     }
 }
 
-/// Returns the rate of samples. Fails if there are two.
+/// Returns the rate of samples. Fails if both a period and a frequency are given.
 pub fn rate(period: Option<Rate>, frequency: Option<Rate>) -> Result<Option<Rate>, PlanError> {
     match (period, frequency) {
         (Some(_), Some(_)) => Err(PlanError::PeriodAndFrequency),

@@ -1,4 +1,5 @@
-//! Why options do not fit together. An error holds options and not their names: each face spells an option in its own way.
+//! Why options do not fit together. An error holds options and not their names, because each face spells an option in
+//! its own way.
 
 use std::ffi::OsString;
 
@@ -50,11 +51,12 @@ pub enum PlanError {
     TimeWithoutInput,
     /// A pipe cannot be divided between processes.
     JobsOfPipe,
-    /// Several processes do not know when all of them together have delivered enough events.
+    /// A limit on delivered events, for several processes: none of them knows how many events the others have
+    /// delivered.
     JobsWithLimit,
-    /// A way to divide a recording, but one process.
+    /// A way to divide a recording, for only one process.
     SplitWithoutJobs,
-    /// A selection of tasks that does not fit to the events.
+    /// A selection of tasks that does not fit the events.
     SourceTarget(SourceTargetError),
 }
 

@@ -1,4 +1,4 @@
-//! The plan of a run: what it captures or reads, and how. Does not know about the command line.
+//! The plan of a run: what it captures or reads, and how.
 
 mod draft;
 mod error;
@@ -52,7 +52,7 @@ pub struct Capture {
     pub order: DeliveryOrder,
     /// The most samples per second and ring.
     pub sampling_limit: Option<u32>,
-    /// Says if the events of perf-prof's own threads are delivered, where the user names no tasks.
+    /// Says if the events of perf-prof's own threads are delivered. This applies only if the user names no tasks.
     pub own_threads: OwnThreads,
 }
 
@@ -70,7 +70,7 @@ impl Capture {
 pub struct Input {
     /// A file, a directory, or `-` for stdin.
     pub path: PathBuf,
-    /// Whose recordings are read, and how much memory this may take.
+    /// The owners of recordings that may be read, and how much memory reading may take.
     pub limits: ReadLimits,
     /// If set, only the samples that were taken on these CPUs are read.
     pub cpus: Option<CpuSet>,
@@ -80,7 +80,7 @@ pub struct Input {
     pub tids: Option<Vec<u32>>,
     /// What `pids` and `tids` select.
     pub tasks: TaskSelection,
-    /// The names of tasks, functions and files of which samples are delivered.
+    /// Only samples with these names of tasks, functions and files are delivered.
     pub names: Names,
     /// If set, call chains are cut after this number of recorded or unwound frames.
     pub max_stack: Option<u16>,
@@ -90,8 +90,8 @@ pub struct Input {
     pub guests: Switch,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
-    /// The number of processes that read recordings on this machine at the same time, if another process has started
-    /// this one. They share the allowed memory.
+    /// If another process has started this one: the number of processes that read recordings on this machine at the
+    /// same time. They share the allowed memory.
     pub processes: Option<usize>,
 }
 
@@ -101,12 +101,12 @@ pub enum TaskSelection {
     /// Only the samples of these tasks are read.
     #[default]
     OfSamples,
-    /// The samples of all tasks are read, and the script asks which tasks are selected.
+    /// The samples of all tasks are read, and the script can check which tasks are selected.
     ForScript,
 }
 
 impl Input {
-    /// Returns the processes and the threads of which samples are read.
+    /// Returns the processes and the threads whose samples are read; `None` for all.
     pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
         match self.tasks {
             TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
@@ -158,8 +158,8 @@ pub enum Target {
     Workload(Vec<OsString>),
 }
 
-/// Returns the target of a live run, and the tasks that are selected among all: if sources need the events of all tasks,
-/// the target is the whole machine.
+/// Returns the target of a live run, and the selected tasks. If sources need the events of all tasks, the target is the
+/// whole machine.
 pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Option<Target>), SourceTargetError> {
     let coverage = match &target {
         Target::Cpus(_) | Target::Cgroups { .. } => Coverage::Parts,
@@ -217,14 +217,14 @@ impl Callchain {
         Callchain::with_frames_of(how, frames, frames)
     }
 
-    /// Returns the setting for chains of every event, and for the frames of all chains. Without `how`, only events that ask
-    /// for chains have them.
+    /// Returns the setting for chains of every event, and for the frames of all chains. Without `how`, only events that
+    /// request chains have them.
     pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
         Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel }
     }
 }
 
-/// On or off.
+/// A switch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
     /// Switched off.

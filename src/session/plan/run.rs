@@ -1,4 +1,4 @@
-//! The plan of a run: everything that a run is told before it starts. All faces of perf-prof fill this plan.
+//! The plan of a run: all settings of a run before it starts. Every face of perf-prof fills this plan.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -12,7 +12,7 @@ use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
 
 use super::{Capture, Input, Verbosity};
 
-/// Everything that a run is told before it starts.
+/// All settings of a run.
 #[derive(Clone, Debug)]
 pub struct RunPlan {
     /// The events. For live events also the target, and how they are captured.
@@ -26,7 +26,7 @@ pub struct RunPlan {
     pub others: OtherRecords,
     /// How addresses in processes are resolved to names.
     pub symbols: symbol::Options,
-    /// Whose rules the names of functions follow.
+    /// The rules for names of functions.
     pub naming: Naming,
     /// How often [`perf_prof_events::event::Deliver::interval`] is called.
     pub interval: Option<Duration>,
@@ -36,7 +36,7 @@ pub struct RunPlan {
     pub usage_every: Option<Duration>,
     /// The file that stdout and stderr are appended to. It is reopened when SIGUSR1 arrives.
     pub output: Option<PathBuf>,
-    /// Who receives the events. This decides what is said about the run besides its result.
+    /// The receiver of the events. It decides which messages about the run are printed besides its result.
     pub face: Face,
     /// How many messages are printed to stderr.
     pub verbosity: Verbosity,
@@ -51,7 +51,7 @@ pub enum Origin {
     Recorded(Box<Input>),
 }
 
-/// What only a run on live events is told.
+/// The settings that only a run on live events has.
 #[derive(Clone, Debug, Default)]
 pub struct LivePlan {
     /// The recording to write while the events are delivered.
@@ -69,26 +69,26 @@ pub struct RecordingOutput {
     pub command_line: Vec<String>,
 }
 
-/// Who receives the events of a run.
+/// The receiver of a run's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Face {
-    /// A script. It may ask for the time of day of events at any time. Its first line may select events.
+    /// A script. It may need the time of day of events at any time. Its first line may select events.
     #[default]
     Script,
     /// A program that uses perf-prof as a library. It prints its own results, and can filter messages itself.
     Program,
-    /// A command without a script. Its command line says everything that it needs.
+    /// A command without a script. All that it needs is on its command line.
     Command,
 }
 
-/// Whose rules the names of functions follow.
+/// The rules for names of functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Naming {
-    /// Those of the options.
+    /// The rules that the options select.
     #[default]
     Own,
-    /// Those of perf: names without parameters, and source lines and inlined functions only in stacks that are unwound
-    /// here.
+    /// The rules of perf: names without parameters, and source lines and inlined functions only in stacks that
+    /// perf-prof unwinds.
     Perf,
 }
 
@@ -119,7 +119,7 @@ impl RunPlan {
         }
     }
 
-    /// Returns what only a run on live events is told; `None` for a recording.
+    /// Returns the settings that only a run on live events has; `None` for a recording.
     pub fn live(&self) -> Option<&LivePlan> {
         match &self.origin {
             Origin::Live(live) => Some(live),

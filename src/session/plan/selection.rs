@@ -1,4 +1,4 @@
-//! What the user selected: CPUs, tasks, cgroups or a command. Becomes the target of live events.
+//! The CPUs, tasks, cgroups or command that the user selected. They become the target of live events.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use perf_prof_format::spec::CpuSet;
 
 use super::{PlanError, RunOption, Target};
 
-/// What the user selected as the target of live events, or among the samples of a recording.
+/// The target of live events, or the selected samples of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selection {
     /// Whether all CPUs are selected.
@@ -21,8 +21,8 @@ pub struct Selection {
     pub cgroups: Vec<String>,
     /// A command that is the target.
     pub exec: Option<Vec<OsString>>,
-    /// A command as perf has it; empty for none. It is the target if no other is selected. Else the run lasts as long as
-    /// the command runs.
+    /// A command after the options, as in perf; empty for none. It is the target if no other target is selected.
+    /// Otherwise the run lasts as long as the command.
     pub command: Vec<OsString>,
 }
 
@@ -34,7 +34,8 @@ pub enum AllCpus {
     NotSelected,
     /// They are the target, as in perf. A list of CPUs, tasks or cgroups is a more precise target.
     Target,
-    /// The events of all tasks are delivered, even if tasks are selected. The script asks which tasks are.
+    /// The events of all tasks are delivered, even if tasks are selected. The script can check which tasks are
+    /// selected.
     BesideTasks,
 }
 
@@ -45,8 +46,8 @@ impl Selection {
         if self.pids.is_some() { Some(RunOption::Pids) } else { of_threads }
     }
 
-    /// Returns the target of the events. The second value is a command that is not traced itself: the target is traced as
-    /// long as this command runs.
+    /// Returns the target of the events. The second value is a command that is not traced itself. The target is traced
+    /// as long as this command runs.
     pub fn target(self) -> Result<(Target, Option<Vec<OsString>>), PlanError> {
         let is_of_all = self.all_cpus == AllCpus::Target;
         let given = [
@@ -78,7 +79,8 @@ impl Selection {
         })
     }
 
-    /// Returns the target of events that are delivered, and the tasks that are selected among those of the target.
+    /// Returns the target of the events that are delivered, and the selected tasks if the target has more tasks than
+    /// these.
     pub fn target_and_selected_tasks(self) -> Result<(Target, Option<Target>), PlanError> {
         let all_cpus = self.all_cpus;
         match self.target()? {

@@ -1,4 +1,4 @@
-//! Records events into a file that perf can read. Does not know argv or Python.
+//! Records events into a file that perf can read.
 
 mod build_ids;
 mod container;

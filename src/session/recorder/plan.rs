@@ -1,4 +1,4 @@
-//! The plan of a recording: what to record, and how and where to write it. Does not know argv.
+//! The plan of a recording: what to record, and how and where to write it.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 

@@ -45,7 +45,7 @@ use crate::{
     plan,
 };
 
-/// The most memory, in bytes, that records take by default until they are written.
+/// The default limit, in bytes, for the memory of records that are not written yet.
 const DEFAULT_BACKLOG: usize = 256 << 20;
 
 /// Carries out a plan and returns the exit status.
@@ -53,8 +53,8 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     run_with(plan, || Ok(Signals::install()?), || {})
 }
 
-/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the recorder
-/// obeys, and `begun` is called when the recording has begun.
+/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the
+/// recorder handles, and `begun` is called when the recording has begun.
 pub fn run_with(
     plan: &RecordPlan,
     signals: impl FnOnce() -> Result<Signals>,
@@ -159,8 +159,9 @@ fn begin(
     Ok(shared)
 }
 
-/// Returns the sizes in the plan, or default sizes. Records only wait until they are written to the file. So the default
-/// buffer is small: with more memory, a recorder that is slower than the events for long would lose as many of them.
+/// Returns the sizes in the plan, or default sizes. Records wait only until they are written to the file, so the
+/// default buffer is small. More memory would not help a recorder that is slower than the events for long: it would
+/// lose as many events.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
     Sizes { buffer: plan.buffer.unwrap_or(sizes.buffer.min(DEFAULT_BACKLOG)), ..sizes }
@@ -226,7 +227,8 @@ impl Recorder<'_> {
         }
     }
 
-    /// Does what is due at a certain time: turns the events on, ends the recording, and prints perf-prof's own use.
+    /// Does the work that is due at `now`: turns the events on, ends the recording, or prints perf-prof's own CPU and
+    /// memory use.
     fn attend_to_times(&mut self, now: Instant) {
         if self.begin_at.take_if(|at| now >= *at).is_some() {
             self.command(Command::Enable);

@@ -1,5 +1,4 @@
-//! A source of records that also writes each record into a recording, after the record has been delivered. Does not
-//! know what receives the records.
+//! A source of records that also writes each record into a recording, after the record has been delivered.
 //!
 //! The recording contains exactly the records that were delivered: if delivery ends within a batch, the recording ends
 //! at the same record. To sort the records, perf uses the marks of finished rounds in the recording. A mark can be

@@ -29,20 +29,20 @@ use crate::{
     plan::Switch,
 };
 
-/// What the parts that were read carry to the next part.
+/// The state after the parts that were read, for the next part.
 #[derive(Default)]
 pub struct Carried {
     /// `None` at the start of the recording.
     derivations: Option<Derivations>,
-    /// The number of lost samples in the parts that were read, by the records of losses.
+    /// The number of lost samples in the parts that were read, according to PERF_RECORD_LOST.
     lost_by_records: u64,
-    /// The same, as perf has counted it for each event. perf writes these counts at the end of the recording.
+    /// The number of lost samples according to perf's counts of each event, which are at the end of the recording.
     lost_by_count: u64,
 }
 
 impl Carried {
-    /// Reads a part as the process does that replays it, so that losses come at the same place between the samples.
-    /// `check` is called from time to time. It can end the reading.
+    /// Reads a part in the same way as the process that replays it, so that losses come at the same place between the
+    /// samples. `check` is called from time to time and can end the reading.
     pub fn read(
         &mut self,
         recording: &Recording,
@@ -56,7 +56,7 @@ impl Carried {
         let Selected { types, derived, routes, .. } = selected;
         let rings = replay.ring_cpus().len();
         let stats = Arc::new(Stats::new(types.len(), rings).with_spans(derived.len()));
-        // Nothing is delivered, so nobody asks for names.
+        // Nothing is delivered, so no names are needed.
         let context = Arc::new(Context::new(Box::new(NoKernel), 0));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
         let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None);
@@ -69,7 +69,7 @@ impl Carried {
                 Wait::Ended(_) => break,
                 Wait::Woken | Wait::Timeout | Wait::Flushed => continue,
             };
-            // Nobody ends the delivery.
+            // `Discard` never ends the delivery.
             sink.enter(&mut |program| {
                 let _ = pump.deliver(&batch, program, |_| ControlFlow::Continue(()));
             });
@@ -89,7 +89,7 @@ impl Carried {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Makes a sink continue where the parts that were read have ended.
+    /// Makes a sink continue with the state after the parts that were read.
     pub(super) fn continue_in<'a>(
         &mut self,
         sink: DerivingSink<'a>,
@@ -102,7 +102,7 @@ impl Carried {
         }
     }
 
-    /// Returns whether there were losses that no record has reported, in the parts that were read and in the last one.
+    /// Returns whether the parts that were read, or the last part, have losses that no PERF_RECORD_LOST reported.
     pub(super) fn unreported_losses(mut self, stats: &Stats, state: Option<&ReplayState>) -> Losses {
         self.add_losses(stats, state);
         if self.lost_by_count > self.lost_by_records { Losses::Unreported } else { Losses::Reported }

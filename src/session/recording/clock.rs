@@ -1,5 +1,4 @@
-//! The times in a recording: its start and end, and the relation of its clock to the time of day. Does not know what
-//! the times are used for.
+//! The times in a recording: its start and end, and the relation of its clock to the time of day.
 
 use std::{
     fs,
@@ -78,7 +77,7 @@ fn offset_by_end(recording: &Recording, path: &Path, times: (u64, u64)) -> Optio
     finished.or_else(file).map(|finished| finished.wrapping_sub(times.1 as i64))
 }
 
-/// Returns the clock of a recording's times, if it is one that this machine may have too.
+/// Returns the clock of a recording's times, if this machine may have the same clock.
 fn clock(recording: &Recording) -> Option<Clock> {
     let attr = &recording.events.first()?.attr;
     match (attr.has(AttrFlag::UseClockid), attr.clockid) {
@@ -90,9 +89,9 @@ fn clock(recording: &Recording) -> Option<Clock> {
 
 /// Returns whether the recorder itself wrote a file. The recorder's own file was created before the first sample and
 /// last modified after the last sample. A copy of the file is recognized by these two times: they are closer together
-/// than the first and the last sample, or in reverse order. A recording of a few milliseconds may be copied more slowly
-/// than it was made, so the two times are also compared with the times of the samples, if the running `clock` can tell
-/// them. Returns `None` if the file system does not store the time at which the file was created.
+/// than the first and the last sample, or in reverse order. Copying a recording of a few milliseconds may take longer
+/// than recording it. So the two times are also compared with the times of the samples, if `clock` still runs on this
+/// machine. Returns `None` if the file system does not store the time at which the file was created.
 fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64), clock: Option<Clock>) -> Option<bool> {
     let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return None };
     let written = changed.duration_since(created).unwrap_or_default();
@@ -100,9 +99,9 @@ fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64), clock
     Some(is_long_enough && clock.and_then(|clock| holds_samples(created, changed, (first, last), clock)) != Some(false))
 }
 
-/// Returns whether a file was created before the first and modified after the last sample, by the running clock. Returns
-/// `None` if this clock does not say it: the file was created before the machine was started, the machine was suspended,
-/// or the user may not read the clock.
+/// Returns whether a file was created before the first and modified after the last sample, by the running clock.
+/// Returns `None` if this clock cannot show it: the file was created before the machine was started, the machine was
+/// suspended, or the user may not read the clock.
 fn holds_samples(created: SystemTime, changed: SystemTime, (first, last): (u64, u64), clock: Clock) -> Option<bool> {
     const SECOND: i64 = 1_000_000_000;
     let since_epoch = |time: SystemTime| time.duration_since(UNIX_EPOCH).ok().map(|time| time.as_nanos() as i64);

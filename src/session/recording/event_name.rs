@@ -1,4 +1,4 @@
-//! Names of events for which the recording contains no name, made from their attrs as perf makes them.
+//! Makes names for events without a name in the recording, from their attrs, as perf does.
 
 use perf_prof_format::{
     abi::{PERF_TYPE_RAW, PERF_TYPE_TRACEPOINT},

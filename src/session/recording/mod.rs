@@ -1,5 +1,4 @@
-//! Recordings as a source of events: opens a recording, selects its events and replays its samples. Does not know
-//! scripts.
+//! Recordings as a source of events: opens a recording, selects its events and replays its samples.
 
 pub mod binaries;
 pub mod carried;

@@ -1,4 +1,4 @@
-//! Replays a recording: the run loop delivers its samples to a sink. Does not know scripts or what sinks print.
+//! Replays a recording: the run loop delivers its samples to a sink.
 
 use std::{
     io::{self, IsTerminal},
@@ -39,7 +39,7 @@ pub struct ReplayRun<'a> {
     pub events: &'a [EventType],
     /// The derived events among them.
     pub derived: &'a [Derived],
-    /// What the parts before this one carry to it.
+    /// The state of derived events after the parts before this one.
     pub carried: Carried,
     /// Resolves tasks and addresses to names.
     pub context: Arc<Context>,
@@ -105,7 +105,7 @@ impl ReplayRun<'_> {
             verbosity,
             warnings,
         } = self;
-        // The limit is a number of delivered events, not of events that spans are made of.
+        // The limit counts delivered events, not the events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let sink = &mut carried.continue_in(sink, &stats, &context);

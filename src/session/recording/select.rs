@@ -121,7 +121,7 @@ fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats
     let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let mut inputs = vec![Vec::new(); formats.len()];
     let mut found: Vec<&SpanRule> = Vec::new();
-    // Rules for recordings only come last: they say the same as another event, if that one was not recorded.
+    // Rules for recordings only come last: their events replace another event that was not recorded.
     let mut in_order: Vec<(usize, &SpanRule)> = rules.iter().enumerate().collect();
     in_order.sort_by_key(|(_, rule)| rule.presence == Presence::OnlyRecorded);
     for (at, rule) in in_order {
@@ -178,14 +178,14 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
     paired
 }
 
-/// Leaves each span one attr of each event that it is made of. Each span opens its own events, so a recording of several
-/// spans may have several attrs of an event, and a span of all of them would begin once for each of them.
+/// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several
+/// spans may have several attrs of the same event. With all of these attrs, a span would begin once for each attr.
 ///
 /// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
 /// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
 fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
     let name = |attr: usize| formats[attr].name();
-    // The events that a span opens when it is recorded.
+    // The events that are opened when the span is recorded.
     let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
         let rules = SpanRule::all(span).unwrap_or_default();
         let is_opened = |rule: &usize| rules.get(*rule).is_some_and(|rule| rule.presence != Presence::OnlyRecorded);
@@ -316,7 +316,7 @@ impl Selected {
         needed.then_some(wanted)
     }
 
-    /// Returns whether the derived events need to know from when on events were lost.
+    /// Returns whether the derived events need the start times of losses.
     pub fn gaps(&self) -> Gaps {
         if self.derived.is_empty() { Gaps::NotMarked } else { Gaps::Marked }
     }

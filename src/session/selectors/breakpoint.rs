@@ -32,7 +32,7 @@ pub(super) fn with_options(text: &str, machine: &dyn Machine) -> Result<Source, 
     Ok(placed)
 }
 
-/// Returns the source of a breakpoint. Every access is a sample.
+/// Returns the source of a breakpoint. Every access is sampled.
 pub(super) fn source(breakpoint: Breakpoint, terms: &str, machine: &dyn Machine) -> Result<Source, SourceError> {
     let Breakpoint { addr, len, access: Access { read, write, execute } } = breakpoint;
     // The kernel requires `sizeof(long)` for execution. For data, 4 bytes is perf's default.

@@ -1,5 +1,5 @@
 //! Resolves selectors of events other than tracepoints to requests. There are built-in sources (one file each), events
-//! with a name in perf, PMU events, breakpoints and dynamic probes. Knows nothing of Python.
+//! with a name in perf, PMU events, breakpoints and dynamic probes.
 
 mod breakpoint;
 mod error;

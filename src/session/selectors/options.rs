@@ -1,4 +1,4 @@
-//! The options in the first section of `profile`, `page-faults` and `breakpoint`: `-F 997 -g`. They are those of the C
+//! The options in the first section of `profile`, `page-faults` and `breakpoint`, for example `-F 997 -g`, as in the C
 //! implementation.
 
 use perf_prof_capture::Frames;
@@ -57,7 +57,7 @@ pub(super) fn apply<'a>(source: &mut Source, name: &str, text: &'a str) -> Resul
     Ok(other)
 }
 
-/// Returns whether the text of a first section has options, and not the terms of perf.
+/// Returns whether the text of a first section contains options, not perf's terms.
 pub(super) fn are_in(text: &str) -> bool {
     text.trim_start().starts_with('-')
 }

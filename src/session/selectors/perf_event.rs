@@ -8,7 +8,7 @@ use perf_prof_format::{
 
 use super::{FREQUENCY, Machine, Source, SourceError, add_registers, options, pmu};
 
-/// The event that the C implementation has as a source of its own.
+/// A perf event that is a separate source in the C implementation.
 const PAGE_FAULTS: &str = "page-faults";
 
 /// Terms that every event accepts.

@@ -19,8 +19,8 @@ pub(super) fn configs(pmu: &Pmu, given: &[Term], own: &[&str]) -> Result<[u64; 4
             set(&mut configs, pmu, bits, term)?;
         } else if let Some((_, event)) = pmu.events.iter().find(|(name, _)| *name == term.name && term.value.is_none())
         {
-            // Only terms of the PMU's format are used here, and all others are ignored. If the terms contained the name
-            // of another event, that would be a bug of the kernel.
+            // Only terms of the PMU's format are used here, and all others are ignored. The name of another event among
+            // the terms would be a bug of the kernel.
             let of_format = |term: &Term| pmu.format.iter().any(|(name, _)| *name == term.name) || is_config(term);
             let inner: Vec<Term> = terms(event).into_iter().filter(of_format).collect();
             let inner = self::configs(pmu, &inner, own)?;

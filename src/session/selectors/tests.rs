@@ -299,8 +299,8 @@ fn a_probe_in_a_program_names_its_file_and_offset() {
     }
 }
 
-/// The owner of a file can put another one at its path after its symbols were read. The offset would be somewhere in an
-/// instruction of the other program.
+/// The owner of a file can replace it after its symbols were read. In the new file, the offset would be somewhere
+/// within an instruction.
 #[test]
 fn the_kernel_gets_the_file_whose_symbols_were_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a sink has to know about a run before the first event.
+//! The facts about a run that a sink needs before the first event.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -9,7 +9,8 @@ use perf_prof_system::{output, tracefs::Tracefs};
 
 use crate::recording::replay::Warnings;
 
-/// What a sink has to know about a run before the first event: the same for scripts, programs and commands.
+/// The facts about a run that a sink needs before the first event. They are the same for scripts, programs and
+/// commands.
 pub struct About {
     /// The event types, in the order of the indices that the sink receives: first the selected events, then the derived
     /// ones.
@@ -38,7 +39,7 @@ pub struct About {
 }
 
 impl About {
-    /// Returns what is known of a run that delivers no events itself, such as one that merges results.
+    /// Returns the facts about a run that delivers no events itself, for example one that merges results.
     pub fn without_events(context: Arc<Context>, stats: Arc<Stats>) -> About {
         About {
             events: Vec::new(),
@@ -56,7 +57,7 @@ impl About {
     }
 }
 
-/// What a recording says about itself.
+/// Facts from the header of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingFacts {
     /// The path, as given by the user.

@@ -1,4 +1,4 @@
-//! The first two steps of a run: the events are selected, and what has to happen before threads start is done.
+//! The first two steps of a run: selecting the events, and the work that must be done before threads start.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{
     recorder,
 };
 
-/// The selected events of a run. Their types are known, and nothing is opened yet but a recording.
+/// The selected events of a run. Their types are known. Only a recording is open yet.
 pub enum Chosen {
     /// Events of the running kernel.
     Live(Arc<RunPlan>, ChosenEvents),
@@ -21,7 +21,7 @@ pub enum Chosen {
     Recorded(Box<ChosenRecording>),
 }
 
-/// Fails if the plan has a recording to write, and no recording can be written to its path.
+/// Fails if the plan has a recording to write, but nothing can be written to its path.
 pub fn check_destination(plan: &RunPlan) -> Result<()> {
     match plan.live().and_then(|live| live.recording.as_ref()) {
         Some(recording) => recorder::Destination::File(recording.path.clone(), None).check(),
@@ -30,7 +30,8 @@ pub fn check_destination(plan: &RunPlan) -> Result<()> {
 }
 
 impl Chosen {
-    /// Selects the events of a plan. Opens the recording, if the plan has one: this call waits if it is a pipe.
+    /// Selects the events of a plan. Opens the plan's recording, if there is one. If it is a pipe, this call waits for
+    /// data.
     pub fn select(plan: &RunPlan) -> Result<Chosen> {
         match &plan.origin {
             Origin::Recorded(input) => Ok(Chosen::Recorded(Box::new(ChosenRecording::select(plan, input)?))),
@@ -53,9 +54,9 @@ impl Chosen {
         }
     }
 
-    /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are not needed
-    /// any more. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
-    /// before an interpreter starts. Of a recording, says what the selected events lack.
+    /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are no longer
+    /// needed. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
+    /// before an interpreter starts. For a recording, prints what the selected events lack.
     pub fn arm(self) -> Result<Armed> {
         Ok(match self {
             Chosen::Live(plan, chosen) => {
@@ -79,7 +80,7 @@ pub enum Armed {
 }
 
 impl Armed {
-    /// Opens the events of the slice. They are not enabled before the session runs.
+    /// Opens the events of the slice. They are enabled when the session runs.
     pub fn open(self, slice: Slice, signals: &Signals) -> Result<Session> {
         match self {
             Armed::Live(plan, armed) => live::open(plan, armed, signals),

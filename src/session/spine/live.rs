@@ -73,7 +73,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     requests::report_opened(sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
-    // A switch belongs to two tasks, so the switches of perf-prof itself arrive.
+    // A context switch belongs to two tasks, so the switches of perf-prof itself arrive too.
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
         .with_targets(targets(&plan.capture, workload.as_ref()))
@@ -127,7 +127,7 @@ impl LiveSession {
         let started = subject.start(&mut source, workload.as_mut());
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
-        // The limit is a number of delivered events, not of events that spans are made of.
+        // The limit counts delivered events, not the events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
         let pump = pump(&plan, &source.source, &selected, about, of_pump);
         let mut calibrate = || {
@@ -172,7 +172,7 @@ impl LiveSession {
     }
 }
 
-/// Returns what delivers the records of the capture.
+/// Returns the pump for the records of the capture.
 fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About, limit: Option<u64>) -> Pump {
     let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
     let pump = Pump::new(PumpSettings {
@@ -202,7 +202,7 @@ fn loss_advice(face: Face) -> &'static str {
     }
 }
 
-/// The events that are enabled, and the recording that is written meanwhile.
+/// The events to enable, and the recording to write meanwhile.
 struct TeeSubject<'a> {
     capture: &'a plan::Capture,
     output: Option<&'a RecordingOutput>,

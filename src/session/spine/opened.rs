@@ -29,7 +29,7 @@ impl Session {
         Session { about: Arc::new(about), source }
     }
 
-    /// Returns what a sink has to know about the run.
+    /// Returns the facts about the run that a sink needs.
     pub fn about(&self) -> &Arc<About> {
         &self.about
     }

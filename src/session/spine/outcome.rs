@@ -25,11 +25,11 @@ pub struct Outcome {
     pub ending: Ending,
     /// How the sink's exit handler ended the run, if it did.
     pub at_exit: Option<Stop>,
-    /// What was found in the recording that the events came from. `None` for live events.
+    /// The result of reading the recording; `None` for live events.
     pub replayed: Option<Replayed>,
     /// The number of events that were lost.
     pub lost: u64,
-    /// The exit status if the run ended by itself: that of the command, or that of what was found in the recording.
+    /// The exit status if the run ended by itself: that of the command, or that of the replay.
     pub(super) own: Option<u8>,
     /// Why the run could not begin or go on: the events were not enabled, or the recording is damaged.
     pub(super) failure: Option<Error>,
@@ -39,7 +39,7 @@ pub struct Outcome {
     pub closing: Closing,
 }
 
-/// What was found in a recording.
+/// The result of reading a recording.
 pub struct Replayed {
     /// The time of the last sample, in ns.
     pub last: u64,
@@ -51,7 +51,7 @@ pub struct Replayed {
     pub unnamed_frames: UnnamedFrames,
 }
 
-/// Open events of a run that has ended. To close them is slow, so it is done last, after all output was written.
+/// Open events of a run that has ended. Closing them is slow, so it is done last, after all output was written.
 #[derive(Default)]
 pub struct Closing(pub(super) Option<Capture>);
 
@@ -65,7 +65,7 @@ impl Closing {
 }
 
 impl Outcome {
-    /// Says what the run has left out or could not name, and what it has recorded. Fails if the run could not begin, or if
+    /// Prints what the run left out or could not name, and what it recorded. Fails if the run could not begin, or if
     /// the recording is damaged.
     pub fn report(&mut self, plan: &RunPlan) -> Result<()> {
         if let (Some(replayed), Some(input)) = (&self.replayed, plan.input()) {
@@ -93,8 +93,8 @@ impl Outcome {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the exit status of a process that has replayed a part of a recording, and whose result another process
-    /// shows. It is 0 if the part has a result, and also after a signal.
+    /// Returns the exit status of a process that has replayed a part of a recording for another process. It is 0 if the
+    /// part has a result, and also after a signal.
     pub fn status_of_part(&self) -> ExitStatus {
         match self.ending {
             Ending::Signal { .. } => ExitStatus(0),
@@ -143,7 +143,7 @@ impl Totals {
         };
     }
 
-    /// Says what was left out in all recordings together. Returns the exit status.
+    /// Prints what was left out in all recordings together. Returns the exit status.
     pub fn report(&self, plan: &RunPlan, at_exit: Option<Stop>, callbacks: Callbacks) -> ExitStatus {
         if let Some(input) = plan.input() {
             self.counts.report(input, &plan.capture.events, SelectionSource::UserAndScript(plan.verbosity));

@@ -39,22 +39,22 @@ use crate::{
     },
 };
 
-/// An open recording with its selected events. Its samples were not read yet.
+/// An open recording with its selected events. No samples were read yet.
 pub struct ChosenRecording {
     plan: Arc<RunPlan>,
     input: Input,
     recording: Recording,
     selected: Selected,
-    /// The samples that are replayed, of all parts.
+    /// The selection of samples, for all parts together.
     selection: Selection,
-    /// The time range that is replayed, if the plan needs it and the recording says it.
+    /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
 }
 
 impl ChosenRecording {
-    /// Opens the recording, and selects the events of the plan; all of its events if there are none. If the recording is a
-    /// pipe without data, this call waits.
+    /// Opens the recording, and selects the events of the plan. If the plan has none, selects all events of the
+    /// recording. If the recording is a pipe without data, this call waits.
     pub fn select(plan: &RunPlan, input: &Input) -> Result<ChosenRecording> {
         let mut recording = open::open(&input.path, &limits(input, &plan.capture.events))?;
         let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
@@ -102,7 +102,7 @@ impl ChosenRecording {
     /// Prints what the selected events lack in the recording.
     pub fn warn(&self) {
         let Self { plan, recording, selected, .. } = self;
-        // This is printed with -q too: the result may be that of other probes than the user has selected.
+        // This is printed even with -q: the samples may be those of other probes than the user selected.
         selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         let is_said = match plan.face {
             Face::Script => plan.verbosity > Verbosity::Quiet,
@@ -136,7 +136,7 @@ impl ChosenRecording {
         derive::are_delivered(self.selected.types.len(), &self.selected.derived)
     }
 
-    /// Requests records other than samples. They are delivered to the sink too.
+    /// Also delivers records other than samples to the sink.
     pub fn request_records(&mut self, others: OtherRecords) {
         self.selection.others = others;
     }
@@ -156,7 +156,7 @@ impl ChosenRecording {
         Ok(())
     }
 
-    /// Returns what is needed to decode columns of the recording in parts. Returns `None` if this is not possible.
+    /// Prepares to decode columns of the recording in parts. Returns `None` if this is not possible.
     pub fn column_parts(&mut self) -> Result<Option<Box<ColumnParts>>> {
         if self.plan.limit.is_some() || !self.input.names.are_all() {
             return Ok(None);
@@ -165,7 +165,8 @@ impl ChosenRecording {
         Ok(parts.map(Box::new))
     }
 
-    /// Divides the recording into parts. Fails if all parts together would not give what a replay of the whole gives.
+    /// Divides the recording into parts. Fails if the parts together would not have the same result as a replay of the
+    /// whole.
     pub fn divide(&mut self, jobs: &Jobs) -> Result<Vec<Part>> {
         let Self { plan, recording, selected: Selected { routes, derived, .. }, span, .. } = self;
         let whole = Whole { recording, routes, derived, span: *span, interval: plan.interval };
@@ -173,9 +174,9 @@ impl ChosenRecording {
         Ok(whole.divide(jobs)?)
     }
 
-    /// Reads a part in advance, without an interpreter, if derived events may go on after it. The processes of the parts
-    /// are forked one after another, each after the part before it was read. So a forked process has a copy of the spans
-    /// that are open then. `check` is called from time to time and can end the reading.
+    /// Reads a part in advance, without an interpreter, if derived events may go on after it. The process of each part
+    /// is forked after the part before it was read in this way. So it has a copy of the spans that are open at the
+    /// start of its part. `check` is called from time to time and can end the reading.
     pub fn read_in_advance(
         &self,
         part: &Part,
@@ -253,7 +254,7 @@ impl RecordedSession {
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
         let RecordedSession { plan, input, mut replay, replay_state, derived, slice } = self;
         let (verbosity, warnings, last) = (slice.verbosity(plan.verbosity), slice.warnings(), slice.finish_as());
-        // Of a whole recording, the result of the samples is the status of the run. A part may have none of them.
+        // For a whole recording, the counts of samples decide the status of the run. A part may have no samples.
         let has_status = matches!(slice, Slice::Whole) && plan.face != Face::Program;
         let carried = match slice {
             Slice::Part(_, carried) => *carried,
@@ -304,7 +305,7 @@ impl RecordedSession {
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
 fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
-    // Spans are read in advance by one more process.
+    // For spans, one more process reads in advance.
     let readers = usize::from(events.iter().any(|event| matches!(event.kind, EventKind::Span(_))));
     let of_jobs = || input.jobs.map_or(1, |jobs| jobs.count + readers);
     let processes = input.processes.unwrap_or_else(of_jobs);
@@ -312,13 +313,13 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
     ReadLimits { memory: Some(memory), ..input.limits }
 }
 
-/// Creates the context of the replay. All names and clock offsets come from the recording. None comes from the programs
-/// that run on this machine now.
+/// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
+/// programs that run on this machine now.
 fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[EventType]) -> Result<Arc<Context>> {
     let sides = select::sides(&plan.capture.callchain)?;
     let offset = match plan.face {
         Face::Script | Face::Program => realtime_offset(recording, &input.path)?,
-        // It is 0 until a command asks for it.
+        // It is 0 until a command needs it (`find_time_of_day`).
         Face::Command => RealtimeOffset::Known(0),
     };
     let binaries = binaries(recording, &input.path)?;

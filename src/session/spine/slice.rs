@@ -1,4 +1,4 @@
-//! The part of a run that a session does, if several sessions together do the whole.
+//! The part of a run that one session carries out. Several sessions may carry out a run together.
 
 use perf_prof_recordings::Selection;
 
@@ -12,15 +12,16 @@ use crate::{
     recording::{carried::Carried, replay::Warnings},
 };
 
-/// The part of a run that a session does. Of live events, it is always the whole.
+/// The part of a run that one session carries out. For live events, it is always the whole.
 #[derive(Default)]
 pub enum Slice {
-    /// Everything.
+    /// The whole run.
     #[default]
     Whole,
-    /// One of several recordings, for a program that goes on after it.
+    /// One of several recordings: the program goes on after it.
     OneOfSeveral,
-    /// A part of a recording, and what the parts before it carry to it. Other processes replay the other parts.
+    /// A part of a recording, and the state of derived events after the parts before it. Other processes replay the
+    /// other parts.
     Part(Part, Box<Carried>),
     /// Nothing is replayed: this process merges the results of the parts.
     Merge,
@@ -54,7 +55,7 @@ impl Slice {
         }
     }
 
-    /// Returns how much the session prints. The first process of several prints for all.
+    /// Returns how much the session prints. If there are several processes, the first one prints for all.
     pub(super) fn verbosity(&self, of_run: Verbosity) -> Verbosity {
         match self.warnings() {
             Warnings::Printed => of_run,

@@ -1,5 +1,5 @@
 //! Metrics that relate a count to another count or to a time: CPUs in use, instructions per cycle, percentage of
-//! misses, rate per second. Pure: no I/O.
+//! misses, rate per second. No I/O.
 
 use perf_prof_format::{
     abi::*,

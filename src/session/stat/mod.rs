@@ -1,4 +1,4 @@
-//! Counts events of a command, of tasks or of CPUs. Does not know argv or how the counts are shown.
+//! Counts events of a command, of tasks or of CPUs.
 
 mod metric;
 mod plan;

@@ -1,4 +1,4 @@
-//! The plan of counting: what is counted, for how long, and what a row of the table contains. Does not know argv.
+//! The plan of counting: what is counted, for how long, and what a row of the table contains.
 
 use std::{ffi::OsString, time::Duration};
 

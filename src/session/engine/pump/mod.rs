@@ -416,7 +416,7 @@ impl Pump {
     /// Reports the losses whose records have neither a CPU nor a time. The record after such a record can be of any ring.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
-        // The gap of such a loss has an end of its own.
+        // Such a loss begins and ends here.
         program.loss_begins().map_break(BreakReason::Stop)?;
         self.report_loss_before(self.rings.len() - 1, after, program)
     }

@@ -1,4 +1,4 @@
-//! Decodes one part of a recording in the thread that reads it. So the records are still in the cache of its CPU.
+//! Decodes a part of a recording in the thread that reads it, so that the records are still in the CPU's cache.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -20,7 +20,7 @@ use crate::{
     engine::{pump::Pump, sample_routes::ReplayState},
 };
 
-/// What all parts have in common.
+/// The settings that all parts share.
 pub(super) struct Decoder {
     pub parts: ColumnParts,
     pub ranges: Vec<Range>,
@@ -32,7 +32,7 @@ pub(super) struct Decoder {
     pub to: HandOver,
 }
 
-/// Makes rows of the samples of a part.
+/// Turns the samples of a part into rows.
 struct Rows<'a> {
     decoder: &'a Decoder,
     part: usize,
@@ -43,7 +43,7 @@ struct Rows<'a> {
 }
 
 impl Decoder {
-    /// Decodes a part. Its end is `None` if the program wants no more.
+    /// Decodes a part. Returns `None` if the program wants no more batches.
     pub fn decode(&self, part: usize) -> Result<Option<PartEnd>, PartError> {
         let parts = &self.parts;
         let Some(&range) = self.ranges.get(part) else { return Ok(None) };
@@ -73,7 +73,7 @@ impl Decoder {
         if failure.is_none() {
             let _ = pump.report_remaining(&mut rows, None, last);
         }
-        // What was read before a failure is delivered.
+        // Rows from before a failure are still delivered.
         if !rows.columns.is_empty() && rows.pass_on().is_break() {
             return rows.failure.map_or(Ok(None), Err);
         }

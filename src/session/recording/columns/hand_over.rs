@@ -1,4 +1,4 @@
-//! Batches on their way from the threads that decode parts to the program, which gets them in the order of the parts.
+//! Passes batches from the threads that decode parts to the program, in the order of the parts.
 
 use std::{
     collections::VecDeque,
@@ -14,10 +14,11 @@ use thiserror::Error;
 
 use crate::dividing::PartCounts;
 
-/// The memory of all batches that wait. If they have more, only the part whose batches the program takes is decoded.
+/// The limit, in bytes, for the memory of all waiting batches. Beyond it, only the part whose batches the program is
+/// taking is decoded.
 const WAITING_BYTES: usize = 24 << 20;
 
-/// Some rows.
+/// A batch of rows.
 #[derive(Debug)]
 pub struct ColumnBatch {
     /// The rows.
@@ -40,7 +41,7 @@ pub enum PartError {
     Panic(String),
 }
 
-/// What was found in a part, at its end.
+/// The warnings and losses at the end of a part.
 #[derive(Debug, Default)]
 pub(super) struct PartEnd {
     pub counts: PartCounts,
@@ -50,10 +51,10 @@ pub(super) struct PartEnd {
     pub losses: Vec<(u64, u64)>,
 }
 
-/// What the program gets.
+/// The next item for the program.
 #[derive(Debug)]
 pub enum Next {
-    /// Some rows.
+    /// A batch of rows.
     Batch(ColumnBatch),
     /// Nothing yet.
     Nothing,
@@ -63,7 +64,7 @@ pub enum Next {
     Failed(PartError),
 }
 
-/// What comes next, with the ends of parts.
+/// The next item, or the end of a part.
 pub(super) enum Taken {
     Batch(ColumnBatch),
     PartEnd(Result<PartEnd, PartError>),
@@ -77,15 +78,15 @@ pub(super) struct HandOver {
     state: Mutex<State>,
     /// Notified at each change of the state.
     changed: Condvar,
-    /// The most parts that are begun while the program does not know the end of the first of them.
+    /// The maximum number of parts in `begun`.
     ahead: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// The parts that were begun and whose end the program does not know yet, in their order.
+    /// The parts that were begun and whose end the program has not taken yet, in their order.
     begun: VecDeque<Begun>,
-    /// The number of parts before these.
+    /// The number of parts before those in `begun`.
     done: usize,
     /// The number of all parts.
     parts: usize,
@@ -106,7 +107,7 @@ fn memory(batch: &ColumnBatch) -> usize {
 }
 
 impl HandOver {
-    /// Creates the object for this many parts, of which `ahead` are begun at a time.
+    /// Creates the object for this many parts. At most `ahead` parts are begun at a time.
     pub fn new(parts: usize, ahead: usize) -> HandOver {
         HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead }
     }
@@ -119,7 +120,7 @@ impl HandOver {
         self.changed.wait_while(self.state(), |state| is_to_wait(state)).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the number of the next part, of which nobody has begun to decode. Waits while enough parts are begun.
+    /// Claims the next part that is not decoded yet, and returns its number. Waits while `ahead` parts are begun.
     pub fn begin(&self) -> Option<usize> {
         let is_enough = |state: &State| {
             !state.is_closed && state.begun.len() >= self.ahead && state.done + state.begun.len() < state.parts
@@ -164,7 +165,7 @@ impl HandOver {
         self.changed.notify_all();
     }
 
-    /// Takes what comes next. Waits at most this time for it.
+    /// Takes the next item. Waits for it at most this time.
     pub fn take(&self, time: Duration) -> Taken {
         let is_idle = |state: &mut State| {
             let is_empty = |begun: &Begun| begun.batches.is_empty() && begun.end.is_none();
@@ -195,7 +196,7 @@ impl HandOver {
         taken
     }
 
-    /// Begins no more parts. Those that were begun are still decoded.
+    /// Stops the claims of further parts. Parts that were begun are still decoded.
     pub fn stop(&self) {
         let mut state = self.state();
         state.parts = state.parts.min(state.done + state.begun.len());

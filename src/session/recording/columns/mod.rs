@@ -1,5 +1,5 @@
-//! The columns of a recording, decoded by several threads side by side. Each of them reads, orders and decodes a part of
-//! the recording at a time; the batches come out in the order of the parts.
+//! The columns of a recording, decoded by several threads at the same time. Each thread reads, orders and decodes one
+//! part of the recording at a time. The batches are delivered in the order of the parts.
 
 mod decode;
 mod hand_over;

@@ -1,4 +1,4 @@
-//! What is read of a recording for columns, and how it is divided into parts.
+//! The samples of a recording that are read for columns, and their division into parts.
 
 use std::{
     ops::ControlFlow,
@@ -19,17 +19,18 @@ use crate::{
     recording::select::Selected,
 };
 
-/// The least number of bytes of a part.
+/// The minimum size of a part, in bytes.
 const PART: u64 = 16 << 20;
-/// The blocks of all CPUs at the border of two parts are read for both. So a part has at least this many for each CPU.
+/// The minimum number of blocks of a part for each CPU. Blocks at the border of two parts are read for both parts, so
+/// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
 /// The records of side band before a part are replayed for the part. All parts together replay at most this share of
 /// the number of samples.
 const SIDE_BAND_SHARE: u64 = 4;
 
-/// A recording whose samples can be read in parts, each of them without the samples before it.
+/// A recording that can be read in parts: no part needs the samples of earlier parts.
 pub struct ColumnParts {
-    /// Its copies are replayed.
+    /// Each replay uses a copy of it.
     recording: Mutex<Recording>,
     pub(super) name: String,
     pub(super) layouts: Arc<Layouts>,
@@ -37,7 +38,7 @@ pub struct ColumnParts {
     pub(super) routes: Vec<Vec<Route>>,
     selection: Selection,
     pub(super) guests: Switch,
-    /// The least number of bytes of a part.
+    /// The minimum size of a part, in bytes.
     pub(super) of_part: u64,
     /// The warnings about the whole recording.
     pub(super) warnings: Vec<String>,
@@ -47,8 +48,8 @@ pub struct ColumnParts {
 pub(super) type Range = (u64, u64);
 
 impl ColumnParts {
-    /// Returns what is needed to read the selected samples in parts. Returns `None` if this is not possible: if samples
-    /// depend on those before them, or if the recording can be read only once.
+    /// Prepares to read the selected samples in parts. Returns `None` if this is not possible: if samples depend on
+    /// earlier samples, or if the recording can be read only once.
     pub fn new(
         recording: &mut Recording,
         selected: &Selected,
@@ -60,7 +61,7 @@ impl ColumnParts {
             return Ok(None);
         }
         let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
-        // Otherwise each copy would look for the blocks by itself.
+        // Otherwise each copy would search for the blocks again.
         recording.find_blocks()?;
         let Some(copy) = recording.copied() else { return Ok(None) };
         Ok(Some(ColumnParts {
@@ -100,7 +101,7 @@ impl ColumnParts {
         let side_band = sum(|index| index.blocks.iter().map(|block| u64::from(block.side_band)).sum());
         let most = 1 + 2 * samples / SIDE_BAND_SHARE / side_band.max(1);
         let count = (bytes / self.of_part).min(most);
-        // The records of side band are read first, and kept. This is not worth it if they are everywhere.
+        // The side-band records are read first and kept. This costs too much if most blocks contain side-band records.
         if count < 2 || with_side_band > bytes / 4 {
             return Ok(whole);
         }
@@ -115,7 +116,7 @@ impl ColumnParts {
         Ok(of_parts.filter(|&(first, last)| self.selection.some_time(first, last)).collect())
     }
 
-    /// Returns the samples that are selected in a part.
+    /// Returns the selection of samples in a part.
     pub(super) fn selection(&self, (first, last): Range) -> Selection {
         let mut selection = self.selection.clone();
         selection.limit_times(first, last);
@@ -127,7 +128,7 @@ impl ColumnParts {
         LossReporting::for_part(self.selection.cpus.as_ref())
     }
 
-    /// Tells `context` what the whole recording says about tasks, mappings and symbols.
+    /// Passes the recording's tasks, mappings and symbols to `context`.
     pub fn tell_names(&self, context: &Arc<Context>) -> Result<(), PerfDataError> {
         let no_time = Selection { times: vec![(u64::MAX, u64::MAX)], ..self.selection.clone() };
         let Some(mut replay) = self.replay(no_time)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! The threads that decode a recording, and what the program gets of them.
+//! The threads that decode a recording, and the batches that the program gets from them.
 
 use std::{
     io,
@@ -23,7 +23,7 @@ use super::{
 };
 use crate::dividing::PartCounts;
 
-/// The most threads. More of them would need more memory for batches that wait.
+/// The maximum number of threads. More threads would need more memory for waiting batches.
 const MOST_THREADS: usize = 4;
 
 /// A recording that is being decoded.
@@ -34,7 +34,7 @@ pub struct ColumnRun {
     stats: Arc<Stats>,
 }
 
-/// What the parts have found whose batches were taken.
+/// The warnings and losses of the parts whose batches were taken.
 #[derive(Default)]
 struct Found {
     /// The losses after the last row that was taken.
@@ -57,7 +57,8 @@ impl ColumnRun {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let count = cpus.min(MOST_THREADS).min(ranges.len());
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
-        // A thread that has ended its part goes on, while another one is still in the part before it.
+        // A thread that has finished its part can go on with another one, while the part before it is still being
+        // decoded.
         let to = HandOver::new(ranges.len(), count + 1);
         let decoder = Arc::new(Decoder { parts, ranges, plan, rows, realtime_offset, to });
         let threads = (0..count).map(|_| start_thread(decoder.clone())).collect::<io::Result<Vec<_>>>();
@@ -93,7 +94,7 @@ impl ColumnRun {
         }
     }
 
-    /// Adds what was found in a part.
+    /// Adds the warnings and losses of a part.
     fn add(&self, end: PartEnd) {
         let PartEnd { counts, warnings, losses } = end;
         self.stats.add(&counts.stats);
@@ -103,7 +104,7 @@ impl ColumnRun {
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     }
 
-    /// Returns what comes after the last batch: the losses that were not reported yet.
+    /// Returns the item after the last batch: the losses that were not reported yet.
     fn end(&self) -> Next {
         let mut found = self.found();
         if std::mem::replace(&mut found.has_ended, true) {
@@ -135,7 +136,7 @@ impl ColumnRun {
         taken
     }
 
-    /// Tells `context` what the whole recording says about tasks, mappings and symbols.
+    /// Passes the recording's tasks, mappings and symbols to `context`.
     pub fn tell_names(&self, context: &Arc<Context>) -> Result<(), PerfDataError> {
         self.decoder.parts.tell_names(context)
     }

@@ -1,4 +1,4 @@
-//! The counts in a recording of `perf stat record`, round by round. Does not know how they are shown.
+//! The counts in a recording of `perf stat record`, round by round.
 //!
 //! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed from them
 //! as perf does it (`perf_stat_process_counter()` in `tools/perf/util/stat.c`): the difference to the round before, scaled
@@ -73,7 +73,7 @@ pub struct RoundCount {
     pub count: Count,
 }
 
-/// A count that belongs to nothing in the recording.
+/// Why a count cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatError {
     /// No event has the id.
@@ -95,7 +95,7 @@ pub enum StatError {
 struct Cell {
     total: Count,
     before: Count,
-    /// What is shown of it after a round.
+    /// The count that is shown after a round.
     shown: Count,
 }
 
@@ -120,7 +120,7 @@ impl EventCounts {
     }
 }
 
-/// The counts of a recording. Gets its records one by one.
+/// The counts of a recording. Its records are added one by one.
 #[derive(Debug)]
 pub struct StatCounts {
     layouts: Arc<Layouts>,
@@ -265,7 +265,7 @@ impl StatCounts {
     }
 }
 
-/// Returns the CPUs of a map, each of them once.
+/// Returns the CPUs of a map without duplicates.
 fn distinct(map: CpuMap) -> Vec<i32> {
     let mut seen = rustc_hash::FxHashSet::default();
     map.cpus.into_iter().filter(|&cpu| seen.insert(cpu)).collect()

@@ -11,13 +11,13 @@ use perf_prof_symbols::symbol::{
     signature::{Signature, ValueKind},
 };
 
-/// The most debug information of a file that is read, in bytes.
+/// The maximum size, in bytes, of a file's debug information that is read.
 const MOST_DWARF: usize = 1 << 30;
 
 /// Why an argument cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArgumentError {
-    /// A parameter by its name, and there is no DWARF.
+    /// An argument names a parameter, but there is no DWARF.
     #[error(
         "the parameter `{0}` is not known, because no debug information was found for the function; write $argN or %REGISTER instead"
     )]
@@ -35,7 +35,7 @@ pub enum ArgumentError {
         "the parameter `{0}` is not in a general register (a structure, a floating-point number, or after one of them); write where it is, for example %REGISTER or +OFFSET(%sp)"
     )]
     Place(String),
-    /// There are no registers for so many arguments.
+    /// The argument is on the stack, because there are not enough registers.
     #[error("$arg{0} is not in a register; write where it is on the stack, for example +8(%sp)")]
     OnStack(usize),
     /// Arguments are known only where a function starts.
@@ -46,7 +46,7 @@ pub enum ArgumentError {
     /// The value that a function returns is known only when it returns.
     #[error("`{0}`: the result of a function is known only when it returns; use uretprobe: or kretprobe:")]
     NotAtReturn(String),
-    /// Code for a processor for which the registers are not known here.
+    /// The registers of arguments are not known for this processor.
     #[error(
         "`{0}`: perf-prof does not know the registers of arguments of this file's processor; write %REGISTER instead"
     )]
@@ -63,7 +63,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The probed code, as far as it decides where arguments are.
+/// The probed place. It decides where arguments are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentPlace {
     /// The start of the function.
@@ -81,7 +81,7 @@ pub(super) struct ProbedFunction {
 }
 
 impl ProbedFunction {
-    /// Reads what a file says about the function that starts at `address`. `path` is the path of the file.
+    /// Reads the facts about the function at `address` from `file`. `path` is the path of the file.
     pub fn read(file: &File, path: &Path, address: u64) -> ProbedFunction {
         let elf = file.try_clone().ok().and_then(|file| Elf::of_file(file).ok());
         let Some(elf) = elf else { return ProbedFunction::default() };
@@ -130,8 +130,8 @@ pub(super) fn resolve(
         if names.contains(&name) {
             return Err(ArgumentError::SameName(name));
         }
-        // The type of a parameter is the type of the field only if the parameter's value is the field, and not what
-        // it points to.
+        // The field has the type of the parameter only if it holds the parameter's value, not the value that the
+        // parameter points to.
         let is_whole = !argument.fetch.contains('(');
         let of_value = found.kind.filter(|_| is_whole).and_then(type_name);
         let type_name = argument.type_name.clone().or(of_value).map_or(String::new(), |name| format!(":{name}"));

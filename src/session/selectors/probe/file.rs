@@ -1,5 +1,5 @@
 //! Finds the file of a probe in the file system of the traced processes. The user gives a path, or only the name of a
-//! program or library. Reads only the first bytes of files, to find out which machine they are for.
+//! program or library. Reads only the first bytes of files, which show the machine that a file is for.
 
 use std::{
     collections::VecDeque,

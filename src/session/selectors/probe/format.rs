@@ -1,4 +1,4 @@
-//! The format of a probe's samples, in the form that the kernel uses for its events. Does not know where the probe is.
+//! The format of a probe's samples, in the form that the kernel uses for its events.
 
 use perf_prof_format::{
     spec::ProbeKind,

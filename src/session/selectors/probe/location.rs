@@ -1,5 +1,4 @@
-//! Translates a location in a program or library to the file offset at which the kernel sets a probe. Knows nothing of
-//! processes.
+//! Translates a location in a program or library to the file offset at which the kernel sets a probe.
 
 use std::{fs::File, path::Path};
 

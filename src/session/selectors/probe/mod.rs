@@ -1,4 +1,4 @@
-//! Dynamic probes, from the selector to the request for the PMUs `kprobe` and `uprobe`. Knows nothing of Python.
+//! Dynamic probes: from the selector to the request for the PMUs `kprobe` and `uprobe`.
 
 mod arguments;
 mod file;
@@ -77,8 +77,8 @@ pub struct ResolvedProbe {
 }
 
 /// Resolves a probe. A program or library is looked up in the file system of `processes`, or in the file system of
-/// perf-prof if `processes` is empty. A probe with arguments is defined in tracefs for a moment, because only the kernel
-/// knows the fields that it makes of them.
+/// perf-prof if `processes` is empty. A probe with arguments is defined in tracefs for a moment, because only the
+/// kernel knows the fields for the arguments.
 pub fn probe(
     probe: &Probe,
     arguments: &[ProbeArgument],
@@ -106,8 +106,8 @@ pub fn probe(
     let (config1, config2, probed, note) = match (kind.is_user(), location) {
         (true, location) => {
             let path = file::find(file, processes)?;
-            // The owner of the file may put another one at its path at any time. So the file is opened once, and the
-            // kernel gets the file whose symbols were read.
+            // The owner of the file may replace it at any time. So the file is opened only once: its symbols are read
+            // from the same file that the kernel gets.
             let opened = SharedFile::open(&path)
                 .map_err(|error| FileError::Path { path: path.display().to_string(), error: error.source })?;
             let (address, offset) = location::address_and_offset(opened.file(), &path, *kind, location)?;
