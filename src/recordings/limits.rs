@@ -1,5 +1,5 @@
-//! Which recordings are opened, and how much memory reading them may take. A recording can come from anybody. So the
-//! user decides both, and nothing in the recording does.
+//! Limits for reading recordings: their owners, and the memory that reading may take. A recording can come from
+//! anybody, so the user sets both limits, and nothing in the recording can change them.
 
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 
@@ -12,8 +12,8 @@ use super::error::PerfDataError;
 pub struct ReadLimits {
     /// Whose recordings are read.
     pub owner: Owner,
-    /// The maximum memory, in bytes, for what is read from the recording and not delivered yet. `None` means the same
-    /// share of this machine's memory as for live events.
+    /// The maximum memory, in bytes, for records that were read and not delivered yet. `None` means the same share of
+    /// this machine's memory as for live events.
     pub memory: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ impl ReadLimits {
         MemoryLimit { name: name.to_owned(), bytes: self.memory.unwrap_or_else(memory::default_buffer) as u64 }
     }
 
-    /// Refuses the file of another owner. Pipes and terminals have no owner that matters.
+    /// Refuses the file of another owner. The owners of pipes and terminals do not matter.
     pub fn check_owner(&self, file: &File, name: &str) -> Result<(), PerfDataError> {
         let found = file.metadata().map_err(|error: io::Error| PerfDataError::io(name, error))?;
         let is_trusted = || found.uid() == 0 || found.uid() == process::effective_user();

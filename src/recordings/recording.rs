@@ -178,7 +178,7 @@ impl Recording {
         Self::open_with(path, &ReadLimits::default())
     }
 
-    /// Like [`Recording::open`], but `limits` says whose recordings are read and how much memory this may take.
+    /// Like [`Recording::open`], with limits for the owner of the recording and for the memory.
     pub fn open_with(path: &Path, limits: &ReadLimits) -> Result<Recording, PerfDataError> {
         let name = path.display().to_string();
         let open = |path: &Path| {
@@ -355,13 +355,13 @@ impl Recording {
         Recording { name, order, events, features, kernel, aux, warnings, layouts, limit, blocks, data }
     }
 
-    /// Returns the layouts, with which the event and the time of each record are found.
+    /// Returns the layouts. They are needed to find the event and the time of each record.
     pub fn layouts(&self) -> &Arc<Layouts> {
         &self.layouts
     }
 
-    /// Returns whether the recording contains counts instead of samples. `perf stat record` requests nothing for samples
-    /// but the id of their event, and in a pipe not even that.
+    /// Returns whether the recording contains counts instead of samples. With `perf stat record`, samples contain only
+    /// the id of their event, and in a pipe nothing at all.
     pub fn holds_counts(&self) -> bool {
         self.events.iter().all(|event| event.attr.format.sample_type & !PERF_SAMPLE_IDENTIFIER == 0)
     }
@@ -462,8 +462,8 @@ impl Recording {
         self.copied().map(|copy| copy.replay(selection)).transpose()
     }
 
-    /// Returns a copy of what a replay needs: without what the recording says about its events and about the machine.
-    /// `None` for a pipe, because its records can be read only once.
+    /// Returns a copy for a replay: with the records, but without the descriptions of the events and the machine.
+    /// Returns `None` for a pipe, because its records can be read only once.
     pub fn copied(&self) -> Option<Recording> {
         let data = match &self.data {
             Data::Parts(parts) => Data::Parts(parts.clone()),

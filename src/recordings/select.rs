@@ -28,18 +28,18 @@ pub struct Selection {
     pub times: Vec<(u64, u64)>,
     /// The types of records other than samples that the program requests. They are selected by CPU and time.
     pub others: OtherRecords,
-    /// Whether the begins of losses are marked among the records.
+    /// Whether the starts of losses are marked among the records.
     pub gaps: Gaps,
 }
 
-/// Whether a replay marks the time from which a ring was losing events. The recording has to be read in advance for
-/// this, as far as it has losses.
+/// Whether a replay marks the times at which rings begin to lose events. For this, the blocks with losses are read in
+/// advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
     /// It does not: only the records about losses are delivered.
     #[default]
     NotMarked,
-    /// It does, for what is made of several samples.
+    /// It does. Events that are made of several samples need these marks.
     Marked,
 }
 
@@ -73,8 +73,8 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
 }
 
 impl Selection {
-    /// Returns the range of time in which every sample is selected, and no other sample. `None` if samples are selected in
-    /// another way too.
+    /// Returns the range of time if samples are selected only by one range of time. Returns `None` if there are several
+    /// ranges or another condition.
     #[inline]
     pub(crate) fn sole_range(&self) -> Option<(u64, u64)> {
         let Selection { attrs, cpus, pids, tids, times, .. } = self;

@@ -62,7 +62,7 @@ struct StreamOpener {
     context: ReplayContext,
     warnings: Warnings,
     order: ByteOrder,
-    /// The number of streams before those of the recording: 1 if gaps are marked.
+    /// The number of streams before those of the recording: 1 if gaps are marked, otherwise 0.
     before: u32,
     /// The memory for decompressors, in bytes.
     memory: usize,
@@ -166,8 +166,8 @@ impl Replay {
         let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
         let limit = recording.limit.clone().of_records();
-        // What is read ahead takes at most a quarter of the allowed memory, and so do the decompressors. The rest is for
-        // records that overlap in time.
+        // A quarter of the allowed memory is for records that are read ahead, and a quarter for the decompressors. The
+        // rest is for records that overlap in time.
         let share = limit.bytes() / 4;
         let opener = StreamOpener {
             before: u32::from(context.selection.gaps == Gaps::Marked),

@@ -1,4 +1,4 @@
-//! Reads numbers and texts from bytes in a given byte order. Knows nothing of the meaning of these numbers and texts.
+//! Reads numbers and texts from bytes in a given byte order.
 
 /// The byte order of a recording, compared with that of this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -129,7 +129,7 @@ const READ: [u32; 14] = [
 
 const CUT_OFF: &str = "it is cut off";
 
-/// What it means for a recording that its formats are missing.
+/// The end of the warning if the formats are missing.
 const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
 
 /// The memory for reading and parsing a section, in multiples of its size.

@@ -1,5 +1,4 @@
-//! Reads the first records of a file, which the recorder writes before the records of tasks. Knows nothing of the other
-//! records.
+//! Reads the first records of a file, which the recorder writes before the records of tasks.
 
 use perf_prof_format::abi::perf_data::{
     FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_AUXTRACE_INFO, PERF_RECORD_COMPRESSED,
@@ -15,7 +14,7 @@ use crate::{
     input::feed::{Next, RecordReader},
 };
 
-/// What the first records of a file say.
+/// The facts in the first records of a file.
 #[derive(Debug, Default)]
 pub(crate) struct FirstRecords {
     /// The first mapping of the kernel.

@@ -1,5 +1,4 @@
-//! The header of a recording: magic, attrs with their ids, and the locations of the other sections. Knows nothing of
-//! the contents of the other sections.
+//! The header of a recording: magic, attrs with their ids, and the locations of the other sections.
 
 use perf_prof_format::abi::perf_data::{HEADER_BUILD_ID, HEADER_HOSTNAME, PERF_MAGIC2};
 

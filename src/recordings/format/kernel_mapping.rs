@@ -1,4 +1,4 @@
-//! The mapping of the recorded kernel, which perf writes before the mappings of processes. Knows nothing of symbols.
+//! The mapping of the recorded kernel, which perf writes before the mappings of processes.
 
 use perf_prof_format::abi::{
     PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, perf_data::HOST_KERNEL_ID,

@@ -98,7 +98,7 @@ const ENDS_DESCRIPTION: [u32; 5] = [
     PERF_RECORD_AUXTRACE_ERROR,
 ];
 
-/// Returns whether a record says what the counts of `perf stat record` belong to.
+/// Returns whether a record describes the counts of `perf stat record`: their events, CPUs and threads.
 fn describes_counts(record: &[u8], kind: u32, order: ByteOrder) -> bool {
     match kind {
         PERF_RECORD_THREAD_MAP | PERF_RECORD_CPU_MAP | PERF_RECORD_STAT_CONFIG => true,

@@ -87,7 +87,7 @@ pub struct BlockIndex {
     pub aux_bytes: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
-    /// When the rings of the section were losing records, once it was found out.
+    /// The times in which the rings of the section were losing records, after they were found.
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 

@@ -34,8 +34,8 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: us
     borders
 }
 
-/// Returns times at which parts with about this many samples begin: the times at which blocks begin. So few blocks are in
-/// two parts. This is faster than [`by_time`], and less even.
+/// Returns times at which parts with about this many samples begin. They are times at which blocks begin, so that few
+/// blocks are in two parts. This is faster than [`by_time`], but the parts are less even.
 pub fn at_blocks(indexes: &[Arc<BlockIndex>], samples: u64) -> Vec<u64> {
     let blocks = indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
     let mut begins: Vec<(u64, u32)> = blocks.map(|block| (block.sampled.0, block.samples)).collect();
@@ -123,7 +123,7 @@ mod tests {
         check(&blocks, 100, expect!["[12, 20, 31]"]);
         check(&blocks, 150, expect!["[20]"]);
         check(&blocks, 1000, expect!["[]"]);
-        // A part has some time.
+        // No part is empty.
         check(&[(5, 5, 100), (5, 9, 100), (7, 9, 100)], 100, expect!["[7]"]);
         check(&[], 100, expect!["[]"]);
     }

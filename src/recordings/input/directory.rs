@@ -1,5 +1,5 @@
 //! A recording in a directory. The records of each ring are in a separate file: `data.0`, `data.1` and so on. The file
-//! `data` contains everything else. Files of rings may be missing. Knows nothing of what records mean.
+//! `data` contains everything else. Files of rings may be missing.
 
 use std::{
     collections::BTreeMap,

@@ -1,5 +1,5 @@
 //! Reads bytes from front to back, from a section of a file or from a pipe, and splits them into records. The records
-//! keep the byte order of the file. Knows nothing of what records mean.
+//! keep the byte order of the file.
 
 use std::{
     fs::File,

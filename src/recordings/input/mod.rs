@@ -1,4 +1,4 @@
-//! Input of recordings: files, directories, pipes, buffers, decompression. Knows nothing of what records mean.
+//! Input of recordings: files, directories, pipes, buffers, decompression.
 
 pub mod block_pool;
 pub mod decompress;

@@ -1,6 +1,6 @@
-//! Finds when each ring was losing events, and marks it among the records. The kernel writes a record about a loss only
-//! when there is room in the ring again. So the loss began after the record before it in the same ring, while records
-//! of other rings have times in between.
+//! Finds the times in which each ring was losing events, and adds marks for them to the records. The kernel writes
+//! PERF_RECORD_LOST only when the ring has room again. The loss began earlier, right after the previous record of the
+//! same ring. Other rings may have records between these two times.
 //!
 //! ```text
 //!   ring 0   a  b  . . . . . .  LOST  g       . is lost
@@ -31,15 +31,15 @@ pub(crate) struct Gap {
     end: u64,
     /// The time at which the record about the loss is delivered. It differs from `end` if this record has no time.
     delivered: u64,
-    /// The CPU of the ring; [`NO_CPU`] if the records do not say it.
+    /// The CPU of the ring; [`NO_CPU`] if the records do not contain it.
     cpu: u32,
 }
 
-/// Records without a CPU are all taken for records of one ring.
+/// All records without a CPU are treated as records of one ring.
 const NO_CPU: u32 = u32::MAX;
 
-/// Finds the gaps of a section. Reads only the blocks with losses, and those before them as far as they are needed to
-/// find the last record before a loss. No block is read twice.
+/// Finds the gaps of a section. Reads only the blocks with losses, and the blocks that contain the last record before a
+/// loss. No block is read twice.
 pub(crate) struct GapFinder<'a, R> {
     index: &'a BlockIndex,
     layouts: &'a Layouts,
@@ -58,7 +58,7 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // The losses whose records have neither a CPU nor a time. The kernel writes the next record into the same ring.
+        // The losses without a CPU and a time. Their ring is that of the next record.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {
@@ -104,7 +104,7 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
         Ok(())
     }
 
-    /// Returns the time of the last record of a CPU that was read from this block or is in a block before it.
+    /// Returns the time of the last record of a CPU, in this block as far as it was read, or in an earlier block.
     fn last_before(&mut self, block: usize, cpu: u32) -> Result<u64, PerfDataError> {
         for at in (0..block).rev() {
             if self.last.get(&cpu).is_some_and(|&(found, _)| found >= at) {
@@ -128,18 +128,19 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 }
 
-/// Returns whether a record says that events were lost.
+/// Returns whether a record reports lost events.
 pub(crate) fn is_loss(record: &[u8]) -> bool {
     // Most records are samples. They are not parsed.
     matches!(record_type(record), perf_prof_format::abi::PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES)
         && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
 }
 
-/// A mark: when a ring begins to lose events, or when it has room again and no selected record says so.
+/// A mark, with its time. It says that a ring begins to lose events, or that it has room again. The second mark is
+/// needed only if no selected record reports the loss.
 type Mark = (u64, RingRoom);
 
-/// Adds the marks of a gap. The record about the loss, if it is selected and has a time, ends the gap that a mark has
-/// begun. So there are as many begins as ends.
+/// Adds the marks of a gap. A mark begins the gap. The record about the loss ends it, if this record is selected and
+/// has a time; otherwise a second mark ends it.
 fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     let &Gap { begin, end, delivered, cpu } = gap;
     let is_delivered = selection.time(delivered);
@@ -147,7 +148,8 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     if !is_selected {
         return;
     }
-    // Marks are sorted before records of the same time, and the last record before the loss is not in the gap.
+    // The gap begins after the last record before the loss. A mark comes before records of the same time, so the mark
+    // is 1 ns later than this record.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
     marks.push((begin, RingRoom::Used));
@@ -157,8 +159,8 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     }
 }
 
-/// The marks of a recording, as a stream. It has to be the first of all streams, so that a mark comes before the records
-/// that have the same time.
+/// The marks of a recording, as a stream. It has to be the first of all streams, so that a mark comes before records of
+/// the same time.
 pub(crate) struct GapStream {
     marks: Vec<Mark>,
     left: Range<usize>,

@@ -95,8 +95,8 @@ struct Loaded {
     place: u32,
 }
 
-/// Pending records in sorted piles. The records of a ring are nearly sorted, so the piles are few and long. To merge
-/// the piles takes much less time than to sort all records.
+/// Pending records in sorted piles. The records of a ring are nearly sorted, so the piles are few and long. Merging the
+/// piles takes much less time than sorting all records.
 #[derive(Debug, Default)]
 struct Pending {
     /// Each pile is sorted.

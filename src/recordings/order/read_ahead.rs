@@ -1,5 +1,5 @@
 //! Provides the batches of a recording. Batches are made on request, or ahead of time by a thread. If a thread makes
-//! them, the consumer spends no time on reading and sorting. Knows nothing of the contents of batches.
+//! them, the consumer spends no time on reading and sorting.
 
 use std::{
     os::fd::RawFd,

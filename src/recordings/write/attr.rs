@@ -1,4 +1,4 @@
-//! Converts attrs to the bytes that are written into recordings. Knows nothing of the position of attrs in a recording.
+//! Converts attrs to the bytes that are written into recordings.
 
 use perf_prof_format::abi::perf_event_attr;
 use perf_prof_system::perf::attr_bytes;

@@ -1,6 +1,6 @@
 //! Handles samples with a foreign id: an id that belongs to no event of the recording. If another program counts the
-//! same software event, the kernel may give samples of the recorded event the id of the other program's event. Does not
-//! know which recorded event such a sample belongs to.
+//! same software event, the kernel may give samples of the recorded event the id of the other program's event. The
+//! caller says which recorded event such a sample belongs to.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 

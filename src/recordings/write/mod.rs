@@ -1,5 +1,4 @@
-//! Writes recordings in perf's format: a file, a directory, or a pipe. Knows nothing of the origin of events, nor of
-//! the origin of the information about the machine.
+//! Writes recordings in perf's format: a file, a directory, or a pipe.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` in the Linux tree.
 

@@ -1,5 +1,4 @@
-//! Writes the formats of tracepoints in trace-cmd's layout, which perf uses too. Knows nothing of the origin of the
-//! texts.
+//! Writes the formats of tracepoints in trace-cmd's layout, which perf uses too.
 //!
 //! Source: `tools/perf/util/trace-event-info.c` and `trace-event-read.c` in the Linux tree.
 

@@ -137,8 +137,8 @@ impl Window {
         self.block.extend_from_slice(record);
     }
 
-    /// Ends a round of `perf stat record`. The records of counts have no times, and are delivered in the order of the
-    /// input. So the records after the round get a later time for the order, and the round can be delivered at once.
+    /// Ends a round of `perf stat record`. The records of counts have no times and are delivered in the order of the
+    /// input. The records after the round get a later time for sorting, so that the round can be delivered at once.
     fn end_round_of_counts(&mut self) {
         self.before = self.newest.saturating_add(1);
         self.newest = self.before;
