@@ -17,17 +17,17 @@ use pyo3::prelude::*;
 
 use super::{errors::exception, messages};
 
-/// How often a thread that waits looks for signals, such as Ctrl-C.
+/// How often a waiting thread checks for signals, such as Ctrl-C.
 pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
 
-/// Work that runs until it ends by itself or is asked to end.
+/// Work that runs until it ends by itself, or until its end is requested.
 pub struct Background<T> {
     requests: Arc<EndRequests>,
     result: Mutex<mpsc::Receiver<Result<T>>>,
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts `work` in a new thread. The signals that it gets are requests of the program.
+    /// Starts `work` in a new thread. Instead of signals, it gets the requests of the program.
     pub fn start(work: impl FnOnce(Signals) -> Result<T> + Send + 'static) -> Result<Background<T>> {
         messages::collect();
         let requests = Arc::new(EndRequests::new()?);
@@ -36,7 +36,7 @@ impl<T: Send + 'static> Background<T> {
         start_thread(
             || work(signals),
             move |result| {
-                // Nobody may wait any more.
+                // This fails if the program no longer waits.
                 let _ = sender.send(result);
             },
         )?;
@@ -48,7 +48,8 @@ impl<T: Send + 'static> Background<T> {
         self.requests.clone()
     }
 
-    /// Waits until the work has ended. If a signal handler of the program raises an exception, the work is asked to end.
+    /// Waits until the work has ended. If a signal handler of the program raises an exception, requests the end of the
+    /// work.
     pub fn wait(&self, py: Python<'_>) -> PyResult<T>
     where
         T: Send,
@@ -81,7 +82,7 @@ impl<T: Send + 'static> Background<T> {
     }
 }
 
-/// Starts a thread for `work`, which passes its result to `done`. A panic is an error. Signals of the process do not
+/// Starts a thread for `work`, and passes the result to `done`. A panic becomes an error. Signals of the process do not
 /// reach the thread, and its events are not traced.
 pub fn start_thread<T>(
     work: impl FnOnce() -> Result<T> + Send + 'static,

@@ -30,7 +30,7 @@ use super::{
 };
 use crate::script::{Batch, Table, stream_capsule};
 
-/// The number of rows of a batch if the program does not say another one.
+/// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
 /// The batches of a trace: an iterator of Batch. polars, duckdb and others read it as one table, a batch at a time.
@@ -44,7 +44,7 @@ pub struct Batches {
     limit: usize,
 }
 
-/// The rows of the next batch, and events that are appended before those of the trace.
+/// The rows of the next batch, and the events to append before those of the trace.
 struct Rows {
     columns: Columns,
     left: (EventBatch, usize),
@@ -53,14 +53,14 @@ struct Rows {
 
 /// Whether threads decode a recording for these batches.
 enum Decoded {
-    /// It is decided with the first batch.
+    /// It is not known before the first batch.
     Undecided,
     By(Arc<ColumnRun>),
-    /// They do not, or not any more. The events come from the trace.
+    /// They do not, or no longer. The events come from the trace.
     No,
 }
 
-/// Where a part of the entries of a batch of events ends.
+/// The end of a run of entries that were appended from a batch of events.
 struct Appended {
     next: usize,
     samples: usize,
@@ -89,14 +89,14 @@ impl Batches {
         let plan = Plan::new(columns, &run.events, &run.is_delivered)
             .map_err(|error| named(py, "OptionError", &error.to_string()))?;
         let schema = plan.schema.clone();
-        // With a time, batches come before they are full.
+        // With `every`, batches are returned before they are full.
         let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
         let (limit, left) = (rows, (EventBatch::default(), 0));
         let rows = Rows { columns: Columns::new(plan, limit), left, decoded };
         Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)), limit })
     }
 
-    /// Returns the rest as a table.
+    /// Returns all further rows as a table.
     pub fn table(&self, py: Python<'_>) -> PyResult<Table> {
         let mut batches = Vec::new();
         while let Some(rows) = self.next_rows(py)? {
@@ -154,8 +154,8 @@ impl Batches {
         }
     }
 
-    /// Returns the next batch that threads have decoded, and `Some(None)` after the last one. Returns `None` if the program
-    /// has asked for events meanwhile.
+    /// Returns the next batch that threads have decoded, and `Some(None)` after the last one. Returns `None` if the
+    /// program has taken events from the trace meanwhile.
     fn next_decoded(&self, py: Python<'_>, columns: &Arc<ColumnRun>) -> PyResult<Option<Option<RecordBatch>>> {
         let trace = self.trace.get();
         loop {
@@ -189,8 +189,8 @@ impl Batches {
         }
     }
 
-    /// Appends events to the columns, without the interpreter's lock. The trace gets back those for which there is no
-    /// room, so that it can be iterated too.
+    /// Appends events to the columns, without the interpreter's lock. Events without room go back to the trace, so that
+    /// it can be iterated too.
     fn append(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<()> {
         let trace = self.trace.get();
         let (batch, next) = mem::take(&mut rows.left);
@@ -227,7 +227,8 @@ fn append(columns: &mut Columns, batch: &EventBatch, first: usize, context: &Con
         }
     }
     appended.samples = rows.len();
-    // The names of addresses are looked up under locks, which a forked child must not find locked.
+    // Looking up the names of addresses takes locks. No fork may happen meanwhile, because the locks would stay locked
+    // in the child.
     let held = columns.plan().needs_symbols.then(fork_lock::hold);
     columns.append(&rows, context)?;
     drop(held);
@@ -279,7 +280,7 @@ impl Batches {
     }
 }
 
-/// The batches for another program, which reads them when it needs them.
+/// The batches for another library, which reads them when it needs them.
 struct Reader {
     batches: Py<Batches>,
     schema: SchemaRef,

@@ -74,16 +74,16 @@ pub fn run_handlers(
     let mut delivered = 0;
     let ended = deliver(py, &mut program, &thread, progress, &mut delivered);
     if !generation.is_this() {
-        // A handler has forked, and this is the child.
+        // This is a child that a handler has forked.
         thread.forget();
         return Err(named(py, "ClosedError", "this is a forked child; the run goes on in its parent"));
     }
-    // If a handler ended the run, what is left is dropped. `__exit__` is called in any case, as in a script.
+    // If a handler ended the run, the remaining events are dropped. `__exit__` is always called, as in a script.
     if !matches!(ended, Ok(EndedBy::Events)) {
         py.detach(|| thread.close());
     }
     let end = py.detach(|| thread.end());
-    // An exception of a signal handler of the program must not be lost in `__exit__`.
+    // Checked before `__exit__` is called, so that the exception of a signal handler is not lost there.
     let interrupted = py.check_signals().err();
     let mut at_exit = Flow::Continue(());
     program.enter(&mut |program| at_exit = program.exit());
@@ -115,7 +115,7 @@ pub fn on_error_from(name: &str) -> PyResult<OnError> {
     }
 }
 
-/// Returns the handlers as a program that gets the events of a run.
+/// Returns a program that passes the events of a run to the handlers.
 pub fn program(
     py: Python<'_>,
     functions: &Bound<'_, PyDict>,
@@ -127,13 +127,13 @@ pub fn program(
     program.map_err(|error| named(py, "HandlerError", &error.to_string()))
 }
 
-/// Calls `__init__` of a module. Python calls that of an object when it is created.
+/// Calls `__init__` of a module. For an object, Python has already called `__init__` when it was created.
 pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyResult<()> {
     let init = functions.get_item("__init__")?.filter(|_| handlers.is_instance_of::<PyModule>());
     init.map_or(Ok(()), |init| init.call0().map(drop))
 }
 
-/// Returns the handlers by name, and where they come from. The option `on_lost` is one of them.
+/// Returns the handlers by name, and their origin for messages. The option `on_lost` is one of the handlers.
 pub fn functions<'py>(
     events: &[EventType],
     handlers: &Bound<'py, PyAny>,

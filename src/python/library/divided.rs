@@ -38,12 +38,12 @@ pub struct DividedRun {
     functions: Py<PyDict>,
     origin: String,
     on_error: OnError,
-    /// The process that divided it.
+    /// The process that divided the recording.
     pid: u32,
 }
 
-/// Opens the recording `input` and divides it between the processes that the option `jobs` asks for. Returns `None` for
-/// one process.
+/// Opens the recording `input` and divides it between the processes of the option `jobs`. Returns `None` for one
+/// process.
 #[pyfunction]
 pub fn divide(
     selectors: &Bound<'_, PyTuple>,
@@ -92,7 +92,7 @@ impl DividedRun {
     }
 
     /// Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
-    /// Raises what the program's own signal handlers raise.
+    /// Raises the exceptions of the program's own signal handlers.
     fn read_before(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let (mut checked, mut raised) = (Instant::now(), None);
         let mut check = || {
@@ -114,7 +114,7 @@ impl DividedRun {
         if !process::die_with(self.pid, libc::SIGKILL) {
             process::exit_now(1);
         }
-        // They are those of the other process, which shows them.
+        // The parent shows its own messages; they are dropped here.
         drop(messages::take());
         self.lock().enter(number);
     }
@@ -139,7 +139,7 @@ impl DividedRun {
         messages::take()
     }
 
-    /// Merges the results of all parts. `messages` are those of the processes that have replayed them.
+    /// Merges the results of all parts. `messages` are the messages of the processes that replayed the parts.
     fn merge(&self, py: Python<'_>, messages: Vec<String>) -> PyResult<RunResult> {
         messages::add(messages);
         py.check_signals()?;
@@ -164,7 +164,7 @@ impl DividedRun {
     }
 }
 
-/// Returns signals that nobody sends: the program's own handlers get those of the process.
+/// Returns signals that never arrive: the program's own handlers get the signals of the process.
 fn signals(py: Python<'_>) -> PyResult<Signals> {
     let requests = EndRequests::new().map_err(|error| exception(py, &error.into()))?;
     Ok(Signals::of_program(Arc::new(requests)))

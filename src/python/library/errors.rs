@@ -11,7 +11,7 @@ use super::background::Internal;
 
 /// Returns the exception for an error: its class, and the text of the error with its causes.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
-    // An exception of the program itself.
+    // The error is an exception of the program itself.
     if let Some(raised) = error.downcast_ref::<PyErr>() {
         return raised.clone_ref(py);
     }
@@ -40,7 +40,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
     match errno {
         _ if is_permission => with_number(py, "AccessError", errno.unwrap_or(libc::EACCES), &text),
-        // Python shows the number itself.
+        // Python shows the error number itself, so it is removed from the text.
         Some(errno) => with_number(py, "KernelError", errno, &text.replace(&format!(" (os error {errno})"), "")),
         None if error.chain().any(|cause| cause.is::<CaptureError>()) => named(py, "KernelError", &text),
         None if error.chain().any(|cause| cause.is::<Internal>()) => named(py, "Error", &text),
@@ -48,7 +48,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
-/// Returns the path of a file that cannot be written, and the number of the error that its creation would give.
+/// Returns the path of a file that cannot be written, and the errno that creating the file would give.
 fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
     match error {
         OutputPathError::NoFolder(path) => Some((path, libc::ENOENT)),

@@ -26,7 +26,7 @@ impl Generation {
         Generation(FORKS.load(Relaxed))
     }
 
-    /// Returns whether this process has the number, so it is no child that was forked since.
+    /// Returns whether this process is still the one with this number, and not a child that was forked since.
     #[inline]
     pub fn is_this(self) -> bool {
         FORKS.load(Relaxed) == self.0

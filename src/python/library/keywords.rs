@@ -1,5 +1,5 @@
-//! The values of keyword arguments: which type each has, and how it is parsed. The parsers are those of the command line's
-//! options, so their messages say what is wrong.
+//! The values of keyword arguments: their types and parsers. The parsers are those of the command line's options, so
+//! the messages are the same.
 
 use std::{ffi::OsString, fmt::Display, ops::RangeInclusive};
 
@@ -11,7 +11,7 @@ use pyo3::{
 
 /// Why a value is refused.
 pub enum Wrong {
-    /// It has another type than these.
+    /// It has none of these types.
     Type(&'static str),
     /// The text cannot be parsed.
     Value(String),

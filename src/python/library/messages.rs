@@ -11,8 +11,8 @@ use crate::script::is_host;
 /// The messages that were not shown yet.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Leaves the process to the program: messages are collected from now on, and its limits stay as they are. In the
-/// executable `perf-prof`, messages still go to stderr.
+/// Makes this room leave the process to the program: messages are collected from now on, and the limits of the process
+/// are not changed. In the executable `perf-prof`, messages still go to stderr.
 pub fn collect() {
     if !is_host() {
         limits::keep_limits();

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{run::inputs, script::Dialect};
 
-/// What a function does, which decides its keywords.
+/// The function. It decides which keywords are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Trace,
@@ -38,12 +38,12 @@ enum Action {
     Count,
 }
 
-/// What the arguments of a function ask for.
+/// The parsed arguments of a function.
 struct Asked {
     action: Action,
     draft: Draft,
     chains: Option<CallGraph>,
-    /// What only `record` is told.
+    /// Options of `record` only.
     threads: Option<Threads>,
     compression: Option<Level>,
 }
@@ -138,7 +138,7 @@ impl Asked {
             "force" if switch(value)? => draft.owner = Owner::Anybody,
             "threads" => self.threads = switch_or(value, Threads::Cpu, "True, a number or a str", str::parse)?,
             "compress" => self.compression = switch_or(value, Level::FASTEST, "True, a number or a str", level)?,
-            // A switch that is off, or what the function itself uses.
+            // A switch that is off, or an argument that the function itself uses.
             _ => {}
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! Where the events of a trace come from: from the queue of its run, or as columns from threads that decode a recording.
-//! This is decided when the program first asks for events.
+//! The origin of a trace's events: the queue of its run, or columns from threads that decode a recording. It is decided
+//! when the program first takes events.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -17,16 +17,16 @@ use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
 
-/// Where the events of a trace come from. Its lock is never held while the interpreter's lock is taken.
+/// The origin of a trace's events. Its lock is never held while the interpreter's lock is taken.
 pub struct Origin {
-    /// True if they come from the queue. Then nothing changes any more.
+    /// True if the events come from the queue. Then the origin no longer changes.
     is_queue: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     from: From,
-    /// The columns of a recording whose names of tasks and symbols the run's context does not have yet.
+    /// The columns of a recording, if the run's context does not have their names of tasks and symbols yet.
     names: Option<Arc<ColumnRun>>,
     is_stopped: bool,
 }
@@ -39,13 +39,13 @@ enum From {
 }
 
 impl Origin {
-    /// The events of a live run come from its queue.
+    /// Returns the origin for live events: the queue.
     pub fn live() -> Origin {
         let state = State { from: From::Queue, names: None, is_stopped: false };
         Origin { is_queue: true.into(), state: Mutex::new(state) }
     }
 
-    /// The run of a recording waits until the program asks for events.
+    /// Returns the origin for a recording. Its run waits until the program takes events.
     pub fn recording(parts: Option<Box<ColumnParts>>) -> Origin {
         let state = State { from: From::Undecided(parts), names: None, is_stopped: false };
         Origin { is_queue: false.into(), state: Mutex::new(state) }
@@ -55,7 +55,7 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the events come from the queue, from the first one that the program has not got in a column.
+    /// Switches to the queue, starting with the first event that the program has not received in a column.
     #[inline]
     pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
         if !self.is_queue.load(Relaxed) {
@@ -70,7 +70,7 @@ impl Origin {
             From::Undecided(_) | From::Queue => 0,
             From::Columns(columns) => {
                 let taken = columns.close();
-                // The run counts all events again, and tells the context all names.
+                // The run will count all events again, and pass all names to the context.
                 run.stats.clear();
                 state.names = None;
                 taken
@@ -80,7 +80,7 @@ impl Origin {
         self.is_queue.store(true, Relaxed);
     }
 
-    /// Starts to decode columns, if the program has not asked for anything yet, and if it is possible.
+    /// Starts to decode columns, if this is possible and the program has not taken any events yet.
     pub fn start_columns(
         &self,
         py: Python<'_>,
@@ -110,14 +110,15 @@ impl Origin {
         matches!(&self.state().from, From::Columns(from) if Arc::ptr_eq(from, columns))
     }
 
-    /// Tells the run's context the names of tasks and symbols that the columns have not told it.
+    /// Passes the names of tasks and symbols to the run's context, if the columns have not done so yet.
     pub fn tell_names(&self, py: Python<'_>, run: &About) -> PyResult<()> {
         if self.is_queue.load(Relaxed) {
             return Ok(());
         }
         let told = py.detach(|| {
             let names = self.state().names.take();
-            // Symbols are looked up under locks, which a forked child must not find locked.
+            // Looking up symbols takes locks. No fork may happen meanwhile, because the locks would stay locked in the
+            // child.
             let _held = fork_lock::hold();
             names.map_or(Ok(()), |columns| columns.tell_names(&run.context))
         });

@@ -1,4 +1,4 @@
-//! The events that a run has delivered and a program has not taken yet, with a limit on their memory. Does not know
+//! A queue with limited memory for the events that a run has delivered and a program has not taken yet. Does not know
 //! Python.
 
 use std::{
@@ -12,13 +12,13 @@ use std::{
 use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
 use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
 
-/// A batch is passed on when it has this many bytes, so that the program does not wait for the end of a large one.
+/// The size, in bytes, at which a batch is passed on, so that the program does not wait for the end of a large batch.
 const BATCH_BYTES: usize = 256 << 10;
-/// The memory of all waiting batches together. If they have more, the run waits; the events of a live run are then kept
-/// in its own buffer, whose size the option `buffer` sets.
+/// The limit, in bytes, for the memory of all waiting batches. At this limit, the run waits. The events of a live run
+/// then stay in the run's own buffer (option `buffer`).
 const WAITING_BYTES: usize = 8 << 20;
 
-/// What a run delivers.
+/// An entry that a run delivers.
 #[derive(Clone, Copy, Debug)]
 pub enum Entry {
     /// A sample: the index of its event type, and the place of its record in the batch.
@@ -29,7 +29,7 @@ pub enum Entry {
     Interval,
 }
 
-/// Some entries in the order of delivery, with the records of their samples.
+/// A batch of entries in the order of delivery, with the records of the samples.
 #[derive(Debug, Default)]
 pub struct EventBatch {
     pub entries: Vec<Entry>,
@@ -63,17 +63,17 @@ struct State {
     batches: VecDeque<EventBatch>,
     memory: usize,
     stage: Stage,
-    /// The number of samples that the run does not deliver, because the program has them. `None` until the run may begin.
+    /// The number of samples that the run skips, because the program already has them. `None` until the run may begin.
     skipped: Option<u64>,
 }
 
-/// Which ends of a queue are in use.
+/// The ends of a queue that are in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
     /// Both.
     #[default]
     Open,
-    /// The run delivers no more. The program still takes what waits.
+    /// The run delivers no more. The program still takes the waiting batches.
     Ended,
     /// The program takes no more.
     Closed,
@@ -84,13 +84,13 @@ pub struct Queue {
     state: Mutex<State>,
     /// Notified at each change of the state.
     changed: Condvar,
-    /// Readable while there may be something to take, and after the end.
+    /// Readable while there may be a batch to take, and after the end.
     ready: EventFd,
     /// The program's requests to end the run.
     pub requests: Arc<EndRequests>,
 }
 
-/// What the program gets from a queue.
+/// The result of taking from a queue.
 pub enum Taken {
     Batch(EventBatch),
     /// Nothing yet.
@@ -115,7 +115,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the descriptor that is readable while there may be something to take.
+    /// Returns the descriptor that is readable while there may be a batch to take.
     pub fn ready_fd(&self) -> RawFd {
         self.ready.as_raw_fd()
     }
@@ -141,7 +141,7 @@ impl Queue {
         self.state().batches.len()
     }
 
-    /// Waits until there is something to take, or until the end, or until this time.
+    /// Waits for a batch, for the end of the run, or until this time.
     pub fn wait(&self, until: Instant) {
         let state = self.state();
         let left = until.saturating_duration_since(Instant::now());
@@ -187,7 +187,7 @@ impl Queue {
         self.announce();
     }
 
-    /// Drops all batches, and all that the run still delivers.
+    /// Drops all batches, and all batches that the run still delivers.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.state();
@@ -208,7 +208,7 @@ impl Queue {
 pub struct QueueSink {
     queue: Arc<Queue>,
     batch: EventBatch,
-    /// The number of samples that are still skipped.
+    /// The number of samples that still have to be skipped.
     skipped: u64,
     /// Called when the events are enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,

@@ -45,7 +45,7 @@ pub fn start_recording(
     let (sender, begun) = mpsc::channel();
     let work = Background::start(move |signals| {
         let begun = || {
-            // The program waits for it.
+            // The program waits for this message.
             let _ = sender.send(());
         };
         Ok(recorder::run_with(&plan, || Ok(signals), begun)?.0)

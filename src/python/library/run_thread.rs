@@ -26,7 +26,7 @@ type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
 pub struct RunThread {
     pub queue: Arc<Queue>,
     pub run: Arc<About>,
-    /// What is needed to decode columns of a recording in parts, if this is possible.
+    /// The recording, prepared for decoding columns in parts, if this is possible.
     pub parts: Option<Box<ColumnParts>>,
     end: EndSlot,
     thread: Option<JoinHandle<()>>,
@@ -106,14 +106,14 @@ fn deliver(
     run::deliver(plan, &signals, |run, parts| {
         let run = run.clone();
         QueueSink::new(queue.clone(), move || {
-            // The program waits for it. If it does not any more, nobody needs it.
+            // This fails if the program no longer waits; then the run is not needed.
             let _ = opened.send((run, parts));
         })
     })
 }
 
 impl RunThread {
-    /// Ends the run and waits for the end. What was recorded is dropped.
+    /// Ends the run and waits for its end. Events that were not delivered are dropped.
     pub fn close(&mut self) {
         self.queue.close();
         self.queue.requests.end_now();
@@ -123,7 +123,8 @@ impl RunThread {
         }
     }
 
-    /// Waits for the end of the thread, after the end of the queue. Returns how the run ended, once.
+    /// Waits for the end of the thread, after the end of the queue. The first call returns how the run ended; later
+    /// calls return `None`.
     pub fn end(&mut self) -> Option<Result<ExitStatus>> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

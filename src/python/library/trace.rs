@@ -66,15 +66,15 @@ pub struct Trace {
 #[derive(Default)]
 struct TakenEvents {
     batch: EventBatch,
-    /// The index of the first entry that was not delivered.
+    /// The index of the first entry that was not delivered yet.
     next: usize,
     delivered: u64,
     state: Progress,
-    /// An exception that came after events that a call had to return first. The next call raises it.
+    /// An exception for the next call. It was raised after events that the current call still returns.
     pending: Option<PyErr>,
 }
 
-/// How far a trace is.
+/// The state of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Progress {
     #[default]
@@ -85,7 +85,7 @@ enum Progress {
     Closed,
 }
 
-/// What came after a wait.
+/// The result of a wait.
 pub enum Waited {
     /// There are entries in `taken`.
     Entries,
@@ -126,8 +126,8 @@ impl Trace {
         self.on_lost.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes at most `limit` events that are there into a list, after a wait until `until` for the first one. An exception
-    /// that comes after the first event is raised by the next call.
+    /// Returns a list of at most `limit` waiting events. Waits until `until` for the first one. If an exception is
+    /// raised after the first event, the next call raises it.
     fn take<'py>(
         &self,
         py: Python<'py>,
@@ -136,7 +136,7 @@ impl Trace {
     ) -> PyResult<(Bound<'py, PyList>, Waited)> {
         self.check_process(py)?;
         let events = PyList::empty(py);
-        // What is there when the first event has come, but not what arrives in the meantime: the list has an end.
+        // Takes only the batches that wait when the first event arrives. Otherwise the list might never end.
         let mut batches = None;
         loop {
             let next = self.next_taken(py).and_then(|event| match event {
@@ -178,7 +178,7 @@ impl Trace {
         Err(named(py, "ClosedError", &text))
     }
 
-    /// Fails if the program has closed the trace. An iteration that goes on meanwhile just ends: another thread may close
+    /// Fails if the program has closed the trace. An iteration does not fail but ends, because another thread may close
     /// the trace at any time.
     pub fn check_open(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
@@ -239,7 +239,8 @@ impl Trace {
         }
     }
 
-    /// Starts to decode the columns of a plan in threads, if the program has not asked for events yet and if it is possible.
+    /// Starts threads that decode the columns of a plan, if this is possible and the program has not taken any events
+    /// yet.
     pub fn start_columns(&self, py: Python<'_>, plan: &Plan, rows: usize) -> PyResult<Option<Arc<ColumnRun>>> {
         self.origin.start_columns(py, plan, rows, &self.run)
     }
@@ -275,14 +276,14 @@ impl Trace {
         &self.run
     }
 
-    /// Takes the batch out, with the index of its first entry that was not delivered.
+    /// Removes and returns the batch, with the index of its first entry that was not delivered yet.
     pub fn take_batch(&self) -> (EventBatch, usize) {
         let mut taken = self.taken();
         (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
     }
 
-    /// Puts a batch back whose entries before `next` were delivered; `samples` of them were events. Returns it if another
-    /// thread has taken another batch meanwhile.
+    /// Puts a batch back. Its entries before `next` were delivered; `samples` of these were events. Returns the batch
+    /// if another thread has put another one there meanwhile.
     pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
         let mut taken = self.taken();
         taken.delivered += samples as u64;
@@ -410,8 +411,8 @@ impl Trace {
             std::mem::take(&mut taken.batch)
         };
         drop(dropped);
-        // Before the lock of the thread is taken: a thread that sees the end of the queue holds it while it waits for the
-        // end of the run.
+        // This comes before the lock of the thread is taken. A thread that has seen the end of the queue holds this
+        // lock while it waits for the end of the run.
         self.queue.requests.end_now();
         self.queue.close();
         py.detach(|| {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// A pattern that names no recording.
+/// A pattern matches no recording.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' {1}")]
 pub struct PatternError(String, String);

@@ -36,7 +36,7 @@ use crate::script::{Fork, Program, ScriptError};
 /// The time between two checks whether workers have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// The part of a recording that one worker replays, and what its process leaves besides the result.
+/// The part of a recording that one worker replays, and the files for the worker's output and errors.
 struct Job {
     shard: Shard,
     /// The error message, if there is no result. It is stored in memory: the reason may be that the disk is full. Only
@@ -91,13 +91,13 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     Ok(ExitStatus(if status == 0 { of_signal } else { status }))
 }
 
-/// What each worker copies from the process that forks it.
+/// The state that each worker inherits from the process that forks it.
 struct Own {
     recording: Option<ChosenRecording>,
     /// Signals are blocked in this process until all workers were forked, and in a worker until its signal handlers are
     /// installed.
     held: Option<BlockedSignals>,
-    /// What the parts that were read in advance carry to the next one.
+    /// The state of derived events after the parts that were read in advance.
     carried: Carried,
 }
 
@@ -113,8 +113,8 @@ fn fork_workers(run: &ScriptRun<'_>, jobs: &[Job], own: &mut Own) -> Result<Vec<
             }
         }
         let stdout = job.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
-        // No thread and no interpreter has been started yet, so each worker can start its own interpreter, or copies the
-        // one that runs perf-prof.
+        // No thread has been started yet, and no interpreter, unless perf-prof itself runs in one. So each worker can
+        // start its own interpreter, or has a copy of the running one.
         let mut body = || match (own.recording.take(), own.held.take()) {
             (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut own.carried)),
             _ => 1,
@@ -145,7 +145,7 @@ fn merge_results(run: &ScriptRun<'_>, jobs: Vec<Job>, recording: ChosenRecording
     ended
 }
 
-/// Returns whether to go on with reading in advance. If not, [`wait`] finds the reason.
+/// Returns whether reading in advance can go on. If not, [`wait`] finds the reason.
 fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
     let has_failed =
         |worker: &mut Worker| worker.try_wait().map_or(true, |ended| ended.is_some_and(|it| !it.success()));

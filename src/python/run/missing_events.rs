@@ -1,6 +1,5 @@
 //! Handles events that a script selects, but that the recording does not contain. If the script can run without these
-//! events, prints a warning about the effect. Otherwise reports an error with a command that records the events. Does
-//! not know live events.
+//! events, prints a warning about the effect. Otherwise reports an error with a command that records the events.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Runs a script on live events or on a recording, from the plan to the exit status. Does not know argv.
+//! Runs a script on live events or on a recording, from the plan to the exit status.
 //!
 //! `script_run` is the one way of a run; `jobs` divides it between processes; `several` and `engine` replay several
 //! recordings.
@@ -41,10 +41,10 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     Ok(output::check(plan, status))
 }
 
-/// Delivers the events of a plan to the receiver that `receive` creates, and loads no script. The receiver also gets what is
-/// needed to decode columns of a recording in parts, if this is possible. The calling thread may lose rights to files, so it
-/// should be a thread for this run alone. Returns the exit status that the run would have as a command; that of the plan's
-/// command if it has one.
+/// Delivers the events of a plan to the receiver that `receive` creates, without a script. The receiver also gets the
+/// recording, prepared for decoding columns in parts, if this is possible. The calling thread may lose rights to files,
+/// so it should be used only for this run. Returns the exit status of the plan's command, or the status that the run
+/// would have as a command.
 pub fn deliver<S: Sink>(
     plan: &RunPlan,
     signals: &Signals,

@@ -1,5 +1,5 @@
-//! A recording whose parts a program replays in processes of its own: opens and divides it, replays one part, and merges
-//! the results of all parts.
+//! A recording that a program replays in parts, in its own processes: opens and divides the recording, replays one
+//! part, and merges the results of all parts.
 
 use std::{mem, ops::ControlFlow, sync::Arc};
 
@@ -21,7 +21,7 @@ pub struct DividedRecording {
     /// `None` in a process that has replayed its part, and after the results were merged.
     recorded: Option<ChosenRecording>,
     shards: Vec<Shard>,
-    /// What the parts that were read in advance carry to the next one.
+    /// The state of derived events after the parts that were read in advance.
     carried: Carried,
 }
 
@@ -38,7 +38,7 @@ pub struct Merged {
 }
 
 impl DividedRecording {
-    /// Opens the recording of the plan, and divides it as the plan says. Returns `None` if the plan has only one process.
+    /// Opens and divides the recording of the plan. Returns `None` if the plan has only one process.
     pub fn open(plan: &RunPlan) -> Result<Option<DividedRecording>> {
         let Some(input) = plan.input() else { return Ok(None) };
         let Some(jobs) = input.jobs else { return Ok(None) };
@@ -72,14 +72,14 @@ impl DividedRecording {
         recording.read_in_advance(&before.part, &mut self.carried, check)
     }
 
-    /// Makes this forked process the one of a part.
+    /// Makes this forked process the worker of a part.
     pub fn enter(&self, number: usize) {
         self.shards.get(number).into_iter().for_each(|shard| set_part_of_process(&shard.part));
     }
 
     /// Replays a part in this process, which is a forked copy of the one that divided the recording and has no other
     /// work. `load` returns the program that gets the events. The result of the part is stored for
-    /// [`DividedRecording::merge`] of the other process. Returns how a callback ended the run, if one did.
+    /// [`DividedRecording::merge`] in the other process. Returns how a callback ended the run, if one did.
     pub fn replay_part(
         &mut self,
         number: usize,

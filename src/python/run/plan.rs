@@ -1,4 +1,4 @@
-//! All settings of a run of a script. They are complete before the run starts. Does not know argv.
+//! All settings of a run of a script. They are complete before the run starts.
 
 use std::{ffi::OsString, path::PathBuf};
 
@@ -21,7 +21,7 @@ pub struct ScriptPlan {
     pub on_error: OnError,
     /// The script to run.
     pub module: Module,
-    /// The recordings, if there are several of them or an executor replays them. The run's input then has the path of the
+    /// The recordings, if there are several, or if an executor replays them. The run's input then has the path of the
     /// first one.
     pub recordings: Option<Recordings>,
     /// The part of the recording that this process replays, if another process merges the results.
@@ -29,7 +29,7 @@ pub struct ScriptPlan {
 }
 
 impl ScriptPlan {
-    /// Returns the plan of a process that does a part of the work after another process has printed the messages.
+    /// Returns the plan for a further process of the run: another process has already printed the messages.
     pub fn quiet(&self) -> ScriptPlan {
         ScriptPlan { run: RunPlan { verbosity: Verbosity::Quiet, ..self.run.clone() }, ..self.clone() }
     }
@@ -68,7 +68,7 @@ pub struct OnePart {
     pub processes: usize,
     /// The number of events that the script itself selects.
     pub own_events: usize,
-    /// The process that started this one. If it ends, nobody needs the result.
+    /// The process that started this one. If it ends, the result is no longer needed.
     pub parent: u32,
     /// The file for the result.
     pub result: PathBuf,

@@ -46,7 +46,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
         prepare_for_parts()?;
     }
     let module = Module::load(script.module, script.args, plan.dialect)?;
-    // Scripts of perf script may write to the same terminal what other programs read, and perf prints nothing here.
+    // As in perf, nothing is printed for scripts of perf script: other programs may read their output.
     if plan.dialect == Dialect::PerfProf {
         announce(module.path(), verbosity == Verbosity::Quiet);
     }

@@ -1,5 +1,5 @@
-//! The one way of a script's run: selects the events, starts the interpreter, opens the events, loads the script, delivers
-//! the events, and ends the interpreter. Live events and recordings differ only in the steps of the session.
+//! Runs a script: selects the events, starts the interpreter, opens the events, loads the script, delivers the events,
+//! and ends the interpreter. Live events and recordings differ only in the steps of the session.
 
 use anyhow::{Context as _, Result};
 use perf_prof_session::{
@@ -28,7 +28,7 @@ pub(super) struct ScriptRun<'a> {
 pub(super) enum Task<'a> {
     /// It delivers them to the script, which shows its result at the end.
     Whole,
-    /// It delivers those of a part. The script's result is stored for another process.
+    /// It delivers the events of a part, and stores the script's result for another process.
     Part(&'a Shard),
     /// It delivers none: the script merges the results of all parts.
     Merge(&'a mut Merging),
@@ -129,7 +129,7 @@ fn deliver_part(
     let written = shard.write_result(about, &outcome, callbacks, partial?);
     written
         .with_context(|| format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display()))?;
-    // The process that merges the results returns the status of callbacks that raised and of signals.
+    // The process that merges the results returns the status after a signal or after an exception in a callback.
     let status = outcome.status_of_part();
     outcome.check()?;
     Ok((status, outcome.closing))

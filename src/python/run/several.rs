@@ -22,7 +22,7 @@ use super::{
 };
 use crate::script::{Interpreter, Program, PythonChoice, ScriptError, interrupt, run_of_all, set_current_run};
 
-/// Runs the script on all recordings. A recording that cannot be read is named on stderr, and the others are replayed.
+/// Runs the script on all recordings. Prints an error about each recording that cannot be read, and replays the others.
 pub(super) fn run(plan: &ScriptPlan, recordings: &Recordings) -> Result<ExitStatus> {
     capability::give_up_right_to_read();
     output::redirect(plan)?;

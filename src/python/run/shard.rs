@@ -1,4 +1,4 @@
-//! A part of a recording with the file through which its process passes the result to the process that merges all results.
+//! A part of a recording, with the file that passes its result to the process that merges all results.
 
 use std::{
     fs::File,
@@ -59,7 +59,7 @@ impl Shard {
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
         let counts = self.part.counts(&about.stats, &replayed.lost, replayed.last);
-        // To find the time of day may take a while, and prints a message if the recording does not say it.
+        // Finding the time of day may take a while, and prints a message if the recording does not contain it.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
             MergedBy::OtherProgram => about.context.reached().unwrap_or(0),
@@ -116,7 +116,7 @@ impl Merging {
         Ok(partials)
     }
 
-    /// Ends the script, which has merged the results. Returns how it ended the run, if it did.
+    /// Ends the script after it has merged the results. Returns how the script ended the run, if it did.
     pub fn end(&self, program: &mut Program) -> Option<Stop> {
         let last = self.results.as_ref().map_or(0, |results| results.counts.last);
         let mut stop = None;

@@ -16,11 +16,11 @@ pub struct Callback {
     pub name: String,
 }
 
-/// What gets the samples of an event: first the aggregators, then the functions.
+/// The receivers of an event's samples: first the aggregators, then the functions.
 pub struct EventHandler {
     /// The name of the handler in the module, for messages.
     pub name: String,
-    /// The aggregators, which are fed without Python.
+    /// The aggregators. They get samples without event objects.
     pub aggregators: Vec<Py<PyAny>>,
     /// The functions, which are called with an event object.
     pub functions: Vec<Callback>,
@@ -41,7 +41,8 @@ pub struct Callbacks {
     pub lost: Option<Callback>,
     /// `__partial__()` and `__merge__(partials)`, if the module defines both.
     pub parts: Option<MergeCallbacks>,
-    /// The handler of each selected event: what is named after the event, else `__sample__`, else `None`.
+    /// The handler of each selected event: the object that is named after the event, otherwise `__sample__`, otherwise
+    /// `None`.
     pub handlers: Vec<Option<EventHandler>>,
 }
 
@@ -91,7 +92,8 @@ impl Callbacks {
         of_events.flatten().chain(others).collect()
     }
 
-    /// Looks up the callbacks of a script of `perf script`, except for those that are looked up when they are needed.
+    /// Looks up the callbacks of a script of `perf script` that are needed at the start. Others are looked up when they
+    /// are needed.
     pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
         let dict = module.dict();
         let find = |name: &str| callback(&dict, name, path);

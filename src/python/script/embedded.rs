@@ -1,4 +1,4 @@
-//! Python modules whose source is in the executable: runs them when they are imported.
+//! Imports Python modules whose source is in the executable.
 
 use pyo3::{prelude::*, types::PyDict};
 
@@ -50,7 +50,7 @@ impl Loader {
         let EmbeddedModule { file, source, .. } = self.module;
         if let Some(source_lines) = &self.source_lines {
             let lines: Vec<&str> = source.split_inclusive('\n').collect();
-            // An entry without a time of change: `linecache` does not compare it with a file.
+            // The entry has no modification time, so `linecache` does not compare it with a file.
             source_lines.bind(py).set_item(file, (source.len(), None::<f64>, lines, file))?;
         }
         let builtins = py.import("builtins")?;

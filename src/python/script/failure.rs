@@ -32,7 +32,7 @@ impl Tracebacks {
     }
 }
 
-/// What a KeyboardInterrupt means that the script itself raised, without a signal.
+/// The meaning of a KeyboardInterrupt that the script itself raised, without a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnInterrupt {
     /// The script wants to end the run.
@@ -109,8 +109,8 @@ impl Failures {
             return Flow::Break(Stop::Interrupted);
         }
         // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own
-        // socket is an error like any other.
-        // The stdout of a program that uses perf-prof as a library is its own matter.
+        // socket is an error like any other. This does not apply to the stdout of a program that uses perf-prof as a
+        // library.
         if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;

@@ -1,4 +1,4 @@
-//! Delivers events to a program whose handlers are all aggregators, without the GIL.
+//! Delivers events without the GIL, to a program whose handlers are all aggregators.
 
 use perf_prof_events::event::{Deliver, Flow};
 use perf_prof_system::fork_lock::{self, HeldForkLock};
@@ -18,8 +18,8 @@ pub struct FeedingProgram<'a> {
     callbacks: &'a Callbacks,
     failures: &'a mut Failures,
     handlers: &'a mut Vec<Option<Handler>>,
-    /// What is locked here without the GIL must not be locked in a child that a thread of the script forks. `None` while
-    /// the GIL is held.
+    /// Prevents forks: a thread of the script could fork a child in which the locks that are held here would stay
+    /// locked. `None` while the GIL is held.
     held: Option<HeldForkLock>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> FeedingProgram<'a> {
 
     /// Calls `work` with the GIL.
     fn attached(&mut self, work: impl FnOnce(&mut AttachedProgram<'_, '_>) -> Flow) -> Flow {
-        // A thread that forks has the GIL and waits for this lock.
+        // A thread that forks holds the GIL and waits for this lock, so it is released before the GIL is taken.
         self.held = None;
         let flow = Python::attach(|py| {
             let attached = Attached { py, callbacks: self.callbacks, failures: self.failures };

@@ -1,5 +1,5 @@
-//! Parts of several recordings that other processes replay, perhaps on other machines: how these processes are started,
-//! and how their results are merged. The package's Python code does both, see `_engines.py`.
+//! Replays parts of several recordings in other processes, perhaps on other machines. The package's Python code starts
+//! these processes and merges their results, see `_engines.py`.
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -36,7 +36,7 @@ pub struct RecordingsOfScript<'a> {
     pub paths: &'a [PathBuf],
     /// The options for the processes that replay the parts.
     pub options: &'a [OsString],
-    /// The number of processes; `None` if the executor decides it.
+    /// The number of processes; `None` if the executor chooses it.
     pub processes: Option<usize>,
     /// The function that returns the executor, as MODULE:FUNCTION.
     pub executor: Option<&'a str>,
@@ -85,7 +85,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
 /// Returns the words that start perf-prof in a new process: the executable, or the Python that has the package.
 #[pyfunction]
 fn own_command() -> PyResult<Vec<OsString>> {
-    // As `python -m perf_prof`, but Python must not look for the package in the current folder.
+    // Like `python -m perf_prof`, but without the current folder in the search path.
     const PACKAGE: &str = "import sys; sys.path[:1] = filter(None, sys.path[:1]); \
                            from perf_prof._native import main; sys.exit(main(['perf-prof', *sys.argv[1:]]))";
     match running::executable() {

@@ -27,7 +27,7 @@ extern "C" fn mark() {
     signals::restore_in_forked_child();
 }
 
-/// Lets this child of the script go on: it was forked for a part of a run.
+/// Lets this forked child continue, because it was forked for a part of a run.
 pub fn stay() {
     IS_CHILD.store(false, Relaxed);
 }

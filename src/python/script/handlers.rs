@@ -1,4 +1,4 @@
-//! What gets the samples of a run's events.
+//! The receivers of the samples of a run's events.
 
 use perf_prof_session::spine::About;
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::{
     event::{Class, EventSlot, class_of},
 };
 
-/// The handler of an event type: what feeds its aggregators, its functions, the Python class of the event type, and the
-/// object that is passed to the functions.
+/// The handler of an event type: the feeds of its aggregators, its functions, the Python class of the event type, and
+/// the object that is passed to the functions.
 pub struct Handler {
     pub feeds: Vec<Feed>,
     pub functions: Vec<Callback>,
@@ -22,7 +22,7 @@ pub struct Handler {
     pub slot: EventSlot,
 }
 
-/// Prepares the handlers of a run's events. `origin` is where they come from, for messages.
+/// Prepares the handlers of a run's events. `origin` is their file or module, for messages.
 pub fn handlers(
     py: Python<'_>,
     found: &[Option<EventHandler>],

@@ -96,7 +96,7 @@ impl Module {
         Python::attach(|py| handler_like_names(self.loaded.module.bind(py)))
     }
 
-    /// Looks up the callbacks, and prepares what they get for the events.
+    /// Looks up the callbacks, and prepares their arguments for the events.
     pub fn bind(self, run: Arc<About>, on_error: OnError) -> Result<Program, ScriptError> {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
@@ -122,7 +122,7 @@ impl Module {
 }
 
 impl Program {
-    /// Creates a program from functions by name, which are in `functions`. `origin` is where they come from, for
+    /// Creates a program from the dict `functions`, which has functions by name. `origin` is their origin, for
     /// messages.
     pub fn from_functions(
         functions: &Bound<'_, PyDict>,
@@ -138,8 +138,7 @@ impl Program {
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
-    /// Binds the script's functions to the events of another run, which follows the one before. Nothing else of the script
-    /// changes.
+    /// Binds the script's functions to the events of the next run. Nothing else of the script changes.
     pub fn continue_with(mut self, run: Arc<About>) -> Result<Program, ScriptError> {
         Python::attach(|py| {
             let origin = self.module.as_ref().map_or("", |loaded| &loaded.path);
@@ -176,7 +175,7 @@ pub struct Program {
     pub(super) callbacks: Callbacks,
     receiver: Receiver,
     pub(super) failures: Failures,
-    /// The values in which the callbacks were looked up.
+    /// The dict in which the callbacks were looked up.
     pub(super) names: Py<PyDict>,
     /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
     /// module's globals.
@@ -184,7 +183,7 @@ pub struct Program {
     pub(super) module: Option<Loaded>,
 }
 
-/// What gets the samples.
+/// The receiver of the samples.
 enum Receiver {
     /// Functions that get an event object, one for each event that has a handler.
     EventObjects(Vec<Option<Handler>>),
@@ -328,7 +327,8 @@ impl Attached<'_, '_> {
             Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
                 self.failures.handle(self.py, &error, "print")
             }
-            // A full disk, for example. Python keeps the text and tries again, the last time at the end of the run.
+            // For example, the disk is full. Python keeps the text and tries again, the last time at the end of the
+            // run.
             Err(error) => {
                 note_write_error(self.py, &error);
                 Flow::Continue(())
@@ -369,7 +369,7 @@ pub(super) struct AttachedProgram<'a, 'py> {
 }
 
 impl AttachedProgram<'_, '_> {
-    /// Calls the handler of an event type with an object that exists already.
+    /// Calls the handler of an event type with an existing object.
     pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
         let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
         let py = self.attached.py;
@@ -482,7 +482,7 @@ impl Deliver for AttachedPerfScript<'_, '_> {
     }
 
     fn exit(&mut self) -> Flow {
-        // A script can define this function at any time, as all of its functions.
+        // It is looked up now, because a script can define its functions at any time.
         let end = self.handlers.trace_end(self.attached.py);
         self.attached.exit(end.as_ref())
     }

@@ -25,9 +25,9 @@ pub struct Interpreter {
 
 /// How the interpreter ends.
 enum End {
-    /// It is the embedded one: perf-prof ends it.
+    /// It is the embedded interpreter: perf-prof ends it.
     Finalize { main_thread: *mut ffi::PyThreadState },
-    /// It ran before, and goes on.
+    /// It ran before perf-prof, and goes on.
     GoOn,
 }
 

@@ -48,7 +48,8 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
     let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
     let import = || -> PyResult<Bound<'_, PyModule>> {
         let sys = py.import("sys")?;
-        // Imported before the script's folder is in `sys.path`: a file of the same name in this folder must not run.
+        // These modules are imported before the script's folder is in `sys.path`, because a file of the same name in
+        // this folder must not run.
         for name in ["importlib.machinery", "importlib.util"] {
             py.import(name)?;
         }

@@ -19,7 +19,7 @@ pub struct MergeCallbacks {
     pub(super) merge: Callback,
 }
 
-/// How the result of a part is taken, and how all results are merged.
+/// How the result of a part is computed, and how all results are merged.
 enum Parts<'a> {
     Callbacks(&'a MergeCallbacks),
     /// The aggregators among these values are added up.
@@ -53,7 +53,7 @@ pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, Py
     let own = module_aggregators(names);
     for partial in partials {
         for (name, aggregator) in &own {
-            // A part may lack an aggregator that this process has made.
+            // A part may lack an aggregator that this process has created.
             if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
                 aggregator.bind(names.py()).call_method1("update", (other,))?;
             }
@@ -90,8 +90,8 @@ pub fn prepare_for_parts() -> Result<(), ScriptError> {
 }
 
 impl Program {
-    /// Checks that several processes can run the script: that it has `__partial__` and `__merge__`, or that all of its
-    /// handlers are aggregators.
+    /// Checks that several processes can run the script: it has `__partial__` and `__merge__`, or all of its handlers
+    /// are aggregators.
     pub fn check_mergeable(&self) -> Result<(), ScriptError> {
         self.parts().map(|_| ())
     }
@@ -99,14 +99,14 @@ impl Program {
     fn parts(&self) -> Result<Parts<'_>, ScriptError> {
         match &self.callbacks.parts {
             Some(parts) => Ok(Parts::Callbacks(parts)),
-            // Functions may have other results, which would be lost.
+            // With functions among the handlers, the script may have other results, which would be lost.
             None if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(&self.names)),
             None => Err(ScriptError::NoParts),
         }
     }
 
-    /// Clears the aggregators that will be merged, in a process that is a copy of the one that merges them: what they had
-    /// before is counted there.
+    /// Clears the aggregators in a forked worker. The process that merges the results already has their earlier
+    /// contents.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {
@@ -122,7 +122,7 @@ impl Program {
         Python::attach(|py| {
             let result = parts.partial(py).map_err(|error| raised(py, &error, "__partial__"))?;
             flush(py).map_err(|error| ScriptError::Output(error.to_string()))?;
-            // Looked up before the script is in `sys.modules`, because the script may also be named `pickle`.
+            // `pickle` is imported before the script is in `sys.modules`, because the script may have the same name.
             let dumps = py.import("pickle").and_then(|pickle| pickle.getattr("dumps"));
             let pickled = dumps.and_then(|dumps| self.with_script_in_sys_modules(py, || dumps.call1((result, -1))));
             let pickled = pickled.map_err(|error| ScriptError::Pickle(error.to_string()))?;

@@ -33,7 +33,7 @@ pub fn set_run(run: Arc<About>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
-/// Sets the run that was the current one before.
+/// Restores the former current run.
 pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
@@ -88,7 +88,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(restore, module)?)
 }
 
-/// The functions say that they belong to the package, from which programs import them.
+/// Sets the `__module__` of the functions to the package, because programs import them from there.
 pub fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for (_, member) in module.dict() {
         if member.is_instance_of::<PyCFunction>() {
@@ -247,7 +247,7 @@ fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
 fn is_target(py: Python<'_>, tid: i32) -> PyResult<bool> {
     match run() {
         Some(run) => Ok(run.context.is_target(tid)),
-        // A script that is being loaded.
+        // The script is being loaded, so there is no run yet.
         None if interpreter::is_host() => Ok(true),
         None => {
             let text = "is_target(): no handler of run() is being called; a trace has its own is_target()";

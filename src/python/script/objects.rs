@@ -1,4 +1,4 @@
-//! Delivers event objects that exist already to a program, instead of objects for the records of a run.
+//! Delivers existing event objects to a program, instead of objects for the records of a run.
 
 use perf_prof_events::event::{Deliver, Flow, Sink};
 use pyo3::prelude::*;

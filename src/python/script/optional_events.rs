@@ -1,4 +1,4 @@
-//! The script's `__without__`: the events that it does not need.
+//! The script's `__without__`: the events that the script can run without.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 
 use super::{Module, ScriptError};
 
-/// The events that the script does not need. The value is a text about what is missing in the result without the event,
-/// or `None` if nothing is missing.
+/// The events that the script can run without. The value describes what is missing in the result without the event;
+/// `None` if nothing is missing.
 pub type OptionalEvents = BTreeMap<String, Option<String>>;
 
 impl Module {

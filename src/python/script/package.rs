@@ -47,7 +47,8 @@ pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
 static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
 
-/// Sets the function that initialises the native module. Other rooms add to the module, so this room does not know it.
+/// Sets the function that initialises the native module. Other rooms add to the module, so it is passed to this room as
+/// a function.
 pub fn set_native(init: InitNative) {
     INIT_NATIVE.get_or_init(|| init);
 }

@@ -1,5 +1,5 @@
-//! An interpreter that runs already, because perf-prof is a package of it: what has to be known and done there. The
-//! embedded interpreter is started and ended by perf-prof, see `interpreter`.
+//! Prepares and cleans up an interpreter that runs already, because perf-prof is a package of it. For the embedded
+//! interpreter, which perf-prof starts and ends, see `interpreter`.
 
 use std::{
     borrow::Cow,
@@ -38,7 +38,7 @@ pub fn base_prefix() -> String {
     Python::attach(of).unwrap_or_default()
 }
 
-/// Returns where the packages for scripts come from, for errors about modules that are missing.
+/// Returns where packages for scripts can be installed, for errors about missing modules.
 pub fn way_to_packages() -> Cow<'static, str> {
     match executable() {
         None => "for the packages of a venv, use --python VENV".into(),
@@ -46,10 +46,11 @@ pub fn way_to_packages() -> Cow<'static, str> {
     }
 }
 
-/// Prepares the interpreter for scripts. Afterwards it is as the embedded one after its start.
+/// Prepares the interpreter for scripts. Afterwards it is in the same state as the embedded interpreter after its
+/// start.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    // The actions of signals that Python sets at its start. It does not handle SIGINT if it was ignored then, and without
-    // its handler `PyErr_SetInterrupt` has no effect.
+    // Sets the signal actions that Python sets at its start. If SIGINT was ignored then, Python has no handler for it,
+    // and `PyErr_SetInterrupt` would have no effect.
     let signal = py.import("signal")?;
     for (name, action) in [("SIGINT", "default_int_handler"), ("SIGXFSZ", "SIG_IGN")] {
         signal.call_method1("signal", (signal.getattr(name)?, signal.getattr(action)?))?;
@@ -59,7 +60,7 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     sys.setattr("dont_write_bytecode", true)?;
     sys.getattr("modules")?.set_item("perf_trace_context", wrap_pymodule!(perf_trace_context)(py))?;
     // UTF-8 with surrogateescape in every locale: a task's name may contain any bytes, and printing the name must not
-    // raise an exception. Python escapes all that stderr cannot encode.
+    // raise an exception. stderr escapes all characters that it cannot encode.
     for (name, errors) in [("stdin", Some("surrogateescape")), ("stdout", Some("surrogateescape")), ("stderr", None)] {
         let stream = sys.getattr(name)?;
         // The stream is None if its descriptor is closed.
@@ -76,8 +77,9 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
 /// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the end
 /// of the interpreter does. The results of the run are reported afterwards. Returns 0, or another number if a flush failed.
 pub fn end_script(py: Python<'_>) -> c_int {
-    // No public function does this. CPython calls the first one by this name too (`wait_for_thread_shutdown` in
-    // `Python/pylifecycle.c`). Without a function, the end of the interpreter does its work, later.
+    // There is no public function for this. CPython itself calls the first of these functions by its name
+    // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If a function is missing, the interpreter does the work
+    // when it ends.
     let run = |module: &str, function: &str| match py.import(module)?.getattr_opt(function)? {
         Some(function) => function.call0().map(drop),
         None => Ok(()),
@@ -99,7 +101,7 @@ pub fn end_script(py: Python<'_>) -> c_int {
 
 fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     let sys = py.import("sys")?;
-    // The script can have removed or closed the stream.
+    // The script may have removed or closed the stream.
     let Some(stream) = sys.getattr_opt(name)?.filter(|stream| !stream.is_none()) else { return Ok(()) };
     if stream.getattr("closed").and_then(|closed| closed.is_truthy()).unwrap_or(false) {
         return Ok(());
@@ -112,7 +114,7 @@ fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     flushed.map(drop)
 }
 
-/// Around a fork of this process: an interpreter that runs already is copied, and has to know about it.
+/// Prepares a running interpreter for a fork of this process.
 #[derive(Clone, Copy)]
 pub struct Fork {
     /// The state of the GIL before; `None` if no interpreter runs.
@@ -131,7 +133,7 @@ impl Fork {
         Fork { gil: is_running().then(lock) }
     }
 
-    /// To be called in the child, and nowhere else.
+    /// Must be called in the child, and only there.
     pub fn in_child(self) {
         if let Some(gil) = self.gil {
             // SAFETY: this is a copy of the thread that `prepare` was called in, and holds the GIL.
@@ -142,7 +144,7 @@ impl Fork {
         }
     }
 
-    /// To be called in this process, also if the fork failed.
+    /// Must be called in this process, even if the fork failed.
     pub fn in_parent(self) {
         if let Some(gil) = self.gil {
             // SAFETY: this thread holds the GIL since `prepare`.

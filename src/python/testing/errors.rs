@@ -1,5 +1,4 @@
-//! The errors of this room as Python exceptions. The classes that are not Python's own are in the package
-//! `perf_prof`.
+//! The errors of this room as Python exceptions. Classes other than Python's own are in the package `perf_prof`.
 
 use perf_prof_format::{record::RecordTooLarge, spec::SpecError, tracefs::EncodeError};
 use perf_prof_system::tracefs::TracefsError;

@@ -17,10 +17,11 @@ use perf_prof_system::tracefs::{Tracefs, TracefsError};
 
 use super::shipped::shipped;
 
-/// Where formats come from.
+/// The origin of formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatsFrom {
-    /// From this kernel, or from the shipped ones if this kernel does not have the event or must not be read.
+    /// From this kernel, or from the shipped formats if this kernel does not have the event or its formats cannot be
+    /// read.
     Anywhere,
     /// From this kernel.
     Kernel,
@@ -99,7 +100,7 @@ impl FormatsFrom {
         match self {
             FormatsFrom::Kernel => of_kernel(&Tracefs::find()?),
             FormatsFrom::Shipped => of_shipped(),
-            // tracefs is not mounted for this: a test of a script changes nothing on its machine.
+            // tracefs is not mounted for this, because testing a script must not change the machine.
             FormatsFrom::Anywhere => match of_kernel(&Tracefs::at_usual_place()) {
                 Ok(Some(format)) => Ok(Some(format)),
                 Ok(None) | Err(FormatsError::Tracefs(_)) => of_shipped(),
@@ -202,7 +203,7 @@ fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     is_function.then(|| format(kind))
 }
 
-/// The formats that were parsed, by system and name. A format is parsed again if its text is another one: a probe can be
+/// The parsed formats, by system and name. If the text of a format has changed, it is parsed again: a probe can be
 /// defined again.
 static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
 

@@ -126,7 +126,7 @@ fn make(
     mut values: HashMap<String, FieldInput>,
 ) -> PyResult<Py<PyAny>> {
     let frames = members.callchain.unwrap_or_default();
-    // Without one of them, the task is the first thread of its process.
+    // If only one of them is given, the task is the first thread of its process.
     let given = (members.pid, members.tid);
     let (pid, tid) = (given.0.or(given.1).unwrap_or(0), given.1.or(given.0).unwrap_or(0));
     let raw = match format.tracepoint() {

@@ -43,11 +43,11 @@ struct Part {
     event: EventType,
     record: Vec<u8>,
     facts: KeptFacts,
-    /// What its sample does: the indices of the rules.
+    /// The indices of the rules that apply to its sample.
     rules: Vec<usize>,
 }
 
-/// What the caller gives.
+/// The arguments of the caller.
 #[derive(Default)]
 struct Given<'py> {
     begin: Option<Bound<'py, PyAny>>,
@@ -151,7 +151,7 @@ struct Make<'a, 'py> {
 }
 
 impl<'py> Make<'_, 'py> {
-    /// Returns the end with its time, if the caller gave the keywords of an event without a time.
+    /// Returns the end event. If the caller gave its keywords without a time, adds `time` to them.
     fn end(&self, end: &Bound<'py, PyAny>, time: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (Ok(keywords), Some(time)) = (end.cast::<PyDict>(), time) else { return Ok(end.clone()) };
         let keywords = keywords.copy()?;
@@ -161,8 +161,8 @@ impl<'py> Make<'_, 'py> {
         Ok(keywords.into_any())
     }
 
-    /// Returns an event of the span. `does` are the actions of its rules. An event that is given by its keywords has the
-    /// task, the CPU and the time of `before`, unless it has others.
+    /// Returns an event of the span. `does` are the actions of its rules. An event that is given by keywords gets the
+    /// task, the CPU and the time of `before`, unless the keywords contain them.
     fn part(
         &self,
         given: &Bound<'py, PyAny>,
@@ -250,8 +250,8 @@ impl<'py> Make<'_, 'py> {
     }
 }
 
-/// Returns the format of a probe with these arguments. Its file is not read, so what a function returns is a number of
-/// 64 bits.
+/// Returns the format of a probe with these arguments. Its file is not read, so the result of a function is always a
+/// number of 64 bits.
 fn probe_format(probe: &Probe, arguments: &[ProbeArgument]) -> PyResult<Format> {
     let names = arguments.iter().filter_map(|argument| argument.name.as_deref());
     let arguments: Vec<(&str, bool)> = names.map(|name| (name, name == "ret")).collect();
@@ -273,7 +273,7 @@ fn derive(
     parts: &[Part],
     has_end: bool,
 ) -> Result<Option<(EventType, Vec<u8>)>, SpanError> {
-    // Whether a span passes filters is a matter of runs. Here it is made whatever its fields are.
+    // Filters are removed: they apply to runs, but here a span is made in any case.
     let span = SpanSpec { min: 0, options: Vec::new(), at_end: OpenAtEnd::Delivered, ..span.clone() };
     let inputs: Vec<(Format, Vec<usize>)> =
         parts.iter().map(|part| (part.event.format.clone(), part.rules.clone())).collect();
@@ -303,7 +303,7 @@ fn derive(
     Ok(found.map(|record| (event, record)))
 }
 
-/// Returns what a made span has besides its record. Its parts are the events that it was made of.
+/// Returns the facts about a made span that are not in its record. Its parts are the events that it was made of.
 fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> KeptFacts {
     let Format::Span(span) = &event.format else { return KeptFacts::default() };
     let raw = Sample { event, record }.raw();
@@ -312,7 +312,7 @@ fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> Kep
     let [begin, end] = [SpanPart::Begin, SpanPart::End].map(of_part);
     let last = if has_end { &end } else { &begin };
     let sample = Sample { event, record };
-    // The task of some spans is not that of their end.
+    // For some spans, the task is not that of the end.
     let task = parts.iter().rev().find(|part| part.sample().task() == sample.task());
     let comm = task.and_then(|part| part.facts.comm.clone());
     let frames = if span.chain == SpanPart::End { end.frames.clone() } else { begin.frames.clone() };

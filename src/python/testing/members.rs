@@ -48,7 +48,7 @@ fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integ
         let kind = value.get_type().name().map_or_else(|_| "unknown".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("{name} has a value of type {kind}; it needs {needed}"))
     };
-    // As for `operator.index`: an int, a bool, a member of an IntEnum, an integer of numpy.
+    // Accepts what `operator.index` accepts: an int, a bool, a member of an IntEnum, an integer of numpy.
     let index = value.py().import("operator")?.getattr("index")?.call1((value,)).map_err(|_| wrong())?;
     match index.extract::<i128>() {
         Ok(number) => Ok(Integer::Small(number)),
@@ -82,7 +82,7 @@ pub struct Members {
     pub callchain: Option<Vec<MadeFrame>>,
 }
 
-/// A frame of a made call chain. `None` for what is not known.
+/// A frame of a made call chain. Unknown members are `None`.
 #[derive(Default)]
 pub struct MadeFrame {
     pub address: u64,

@@ -27,10 +27,10 @@ use crate::script::{
     Module, OnError, Program, ScriptError, Seen, WithObjects, current_run, made_context, seen, set_current_run,
 };
 
-/// How many events are delivered before the next look for signals, such as Ctrl-C.
+/// The number of events between two checks for signals, such as Ctrl-C.
 const LOOK_FOR_SIGNALS: usize = 1024;
 
-/// Something that the script gets, in the order of its time.
+/// An entry that is delivered to the script, in the order of time.
 struct Entry {
     time: u64,
     cpu: u32,
@@ -44,7 +44,7 @@ enum What {
     Lost(u64),
 }
 
-/// The entries of a run, and what they have in common.
+/// The entries of a run, with their CPUs and event types.
 #[derive(Default)]
 struct Entries {
     entries: Vec<Entry>,
@@ -68,7 +68,7 @@ pub fn run_script(
     let context = made_context();
     let entries = entries(&events, |seen| {
         context.with_tasks(|tasks| {
-            // Only tasks with a name have a process.
+            // The process of a task is stored only if the task has a name.
             tasks.named(seen.tid, seen.time, seen.comm.as_deref().unwrap_or(UNKNOWN_COMM));
             tasks.belongs(seen.tid, seen.pid);
         });
@@ -163,7 +163,7 @@ fn load_and_run(
     let has_events = !entries.events.is_empty();
     let mut program = match module.bind(run.clone(), OnError::Continue) {
         Ok(program) => program,
-        // Without events, no handler has an event that it could be called for.
+        // Without events, no handler can be bound, so this is not an error.
         Err(ScriptError::NoCallback { .. }) if !has_events => return Ok((0, Some(loaded))),
         Err(error) => return Ok((failed(py, &error)?, Some(loaded))),
     };

@@ -85,7 +85,7 @@ impl Aggregator {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input: Input<'_>| {
             let plan = self.plan(class)?;
-            // What is remembered from one event to the next belongs to a run, and this event may be of any run.
+            // The cache of values belongs to a run, but this event may belong to any run. So it gets an empty cache.
             self.groups.lock().add(&plan, &input, &mut Memo::default());
             Ok(())
         })

@@ -1,4 +1,4 @@
-//! Gives the events of a run to the aggregators that are in the place of handlers, without event objects.
+//! Passes the events of a run to aggregators that are used as handlers, without event objects.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::{
     top::{SharedLargest, Top},
 };
 
-/// What feeds one aggregator with the events of one event type.
+/// Passes the events of one event type to one aggregator.
 pub struct Feed {
     target: Target,
     plan: Plan,
@@ -33,7 +33,7 @@ enum Target {
     Largest(SharedLargest),
 }
 
-/// Returns whether an object can be in the place of a handler and is fed without event objects.
+/// Returns whether an object is an aggregator: a handler that gets events without event objects.
 pub fn is_aggregator(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<Aggregator>() || object.is_instance_of::<Top>()
 }
@@ -69,7 +69,7 @@ impl Feed {
         }
     }
 
-    /// Adds an event object that exists already.
+    /// Adds an existing event object.
     pub fn object(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(object, |_, input| {
             match &self.target {

@@ -97,7 +97,7 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     let mut of = Distribution::default();
     (of.count, of.sum, of.min, of.max, of.below, of.above) = (count, sum, min, max, below, above);
     for (range, count) in ranges {
-        // A damaged pickle must not take much memory.
+        // The check keeps a damaged pickle from using much memory.
         if range > Buckets::MAX_RANGE {
             return Err(PyValueError::new_err("the pickle of a distribution has a range that does not exist"));
         }

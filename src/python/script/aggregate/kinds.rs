@@ -211,7 +211,7 @@ fn by_names(by: &Bound<'_, PyAny>) -> PyResult<ByNames> {
     Ok(ByNames(names))
 }
 
-/// Returns the line of a key. There is none if nothing or less than nothing was added up.
+/// Returns the line of a key; `None` if its sum is not positive.
 fn folded_line(key: &[perf_prof_events::aggregate::KeyPart], amount: &Amount) -> Option<String> {
     let weight = u64::try_from(amount.weight()).ok().filter(|&weight| weight != 0)?;
     let (stack, by) = key.split_last()?;

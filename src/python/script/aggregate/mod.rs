@@ -1,5 +1,5 @@
-//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. The wing `events` does the work; here are
-//! the objects that scripts see, and what gives them a run's events.
+//! The Python classes of aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`. `perf_prof_events::aggregate` does
+//! the work. This room has the objects that scripts see, and passes a run's events to them.
 
 mod base;
 mod distribution;

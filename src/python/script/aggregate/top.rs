@@ -79,7 +79,7 @@ impl Top {
         self.largest.lock().entries().into_iter().cloned().collect()
     }
 
-    /// Returns what is kept of each event, the one with the largest value first.
+    /// Returns the kept events or values, sorted by value, the largest first.
     fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let items = self.entries().iter().map(|entry| item(py, &entry.kept)).collect::<PyResult<Vec<_>>>()?;
         PyList::new(py, items)
@@ -90,7 +90,7 @@ impl Top {
     }
 }
 
-/// Returns what is kept of an event as a Python object: the event, or a value, or a tuple of values.
+/// Returns an entry as a Python object: the event, or its kept value, or a tuple of its kept values.
 fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
     match kept {
         Kept::Event { event, record, facts } => Ok(detached_event(py, event, record, facts)?.into_bound(py)),

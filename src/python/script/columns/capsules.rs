@@ -1,6 +1,6 @@
 //! Structures of Arrow's C data interface in capsules, as the PyCapsule interface of Arrow defines them:
-//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. The structures free themselves if
-//! nobody takes what is in them.
+//! <https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html>. A capsule frees its structure if no
+//! library takes it.
 
 use arrow_array::{Array, RecordBatchReader, ffi, ffi_stream::FFI_ArrowArrayStream};
 use arrow_schema::{ArrowError, Field, Schema, ffi::FFI_ArrowSchema};

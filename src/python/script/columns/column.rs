@@ -24,7 +24,7 @@ use super::capsules::{ArrayCapsules, array_capsules, field_capsule};
 pub struct Column {
     field: FieldRef,
     array: ArrayRef,
-    /// The number of rows, and the distance between two of them in bytes: the view of a buffer refers to them.
+    /// The number of rows, and the distance between two rows in bytes. The view of a buffer points to them.
     shape: [isize; 1],
     strides: [isize; 1],
 }

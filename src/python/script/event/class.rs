@@ -106,7 +106,7 @@ impl Class {
             }
         }
         let listed = members.len();
-        // The name of the task is not part of the record. It costs a look-up, which `to_dict()` should not pay for.
+        // The name of the task is not part of the record. Looking it up is costly, so `to_dict()` does not contain it.
         if index.get_item(COMM)?.is_none() {
             let name = PyString::intern(py, COMM);
             index.set_item(&name, listed)?;

@@ -32,7 +32,7 @@ type Identity = (Option<String>, String, Option<String>, [u64; 6]);
 /// The classes of all events. A process that traces the same events again uses their classes again.
 static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
 
-/// The context of detached events. It knows no names: detached events have theirs with them.
+/// The context of detached events. It has no names, because detached events contain their own.
 static NO_CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(Context::new(Box::new(NoKernel), 0)));
 
 /// Implements `event.__reduce__()`, which `copy` and `pickle` call to get the parts of an event.
@@ -68,8 +68,8 @@ fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>
 
 /// The facts about an event: comm, time of day, frames.
 type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
-/// What a pickle says about a span beside its fields: whether its call chain is that of its end, the identities of the
-/// events that it is made of, and the facts about those in this span.
+/// The parts of a span in a pickle, besides its fields: whether its call chain is that of its end, the identities of
+/// the events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
 /// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
@@ -146,7 +146,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
         let Format::Tracepoint(format) = event.format else { return Ok(event) };
         let format = Arc::new(EventFormat::clone(&format).with_words());
         let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
-        // Only new records need to know how fields are computed.
+        // The functions that compute fields are needed only to write records, and this record exists already.
         let span = SpanFormat { format, inputs, chain, task: SpanTask::default(), fields: Vec::new() };
         Ok(EventType { format: Format::Span(Arc::new(span)), ..event })
     })

@@ -1,4 +1,4 @@
-//! Event objects that a program makes itself, and what a program can read of any event object: for tests of scripts.
+//! Event objects that a program makes itself, and the facts that a run needs about them: for tests of scripts.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::{access, base::base_type, detached::class_of, input::input_of, methods::event, object};
 
-/// The context of made events. Their processes do not run on this machine, so nothing is looked up here.
+/// The context of made events. Their processes do not run on this machine, so no names are looked up on this machine.
 static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
 
 /// Returns a context for made events: it knows no symbols, and the clock of the events is the wall clock.
@@ -23,13 +23,13 @@ pub fn unnamed_frames(event: &EventType, record: &[u8]) -> Vec<Arc<Frame>> {
     frames(&Sample { event, record }, &CONTEXT)
 }
 
-/// Creates the event object of a record. `facts` is what the event has besides its record.
+/// Creates the event object of a record. `facts` are the facts that are not in the record.
 pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) -> PyResult<Py<PyAny>> {
     object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
 }
 
-/// Returns the event type and the record of an event object, and what it has besides them. Returns `None` if the object
-/// is no event.
+/// Returns the event type, the record and the further facts of an event object. Returns `None` if the object is no
+/// event.
 pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<
     Ok(Some((this.class().event.clone(), this.record().to_vec(), input_of(this).kept())))
 }
 
-/// What a run needs to know about an event object.
+/// The facts about an event object that a run needs.
 pub struct Seen {
     /// Its event type.
     pub event: EventType,
@@ -54,7 +54,7 @@ pub struct Seen {
     pub comm: Option<Vec<u8>>,
 }
 
-/// Returns what a run needs to know about an object, or `None` if the object is no event.
+/// Returns the facts about an event object that a run needs; `None` if the object is no event.
 pub fn seen(object: &Bound<'_, PyAny>) -> PyResult<Option<Seen>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);

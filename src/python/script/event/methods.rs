@@ -77,7 +77,7 @@ Supports copy and pickle. A copy of the event is complete: it does not depend on
     table.leak()
 }
 
-/// The methods, by the numbers in [`table`]. `get` has a function of its own.
+/// The methods. Each `const` of [`table`] is an index here. `get` has a function of its own.
 const METHODS: [Method; 9] = [keys, values, items, get, to_dict, print, array, text, detached::reduce];
 
 fn method<const N: usize>(name: &'static CStr, doc: &'static CStr) -> ffi::PyMethodDef {
@@ -105,8 +105,8 @@ unsafe extern "C" fn call<const N: usize>(
     }
 }
 
-/// The function that CPython calls for `get`. Scripts call it often, so the usual call takes a short way: a name that the
-/// code contains, and no keywords.
+/// The function that CPython calls for `get`. Scripts call it often, so there is a fast path for the usual call: an
+/// interned name and no keywords.
 unsafe extern "C" fn call_get(
     object: *mut ffi::PyObject,
     args: *const *mut ffi::PyObject,

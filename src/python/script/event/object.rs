@@ -36,7 +36,7 @@ pub struct EventObject {
     owned: bool,
 }
 
-/// The parts that few events have: the call chain, which is costly, and the values that only a copy stores.
+/// The parts that few events have: the resolved call chain, and the values that only a copy stores.
 #[derive(Default)]
 pub struct Extra {
     /// The resolved call chain, as a Python list.

@@ -1,8 +1,8 @@
-//! The address that was recorded with a sample: what it means.
+//! The meaning of the address that was recorded with a sample.
 
 use perf_prof_format::abi::*;
 
-/// What the recorded addresses of an event are.
+/// The meaning of the recorded addresses of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
     /// Addresses of code or data, which perf looks up.
@@ -12,8 +12,8 @@ pub enum Address {
 }
 
 impl Address {
-    /// Returns what the addresses of an event with this attr are. perf looks up those of page faults and of branches
-    /// (`sample_addr_correlates_sym()` in `tools/perf/util/event.c`).
+    /// Returns the meaning of the addresses of an event with this attr. perf looks up the addresses of page faults and
+    /// of branches (`sample_addr_correlates_sym()` in `tools/perf/util/event.c`).
     pub fn of(attr: &[u8]) -> Address {
         let word = |at: usize| attr.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_ne_bytes);
         // The members `type`, `config` and `sample_period` of the attr.

@@ -30,7 +30,7 @@ const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_callchain", Common::Callchain),
 ];
 
-/// What the arguments for the samples of one event are made with.
+/// The readers of the arguments for the samples of one event.
 pub struct EventArguments {
     name: Py<PyString>,
     /// The readers of the fields after the common ones.
@@ -62,8 +62,8 @@ impl EventArguments {
             fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
             names: names.unbind(),
             keys,
-            // The thread id of the idle task's events is 0, of others positive, but a program can write any events into
-            // a recording.
+            // The kernel writes thread ids from 0 on, but another program may have written any number into the
+            // recording.
             pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
         })
     }

@@ -1,5 +1,5 @@
-//! Python objects that are used again: fields often have the same small numbers and the same names of tasks as in the
-//! events before.
+//! A cache of Python objects: fields often have the same small numbers and the same names of tasks as in earlier
+//! events.
 
 use std::hash::Hasher as _;
 
@@ -22,7 +22,7 @@ pub struct Objects {
     texts: Table<Box<[u8]>>,
 }
 
-/// Values with their objects, each at the place that its hash decides.
+/// Values with their objects, each at the place given by its hash.
 type Table<T> = Box<[Option<(T, Py<PyAny>)>]>;
 
 impl Default for Objects {
@@ -34,8 +34,8 @@ impl Default for Objects {
     }
 }
 
-/// A new reference to an object. It is null if an exception is set, as in CPython's own functions: a plain pointer is
-/// returned in a register, which a `PyResult` is not, and there are many arguments.
+/// A new reference to an object; null if an exception is set, as in CPython's own functions. Unlike a `PyResult`, a
+/// plain pointer is returned in a register, which matters because there are many arguments.
 pub type NewReference = *mut ffi::PyObject;
 
 /// The methods return new references. The GIL is held (`Python`).
@@ -124,7 +124,7 @@ impl Objects {
     }
 }
 
-/// Returns a reference that can be kept, beside the new reference to the same object. Returns `None` for null.
+/// Returns a second reference to the object, which can be kept. Returns `None` for null.
 pub fn kept(py: Python<'_>, made: NewReference) -> Option<Py<PyAny>> {
     // SAFETY: the GIL is held. `made` is null or a live object.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, made) }.map(Bound::unbind)

@@ -44,7 +44,7 @@ impl SampleContext {
         self.event.store(std::ptr::from_ref(sample.event).cast_mut(), Relaxed);
     }
 
-    /// Says that there is no current sample.
+    /// Clears the current sample.
     #[inline]
     pub fn clear(&self) {
         self.record.store(std::ptr::null_mut(), Relaxed);
@@ -162,8 +162,8 @@ fn perf_sample_srccode(context: &SampleContext) -> (Option<String>, u32, Option<
 /// The largest source file that is read, in bytes.
 const LARGEST_SOURCE: u64 = 64 << 20;
 
-/// Returns a line of a source file. The name of the file comes from debug information, which anybody may have made: it
-/// may be the name of a device or of a pipe.
+/// Returns a line of a source file. The name of the file comes from debug information, which is not trusted: it may be
+/// the name of a device or of a pipe.
 fn line_of(file: &Path, line: u32) -> Option<String> {
     let mut text = Vec::new();
     open_regular(file).ok()?.take(LARGEST_SOURCE).read_to_end(&mut text).ok()?;

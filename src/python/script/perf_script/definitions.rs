@@ -15,9 +15,9 @@ use pyo3::{
 
 use super::{super::event::text, Raised, parameters};
 
-/// The event types whose names the script has.
+/// The event types whose names were passed to the script.
 pub struct Definitions {
-    /// For each event, whether its names are still to be defined.
+    /// For each event, whether its names were not passed yet.
     pending: Vec<bool>,
     /// The ids of the tracepoints that were defined. A recording can have a tracepoint twice.
     defined: HashSet<u32>,

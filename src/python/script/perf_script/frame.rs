@@ -46,9 +46,9 @@ struct Entry {
     versions: [Option<u64>; 2],
 }
 
-/// The dicts of frames that are gone. A script may have put objects into them. If such an object is freed, its `__del__`
-/// runs and may ask for symbols, but the core drops frames while it holds the lock of the symbols. So the dicts are
-/// freed later, when a new frame is made.
+/// The dicts of frames that are gone. A script may have put objects into them. When such an object is freed, its
+/// `__del__` runs and may look up symbols. But frames are dropped while the lock of the symbols is held. So the dicts
+/// are freed later, when a new frame is made.
 static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
 
 impl Drop for Entry {
@@ -91,7 +91,7 @@ impl FrameObjects {
     }
 
     /// Returns the entry for a call chain. A script may change an entry or keep it. So the dict is used again only if
-    /// nobody else has it, and if it was not changed.
+    /// there is no other reference to it, and if it was not changed.
     #[inline]
     pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
         match self.entry.unused(py) {
@@ -115,8 +115,7 @@ impl Entry {
     }
 }
 
-/// Returns the number that CPython changes with each change of a dict (PEP 509). Python 3.14 has no such number any
-/// more.
+/// Returns the number that CPython changes with each change of a dict (PEP 509). Python 3.14 no longer has this number.
 #[inline]
 fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
     #[cfg(not(Py_3_14))]

@@ -31,7 +31,7 @@ pub struct Found {
     names: Option<Py<PyTuple>>,
 }
 
-/// Why it is not known what a function gets.
+/// Why the values for a function cannot be decided.
 pub enum BindError {
     /// The function cannot be called with the values of its event.
     Mismatch(ScriptError),
@@ -69,7 +69,7 @@ impl Function {
     }
 
     /// Returns the object that has this name now, if it can be called. A script can define or replace a function at any
-    /// time. So the name is looked up for each event; this costs less than to find out whether anything has changed.
+    /// time. So the name is looked up for each event. Finding out whether anything has changed would cost more.
     #[inline]
     pub fn look_up<'py>(&self, main: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
         // SAFETY: the GIL is held. The result is a borrowed reference, from which a new one is made.
@@ -80,9 +80,8 @@ impl Function {
         match found {
             Some(found) => Some(found).filter(|found| found.is_callable()),
             None => {
-                // A key in the dict that is no str can raise an exception when it is compared with the name. Then the
-                // name is not found, as for PyDict_GetItem.
-                // SAFETY: the GIL is held.
+                // If a key in the dict is not a str, comparing it with the name may raise an exception. Then the name
+                // is treated as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
                 unsafe {
                     if !ffi::PyErr_Occurred().is_null() {
                         ffi::PyErr_Clear();
@@ -93,8 +92,8 @@ impl Function {
         }
     }
 
-    /// Decides what `function` gets, from its parameters. Does nothing if it is the function of the last call. `fields`
-    /// returns the names of the event's fields, for messages.
+    /// Decides from the parameters of `function` which values it gets. Does nothing if it is the function of the last
+    /// call. `fields` returns the names of the event's fields, for messages.
     #[inline]
     pub fn bind(
         &mut self,

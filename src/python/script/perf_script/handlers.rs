@@ -88,7 +88,7 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// Fails if the script has a value with the name of a function that is no function.
+    /// Fails if the script uses the name of a handler for a value that is not a function.
     fn check_functions(&self, main: &Bound<'_, PyDict>) -> Result<(), ScriptError> {
         let own = self.events.iter().filter(|event| event.kind == Kind::Tracepoint).map(|event| &event.function);
         let named =
@@ -129,7 +129,8 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// Fails if the script has functions for tracepoints, their names are `names`, but no function for any of the events.
+    /// Fails if the script has functions for tracepoints, but none for any of the events. `names` are the names of
+    /// these functions.
     pub fn check_handles_an_event(&self, py: Python<'_>, script: &str, names: &[String]) -> Result<(), ScriptError> {
         let main = self.main.bind(py);
         let has_other = self.records.is_any_defined(main);
@@ -151,7 +152,7 @@ impl Handlers {
         })
     }
 
-    /// Starts the database export if the script requests it. This is called after `trace_begin`, which may do so.
+    /// Starts the database export if the script requests it. This is called after `trace_begin`, which may request it.
     pub fn begin(&mut self, py: Python<'_>) -> Result<(), Raised> {
         let main = self.main.bind(py);
         if db_export::is_requested(main) {
@@ -199,7 +200,7 @@ impl Handlers {
                 let Some(object) = function.look_up(main) else { return Ok(()) };
                 let bound = function.bind(&object, String::new, |parameters| match handler.kind {
                     Kind::Tracepoint => Passing::to_unhandled(parameters),
-                    // If it has other parameters than one, Python raises an exception.
+                    // If it does not have exactly one parameter, Python raises an exception.
                     Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
                 });
                 bound.map_err(|error| Raised::new(py, function, error.into()))?;
@@ -231,7 +232,7 @@ impl Handlers {
 }
 
 impl EventHandler {
-    /// Decides what the event's own function gets.
+    /// Decides which values the event's own function gets.
     #[inline]
     fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), BindError> {
         let names = || self.arguments.field_names().map(str::to_owned).collect::<Vec<_>>();

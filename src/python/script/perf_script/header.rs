@@ -93,7 +93,7 @@ impl HeaderValues {
         comm
     }
 
-    /// Returns an empty list. A list is used again if the script has neither kept nor filled it.
+    /// Returns an empty list. The last list is used again if the script has neither kept nor filled it.
     #[inline]
     fn empty_callchain<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyAny> {
         if let Some(list) = &self.no_frames {

@@ -47,7 +47,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         source_lines: py.import("linecache")?.getattr("cache")?.unbind(),
     };
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, finder))?;
-    // In `os.environ`, not with `set_var`: Python has already copied the environment.
+    // Sets the variable in `os.environ` and not with `set_var`, because Python has already copied the environment.
     let environ = py.import("os")?.getattr("environ")?;
     if !environ.call_method1("get", ("PERF_EXEC_PATH",))?.is_truthy()? {
         environ.set_item("PERF_EXEC_PATH", exec_path().as_os_str())?;
@@ -104,7 +104,8 @@ impl Finder {
         };
         let folders = folders_of_the_user(py)?;
         let found = self.path_finder.bind(py).call_method1("find_spec", (fullname, folders))?;
-        // A folder of this name without `__init__.py` has no loader. Python too prefers a module to such a folder.
+        // A folder of this name without `__init__.py` has no loader. As in Python, a module is preferred to such a
+        // folder.
         if !found.is_none() && !found.getattr("loader")?.is_none() {
             return Ok(Some(found));
         }
@@ -112,7 +113,7 @@ impl Finder {
     }
 }
 
-/// Returns the entries of `sys.path` in which modules of the user may be.
+/// Returns the entries of `sys.path` that may contain the user's modules.
 fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let folders = PyList::empty(py);
     for folder in py.import("sys")?.getattr("path")?.try_iter()? {

@@ -1,4 +1,4 @@
-//! The parameters of a Python function, as far as they decide how it can be called.
+//! The parameters of a Python function, for deciding how to call it.
 
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},

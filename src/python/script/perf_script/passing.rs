@@ -1,6 +1,6 @@
-//! Which values are passed to a handler, in which order, decided from its parameters. perf counts the parameters and
-//! passes the values by position. If their number does not fit the fields of this kernel, the values are passed by name.
-//! Does not know Python.
+//! Decides from a handler's parameters which values are passed to it, and in which order. perf counts the parameters
+//! and passes the values by position. If their number does not fit the fields of this kernel, the values are passed by
+//! name. Does not know Python.
 
 use super::parameters::{Need, Parameters, Rest};
 
@@ -75,8 +75,8 @@ pub struct Mismatch {
 }
 
 impl Passing {
-    /// Decides what a function with these parameters gets. If its parameters are not known, it gets all values but the
-    /// sample. `fields` are the names of the event's fields.
+    /// Decides which values a function with these parameters gets. If its parameters are not known, it gets all values
+    /// except the sample. `fields` are the names of the event's fields.
     pub fn to(parameters: Option<&Parameters>, fields: &[String]) -> Result<Passing, Mismatch> {
         let all: Vec<Value> = common_values(COMMON.len()).chain((0..fields.len()).map(Value::Field)).collect();
         let Some(parameters) = parameters else { return Ok(Passing { positional: all, named: Vec::new() }) };
@@ -87,7 +87,8 @@ impl Passing {
             return Ok(Passing { positional: all, named: Vec::new() });
         }
         let (values, has_room) = (all.len(), !must_name && count > all.len() && required <= all.len() + 1);
-        // With more parameters, those at the end keep their default values. Then the names decide first.
+        // If there are more parameters than values, the last parameters keep their default values. In this case,
+        // passing by name is tried first.
         let named = if has_room && count == values + 1 { None } else { Some(by_name(parameters, fields, values)) };
         match named {
             Some(passing) if passing.is_ok() || !has_room => passing,
@@ -95,8 +96,8 @@ impl Passing {
         }
     }
 
-    /// Decides what `trace_unhandled(event_name, context, event_fields_dict[, perf_sample_dict])` gets. In scripts from
-    /// before 2012, it has the common values instead of the dict.
+    /// Decides which values `trace_unhandled(event_name, context, event_fields_dict[, perf_sample_dict])` gets. In
+    /// scripts from before 2012, it has the common values instead of the dict.
     pub fn to_unhandled(parameters: Option<&Parameters>) -> Result<Passing, Mismatch> {
         let first = [Value::Common(Common::EventName), Value::Common(Common::Context)];
         let count = parameters.map_or(3, |parameters| match parameters.rest {
@@ -122,14 +123,14 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     if positional.len() < old && !takes_names {
         return Err(mismatch);
     }
-    // The eighth parameter is the call chain, unless the function has the older form: then it names a field.
+    // The eighth parameter is the call chain. In the older form, it is a field.
     let has_callchain =
         positional.get(old).is_some_and(|eighth| eighth.name != SAMPLE && field_named(&eighth.name, fields).is_none());
     let common = if has_callchain { COMMON.len() } else { old.min(positional.len()) };
     let mut passing = Passing { positional: common_values(common).collect(), named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
         match value_named(&parameter.name, fields) {
-            // After a parameter that keeps its default value, values can only be passed by name.
+            // After a parameter that keeps its default value, no value can be passed by position.
             Some(value) if passing.positional.len() == at && at < positional.len() => passing.positional.push(value),
             Some(value) => passing.named.push((parameter.name.clone(), value)),
             None if parameter.need == Need::Required => mismatch.unknown.push(parameter.name.clone()),
@@ -196,7 +197,7 @@ mod tests {
         Parameters { positional: required(&[&common, names].concat()), ..Parameters::default() }
     }
 
-    /// Returns the fields and the sample that are passed by position after the common values, then those by name.
+    /// Returns the values after the common ones as text: first those that are passed by position, then those by name.
     fn shown(parameters: &Parameters) -> String {
         match Passing::to(Some(parameters), &fields()) {
             Ok(passing) => {

@@ -39,7 +39,8 @@ struct CountFunctions {
     /// The functions of the events, each with the index of its attr.
     events: Vec<(usize, Function)>,
     interval: Function,
-    /// The last count that belongs to nothing. Only the first one is told: a damaged recording may have millions.
+    /// The error for a count that cannot be used. Only the first one is reported, because a damaged recording may have
+    /// millions.
     failure: Option<StatError>,
 }
 
@@ -70,7 +71,8 @@ impl RecordFunctions {
                     .iter()
                     .zip(&run.events)
                     .map(|(attr, event)| {
-                        // Other signs than the colon stay in the name, as in perf. A script reaches such a name by globals().
+                        // As in perf, only colons are replaced. A script reaches a name with other characters through
+                        // globals().
                         let name = format!("stat__{}", event.real_name().replace(':', "_"));
                         (attr.index, Function::new(py, &name))
                     })

@@ -182,7 +182,7 @@ impl SampleDict {
         Ok(all)
     }
 
-    /// Makes a dict with all names. The values that `make` sets are not set yet, or those of no use.
+    /// Makes a dict with all names. The values that `make` sets are missing or meaningless.
     fn all<'py>(
         &self,
         py: Python<'py>,

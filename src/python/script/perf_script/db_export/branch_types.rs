@@ -38,8 +38,8 @@ const KINDS: [(u32, &str); 16] = [
     (BRANCH | CALL | VM_EXIT, "vm exit"),
 ];
 
-/// Returns all kinds, with their names: first the plain ones, then those that begin or end a trace. There is no
-/// unconditional jump that does.
+/// Returns all kinds, with their names: first the plain ones, then those that begin or end a trace. An unconditional
+/// jump cannot begin or end a trace.
 pub fn all() -> impl Iterator<Item = (u32, String)> {
     let plain = KINDS.iter().map(|&(kind, name)| (kind, name.to_owned()));
     let traced = KINDS.iter().filter(|(kind, _)| can_be_traced(*kind)).flat_map(|&(kind, name)| {

@@ -60,7 +60,7 @@ impl CallPaths {
         })
     }
 
-    /// Returns the number of a node, and the rows that are new with it: those of the nodes above it come first.
+    /// Returns the number of a node, and the new rows for it and the nodes above it. Rows of callers come first.
     pub fn export(&mut self, path: PathIndex) -> (u64, Vec<Row>) {
         let mut pending = Vec::new();
         let mut at = path;

@@ -11,8 +11,8 @@ use super::{
     tables::{Cell, Table, Tables, number},
 };
 
-/// Where an address is: the numbers of the file and of the symbol, and the distance from the symbol's start. All are 0 if
-/// no mapping contains the address.
+/// The place of an address: the numbers of the file and of the symbol, and the distance from the symbol's start. All
+/// are 0 if no mapping contains the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub dso: u64,
@@ -20,12 +20,13 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// Where the symbol starts that stands for an address without a symbol.
+/// The start of the symbol that is made for an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unnamed {
     /// At the offset of the address in the file.
     InFile,
-    /// At the address itself, as perf has it in call chains, unless the offset in the file has such a symbol already.
+    /// At the address itself, as perf does in call chains, unless there is already such a symbol at the offset in the
+    /// file.
     Address,
 }
 
@@ -37,7 +38,7 @@ pub struct Places {
     symbols: HashMap<(u64, SymbolKey), u64>,
 }
 
-/// What makes a symbol another one than all others in its file.
+/// The identity of a symbol within its file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum SymbolKey {
     /// A symbol of a table, by its start.
@@ -50,8 +51,8 @@ enum SymbolKey {
 type SymbolRow<'a> = (u64, u64, u8, &'a str);
 
 impl Places {
-    /// Returns the place of an address. An address without a symbol gets one of its own with the name `unknown`. `unnamed`
-    /// decides where it starts.
+    /// Returns the place of an address. For an address without a symbol, a symbol with the name `unknown` is made.
+    /// `unnamed` says where this symbol starts.
     pub fn of(
         &mut self,
         py: Python<'_>,

@@ -59,7 +59,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Looks up the functions. A table without a function has numbers too.
+    /// Looks up the functions. The rows of a table without a function are numbered too.
     pub fn new(main: &Bound<'_, PyDict>) -> Tables {
         let function = |(_, name)| parameters::callable(main, name).map(Bound::unbind);
         Tables { functions: Table::ALL.map(function), last: [0; Table::ALL.len()] }

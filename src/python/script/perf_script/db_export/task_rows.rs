@@ -17,7 +17,7 @@ pub(super) struct Task {
 }
 
 impl Export {
-    /// Passes the rows of a task of a context switch. Nothing is known about it if it has no name.
+    /// Passes the rows of a task of a context switch, if the name of the task is known.
     pub(super) fn named_task(&mut self, py: Python<'_>, ids: Option<(i32, i32)>) -> Result<Task, Raised> {
         let Some((pid, tid)) = ids else { return Ok(Task::default()) };
         let found = if self.run.context.is_recording() { self.tasks.find(tid) } else { Some(self.thread(pid, tid, 0)) };

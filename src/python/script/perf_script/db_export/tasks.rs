@@ -38,7 +38,7 @@ pub struct Thread {
     pub id: u64,
     pub pid: i32,
     pub tid: i32,
-    /// The names, oldest first. A thread without a known name has `:TID`.
+    /// The names, oldest first. The name of a thread is `:TID` if it is not known.
     pub comms: Vec<Comm>,
     /// Whether the name is known.
     pub is_named: bool,
@@ -143,7 +143,7 @@ impl Tasks {
         let ((ppid, ptid), (pid, tid)) = (parent, child);
         let mut from = self.find_or_create(ppid, ptid);
         if self.threads[from].pid != ppid {
-            // The thread that is known has ended.
+            // The known thread with this id has ended.
             self.remove(ptid);
             from = self.find_or_create(ppid, ptid);
         }
