@@ -1,5 +1,5 @@
-//! The commands that show a recording: its events, its header, its samples as text or for other programs, or a report of
-//! its samples. Does not know argv or Python.
+//! The commands that show a recording: its events, its header, its samples as text or for other programs, or a report
+//! of its samples.
 
 pub mod evlist;
 pub mod export;

@@ -1,5 +1,4 @@
-//! A command with its arguments, in a form that can be run and shown to the user. Does not know what the arguments
-//! mean.
+//! A command with its arguments, in a form that can be run and shown to the user.
 
 use std::ffi::OsString;
 

@@ -1,5 +1,5 @@
 //! Runs several copies of a command in parallel. The command reads a recording; each copy reads one part of the
-//! recording. Does not know what recordings contain.
+//! recording.
 
 mod command;
 mod job_plan;

@@ -1,5 +1,5 @@
 //! A command that reads a recording. Finds out which of the supported tools the command runs; finds, removes and adds
-//! options of the command. Does not know what the options mean.
+//! options of the command.
 
 use std::{
     ffi::{OsStr, OsString},

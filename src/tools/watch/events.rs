@@ -1,5 +1,5 @@
-//! Delivers the events of the plan to the sink of a command. The sinks of this room do not know where the events come
-//! from: the running kernel or a recording.
+//! Delivers the events of the plan to the sink of a command. The same sinks are used for live events and for
+//! recordings.
 
 use std::sync::Arc;
 
@@ -50,8 +50,7 @@ pub fn deliver<S: Sink>(
     Ok((outcome.status(Callbacks::Returned), sink))
 }
 
-/// Returns whether the event is the source `lock`, and its selector names futexes, which the kernel's lock events leave
-/// out.
+/// Returns whether the selector asks the source `lock` for futexes. The kernel's lock events do not include futexes.
 fn wants_locks_of_programs(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Span(span) => {

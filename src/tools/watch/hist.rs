@@ -74,7 +74,7 @@ struct Hist {
 }
 
 impl Hist {
-    /// Returns the keys that are shown: those with most values first, of durations those with the longest time.
+    /// Returns the keys to show. Keys with the most values come first; for durations, keys with the longest total time.
     fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
         if self.value == DURATION { groups.largest_by_sum(Some(rows)) } else { groups.largest(Some(rows)) }
     }
@@ -102,7 +102,7 @@ impl Look for Hist {
     }
 
     fn rows_that_fit(&self, lines: usize) -> usize {
-        // A histogram has a few titles and about ten rows.
+        // A histogram takes about twelve lines: a few titles and about ten rows.
         (lines / 12).max(1)
     }
 

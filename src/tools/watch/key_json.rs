@@ -3,7 +3,7 @@
 use perf_prof_events::aggregate::{Key, KeyPart};
 use serde_json::{Map, Value as Json, json};
 
-/// Returns the names of keys as titles: without the `_` of what all events have.
+/// Returns the names of keys as titles, without the leading `_` of members that all events have.
 pub fn shown_names(by: &[String]) -> Vec<String> {
     by.iter().map(|name| name.strip_prefix('_').unwrap_or(name).to_owned()).collect()
 }

@@ -1,5 +1,5 @@
-//! The commands that answer questions about events without a script, live or from a recording: `trace`, `top` and `hist`.
-//! Does not know argv or Python.
+//! The commands that answer questions about events without a script, live or from a recording: `trace`, `top` and
+//! `hist`.
 
 mod events;
 pub mod hist;

@@ -1,4 +1,4 @@
-//! The output of a command: text is collected, and written when much was collected or when the run waits for events.
+//! The output of a command. Text is collected, and written when enough was collected or when the run waits for events.
 
 use std::{
     fs::File,
@@ -33,7 +33,7 @@ pub enum Form {
     Json,
 }
 
-/// What reads the output.
+/// The reader of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// A terminal. Control characters are shown as text.
@@ -50,7 +50,7 @@ pub enum Colours {
 }
 
 impl Reader {
-    /// Returns what reads the standard output. A terminal gets colours unless NO_COLOR is set (no-color.org).
+    /// Returns the reader of the standard output. A terminal gets colours unless NO_COLOR is set (no-color.org).
     pub fn of_stdout() -> Reader {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match io::stdout().is_terminal() {
@@ -64,7 +64,7 @@ impl Reader {
 pub struct Output {
     /// The text that was not written yet.
     pub waiting: Vec<u8>,
-    /// What reads the text.
+    /// The reader of the text.
     pub reader: Reader,
     to: Box<dyn Write>,
     failure: Option<io::Error>,
@@ -85,7 +85,7 @@ impl Output {
         if self.waiting.len() < WRITTEN_AT_ONCE { ControlFlow::Continue(()) } else { self.write() }
     }
 
-    /// Writes the collected text. After a failure, nothing is written any more.
+    /// Writes the collected text. After a failure, nothing more is written.
     pub fn write(&mut self) -> Flow {
         if self.failure.is_some() {
             return ControlFlow::Continue(());
@@ -102,7 +102,7 @@ impl Output {
         }
     }
 
-    /// Fails if text could not be written. A reader that closes its pipe wants no more text, which is no error.
+    /// Fails if text could not be written. A closed pipe is not an error.
     pub fn check(self) -> Result<()> {
         match self.failure {
             Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),

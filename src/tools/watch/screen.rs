@@ -6,14 +6,14 @@ use perf_prof_system::{keys::Keys, output::terminal_size};
 
 use super::output::{Colours, Reader};
 
-/// The size of a terminal that does not know its size.
+/// The size to use if the terminal does not report its size.
 const SIZE: (usize, usize) = (80, 24);
 
 /// The terminal. The key `q` ends the run, as Ctrl-C does.
 pub struct Screen {
     colours: Colours,
     is_drawn: bool,
-    /// While this exists, keys are read.
+    /// Keys are read as long as this value exists.
     _keys: Option<Keys>,
 }
 
@@ -36,9 +36,9 @@ impl Screen {
     /// Draws a head line and lines below it. Longer lines are cut, so that each takes one line of the terminal.
     pub fn draw(&mut self, head: &str, lines: &[String], out: &mut Vec<u8>) {
         let (columns, rows) = size();
-        // The functions of ECMA-48: the first drawing takes the other screen of the terminal, so that what the user saw
-        // before comes back at the end. Then the cursor goes home, each line is erased behind its text, and the rest of
-        // the screen is erased.
+        // ECMA-48 and xterm sequences. The first drawing switches to the terminal's alternate screen, so that the
+        // former contents come back at the end. Then the cursor goes home, the rest of each line is erased behind its
+        // text, and finally the rest of the screen.
         out.extend_from_slice(if self.is_drawn { b"\x1b[H".as_slice() } else { b"\x1b[?1049h\x1b[?25l\x1b[H" });
         self.is_drawn = true;
         let head = format!("{head}   (q ends)");
@@ -54,7 +54,7 @@ impl Screen {
         out.extend_from_slice(b"\x1b[J");
     }
 
-    /// Gives the terminal back, as it was before.
+    /// Restores the terminal.
     pub fn close(self, out: &mut Vec<u8>) {
         if self.is_drawn {
             out.extend_from_slice(b"\x1b[?25h\x1b[?1049l");

@@ -1,11 +1,11 @@
-//! The hint that call chains end early: those of programs without frame pointers do.
+//! The hint that call chains end early, as they do in programs without frame pointers.
 
 use perf_prof_events::aggregate::{Groups, KeyPart};
 
-/// The number of user frames that a call chain has at most if it ends early. The frames of a whole chain are those of the
-/// C library that call main(), main() itself, and more.
+/// A call chain with at most this many user frames is taken for one that ends early. A complete chain has more: the
+/// frames of the C library that call main(), main() itself, and others.
 const SHORT: usize = 2;
-/// What ends the name of a frame of the kernel.
+/// The end of the names of the kernel's frames.
 const KERNEL: &str = "_[k]";
 
 /// Returns the hint if most of the call chains with user frames in these sums are short.
@@ -24,7 +24,7 @@ pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
         .then_some("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
 }
 
-/// Returns whether a key is a call chain: that of the event, or of one of the events of a span.
+/// Returns whether a key is a call chain: the event's own, or that of an event of a span.
 pub(super) fn is_stack(key: &str) -> bool {
     matches!(key.rsplit('.').next(), Some("stack" | "_stack"))
 }

@@ -1,5 +1,5 @@
-//! The text of a span in the lines of `perf-prof trace`. All times have one unit and are in one form, as in `perf trace`:
-//! ms with three digits after the point.
+//! The text of a span in the lines of `perf-prof trace`. All times have the same form, as in `perf trace`: ms with
+//! three digits after the point.
 
 use std::io::Write as _;
 

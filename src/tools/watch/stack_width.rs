@@ -1,17 +1,17 @@
-//! Call chains in a table: as many of the innermost frames as fit into the line. Of a chain that does not fit, the frames of
-//! the kernel are left out first, but for the innermost one: that a task waits in the scheduler says little, and the function
-//! of the program that waits says much.
+//! Shortens call chains in a table to the innermost frames that fit into the line. If a chain does not fit, frames of
+//! the kernel are left out first, except one: the functions of the scheduler say little about a wait, and the waiting
+//! function of the program says much.
 
 use perf_prof_events::aggregate::Report;
 use perf_prof_system::output::terminal_size;
 
 /// The width of a table that is not shown on a terminal.
 const WIDTH: usize = 120;
-/// The width that a call chain has at least.
+/// The minimum width of a call chain.
 const NARROWEST: usize = 40;
-/// What stands for the outer frames that are left out.
+/// Replaces the outer frames that are left out.
 const OUTER: &str = "...;";
-/// What stands for a frame that is left out.
+/// Replaces other frames that are left out.
 const LEFT_OUT: &str = "...";
 /// The end of the names of the kernel's functions.
 const KERNEL: &str = "_[k]";
@@ -51,8 +51,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
 }
 
-/// Returns how many innermost frames of the kernel all chains that do not fit have in common: those of the scheduler, or of
-/// the event. If there is one such chain only, nothing says which of its frames tell it from others.
+/// Returns the number of innermost kernel frames that all chains which do not fit have in common: frames of the
+/// scheduler, or of the event. If there is only one such chain, it cannot be compared with others.
 fn shared_frames(chains: &[&str], room: usize) -> usize {
     let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
     let Some(first) = long.next() else { return 0 };
@@ -65,8 +65,8 @@ fn shared_frames(chains: &[&str], room: usize) -> usize {
     others.map(|other| common(first, other)).min().unwrap_or(0).min(kernel(first).saturating_sub(1))
 }
 
-/// Shortens a chain that does not fit: without the innermost frames that all share, with one of the other frames of the
-/// kernel, and with as many of the program's innermost frames as fit. `None` if the chain fits.
+/// Shortens a chain that does not fit. Leaves out the innermost frames that all chains share. Keeps one of the other
+/// kernel frames, and as many of the program's innermost frames as fit. Returns `None` if the chain fits.
 fn shortened(chain: &str, shared: usize, room: usize) -> Option<String> {
     if chain.chars().count() <= room {
         return None;
@@ -115,12 +115,12 @@ mod tests {
         assert_eq!(innermost("main;f;g", 8), None);
         assert_eq!(innermost("main;f;g", 7).as_deref(), Some("...;f;g"));
         assert_eq!(innermost("main;f;g", 6).as_deref(), Some("...;g"));
-        // A name is never cut, because half a name is the name of something else.
+        // A name is never cut, because a part of it may be the name of another function.
         assert_eq!(innermost("main;very_long_name", 6).as_deref(), Some("...;very_long_name"));
         assert_eq!(innermost("very_long_name", 6), None);
     }
 
-    /// Waits end in the same functions of the scheduler, whatever waits.
+    /// All waits end in the same functions of the scheduler.
     #[test]
     fn of_long_chains_the_frames_of_the_program_are_shown() {
         let kernel = "entry_[k];do_syscall_64_[k];futex_[k];futex_wait_[k];schedule_[k];__schedule_[k]";

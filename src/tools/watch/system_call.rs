@@ -12,14 +12,14 @@ use perf_prof_system::tracefs::Tracefs;
 
 use super::span_text;
 
-/// The system whose tracepoints have the arguments of system calls.
+/// The system of the tracepoints of system calls. Their formats have the names of arguments.
 const SYSTEM: &str = "syscalls";
-/// The field that is not an argument.
+/// A field of these tracepoints that is not an argument.
 const NUMBER: &str = "__syscall_nr";
-/// `AT_FDCWD` of include/uapi/linux/fcntl.h: the folder in which the process is.
+/// `AT_FDCWD` of include/uapi/linux/fcntl.h: the current directory of the process.
 const AT_FDCWD: i32 = -100;
 
-/// Writes system calls. It keeps what it read about their arguments.
+/// Writes system calls. Caches the arguments of each call.
 pub(super) struct SystemCallText {
     /// `None` if the arguments of system calls cannot be read from this kernel. Then all six are shown as numbers.
     tracefs: Option<Tracefs>,
@@ -127,7 +127,7 @@ impl SystemCallText {
         let result: Cow<'_, str> = match value("ret") {
             _ if is_open => "?".into(),
             _ if !errno.is_empty() => format!("-1 {}", String::from_utf8_lossy(errno)).into(),
-            // An address, as mmap() returns it.
+            // An address, for example from mmap().
             Some(Value::Int(ret)) if ret > i64::from(u32::MAX) => format!("{ret:#x}").into(),
             Some(Value::Int(ret)) => ret.to_string().into(),
             _ => "?".into(),

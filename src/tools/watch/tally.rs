@@ -31,19 +31,19 @@ use super::{
     short_chains,
 };
 
-/// The largest number of keys that are kept. If there are more, the smallest are added up together.
+/// The largest number of keys that are kept. If there are more, the smallest ones are added up together.
 pub const KEYS: usize = 1_000_000;
 
-/// What a command adds up, and how it is shown.
+/// The events that a command adds up, and how the sums are shown.
 #[derive(Clone, Debug)]
 pub struct TallyPlan {
     /// The events.
     pub watch: RunPlan,
-    /// How many keys are shown. `None` for those that fit on the screen, or for 20.
+    /// How many keys are shown. `None` means as many as fit on the screen, or 20 without a screen.
     pub rows: Option<usize>,
     /// How the sums are printed.
     pub form: Form,
-    /// Where they are shown while the command runs.
+    /// Where the sums are shown while the command runs.
     pub place: Place,
 }
 
@@ -61,7 +61,7 @@ const ROWS: usize = 20;
 
 /// What belongs to a command: what is added up, and how the sums look.
 pub trait Look {
-    /// Returns what is added up of these events.
+    /// Returns the definition of the sums for these events.
     fn definition(&mut self, events: &[EventType]) -> Result<Definition>;
     /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
@@ -132,7 +132,7 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         })
     })?;
     tally.output.check()?;
-    // Of a recording, the user cannot change the call chains any more.
+    // The hint is only for live events: the call chains of a recording cannot be changed any more.
     let finds_by_pointers = is_live && plan.watch.capture.callchain.how == CallGraph::FramePointer;
     if finds_by_pointers && plan.watch.verbosity > Verbosity::Quiet {
         short_chains::hint(&tally.whole).into_iter().for_each(say);
@@ -140,8 +140,8 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// Compiles a definition for an event. A name that the event does not have may be one that all events have: `comm` is
-/// `_comm` then.
+/// Compiles a definition for an event. If the event has no field of a name, the name may be short for a member of all
+/// events: `comm` then means `_comm`.
 fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
     let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
     let find = |name: &String| {
@@ -181,7 +181,7 @@ impl Noun {
     }
 }
 
-/// The beginning and the end of the run.
+/// How the start and the length of the run are measured.
 enum Times {
     /// By the clock of this machine, since the events were enabled.
     Clock(Option<Instant>),
@@ -205,7 +205,7 @@ struct Tally<L> {
     /// The names of the events, for the screen.
     names: String,
     noun: Noun,
-    /// For each event that is delivered, how its keys and its value are read.
+    /// For each event that is delivered: the plan for reading its keys and its value.
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
     /// The sums of the interval.
@@ -214,7 +214,7 @@ struct Tally<L> {
     /// The sums of all intervals before.
     whole: Groups,
     times: Times,
-    /// When the interval began, since the start of the run.
+    /// The time from the start of the run to the start of the interval.
     since: Duration,
     rows: Option<usize>,
     form: Form,
@@ -278,7 +278,8 @@ impl<L: Look> Deliver for Tally<L> {
     }
 }
 
-/// Prints the sums of a period. `end` is when an interval ended, since the start of the run; `None` for the whole run.
+/// Prints the sums of a period. `end` is the time from the start of the run to the end of the interval; `None` for the
+/// whole run.
 fn print(
     look: &impl Look,
     period: &Period<'_>,

@@ -1,5 +1,5 @@
-//! `perf-prof top`: counts events by keys, as a table with the largest counts first. Of spans, it adds up the durations,
-//! and the table has those with the longest time first.
+//! `perf-prof top`: counts events by keys, and prints a table with the largest counts first. For spans, it adds up
+//! durations, and the longest total time comes first.
 
 use anyhow::Result;
 use perf_prof_events::{
@@ -37,7 +37,7 @@ struct Top {
     of: Of,
 }
 
-/// What is added up for each key.
+/// The values that are added up for each key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Of {
     /// The events.
@@ -46,8 +46,8 @@ enum Of {
     Durations,
 }
 
-/// Fields of built-in sources, and the default keys of the sources that have this field: what their spans are about.
-/// Most locks have no name, so they are counted by their kind. Other spans are about tasks.
+/// The default keys of built-in sources, by a field that the sources have. Most locks have no name, so they are counted
+/// by their kind. Spans of other sources are counted by task.
 const SUBJECTS: [(&str, &[&str]); 3] = [("kind", &["kind", "comm"]), ("name", &["name"]), ("function", &["function"])];
 
 /// Returns the names of the default key of these events.
@@ -165,7 +165,7 @@ impl Look for Top {
                     Of::Durations => milliseconds(time(&whole)),
                 }
             });
-            // A text is empty if nothing is known, for example the waker of a task that was preempted.
+            // A text is empty if it is not known, for example the waker of a task that was preempted.
             let keys = key.iter().map(|part| match part.text() {
                 text if text.is_empty() => "-".to_owned(),
                 text => text.into_owned(),

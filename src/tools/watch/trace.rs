@@ -36,7 +36,7 @@ pub enum LineTimes {
     /// Since the first event.
     #[default]
     Start,
-    /// Since the event of the line before.
+    /// Since the event of the previous line.
     Delta,
     /// By the clock of the events, as in `perf script`.
     Clock,
@@ -105,13 +105,13 @@ impl Deliver for Trace {
     }
 }
 
-/// The text of lines, and what it depends on besides the event.
+/// Formats lines. Keeps the state that lines depend on, besides the event.
 struct Lines {
     times: LineTimes,
     reader: Reader,
     /// The time of the first event.
     first: Option<u64>,
-    /// The time of the event of the line before.
+    /// The time of the event of the previous line.
     before: Option<u64>,
     /// The width of the widest task so far. All tasks get this width, so that the events below each other are aligned.
     widest: usize,

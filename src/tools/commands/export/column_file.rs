@@ -14,7 +14,7 @@ use perf_prof_events::{
 
 use super::{Destination, Exporter};
 
-/// The number of rows that are written together. The memory is for so many rows at a time.
+/// The number of rows that are written together. Only this many rows are in memory at a time.
 const ROWS: usize = 1 << 16;
 /// The number of rows of a row group of Parquet. Readers skip and read whole groups.
 const GROUP: usize = 1 << 18;
@@ -25,7 +25,7 @@ pub struct ColumnFile<W> {
     to: W,
 }
 
-/// What batches of columns are written to.
+/// A file that batches of columns are written to.
 pub trait ColumnWriter: Sized {
     /// Writes rows.
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()>;
@@ -36,8 +36,8 @@ pub trait ColumnWriter: Sized {
 /// A Parquet file.
 pub struct Parquet<'a>(ArrowWriter<&'a mut Destination>);
 
-/// A file in the file format of Arrow. Text is not encoded as a dictionary: all batches of a file would have to share
-/// one.
+/// A file in the file format of Arrow. Text is not encoded as a dictionary, because all batches of a file would have to
+/// share one dictionary.
 pub struct Arrow<'a> {
     to: FileWriter<&'a mut Destination>,
     schema: SchemaRef,
@@ -120,7 +120,7 @@ impl ColumnWriter for Arrow<'_> {
     }
 }
 
-/// Returns the error of the file, so that a closed pipe can be told from other errors.
+/// Returns the I/O error, so that a closed pipe can be distinguished from other errors.
 fn of_arrow(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

@@ -17,14 +17,14 @@ use super::{
     rows::{Datum, Row, functions, text, values},
 };
 
-/// The timeline, and what is going on.
+/// The timeline, and the current state of CPUs and threads.
 pub struct CpuTracks<'a> {
     timeline: Timeline,
     to: &'a mut Destination,
     kinds: Vec<Kind>,
-    /// The task on each CPU, since a switch to it.
+    /// The task on each CPU, with the time of the switch to it.
     running: HashMap<u32, Switched>,
-    /// The state of each thread, since a time.
+    /// The state of each thread, with the time at which the state began.
     states: HashMap<i32, State>,
     /// The last name of each thread, and its track.
     threads: HashMap<i32, Thread>,
@@ -34,7 +34,7 @@ pub struct CpuTracks<'a> {
 /// The state of a thread that has a CPU.
 const RUNNING: &str = "running";
 
-/// What an event says about tasks.
+/// The events that are interpreted: they change the states of tasks.
 enum Kind {
     /// `sched:sched_switch`.
     Switch(Box<SwitchFields>),
@@ -116,7 +116,7 @@ impl<'a> CpuTracks<'a> {
             Some(next) => self.running.insert(cpu, next),
             None => self.running.remove(&cpu),
         };
-        // Nothing runs while the idle task does.
+        // The idle task gets no slice.
         let Some(Switched { comm, tid, since }) = before.filter(|task| task.tid != 0) else { return Ok(()) };
         let parent = self.timeline.track("CPUs", None)?;
         let track = self.timeline.track(&format!("CPU {cpu}"), Some(parent))?;
@@ -222,8 +222,8 @@ impl<'a> CpuTracks<'a> {
     }
 }
 
-/// Returns the name of a state that a task leaves the CPU in: the bits of `__TASK_STATE` in `include/linux/sched.h`, as
-/// `sched:sched_switch` reports them.
+/// Returns the name of the state in which a task leaves the CPU. The bits are those of `__TASK_STATE` in
+/// `include/linux/sched.h`, as `sched:sched_switch` reports them.
 fn state_name(state: i64) -> &'static str {
     match state & 0xff {
         0 => "preempted",

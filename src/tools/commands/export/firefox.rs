@@ -75,7 +75,7 @@ impl<'a> FirefoxProfile<'a> {
         FirefoxProfile { profile, to, kernel, user, processes: HashMap::new(), threads: HashMap::new(), first: None }
     }
 
-    /// Returns the thread of a sample. Its name is the last one that it had.
+    /// Returns the thread of a sample. The profile shows the last name of the thread.
     fn thread(&mut self, row: &Row, time: Timestamp) -> ThreadHandle {
         let &Row { pid, tid, ref comm, .. } = row;
         let Self { profile, processes, threads, .. } = self;
@@ -128,7 +128,7 @@ impl Exporter for FirefoxProfile<'_> {
         let first = match self.first {
             Some(first) => first,
             None => {
-                // The time of day of the first sample, if the recording tells it.
+                // The time of day of the first sample, if the recording contains it.
                 let start = context.realtime(row.time).and_then(|ns| u64::try_from(ns).ok()).unwrap_or(row.time);
                 self.profile.set_reference_timestamp((UNIX_EPOCH + Duration::from_nanos(start)).into());
                 *self.first.insert(row.time)

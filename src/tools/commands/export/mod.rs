@@ -46,7 +46,7 @@ pub struct ExportPlan {
     pub input: Input,
     /// The events that are exported; all of them if there are none.
     pub events: Vec<EventSpec>,
-    /// The columns of a file of columns; those of all fields if `None`.
+    /// The columns of a file of columns; `None` for all fields.
     pub columns: Option<Vec<String>>,
     /// Where the export is written.
     pub output: Output,
@@ -121,7 +121,7 @@ trait Exporter {
     /// Takes a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
-    /// Writes what is left after the last sample.
+    /// Writes the remaining data after the last sample.
     fn finish(self) -> io::Result<()>;
 }
 
@@ -181,7 +181,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     };
     let (status, count, written) = exported?;
     match written.and_then(|()| to.finish()) {
-        // A reader that closes its pipe wants no more.
+        // A closed pipe on the standard output is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
         written => written.with_context(failed)?,
     }
@@ -198,7 +198,7 @@ struct Reading {
     chosen: ChosenRecording,
 }
 
-/// Passes all samples to the exporter. Returns how many, and whether they were written.
+/// Passes all samples to the exporter. Returns the exit status, the number of samples, and the result of writing.
 fn export<E: Exporter>(reading: Reading, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
     let signals = Signals::install()?;
     let session = reading.chosen.open(Slice::Whole, &signals)?;
@@ -244,7 +244,7 @@ impl<E: Exporter> Deliver for Exporting<E> {
     }
 }
 
-/// Where bytes go.
+/// The destination of the bytes.
 enum Destination {
     Stdout(BufWriter<Stdout>),
     File(BufWriter<File>),

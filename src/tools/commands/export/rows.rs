@@ -106,7 +106,7 @@ impl Exporter for CsvTable<'_> {
     }
 }
 
-/// Returns the error of the file, so that a closed pipe can be told from other errors.
+/// Returns the I/O error, so that a closed pipe can be distinguished from other errors.
 fn io_error(error: csv::Error) -> io::Error {
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
@@ -114,7 +114,7 @@ fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
-/// What all events have.
+/// The members that all events have.
 pub struct Row {
     pub name: String,
     /// In ns of the recording's clock.

@@ -21,8 +21,8 @@ pub struct FlamePlan {
 }
 
 impl FlamePlan {
-    /// Says if the recordings have no event in common: shares of different events cannot be compared. This is said with
-    /// `-q` too, because the picture looks like that of any other comparison.
+    /// Warns if the recordings have no event in common, because shares of different events cannot be compared. The
+    /// warning is printed even with `-q`: the picture itself does not show the problem.
     pub(super) fn warn_of_other_events(&self, events: &[String], before: &[String]) {
         let Some(path) = &self.before else { return };
         if shares_no_event(events, before) {
