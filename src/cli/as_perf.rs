@@ -1,5 +1,6 @@
-//! perf-prof under the name `perf`: the options of perf that change nothing here are accepted, `record` has the default
-//! event and rate of perf, and wrong usage ends with the status of perf. Wrappers of scripts call perf-prof in this way.
+//! perf-prof under the name `perf`: accepts the options of perf that change nothing here, gives `record` the default
+//! event and rate of perf, and ends with the status of perf after wrong usage. Wrappers of scripts call perf-prof in
+//! this way.
 
 use std::{ffi::OsString, path::Path};
 
@@ -71,7 +72,7 @@ pub fn default_rate() -> Rate {
 
 /// Returns the event that is recorded if none is selected: cycles, or a clock on machines without this event.
 pub fn default_event() -> &'static str {
-    // PMUs of processors have these names on x86, and on processors with two kinds of cores.
+    // The names of the core PMUs: on x86, on x86 with two kinds of cores, and on Arm.
     let devices = ["cpu", "cpu_core", "armv8_pmuv3_0", "armv8_pmuv3"];
     let has_pmu = |name: &&str| Path::new("/sys/bus/event_source/devices").join(name).exists();
     if devices.iter().any(has_pmu) { "cycles" } else { "cpu-clock" }

@@ -44,7 +44,7 @@ fn are_events(text: &str) -> bool {
     !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
 }
 
-/// Returns whether a selector is more than a word that may be anything.
+/// Returns whether a selector is certainly an event, and not just any word.
 fn is_event(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Source { name, .. } => {

@@ -1,4 +1,4 @@
-//! Reports a failure to the user: one or two lines on stderr and an exit status. Knows nothing about what failed.
+//! Reports a failure to the user: one or two lines on stderr and an exit status.
 
 use std::{
     borrow::Cow,

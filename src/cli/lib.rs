@@ -116,7 +116,7 @@ fn program() -> clap::Command {
 
 /// Runs the command line `argv`, whose first word is the name of the program.
 pub fn main(argv: &[OsString]) -> ExitStatus {
-    // Only tracefs is read with more rights than the user has.
+    // Only tracefs is read with the additional right to read files.
     capability::hold_back_right_to_read();
     let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
     run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))

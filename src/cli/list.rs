@@ -61,7 +61,7 @@ struct EventRow<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<u32>,
-    /// What an event of a built-in source is.
+    /// The description of a built-in source.
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
     /// A selector with options.
@@ -151,7 +151,7 @@ impl List {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { event, kind, system, name, id: None, about: None, example: None, fields: None };
-        // The name of the source `function` has a probe behind it.
+        // The name of the source `function` is followed by a probe.
         let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
         let definition = of_source.and_then(source::source);
         row.about = definition.map(|source| source.about);
@@ -206,7 +206,7 @@ fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Functions, Vec<String>
     Ok((functions, others))
 }
 
-/// Returns the selectors of the functions that match a probe. None is an error.
+/// Returns the selectors of the functions that match a probe. Fails if there is none.
 fn named_functions(glob: &str, probe: &Probe) -> anyhow::Result<Vec<String>> {
     let found = selectors::functions(probe).with_context(|| glob.to_owned())?;
     if found.is_empty() {

@@ -89,7 +89,7 @@ fn date() -> String {
     set.unwrap_or_else(Utc::now).format("%Y-%m-%d").to_string()
 }
 
-/// Names the values that an option can have in its text, as `--help` does. A list of its own would be longer.
+/// Adds the possible values of an option to its text, as `--help` does. A separate list would be longer.
 fn with_values_in_text(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
     let names: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();

@@ -30,11 +30,12 @@ pub fn register() {
 #[pyfunction]
 fn main(py: Python<'_>, argv: Vec<OsString>) -> u8 {
     py.detach(|| {
-        // For example, Python's handler of SIGINT sets a flag for Python code. Most commands run no Python code.
+        // Python's own handlers only set a flag for Python code (for example for SIGINT), but most commands run no
+        // Python code.
         let signals = WithoutPython::set();
         let status = crate::main(&argv).0;
         drop(signals);
-        // An executable does this when it exits. Errors were reported when the text was written.
+        // An executable flushes its output when it exits. Errors were reported when the text was written.
         let _ = io::stdout().flush();
         status
     })

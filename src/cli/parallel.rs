@@ -218,7 +218,7 @@ impl Parallel {
         Ok(jobs)
     }
 
-    /// Reports which files contain messages of successful jobs, and removes the files that nobody needs to read.
+    /// Reports which files contain messages of successful jobs, and removes files without useful messages.
     fn report_messages(&self, jobs: &[Job]) -> anyhow::Result<()> {
         let mut without_samples = Vec::new();
         for job in jobs {

@@ -217,7 +217,8 @@ impl Record {
     }
 }
 
-/// Returns whether these arguments of `record` have a command. If they are wrong, the recorder says so itself.
+/// Returns whether these arguments of `record` contain a command. Wrong arguments are not reported here, because the
+/// recorder reports them.
 #[cfg(feature = "python")]
 pub(super) fn has_command(args: &[OsString]) -> bool {
     let words = std::iter::once(OsString::from("record")).chain(args.iter().cloned());

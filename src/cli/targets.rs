@@ -24,7 +24,7 @@ pub struct TargetOptions {
     pub tids: Option<Ids>,
 }
 
-/// Adds to the options of the target what `ends` when the selected tasks have exited.
+/// Adds to the help of the options for tasks that `ends` ends when the selected tasks have exited.
 pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let tasks = match arg.get_id().as_str() {
@@ -48,7 +48,7 @@ pub fn or_samples(arg: Arg) -> Arg {
 }
 
 impl TargetOptions {
-    /// Returns what the user selected. `command` is the command after the options.
+    /// Returns the selection. `command` is the command after the options.
     pub fn selection(self, command: Vec<OsString>) -> Selection {
         let all_cpus = if self.all_cpus { AllCpus::Target } else { AllCpus::NotSelected };
         let (pids, tids) = (self.pids.map(Vec::from), self.tids.map(Vec::from));
@@ -56,7 +56,7 @@ impl TargetOptions {
     }
 }
 
-/// Says if `-a` has no effect. As in perf, tasks are a more precise target than all CPUs.
+/// Prints a message if `-a` has no effect. As in perf, tasks are a more precise target than all CPUs.
 pub fn say_what_has_no_effect(selection: &Selection, verbosity: Verbosity) {
     if let (Some(tasks), AllCpus::Target, true) = (selection.tasks(), selection.all_cpus, verbosity > Verbosity::Quiet)
     {

@@ -14,7 +14,7 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// Returns whose recordings are read. `force` is the option -f.
+/// Returns the owners of recordings that may be read. `force` is the option -f.
 pub fn owner(force: bool) -> Owner {
     if force { Owner::Anybody } else { Owner::UserOrRoot }
 }

@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 
 use super::index::{Row, Section, sentences};
 
-/// Documents for people who change the code. Only their headings are in the index.
+/// Documents for developers of perf-prof. Only their headings are in the index.
 const OF_DEVELOPERS: [&str; 9] = [
     "architecture",
     "benchmarks",
@@ -38,7 +38,7 @@ pub fn sections(root: &Path) -> Vec<Section> {
     all
 }
 
-/// What a line of a document is.
+/// The kind of a line in a document.
 #[derive(Clone, Copy, PartialEq)]
 enum Line<'a> {
     Heading(&'a str),
@@ -49,7 +49,7 @@ enum Line<'a> {
     Code,
     /// The begin or the end of a block of code.
     Fence,
-    /// The begin of a part that is made of help texts or stubs, which are in the index themselves.
+    /// The start of a part that is generated from help texts or stubs. The index has their originals.
     Generated,
     /// The end of such a part.
     EndOfGenerated,
@@ -119,7 +119,7 @@ fn end_paragraph(paragraph: &mut String, section: Option<&mut Section>) {
     }
 }
 
-/// Adds a line of code if it is a command or a selector. Other code would be found by words without meaning.
+/// Adds a line of code if it is a command or a selector. Other code would cause meaningless hits.
 fn add_command(section: Option<&mut Section>, line: &str) {
     let line = line.trim();
     if let Some(section) = section

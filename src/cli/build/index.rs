@@ -1,14 +1,14 @@
-//! The sections of the index that `perf-prof help WORD` searches, and the text in which the executable has them.
+//! The sections of the index that `perf-prof help WORD` searches, and their encoding as text in the executable.
 
 /// A thing with a name and a place to read on: a section of a document, a script, or a part of the package `perf_prof`.
 pub struct Section {
-    /// What it is, for the reader of the index.
+    /// The kind of the section, for the reader of the index.
     pub kind: &'static str,
     /// Where to read on.
     pub place: String,
     /// Its name.
     pub name: String,
-    /// What it lists: rows of tables, options of a script.
+    /// The rows of its tables, or the options of a script.
     pub rows: Vec<Row>,
     /// Its text: a sentence or a command on each line.
     pub lines: Vec<String>,
@@ -37,8 +37,8 @@ impl Section {
         self.lines.truncate(1);
     }
 
-    /// Returns the section as text: a line for the section, one for each row and one for each line of its text. The first
-    /// character says what a line is. Tabs separate the parts of a line.
+    /// Returns the section as text: a line for the section, one for each row and one for each line of its text. The
+    /// first character is the kind of the line. Tabs separate the parts of a line.
     fn text(&self) -> String {
         let head = format!("#{}\t{}\t{}\n", self.kind, self.place, self.name);
         let rows = self.rows.iter().map(|row| format!("|{}\t{}\t{}\n", row.head, row.name, row.text));

@@ -10,7 +10,7 @@ const DOCUMENTS: [&str; 4] = ["docs/reference.md", "docs/library.md", "docs/aggr
 /// The document for names that the others do not mention.
 const MODULE: &str = "docs/reference.md#the-module-perf_prof";
 
-/// The files with the public names of the package, and what stands before these names.
+/// The files with the public names of the package, and the prefix of these names.
 const FILES: [(&str, &str); 7] = [
     ("_native.pyi", ""),
     ("_runs.py", ""),
@@ -32,7 +32,7 @@ pub fn of_package(root: &Path, documents: &[Section]) -> Vec<Section> {
     let is_public = |name: &str| init.contains(&format!(" {name} as {name},"));
     let mut found = Vec::new();
     for (file, prefix) in FILES {
-        // testing.py gives this function of the native module its name.
+        // testing.py exports this function of the native module under this name.
         let text = read(file).replace("def _make_event(", "def make_event(");
         let first = found.len();
         add_file(&text, prefix, documents, &mut found);
@@ -68,7 +68,7 @@ fn add_file(text: &str, prefix: &str, documents: &[Section], found: &mut Vec<Sec
             place = place_of(name, documents);
         }
         let owner = if is_member { class.as_str() } else { "" };
-        // Members such as `_pid` are for everybody.
+        // Members of events such as `_pid` are public.
         let is_private = if owner == "PerfEvent" { name.starts_with("__") } else { name.starts_with('_') };
         if is_private || owner.starts_with('_') {
             continue;
@@ -137,7 +137,7 @@ fn docstring(lines: &[&str]) -> Vec<String> {
 /// Returns the place that describes a name: the section with this heading, else the first one with a row about the name,
 /// else the first one that mentions it.
 fn place_of(name: &str, documents: &[Section]) -> String {
-    // The name of a function alone may be a word or a command.
+    // Without parentheses, the name of a function may be an ordinary word or a command.
     let is_class = name.starts_with(char::is_uppercase);
     let quoted = [format!("`{name}("), format!("perf_prof.{name}`"), format!("`{name}`")];
     let quoted = if is_class { &quoted[..] } else { &quoted[..2] };
@@ -175,7 +175,7 @@ fn script(name: &str, text: &str) -> Section {
     let mut section = Section::new("script", format!("scripts/{name} --usage"), format!("scripts/{name}"));
     let lines: Vec<&str> = text.lines().collect();
     let mut described = docstring(lines.get(1..).unwrap_or_default());
-    // Two blanks are between the columns of tables.
+    // Lines with two blanks are rows of tables.
     described.retain(|line| !line.starts_with("usage:") && !line.contains("  "));
     section.lines = described;
     section.rows = common_options(text);
@@ -193,7 +193,7 @@ fn script(name: &str, text: &str) -> Section {
     section
 }
 
-/// Returns the options that a script asks of `perf_prof.script.Options`.
+/// Returns the options that a script gets from `perf_prof.script.Options`.
 fn common_options(text: &str) -> Vec<Row> {
     let asked = text.split_once("Options(__doc__").and_then(|(_, rest)| rest.split(')').next()).unwrap_or_default();
     let common = [

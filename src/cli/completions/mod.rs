@@ -1,5 +1,5 @@
-//! `perf-prof completions`: prints what makes a shell complete perf-prof's words. The shell then asks the hidden command
-//! `perf-prof complete` for the words that fit, because events and scripts differ between machines.
+//! `perf-prof completions`: prints the completion script for a shell. The script calls the hidden command `perf-prof
+//! complete` to get the words that fit, because events and scripts differ between machines.
 
 mod values;
 

@@ -65,7 +65,7 @@ fn completer(command: &str, arg: &Arg, before: &[OsString], program: &Command) -
         }),
         (_, "call_graph") => ArgValueCompleter::new(|word: &OsStr| fixed(word, &["fp", "dwarf"])),
         (_, "command") => {
-            // Before `--` an argument may still be an option's.
+            // Before `--`, an argument may still be the value of an option.
             let marked = before.iter().any(|word| word == "--");
             let after = Place::of(previous == "--" || (!marked && !arg.is_last_set()));
             ArgValueCompleter::new(move |word: &OsStr| command_words(after, word))
@@ -135,7 +135,7 @@ fn script_words(word: &OsStr) -> Vec<CompletionCandidate> {
     named.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()
 }
 
-/// Returns the words that `perf-prof help` knows and that start like `word`.
+/// Returns the words that `perf-prof help` knows and that start with `word`.
 fn topics(program: &Command, word: &OsStr) -> Vec<CompletionCandidate> {
     let found = help::candidates(program, &word.to_string_lossy()).into_iter();
     found.map(|(name, text)| CompletionCandidate::new(name).help(Some(text.into()))).collect()

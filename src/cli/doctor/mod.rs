@@ -37,7 +37,7 @@ struct Check {
     mend: Option<String>,
 }
 
-/// The state of a check. It tells if scripts can run.
+/// The state of a check. It shows whether scripts can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {

@@ -1,5 +1,5 @@
-//! The commands, their options and the examples in their help texts, as entries of the index. They come from the
-//! definitions that clap has.
+//! The commands, their options and the examples in their help texts, as entries of the index. They come from clap's
+//! definitions.
 
 use clap::{Arg, Command};
 
@@ -29,19 +29,19 @@ pub fn entries(program: &Command) -> Vec<Entry> {
         for option in command.get_arguments().filter(|option| is_listed(option)) {
             let entry = Entry::new(Kind::Option, form(option), text(option), &place);
             match found.iter_mut().find(|other| other.name == entry.name && other.text == entry.text) {
-                // Most commands have options in common.
+                // Several commands share an option: their names are joined in one entry.
                 Some(other) => other.place = joined(&other.place, command.get_name()),
                 None => found.push(entry),
             }
         }
-        // The examples of `help` itself have words that others are searched for with.
+        // The examples of `help` itself are left out: they contain words that users search for.
         let epilogue = command.get_after_long_help().filter(|_| !is_help).map(ToString::to_string).unwrap_or_default();
         found.extend(examples(&epilogue).into_iter().map(|(line, text)| Entry::new(Kind::Example, line, text, &place)));
     }
     found
 }
 
-/// Returns whether the index has an option or an argument. Help is where the user already is.
+/// Returns whether an option or an argument belongs to the index. `--help` does not.
 fn is_listed(option: &Arg) -> bool {
     let is_negation = option.get_long().is_some_and(|name| name.starts_with("no-"));
     let help = ["help", "version"].contains(&option.get_id().as_str());
@@ -58,7 +58,7 @@ fn form(option: &Arg) -> String {
     [names.join(", "), values.join(" ")].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns the text of an option in one line, with the values that it can have and its other names.
+/// Returns the text of an option in one line, with its possible values and its other names.
 fn text(option: &Arg) -> String {
     let mut text = option.get_help().map(ToString::to_string).unwrap_or_default();
     let values: Vec<String> = option.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
@@ -91,8 +91,8 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command lines in a help text with what they do. The explanation stands before the command line, which is
-/// indented more, or behind it.
+/// Returns the command lines in a help text with their explanations. An explanation is before its command line, which
+/// is indented more, or behind it.
 fn examples(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
@@ -101,7 +101,7 @@ fn examples(text: &str) -> Vec<(String, String)> {
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_command(line.trim()) && indent(line) > 0) {
         let behind = lines.get(at + 1).filter(|next| indent(next) > indent(line) && !is_command(next.trim()));
         let before = lines[..at].iter().rev().find(|before| indent(before) < indent(line) && !before.is_empty());
-        // Behind a command line that is explained before, its output stands.
+        // If the explanation comes before the command line, the text behind the command line is its output.
         let head = before.filter(|before| before.ends_with(':') && indent(before) > 0);
         let (line, explanation) = match (line.trim().split_once("   "), head.or(behind).or(before)) {
             (Some((line, explanation)), _) => (line, explanation),

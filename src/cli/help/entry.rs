@@ -1,8 +1,8 @@
-//! What `perf-prof help WORD` finds: entries with a kind, a name, a line of text and a place to read on.
+//! The entries that `perf-prof help WORD` finds. Each has a kind, a name, a line of text and a place to read on.
 
 use serde::Serialize;
 
-/// What an entry is. Entries of one kind are shown together.
+/// The kind of an entry. Entries of one kind are shown together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -10,7 +10,7 @@ pub enum Kind {
     Command,
     /// An option of a command.
     Option,
-    /// How to trace a program of a name that the user typed.
+    /// A way to trace a program whose name the user typed.
     Program,
     /// A command line that answers a question.
     Example,
@@ -34,13 +34,13 @@ pub enum Kind {
     Module,
     /// An environment variable.
     Environment,
-    /// A message of perf-prof that is explained.
+    /// An explained message of perf-prof.
     Message,
     /// A section of a document.
     Document,
-    /// A section of a document for people who change the code.
+    /// A section of a document for developers of perf-prof.
     Design,
-    /// Words that lead to things of another name.
+    /// A synonym.
     Word,
 }
 
@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Returns how much the kind counts where two entries match equally well: what is used before what is read.
+    /// Returns the weight of the kind, for entries that match equally well. Things to use come before things to read.
     pub fn weight(self) -> f32 {
         match self {
             Kind::Command | Kind::Program => 1.2,
@@ -82,16 +82,16 @@ impl Kind {
     }
 }
 
-/// Something that exists, and where its description is.
+/// Something that users can find, with the place of its description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
     /// Its name, as users write it.
     pub name: String,
     /// One line about it.
     pub text: String,
-    /// A command or a document to read on in.
+    /// The command or document that describes it.
     pub place: String,
     /// More lines about it, which are searched too.
     #[serde(skip)]
@@ -104,8 +104,8 @@ impl Entry {
         Entry { kind, name: name.into(), text: text.into(), place: place.into(), more: Vec::new() }
     }
 
-    /// Returns the part of the name that says what the entry is: a method without its class and its parameters, an option
-    /// without its value and its script.
+    /// Returns the essential part of the name: a method without its class and its parameters, an option without its
+    /// value and its script.
     pub fn own_name(&self) -> &str {
         let name = self.name.split(['(', '<']).next().unwrap_or(&self.name);
         match self.kind {
@@ -116,8 +116,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether this is the entry's name, as far as names are compared: in small letters, without what stands in
-    /// parentheses.
+    /// Returns whether this is the entry's name. Case is ignored, and so is text in parentheses.
     pub fn is_named(&self, name: &str) -> bool {
         let own = self.name.split(['(', '<', '=']).next().unwrap_or(&self.name).to_lowercase();
         let own = own.trim();

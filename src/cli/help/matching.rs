@@ -1,4 +1,4 @@
-//! How well an entry matches what was typed: by its name, by its text, or by what a synonym says.
+//! How well an entry matches the typed words: by its name, by its text, or by a synonym.
 
 use super::{
     entry::Entry,
@@ -6,26 +6,26 @@ use super::{
     words::{excerpt, matches, words},
 };
 
-/// How much a match counts: if it is the whole name, in the name, in the line of text, and in the lines behind it.
+/// The scores of matches: of the whole name, in the name, in the line of text, and in the lines behind it.
 const WHOLE: f32 = 15.0;
 /// See [`WHOLE`].
 pub const NAME: f32 = 10.0;
 const TEXT: f32 = 5.0;
 const MORE: f32 = 2.0;
-/// How much a match of the first synonym counts, and how much less that of each further one.
+/// The factor for a match of the first synonym, and the decrease for each further synonym.
 const SYNONYM: f32 = 0.75;
 const FURTHER: f32 = 0.05;
 /// The number of characters in a hit's line of text.
 const WIDTH: usize = 106;
 
-/// What is searched for: a typed word or phrase, and what it also stands for.
+/// A search term: a typed word or phrase, and its synonyms.
 #[derive(Clone, Debug)]
 pub struct Term {
-    /// What was typed.
+    /// The typed text.
     pub typed: String,
-    /// Its words, and those of the phrases that it also stands for.
+    /// Its words, and the phrases among its synonyms.
     phrases: Vec<Phrase>,
-    /// Names of entries that it also stands for.
+    /// Its synonyms that are names of entries.
     names: Vec<Name>,
 }
 
@@ -46,7 +46,7 @@ struct Name {
 }
 
 impl Term {
-    /// Returns what is searched for if this was typed.
+    /// Returns the term for typed text.
     pub fn new(typed: &str) -> Term {
         let mut term = Term { typed: typed.to_owned(), phrases: Vec::new(), names: Vec::new() };
         term.phrases.push(Phrase { words: words(typed), weight: 1.0 });
@@ -61,7 +61,7 @@ impl Term {
         term
     }
 
-    /// Returns whether there is nothing to search for: a text without a letter or digit has no words.
+    /// Returns whether the term has no words: its text has no letter or digit.
     pub fn is_empty(&self) -> bool {
         self.phrases[0].words.is_empty()
     }
@@ -70,11 +70,11 @@ impl Term {
 /// How an entry matches a term.
 #[derive(Clone, Copy, Debug)]
 pub struct Match<'t> {
-    /// How well it matches. The more, the better.
+    /// How well it matches; larger is better.
     pub score: f32,
     /// The words that match.
     phrase: &'t [String],
-    /// The line behind the text that matches, if neither the name nor the text does.
+    /// The matching line behind the text, if neither the name nor the text matches.
     line: Option<usize>,
 }
 
@@ -83,9 +83,9 @@ pub struct Match<'t> {
 pub struct Hit {
     /// The entry. Its text is the line that matches.
     pub entry: Entry,
-    /// How well it matches. The more, the better.
+    /// How well it matches; larger is better.
     pub score: f32,
-    /// Whether it is shown also if only the best hits are wanted.
+    /// Whether it is among the best hits.
     pub is_good: bool,
 }
 
@@ -94,7 +94,7 @@ pub struct Indexed<'a> {
     entry: &'a Entry,
     /// The words of its name.
     pub name: Vec<String>,
-    /// With what the name says besides, such as the class of a method. The entry is not about that.
+    /// The words of the full name, including for example the class of a method. The entry is not about the class.
     whole_name: Vec<String>,
     /// The words of its line of text.
     pub text: Vec<String>,
@@ -125,7 +125,7 @@ impl<'a> Indexed<'a> {
         }
         for phrase in &term.phrases {
             let score = |kind: f32, text: &[String]| phrase.weight * kind * matches(text, &phrase.words);
-            // A name that has little besides the phrase is meant more than a longer one.
+            // A name with few words besides the phrase is a better match than a longer name.
             let length = phrase.words.len() as f32 / self.name.len().max(1) as f32;
             keep(score(NAME, &self.name) * (0.7 + 0.3 * length.min(1.0)), phrase, None);
             keep(score(TEXT, &self.text), phrase, None);
@@ -150,7 +150,7 @@ impl<'a> Indexed<'a> {
     }
 }
 
-/// Returns a name of at most `WIDTH` characters. Of many parameters, only those that match are left.
+/// Returns a name of at most `WIDTH` characters. If it has many parameters, only those that match are kept.
 fn short_name(name: &str, phrase: &[String]) -> String {
     match name.split_once('(').filter(|_| name.len() > WIDTH) {
         None => excerpt(name, phrase, WIDTH),

@@ -132,7 +132,7 @@ impl Help {
     }
 }
 
-/// Returns everything that can be found.
+/// Returns the index: all entries.
 fn index(program: &Command) -> Vec<Entry> {
     let mut index = commands::entries(program);
     index.extend(events::entries());
@@ -140,12 +140,12 @@ fn index(program: &Command) -> Vec<Entry> {
     index
 }
 
-/// Prints what `--help` prints, of perf-prof or of a command.
+/// Prints the text of `--help` of perf-prof or of a command.
 fn help_of(program: Command, command: Option<&str>) -> Result<ExitStatus, Failure> {
     let argv = ["perf-prof"].into_iter().chain(command).chain(["--help"]);
     match program.try_get_matches_from(argv) {
         Err(error) => from_clap(&error, "`perf-prof --help` shows the commands"),
-        // clap never takes --help for anything else.
+        // Not reached: clap handles --help itself.
         Ok(_) => Ok(ExitStatus(0)),
     }
 }
@@ -158,8 +158,8 @@ fn nothing(words: &str, near: &[String]) -> anyhow::Error {
     }
 }
 
-/// Returns the words that complete the argument of `help`, each with a line about it: commands, words that are
-/// understood, and names that need no quotes in a shell.
+/// Returns the completions for the argument of `help`, each with a description: commands, synonyms, and names that need
+/// no quotes in a shell.
 pub fn candidates(program: &Command, start: &str) -> Vec<(String, String)> {
     let commands = program.get_subcommands().filter(|command| !command.is_hide_set());
     let about = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();

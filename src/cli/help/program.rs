@@ -1,4 +1,4 @@
-//! How a program is traced whose name the user typed: `perf-prof help nginx`.
+//! Ways to trace a program whose name the user typed: `perf-prof help nginx`.
 
 use std::{env, ffi::OsStr, fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -9,7 +9,7 @@ use super::{
     synonyms,
 };
 
-/// What a word is as the name of a program.
+/// Whether a word is the name of a known program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
     /// Many machines run a program of this name.
@@ -21,7 +21,7 @@ pub enum Known {
 }
 
 impl Known {
-    /// Returns what this word is.
+    /// Returns whether a word is the name of a known program.
     pub fn of(word: &str) -> Known {
         Known::in_path(word, &env::var_os("PATH").unwrap_or_default())
     }

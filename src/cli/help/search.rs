@@ -8,13 +8,13 @@ use super::{
     synonyms,
 };
 
-/// The score, as a share of the best one, below which a hit is shown only if all hits are wanted.
+/// Hits with a smaller score, as a share of the best score, are shown only if all hits are requested.
 const GOOD: f32 = 0.3;
-/// The same for documents. There is one to read on in also if a name matches well.
+/// The same for documents. It is lower, so that documents are shown even if a name matches well.
 const GOOD_DOCUMENT: f32 = 0.1;
-/// The least likeness of a word that takes the place of a mistyped one.
+/// The minimum likeness of a word that replaces a mistyped one.
 const MISTYPED: f64 = 0.7;
-/// The least likeness of a word that is suggested.
+/// The minimum likeness of a word that is suggested.
 const NEAR: f64 = 0.45;
 
 /// The result of a search.
@@ -22,22 +22,22 @@ const NEAR: f64 = 0.45;
 pub struct Found {
     /// All hits, best first.
     pub hits: Vec<Hit>,
-    /// Words that nothing matches, for which others were searched for.
+    /// Words without a match, each with the word that was searched for instead.
     pub mistyped: Vec<Mistyped>,
-    /// If there is no hit: words that are like a word that was typed.
+    /// If there is no hit: words that are similar to a typed word.
     pub near: Vec<String>,
 }
 
-/// A word that nothing matches.
+/// A word without a match.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mistyped {
     /// The word.
     pub typed: String,
-    /// The word that was searched for in its place.
+    /// The word that was searched for instead.
     pub meant: String,
 }
 
-/// A word of the index that is like a word that was typed.
+/// A word of the index that is similar to a typed word.
 struct Near {
     /// From 0 to 1.
     likeness: f64,
@@ -45,7 +45,7 @@ struct Near {
 }
 
 impl Found {
-    /// Returns whether the best hit is one by its name.
+    /// Returns whether the name of the best hit matches.
     pub fn is_name(&self) -> bool {
         self.hits.first().is_some_and(|hit| hit.score >= NAME * 0.5)
     }
@@ -75,7 +75,7 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
         hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.entry.name.cmp(&b.entry.name)));
         hits
     };
-    // If no entry has all words, those that have most of them.
+    // If no entry has all words, uses the entries with the most words.
     found.hits = (1..=terms.len()).rev().map(hits).find(|hits| !hits.is_empty()).unwrap_or_default();
     let best = found.hits.first().map_or(0.0, |hit| hit.score);
     for hit in &mut found.hits {
@@ -84,7 +84,7 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
     found
 }
 
-/// Divides what was typed into terms. Words that stand together in the table of synonyms are one term.
+/// Divides the typed words into terms. Words that form a phrase in the table of synonyms become one term.
 fn terms(typed: &[String]) -> Vec<Term> {
     let typed = typed.join(" ").to_lowercase();
     let all: Vec<&str> = typed.split_whitespace().collect();
@@ -103,7 +103,7 @@ fn terms(typed: &[String]) -> Vec<Term> {
     terms
 }
 
-/// Returns the words of the index that are like a word, the most similar first.
+/// Returns the words of the index that are similar to a word, the most similar first.
 fn near(indexed: &[Indexed<'_>], typed: &str) -> Vec<Near> {
     let names = indexed.iter().flat_map(|entry| entry.name.iter().chain(&entry.text));
     let words = names.map(String::as_str).chain(synonyms::all().map(|(typed, _)| typed));

@@ -1,4 +1,4 @@
-//! Shows what was found: as text, grouped by kind, or as JSON.
+//! Shows the hits: as text, grouped by kind, or as JSON.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -8,9 +8,9 @@ use super::{
     search::Found,
 };
 
-/// The number of entries of a kind that are shown if not all are wanted.
+/// The number of entries of a kind that are shown, unless all are requested.
 const OF_KIND: usize = 4;
-/// The number of kinds that are shown if not all are wanted.
+/// The number of kinds that are shown, unless all are requested.
 const KINDS: usize = 7;
 
 /// How many hits are shown.
@@ -28,7 +28,7 @@ pub fn chosen(found: Found, amount: Amount) -> Vec<Entry> {
     for hit in found.hits.into_iter().filter(|hit| hit.is_good || amount == Amount::All) {
         let same = |entry: &&mut Entry| entry.kind == hit.entry.kind && entry.name == hit.entry.name;
         match entries.iter_mut().find(same) {
-            // An option that several commands describe in other words.
+            // Several commands describe the same option in different words.
             Some(entry) if hit.entry.kind == Kind::Option => {
                 let place = hit.entry.place.trim_start_matches("perf-prof ").trim_end_matches(" --help");
                 entry.place = joined(&entry.place, place);
@@ -40,7 +40,7 @@ pub fn chosen(found: Found, amount: Amount) -> Vec<Entry> {
     entries
 }
 
-/// Prints entries grouped by kind. The kind of the best entry comes first. `words` are what was searched for.
+/// Prints entries grouped by kind. The kind of the best entry comes first. `words` are the words of the search.
 pub fn text(out: &mut dyn Write, entries: &[Entry], amount: Amount, words: &str) -> io::Result<()> {
     let wanted = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (bold, reset) = if wanted { ("\x1b[1m", "\x1b[0m") } else { ("", "") };

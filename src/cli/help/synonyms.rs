@@ -2,8 +2,8 @@
 
 use super::words::stem;
 
-/// Words, and the words or phrases that are searched for too. Commas separate them. The words of the things themselves
-/// are found without this table.
+/// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
+/// this table.
 const SYNONYMS: [(&str, &str); 48] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
@@ -71,28 +71,28 @@ const SYNONYMS: [(&str, &str); 48] = [
 const PROGRAMS: &str = "nginx apache2 httpd haproxy envoy redis redis-server postgres mysqld mariadbd mongod sqlite3 java node \
                         python3 ruby php php-fpm perl dotnet bash sshd dockerd containerd kubelet qemu rustc gcc clang make";
 
-/// Words that say nothing about what is searched for.
+/// Words without meaning for a search.
 const EMPTY: &str =
     "a an and are by can do does for from get how i in is it me my of on or show the to what where which with";
 
-/// Returns the words and phrases that a word or a phrase also stands for.
+/// Returns the synonyms of a word or a phrase.
 pub fn others(phrase: &str) -> Vec<&'static str> {
     let is = |typed: &str| same(typed, phrase);
     let rows = SYNONYMS.iter().filter(|(typed, _)| typed.split(", ").any(is));
     rows.flat_map(|(_, terms)| terms.split(", ")).collect()
 }
 
-/// Returns whether two phrases have the same words, apart from their endings.
+/// Returns whether two phrases have the same words, except for the endings of the words.
 fn same(one: &str, other: &str) -> bool {
     one == other || one.split(' ').map(stem).eq(other.split(' ').map(stem))
 }
 
-/// Returns the rows of the table: words and phrases, and what they also stand for.
+/// Returns the rows of the table: words and phrases, and their synonyms.
 pub fn rows() -> impl Iterator<Item = (&'static str, &'static str)> {
     SYNONYMS.into_iter()
 }
 
-/// Returns all words and phrases of the table, each with what it also stands for.
+/// Returns all words and phrases of the table, each with its synonyms.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     SYNONYMS.iter().flat_map(|(typed, terms)| typed.split(", ").map(move |typed| (typed, *terms)))
 }
@@ -102,7 +102,7 @@ pub fn is_program(word: &str) -> bool {
     PROGRAMS.split_whitespace().any(|program| program == word)
 }
 
-/// Returns whether a word says nothing about what is searched for.
+/// Returns whether a word has no meaning for a search.
 pub fn is_empty(word: &str) -> bool {
     EMPTY.split(' ').any(|empty| empty == word)
 }

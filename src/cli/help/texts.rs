@@ -1,11 +1,11 @@
 //! The documents, and with Python also the package `perf_prof` and the shipped scripts, as entries of the index. The
-//! build script (`src/cli/build/`) reads them and writes what this file reads.
+//! build script (`src/cli/build/`) reads them and writes the index that this file reads.
 
 use super::entry::{Entry, Kind};
 
 const DOCUMENTS: &str = include_str!(concat!(env!("OUT_DIR"), "/documents.index"));
 
-/// Empty without Python: what only scripts and programs can use does not exist then.
+/// Empty without Python, because then there are no scripts and no package.
 const PACKAGE: &str =
     if cfg!(feature = "python") { include_str!(concat!(env!("OUT_DIR"), "/package.index")) } else { "" };
 
@@ -53,7 +53,7 @@ fn add_line(entry: &mut Entry, line: &str) {
     }
 }
 
-/// Adds a row of a table. The head of the table's first column says what its rows are.
+/// Adds a row of a table. The head of the table's first column gives the kind of the rows.
 fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text: &str) {
     let place = found[section].place.clone();
     let kind = match head {
@@ -66,7 +66,7 @@ fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text:
         "ATTR" => Kind::Attribute,
         "function" if place.starts_with("docs/reference.md") => Kind::Callback,
         "variable" => Kind::Environment,
-        // Names that stand together in a row have entries of their own.
+        // A row with several names becomes a line of its section, because these names have their own entries.
         "selector" | "modifier" if !name.contains(", ") => Kind::Event,
         "column" => Kind::Column,
         "message" => Kind::Message,

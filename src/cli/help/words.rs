@@ -1,6 +1,7 @@
-//! Words: how texts are divided into them, and how well a word of a text matches a word that was typed.
+//! Divides texts into words, and computes how well a word of a text matches a typed word.
 
-/// How well a word matches if only their endings differ, if it starts with the typed word, and if it contains it.
+/// How well a word matches a typed word: if only the endings differ, if it starts with the typed word, or if it
+/// contains it.
 const STEM: f32 = 0.9;
 const START: f32 = 0.65;
 const INSIDE: f32 = 0.4;
@@ -56,13 +57,13 @@ pub fn likeness(word: &str, typed: &str) -> f32 {
     }
 }
 
-/// Returns how well a text matches a phrase: as well as the word of the phrase that matches worst.
+/// Returns how well a text matches a phrase: the value of the phrase's worst word.
 pub fn matches(text: &[String], phrase: &[String]) -> f32 {
     let best = |typed: &String| text.iter().map(|word| likeness(word, typed)).fold(0.0, f32::max);
     phrase.iter().map(best).fold(1.0, f32::min)
 }
 
-/// Returns a part of a line that has the phrase and is at most `width` characters long, at whole words.
+/// Returns an excerpt of a line that contains the phrase: at most `width` characters, cut between words.
 pub fn excerpt(line: &str, phrase: &[String], width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();

@@ -14,8 +14,8 @@ use super::{
     split,
 };
 
-/// Returns the help of the script `module`: its docstring. Returns `None` if it has none, or if the script was not started
-/// through its first line: then the user typed `perf-prof python`, and wants its help.
+/// Returns the help of the script `module`: its docstring. Returns `None` if the script has no docstring, or was not
+/// started through its first line: then the user typed `perf-prof python` and wants the help of this command.
 pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     given_by_first_line(argv, module)?;
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! The recordings of `--input`: decides how they are replayed, and reads which part of one this process replays for another
-//! process.
+//! The recordings of `--input`: decides how they are replayed, and parses the hidden option for replaying one part for
+//! another process.
 
 use std::{
     ffi::OsString,
@@ -45,7 +45,7 @@ fn is_function(executor: &str) -> bool {
     executor.split_once(':').is_some_and(|(module, function)| !module.is_empty() && !function.is_empty())
 }
 
-/// Parses which part this process replays for another process: `NUMBER/COUNT/PROCESSES/OWN_EVENTS/PARENT/RESULT`.
+/// Parses the part that this process replays for another process: `NUMBER/COUNT/PROCESSES/OWN_EVENTS/PARENT/RESULT`.
 pub fn one_part(text: &str) -> Result<OnePart, String> {
     let mut words = text.splitn(6, '/');
     let mut number = || words.next()?.parse::<usize>().ok();

@@ -40,7 +40,7 @@ pub enum ScriptPlanError {
         "`help` prints a template and takes no arguments, but `{0}` was given (to run a script named help, use ./help)"
     )]
     TemplateArguments(String),
-    /// A pattern of `--input` that names no recording.
+    /// A pattern of `--input` that matches no recording.
     #[error("--input {0}")]
     InputPattern(#[from] PatternError),
     /// `--input -` beside another recording.
@@ -60,7 +60,7 @@ pub enum ScriptPlanError {
     /// `--record -`.
     #[error("--record needs a file name: the script uses the standard output (for a file named -, use ./-)")]
     RecordToStdout,
-    /// A mistake that is possible with the options of other commands too.
+    /// An error in options that other commands have too.
     #[error(transparent)]
     Options(#[from] OptionError),
 }

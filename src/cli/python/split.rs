@@ -1,7 +1,7 @@
 //! Splits the arguments of `perf-prof python` into perf-prof's options, the script's name and the script's arguments.
 //!
-//! Knows only the names of the options and the kind of value that each one takes. Both come from the definitions in
-//! `options`. It does not know what an option means.
+//! Uses only the names of the options and the kind of value that each option takes. Both come from the definitions in
+//! `options`.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -1,4 +1,4 @@
-//! The folders with scripts of perf: where they are, which scripts they have, and what the scripts say about themselves.
+//! The folders with scripts of perf: their places, their scripts, and the descriptions in the scripts.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -36,7 +36,7 @@ pub struct Found {
     pub exec_path: PathBuf,
 }
 
-/// What a script says about itself.
+/// The description of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// The name, for `perf-prof script NAME`.
@@ -48,7 +48,7 @@ pub struct Description {
 }
 
 fn find(name: &OsStr, suffix: &str, folder: &str) -> Option<Found> {
-    // A name has no folders: `../x` is no script.
+    // A name with a folder, such as `../x`, is not a script.
     if Path::new(name).file_name() != Some(name) {
         return None;
     }
@@ -85,7 +85,7 @@ pub fn script_names() -> Vec<(String, String)> {
     list().into_iter().map(|script| (script.name, script.text)).collect()
 }
 
-/// Reads what a script says about itself, from the comments in its wrapper for reports.
+/// Reads the description of a script from the comments in its wrapper for reports.
 pub fn description(name: &str, report: &Path) -> Description {
     let text = open_regular(report).ok().and_then(|file| std::io::read_to_string(file).ok()).unwrap_or_default();
     let comment = |key: &str| {

@@ -1,4 +1,4 @@
-//! The options of all commands that print a recording: which recording, and which of its samples.
+//! The options of all commands that print a recording: they select the recording and its samples.
 
 use std::path::{Path, PathBuf};
 
@@ -76,7 +76,7 @@ pub struct RecordingOptions {
     header_only: bool,
 }
 
-/// Call chains are shorter than the largest number of frames here.
+/// Parses the value of --max-stack. Larger numbers become the largest possible one, because call chains are shorter.
 fn parse_max_stack(text: &str) -> Result<u16, String> {
     let frames: Result<u64, _> = text.parse();
     frames

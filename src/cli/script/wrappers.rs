@@ -1,5 +1,5 @@
-//! Runs the wrappers `NAME-record` and `NAME-report` of a script. They are shell scripts that call `perf`. In their PATH
-//! perf-prof itself has this name, so perf need not be installed.
+//! Runs the wrappers `NAME-record` and `NAME-report` of a script. They are shell scripts that call `perf`. In the PATH
+//! of the wrappers, `perf` is perf-prof itself, so perf need not be installed.
 
 use std::{
     env,
@@ -26,7 +26,7 @@ use super::folders::Found;
 /// A private folder in which this program is called `perf`. The folder is removed at the end.
 struct FolderOfPerf(PathBuf);
 
-/// How a process can run this program.
+/// The ways to run this program.
 enum This {
     /// As an executable of its own.
     Executable(PathBuf),
@@ -86,7 +86,7 @@ impl FolderOfPerf {
                     this.put_in(&folder.0).context("cannot make perf-prof runnable as perf")?;
                     return Ok(folder);
                 }
-                // Another program made a folder of this name.
+                // There is already a folder of this name.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && number < 1000 => number += 1,
                 Err(error) => {
                     return Err(error).with_context(|| format!("cannot create the folder {}", folder.display()));
@@ -95,7 +95,8 @@ impl FolderOfPerf {
         }
     }
 
-    /// Returns PATH with this folder in front. An empty PATH in place of a missing one would mean the current folder.
+    /// Returns PATH with this folder in front. If PATH is not set, nothing is appended: an empty entry would mean the
+    /// current folder.
     fn path(&self) -> Result<OsString> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
         let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
@@ -106,22 +107,22 @@ impl FolderOfPerf {
 
 impl Drop for FolderOfPerf {
     fn drop(&mut self) {
-        // A file that stays behind does no harm.
+        // A folder that cannot be removed does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// The running wrappers.
 struct Running {
-    /// The wrapper whose status is returned is the last.
+    /// The status of the last wrapper is returned.
     children: Vec<Child>,
     this: This,
-    /// Says whether the wrappers get signals of a terminal.
+    /// Whether the wrappers get the signals of the terminal.
     terminal: Terminal,
     folder: FolderOfPerf,
 }
 
-/// Says whether Ctrl-C in a terminal reaches the wrappers without help.
+/// Whether Ctrl-C in a terminal reaches the wrappers directly.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terminal {
     /// The terminal sends signals to the whole process group.
@@ -140,7 +141,7 @@ pub fn run_live(record: (&Found, &[OsString]), report: (&Found, &[OsString])) ->
     start(&[record, report])?.wait()
 }
 
-/// Starts wrappers. Each but the last writes to a pipe that the next one reads.
+/// Starts wrappers. The output of each is piped to the next one.
 fn start(wrappers: &[(&Found, &[OsString])]) -> Result<Running> {
     let this = This::find()?;
     let folder = FolderOfPerf::new(&this)?;
@@ -192,7 +193,7 @@ impl Running {
                 if statuses.iter().all(Option::is_some) {
                     break status;
                 }
-                // Nobody reads the recording any more.
+                // The recordings are no longer read, so these runs are ended.
                 for pid in self.runs_of_this().into_iter().filter(|pid| !unread.contains(pid)).collect::<Vec<_>>() {
                     process::send_signal(pid, libc::SIGTERM);
                     unread.push(pid);
@@ -200,7 +201,7 @@ impl Running {
             }
             thread::sleep(PAUSE);
         };
-        // A shell that a signal killed leaves its programs behind.
+        // If a signal has killed a shell, the programs that it started may still run.
         while asked.iter().any(|&pid| !procfs::has_exited(pid)) {
             thread::sleep(PAUSE);
         }

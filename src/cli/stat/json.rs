@@ -1,4 +1,4 @@
-//! Formats counts as JSON for programs: each table is an object on one line. Pure: does no I/O.
+//! Formats counts as JSON for programs: each table is an object on one line. No I/O.
 
 use serde::Serialize;
 

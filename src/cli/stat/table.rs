@@ -1,4 +1,4 @@
-//! Formats counts as text for people. Pure: does no I/O.
+//! Formats counts as text for people. No I/O.
 
 use std::fmt::Write;
 

@@ -53,7 +53,7 @@ pub struct WatchOptions {
     quiet: bool,
 }
 
-/// What a command needs of its events.
+/// The settings that a command needs for its events.
 pub struct Needs {
     /// How user frames are found, if events have call chains.
     pub chains: Option<CallGraph>,
@@ -62,7 +62,7 @@ pub struct Needs {
 }
 
 impl WatchOptions {
-    /// Returns the recording that the user wrote.
+    /// Returns the recording that the user gave.
     pub fn is_of_recording(&self) -> bool {
         !self.input.is_empty()
     }
@@ -88,10 +88,10 @@ impl WatchOptions {
             frequency: self.rate.freq,
             ring_size: self.mmap_pages,
             buffer: self.buffer,
-            // The names of tasks are right only in the order of time: a task gets its name on another CPU, maybe, than
-            // the one it runs on later.
+            // The names of tasks are correct only in the order of time, because a task may get its name on one CPU and
+            // run on another one later.
             order: DeliveryOrder::Time,
-            // Each line that a command prints is a system call. If it traced itself, it would never come to an end.
+            // Printing a line is a system call. If the command traced itself, each line would cause another one.
             own_threads: OwnThreads::LeftOut,
             duration: self.duration,
             input: self.input.into_iter().next(),

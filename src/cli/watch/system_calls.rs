@@ -13,7 +13,7 @@ use crate::option_error::OptionError;
 /// The source of system calls.
 pub const SYSTEM_CALLS: &str = "syscall";
 
-/// Replaces names of system calls by the source of system calls that selects them: `openat,read` are calls. Calls with
+/// Replaces names of system calls, such as `openat,read`, by the source of system calls with these names. Calls with
 /// attributes, such as `openat//stack/`, are selected alone.
 pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, OptionError> {
     let mut selected = Vec::new();
@@ -31,8 +31,8 @@ pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, Optio
     Ok(selected)
 }
 
-/// Returns the name of the system call that a selector is, if it is the name of nothing else. An event in a group is not a
-/// call.
+/// Returns the name of the system call, if a selector is only the name of a call and not of another event. An event in
+/// a group is not a call.
 fn system_call(event: &EventSpec) -> Option<String> {
     let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
     let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;

@@ -51,7 +51,7 @@ pub struct TallyOptions {
 }
 
 impl TallyOptions {
-    /// Returns the words that stand for events.
+    /// Returns the words that are events.
     pub fn words(&self) -> &[String] {
         &self.events
     }
@@ -66,7 +66,7 @@ impl TallyOptions {
         if events.is_empty() && !self.of.is_of_recording() {
             return Err(OptionError::NoEventToCount(name, example));
         }
-        // A command would write to the same terminal.
+        // No screen with a command, because the command would write to the same terminal.
         let is_screen =
             !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
