@@ -12,7 +12,7 @@ use perf_prof_system::{perf::Attach, procfs};
 
 use super::{CaptureError, EventRequest, Target, attr::Follow};
 
-/// What an event is attached to, and on which CPU.
+/// The target that an event is attached to, with the CPU.
 #[derive(Clone, Copy)]
 pub(super) struct Attachment<'a> {
     pub to: AttachTo<'a>,

@@ -15,7 +15,7 @@ use super::EventRequest;
 /// If at most this many different tracepoints are open, perf-prof closes them itself. The delay is too short to notice.
 const MAX_CLOSED_DIRECTLY: usize = 4;
 
-/// What is needed to close the events of a capture.
+/// The facts that are needed to close the events of a capture.
 #[derive(Debug)]
 pub(super) struct Closing {
     /// The number of different tracepoints.

@@ -1,4 +1,4 @@
-//! Counts events: opens events without rings and reads their values. Does not know what the values are used for.
+//! Counts events: opens events without rings and reads their values.
 //!
 //! Events are turned on when they are opened. When all of them are open, their values are read, and counting starts
 //! from these values. No ioctl starts it. An event that is on when it is opened is also on in every task that inherits
@@ -29,7 +29,7 @@ use super::{
     tasks::{Kind, Tasks},
 };
 
-/// What one descriptor has counted.
+/// The count of one descriptor, with its times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// The count. Its unit depends on the event.
@@ -62,7 +62,7 @@ pub struct CounterReading {
     pub count: Count,
 }
 
-/// What ends the counting if the caller does not end it.
+/// The end of the counting, if the caller does not end it earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndCondition {
     /// The exit of all tasks that the events are attached to.
@@ -108,7 +108,7 @@ struct Descriptor {
     before: Count,
 }
 
-/// What it means if a descriptor was running for less time than it was enabled.
+/// Why a descriptor may have been running for less time than it was enabled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum NotRunning {
     /// The event had to wait for a hardware counter.
@@ -236,7 +236,7 @@ fn read(descriptor: &Descriptor) -> Result<Count, CallError> {
     })
 }
 
-/// What has been opened on the attachments so far.
+/// The counters that were opened on the attachments so far.
 struct OpenCounters {
     descriptors: Vec<Descriptor>,
     unsupported: Vec<Option<CallError>>,
@@ -342,8 +342,8 @@ fn is_of_kernel(event: &EventRequest) -> bool {
     [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind)
 }
 
-/// Returns whether it is no error if the machine does not have the event. Breakpoints and probes have a location. If
-/// the kernel can set nothing there, that is an error.
+/// Returns whether the machine may lack the event. For breakpoints and probes, this is an error: the kernel cannot set
+/// them at their location.
 fn may_lack(event: &EventRequest) -> bool {
     event.event.kind != PERF_TYPE_BREAKPOINT && event.definition.is_none()
 }

@@ -22,7 +22,7 @@ pub(super) enum Drained {
     Partly,
 }
 
-/// Which samples are removed after they were copied.
+/// The filters that remove samples after they were copied.
 pub(super) struct LeftOut<'a> {
     /// Removes the samples above a limit.
     pub limiter: &'a mut Option<Limiter>,

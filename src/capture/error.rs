@@ -152,7 +152,7 @@ pub enum CaptureError {
         /// The event's name.
         event: String,
     },
-    /// The machine or its kernel does not have the event, or not in the requested form.
+    /// The machine or its kernel does not support the event, or does not support it in the requested form.
     #[error("cannot open {event}: {cause} ({source})")]
     Unsupported {
         /// The event's name.

@@ -453,13 +453,15 @@ fn memory_for_records(options: &Options, reserve: usize) -> usize {
     }
 }
 
-/// The events of tasks go on when a CPU comes back, so only events of CPUs are checked.
+/// Returns the check for CPUs that go offline. Only events of CPUs need it: the events of tasks go on when a CPU comes
+/// back.
 fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
     let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
     is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
 }
 
-/// Returns what removes the samples of perf-prof's own threads, if it is needed. It counts them in `removed`.
+/// Returns the filter that removes the samples of perf-prof's own threads, if it is needed. It counts them in
+/// `removed`.
 fn own_samples(
     events: &[EventRequest],
     layouts: &[SampleLayout],

@@ -59,8 +59,8 @@ impl Capture {
             return false;
         }
         for descriptor in self.descriptors.iter().filter(|descriptor| wanted(descriptor)) {
-            // The values have the order of perf_read_one(): value, the times, id, lost. An event in error state gives
-            // no values, but it has not lost records either.
+            // The values have the order of perf_read_one(): value, the times, id, lost. An event in error state has no
+            // values, but it has not lost records either.
             let format = descriptor.event.map_or(self.read_format, |event| self.layouts[event].format.read_format);
             if format & PERF_FORMAT_GROUP != 0 {
                 if let Some((id, lost)) = self.loss_of_leader(descriptor, format) {

@@ -1,4 +1,4 @@
-//! What the reader thread and the consumer send each other.
+//! The messages between the reader thread and the consumer.
 
 use std::{
     sync::{
@@ -32,7 +32,7 @@ pub(super) enum Message {
     Ended(Ended),
 }
 
-/// What the consumer requests from the reader. `wake_reader` has to be signalled after each change.
+/// The requests of the consumer to the reader. `wake_reader` has to be signalled after each change.
 #[derive(Debug)]
 pub(super) struct Control {
     pub wake_reader: Arc<EventFd>,

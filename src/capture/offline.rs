@@ -42,7 +42,7 @@ impl OfflineCheck {
         OfflineCheck { cpus, next: Instant::now() + EVERY, found }
     }
 
-    /// Reads the list of online CPUs if it is time to. Returns whether a CPU went offline.
+    /// Reads the list of online CPUs if the last reading was `EVERY` ago. Returns whether a CPU went offline.
     pub fn is_any_offline(&mut self, now: Instant) -> bool {
         if now < self.next {
             return false;

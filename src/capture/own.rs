@@ -1,9 +1,9 @@
 //! Leaves out the samples of perf-prof's own threads, before they are delivered. With these samples, a script that prints
 //! each system call would never end: each line that it prints is a system call.
 //!
-//! The kernel could leave out some of these samples with a filter on `common_pid`. But a filter has to name each thread,
-//! and a script starts threads at any time. In a container, the filter would compare with the numbers of the machine. And
-//! the kernel would compare in the traced programs, for each event.
+//! The kernel could leave out some of these samples with a filter on `common_pid`. But such a filter has to name each
+//! thread, and a script may start threads at any time. In a container, the ids in the filter would be ids of the
+//! initial PID namespace. And the kernel would apply the filter in the traced programs, at each event.
 
 use std::{
     sync::{
@@ -35,8 +35,8 @@ pub(super) struct OwnSamples {
     which: OwnThreads,
     /// The value of [`own_threads::changes`] when the threads were listed.
     changes: u64,
-    /// The threads whose samples are removed, sorted. For all threads of this process: empty if the numbers in the data of
-    /// tracepoints are not those of this process, because it is in a PID namespace.
+    /// The threads whose samples are removed, sorted. If all threads of this process are meant and this process is in a
+    /// PID namespace, the list is empty: the data of tracepoints has other ids than this process sees.
     tids: Vec<u32>,
     listed: Option<Instant>,
     ids: EventIds,
@@ -48,7 +48,7 @@ pub(super) struct OwnSamples {
     removed: Arc<AtomicU64>,
 }
 
-/// What is known of the samples of an event.
+/// The facts about an event's samples.
 #[derive(Clone, Copy)]
 pub(super) struct Event {
     pub layout: SampleLayout,
@@ -117,7 +117,7 @@ impl OwnSamples {
         let Some(event) = event else { return is_of_task };
         let data = || event.layout.raw(record).unwrap_or_default();
         match event.owner {
-            // An interrupt only happens to run in this process. Its events are those of a device, or of another task.
+            // An interrupt only happens to run in this process. Its events belong to a device or to another task.
             Owner::Task if event.kind == PERF_TYPE_TRACEPOINT => {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
             }
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(own.removed.load(Relaxed), 2);
     }
 
-    /// A switch of this process to another task is where the other task starts to run.
+    /// A switch from this process to another task is not removed: it is the start of the other task.
     #[test]
     fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
         let mut switch = own(Owner::Nobody, PERF_TYPE_TRACEPOINT);

@@ -83,7 +83,7 @@ pub(super) struct Reader {
     pub sampled: bool,
 }
 
-/// Where the records go.
+/// The destination of the records.
 pub(super) enum Outlet {
     /// To the consumer, which also gets all other messages.
     Consumer(Sender<Message>),
@@ -448,9 +448,9 @@ impl Reader {
         drained
     }
 
-    /// Tells the sorter if the ring had no room for another record before it was drained: then records may have been lost
-    /// after those in the ring, and the kernel says so only when the next record is written. `tail` is where the ring's
-    /// records began.
+    /// Tells the sorter if the ring had no room for another record before it was drained. Then records may have been
+    /// lost after those in the ring, and the kernel reports this only with the next record. `tail` is the position of
+    /// the ring's first record.
     fn report_room(&mut self, index: usize, tail: u64, drained: Drained) {
         let ring = &self.rings[index];
         let is_full = (ring.head() - tail) as usize + self.largest_record > ring.size();
@@ -498,7 +498,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a reader of one ring, and where its messages arrive.
+    /// Returns a reader of one ring, and the receiver of its messages.
     fn reader(ring: Ring, descriptors: Vec<Descriptor>) -> (Reader, crossbeam_channel::Receiver<Message>) {
         let bell = Arc::new(EventFd::new().unwrap());
         let (sender, messages) = crossbeam_channel::unbounded();
@@ -561,7 +561,7 @@ mod tests {
         assert_eq!(reader.watched, [4]);
         tasks[0].write_all(b"x").unwrap();
         assert!(wait(&mut reader));
-        // After the last one nothing is left to wait for.
+        // After the last task has exited, no descriptor is left to wait for.
         drop(tasks);
         assert!(!wait(&mut reader));
         reader.epoll.wait(Some(Duration::ZERO), &mut ready).unwrap();

@@ -1,5 +1,5 @@
-//! Why the kernel refuses a user permission to trace something, and what would help. `perf_event_open()` returns only
-//! EACCES or EPERM, whatever the reason is.
+//! Why the kernel refuses permission to trace, and what would help. `perf_event_open()` returns only EACCES or EPERM,
+//! whatever the reason is.
 
 use std::fmt;
 
@@ -20,10 +20,10 @@ pub struct Refusal {
 /// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl. Some
-    /// tracepoints may be sampled by nobody.
+    /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
+    /// Nobody may sample some tracepoints.
     Unknown,
-    /// The same, for an event other than a tracepoint. Only something outside of perf can forbid it.
+    /// No reason was found for an event other than a tracepoint. Only something outside of perf can forbid it.
     Forbidden,
     /// The sysctl `kernel.perf_event_paranoid` has a level that is too high.
     Level {

@@ -10,7 +10,7 @@ use perf_prof_format::{
 pub use perf_prof_system::clock::Clock;
 use perf_prof_system::probe_definition::ProbeDefinition;
 
-/// What is traced.
+/// The target of a capture.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// All tasks on some CPUs.
@@ -165,7 +165,7 @@ pub enum ChildEvents {
 /// The task that an event belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Owner {
-    /// The task that was running. If the event happened in an interrupt, it belongs to nobody.
+    /// The task that was running. An event in an interrupt belongs to no task.
     #[default]
     Task,
     /// The thread with the id at this offset of the tracepoint's data, for example the thread that is woken up.

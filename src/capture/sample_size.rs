@@ -8,7 +8,7 @@ use super::EventRequest;
 const RAW: usize = 256;
 /// The kernel's default for `kernel.perf_event_max_stack`, and its limit for the contexts of a callchain.
 const FRAMES: usize = 127 + 8;
-/// The most branches that a processor records.
+/// The maximum number of branches that a processor records.
 const BRANCHES: usize = 32;
 /// The counters of a group that one sample may read.
 const COUNTERS: usize = 8;

@@ -13,7 +13,7 @@ pub(super) struct Tasks {
     polled: Vec<u32>,
 }
 
-/// What an id identifies.
+/// The kind of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A process. It has exited when all of its threads have exited.

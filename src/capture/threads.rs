@@ -1,4 +1,4 @@
-//! The threads that read the rings of a capture: what they are given, and how they start and end.
+//! The threads that read the rings of a capture: their settings, their start and their end.
 
 use std::{sync::Arc, thread::JoinHandle, time::Instant};
 
@@ -72,7 +72,7 @@ impl State {
     /// Waits until the thread has ended.
     pub fn join(&mut self) {
         if let State::Running(thread) = std::mem::replace(self, State::Gone) {
-            // A reader that panicked has already printed that to stderr. There is nothing else to do.
+            // A reader that panicked has already printed the panic to stderr.
             let _ = thread.join();
         }
     }
