@@ -1,4 +1,4 @@
-//! Blocks signals for a while. They stay pending and are delivered afterwards. Does not know how they are handled.
+//! Blocks signals for a while. They stay pending and are delivered afterwards.
 
 use super::call::{CallError, check};
 

@@ -1,5 +1,5 @@
-//! The error of a failed system call, together with the name of the call. "Permission denied" alone would not tell the
-//! user what failed. Does not know what the calls are for.
+//! The error of a failed system call, together with the name of the call, because "Permission denied" alone would not
+//! show what failed.
 
 use std::{
     io,
@@ -45,7 +45,8 @@ pub(super) fn failed(call: &str) -> impl FnOnce(Errno) -> CallError {
     move |errno| CallError::new(call, errno.into())
 }
 
-/// Returns a descriptor for the calls that get it next. If another thread closes it meanwhile, they only fail. It must not be -1.
+/// Returns a borrowed descriptor for an immediate call. If another thread closes the descriptor meanwhile, the call
+/// only fails. `fd` must not be -1.
 pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the kernel checks the number in each call. Nothing keeps the result longer than the calls take.
     unsafe { BorrowedFd::borrow_raw(fd) }

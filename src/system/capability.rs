@@ -1,5 +1,5 @@
 //! The capabilities of the calling thread. A user without privileges gets them from the file of the executable
-//! (`setcap`). Does not know what they are used for.
+//! (`setcap`).
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -22,7 +22,7 @@ pub const CAP_PERFMON: u32 = 38;
 /// True while CAP_DAC_READ_SEARCH is permitted, but not in effect.
 static IS_HELD_BACK: AtomicBool = AtomicBool::new(false);
 
-/// The sets of capabilities, in two words of 32 bits each, as `struct __user_cap_data_struct` has them.
+/// One half of the capability sets: 32 bits of each set, as in `struct __user_cap_data_struct`.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct Sets {
@@ -40,7 +40,7 @@ struct Header {
 /// `_LINUX_CAPABILITY_VERSION_3`, with 64 capabilities.
 const VERSION: u32 = 0x2008_0522;
 
-/// Returns the sets of this thread. Asks the kernel and not procfs: without procfs, or without a free descriptor, a
+/// Returns the sets of this thread. They do not come from procfs: without procfs, or without a free descriptor, a
 /// capability would seem to be missing.
 fn sets() -> Option<[Sets; 2]> {
     let (mut header, mut sets) = (Header { version: VERSION, pid: 0 }, [Sets::default(); 2]);
@@ -61,8 +61,8 @@ pub fn has(number: u32) -> bool {
 }
 
 /// Holds back CAP_DAC_READ_SEARCH. From now on, files are opened with the rights of the user, except in
-/// [`with_right_to_read`]. Root keeps the capability: it may read all files anyway. To be called before there are other
-/// threads.
+/// [`with_right_to_read`]. Root keeps the capability, because it may read all files anyway. Must be called before there
+/// are other threads.
 pub fn hold_back_right_to_read() {
     let Some(mut sets) =
         sets().filter(|sets| effective_user() != 0 && sets[0].permitted >> CAP_DAC_READ_SEARCH & 1 != 0)
@@ -90,8 +90,8 @@ pub fn with_right_to_read<R>(read: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Gives CAP_DAC_READ_SEARCH up for good, if it was held back. To be called before there are other threads, and before
-/// code of the user runs in this process.
+/// Gives up CAP_DAC_READ_SEARCH for good, if it was held back. Must be called before there are other threads, and
+/// before code of the user runs in this process.
 pub fn give_up_right_to_read() {
     if !IS_HELD_BACK.swap(false, Relaxed) {
         return;

@@ -1,5 +1,4 @@
-//! The clocks for the timestamps of records, and their offset from the time of day. Does not know what the records are
-//! for.
+//! The clocks for the timestamps of records, and their offset from the time of day.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -102,7 +101,7 @@ pub fn realtime() -> i64 {
     now(ClockId::Realtime)
 }
 
-/// What the clocks say about the machine since it was started.
+/// The start of the machine, and the time for which it was suspended.
 #[derive(Clone, Copy, Debug)]
 pub struct Boot {
     /// The time of day at which the machine was started, in nanoseconds since the Unix epoch.
@@ -111,7 +110,7 @@ pub struct Boot {
     pub suspended: i64,
 }
 
-/// Returns what the clocks say about the machine since it was started.
+/// Returns the start of the machine and the time for which it was suspended, from the differences between its clocks.
 pub fn boot() -> Boot {
     let running = now(ClockId::Boottime);
     Boot { began: realtime() - running, suspended: running - now(ClockId::Monotonic) }

@@ -1,5 +1,5 @@
 //! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. The child
-//! also lets other processes go first. Does not know what the descriptors are.
+//! also lets other processes go first.
 
 use std::{
     ffi::CStr,
@@ -16,13 +16,13 @@ use super::{
     pipe, signals,
 };
 
-/// The folder whose lock (flock(2)) decides if events are opened or closed. Everybody who opens tracepoints may read it,
-/// and nobody else can lock it.
+/// The folder whose lock (flock(2)) decides if events are opened or closed. Only users who may read it can lock it, and
+/// these are the users who open tracepoints.
 const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
-/// While this value exists, the children of other perf-prof processes close no descriptors. The kernel holds its lock of
-/// all tracepoints (`event_mutex`) while it closes one for about 40 ms. To read a format and to open a tracepoint takes
-/// the same lock. So without this, each of these steps could take 40 ms.
+/// While this value exists, the children of other perf-prof processes close no descriptors. The kernel holds its lock
+/// of all tracepoints (`event_mutex`) while it closes one for about 40 ms. Reading a format and opening a tracepoint
+/// take the same lock. Without this value, each of these steps could take 40 ms.
 #[derive(Debug)]
 pub struct ClosingHeldOff {
     /// The locked folder. Closing it releases the lock. `None` if it could not be opened or locked.
@@ -30,10 +30,10 @@ pub struct ClosingHeldOff {
 }
 
 impl ClosingHeldOff {
-    /// Waits until no child is in the middle of a close, and holds further ones off. Without permission to read tracefs,
-    /// this does nothing.
+    /// Waits until no child is in the middle of a close, and prevents further closes. Without permission to read
+    /// tracefs, this does nothing.
     pub fn new() -> ClosingHeldOff {
-        /// Some closes take longer on a busy machine.
+        /// The maximum wait. A close may take longer on a busy machine.
         const PATIENCE: Duration = Duration::from_millis(300);
         let Ok(folder) = with_right_to_read(|| File::open(TRACEFS.to_str().unwrap_or_default())) else {
             return ClosingHeldOff { _folder: None };
@@ -123,7 +123,7 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
         let mut byte = 0u8;
         while libc::read(ends, (&raw mut byte).cast(), 1) == -1 && *libc::__errno_location() == libc::EINTR {}
         // The lowest priority of ordinary processes. Not SCHED_IDLE: on a busy machine, the child would then get no CPU
-        // while it holds the kernel's lock, and everybody who traces would wait.
+        // while it holds the kernel's lock, and all tracing programs would wait.
         libc::setpriority(libc::PRIO_PROCESS, 0, 19);
         let folder = libc::open(TRACEFS.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         let mut pauses = MOST_PAUSES;
@@ -136,7 +136,7 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
             libc::close(fd);
             libc::flock(folder, libc::LOCK_UN);
             if monotonic_us() - begun > SLOW_US {
-                // A process that waits for the lock has time to take it.
+                // The pause gives a process that waits for the lock time to take it.
                 libc::usleep(GAP_US);
             }
         }
@@ -144,11 +144,11 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
     }
 }
 
-/// How often, and for how long, the child waits in all while others open events. After a minute it goes on: a process
-/// that holds it off may have been stopped.
+/// The maximum number of pauses in which the child waits while others open events. After a minute it goes on, because a
+/// process that holds the lock may have been stopped.
 const MOST_PAUSES: u32 = 60_000_000 / PAUSE_US;
 const PAUSE_US: u32 = 10_000;
-/// A close that takes longer than this has waited in the kernel.
+/// A close that takes longer than this had to wait in the kernel.
 const SLOW_US: i64 = 2_000;
 /// The time between two closes.
 const GAP_US: u32 = 2_000;

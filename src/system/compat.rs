@@ -2,7 +2,7 @@
 
 use std::{env, sync::LazyLock};
 
-/// The environment variable that turns it on.
+/// The environment variable that turns this output on.
 const VARIABLE: &str = "PERF_PROF_COMPAT";
 
 /// Returns whether an environment variable turns a behaviour on: it is set, not empty and not `0`.

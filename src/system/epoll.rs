@@ -1,4 +1,4 @@
-//! epoll: waits for many descriptors at once. Does not know what the descriptors are.
+//! epoll: waits for many descriptors at once.
 
 use std::{
     mem::MaybeUninit,
@@ -13,7 +13,7 @@ use rustix::{
 
 use super::call::{CallError, borrowed, failed};
 
-/// The most descriptors that one wait reports. The others are reported by the next wait.
+/// The maximum number of descriptors that one wait reports. The next wait reports the others.
 const REPORTED: usize = 64;
 
 /// The longest wait. Before Linux 5.11, the kernel takes the time in milliseconds, as an int.

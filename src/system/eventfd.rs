@@ -1,5 +1,4 @@
-//! eventfd: lets a thread or a signal handler wake another thread that waits in epoll. Does not know what the wake-up
-//! is for.
+//! eventfd: lets a thread or a signal handler wake another thread that waits in epoll.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 

@@ -1,5 +1,4 @@
-//! Opens and examines files with names that come from outside. Opening never blocks. Does not know what the files
-//! contain.
+//! Opens and examines files with names that come from outside. Opening never blocks.
 
 use std::{
     fs::{File, OpenOptions},
@@ -66,7 +65,7 @@ impl SharedFile {
         let inode = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|file| file.strong_count() > 0);
-        // The numbers of an open file are not used again.
+        // While a file is open, its device and inode numbers are not reused.
         let same = shared.iter().filter_map(Weak::upgrade).find(|other| inode(other) == inode(&file));
         let file = same.unwrap_or_else(|| {
             let file = Arc::new(file);

@@ -1,6 +1,5 @@
 //! An open folder, in which files are created and removed by name. Another process may replace the folder's path by a
-//! link at any time. The open folder stays the same, so no file is created or removed elsewhere. Does not know what the
-//! files contain.
+//! link at any time. The open folder stays the same, so no file is created or removed elsewhere.
 
 use std::{
     fs::{File, OpenOptions},
@@ -64,7 +63,7 @@ pub fn open_special(path: &Path) -> Result<File, CallError> {
     }
 }
 
-/// Returns the name if it is that of a file in the folder: a name with a slash could lead out of it.
+/// Returns the name if it has no slash. A name with a slash could lead out of the folder.
 fn own(name: &str) -> Result<&str, CallError> {
     match name.contains('/') {
         true => Err(CallError::new(format!("open {name}"), io::ErrorKind::InvalidInput.into())),

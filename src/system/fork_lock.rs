@@ -1,5 +1,5 @@
-//! A lock that is free while the process forks. What a thread locks while it holds this lock is therefore never locked
-//! in a forked child, where that thread does not exist.
+//! A lock that is taken during each fork of the process. So other locks that a thread takes while it holds this lock
+//! are never locked in a forked child, where the thread would not exist to release them.
 
 use std::{cell::UnsafeCell, marker::PhantomData, sync::Once};
 

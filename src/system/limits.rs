@@ -1,4 +1,4 @@
-//! The limits of this process on open files and on memory. Does not know what the files and the memory are for.
+//! The limits of this process on open files and on memory.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 

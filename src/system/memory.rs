@@ -1,5 +1,4 @@
-//! The memory that this process may still use: the least of what the machine, its cgroups and its own limits leave. Does
-//! not know what the memory is for.
+//! The memory that this process may still use: the minimum of what the machine, its cgroups and its own limits leave.
 
 use std::{
     fs,
@@ -47,8 +46,9 @@ fn of_process(statm: &str, limits: limits::MemoryLimits, page: u64) -> Option<u6
     [left(limits.address_space, 0), left(limits.data, 5)].into_iter().flatten().min()
 }
 
-/// A version of cgroups: how its hierarchy is mounted, and which files of a cgroup tell the memory. See
-/// `Documentation/admin-guide/cgroup-v1/memory.rst` and `Documentation/admin-guide/cgroup-v2.rst` of the kernel.
+/// A version of cgroups: how its hierarchy is mounted, and which files of a cgroup contain its limits and its use of
+/// memory. See `Documentation/admin-guide/cgroup-v1/memory.rst` and `Documentation/admin-guide/cgroup-v2.rst` of the
+/// kernel.
 struct Version {
     /// The type of the file system.
     mounted_as: &'static str,
@@ -70,7 +70,8 @@ const V1: Version = Version {
     reclaimable: ["total_inactive_file", "total_active_file"],
 };
 
-/// Above `memory.high` the kernel slows the tasks of a cgroup down so far that they hardly run.
+/// `memory.high` counts as a limit too: above it, the kernel slows the tasks of a cgroup down so much that they hardly
+/// run.
 const V2: Version = Version {
     mounted_as: "cgroup2",
     option: None,

@@ -1,4 +1,4 @@
-//! Memory mappings that are unmapped when they are dropped. Does not know what they contain.
+//! Memory mappings that are unmapped when they are dropped.
 
 use std::{
     os::fd::{AsRawFd, BorrowedFd},

@@ -1,5 +1,4 @@
-//! The program's own standard output and standard error: checks if their readers still exist, and redirects them. Does
-//! not know what is written.
+//! The program's own standard output and standard error: checks if their readers still exist, and redirects them.
 
 use std::{
     borrow::Cow,
@@ -81,7 +80,7 @@ pub fn terminal_size() -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// A function that writes what this process has printed elsewhere and collected; null if there is none.
+/// A function that writes output which this process has collected elsewhere; null if there is none.
 static COLLECTED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
@@ -108,8 +107,8 @@ pub fn are_the_same() -> bool {
 /// A function that gets the messages instead of stderr; null if there is none.
 static RECEIVER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Sets a function that gets each message, so that none is written to stderr. `None` removes it. Is for programs that use
-/// perf-prof as a library. Returns the function that got them before.
+/// Sets a function that gets each message instead of stderr, for programs that use perf-prof as a library. `None`
+/// removes it. Returns the previous function.
 pub fn send_messages_to(function: Option<fn(&str)>) -> Option<fn(&str)> {
     let before = receiver();
     RECEIVER.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
@@ -155,7 +154,8 @@ pub fn write_line(text: &str) {
     }
 }
 
-/// Remembers that stdout or stderr could not be written. A closed stream is not remembered: somebody wanted no output.
+/// Remembers that stdout or stderr could not be written. A closed stream is not remembered, because it was closed on
+/// purpose.
 pub fn note_write_error(error: &io::Error) {
     match error.raw_os_error() {
         None | Some(libc::EPIPE | libc::EBADF) => {}

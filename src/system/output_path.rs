@@ -1,5 +1,4 @@
-//! Checks if a file can be written, before the long work starts that produces its contents. Does not know what will be
-//! written.
+//! Checks if a file can be written, before the long work starts that produces its contents.
 
 use std::{
     ffi::CString,

@@ -1,5 +1,4 @@
 //! The threads that perf-prof starts. In a process that belongs to another program, only these threads are perf-prof's.
-//! Does not know what the threads do.
 
 use std::{
     collections::VecDeque,
@@ -9,7 +8,7 @@ use std::{
     },
 };
 
-/// So many threads are remembered after their end: their last samples are read later.
+/// The number of threads that are remembered after their end, because their last samples are read later.
 const ENDED: usize = 16;
 
 /// The ids of the threads.

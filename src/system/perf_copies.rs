@@ -1,5 +1,5 @@
-//! The descriptors of perf events that a forked child has copies of. A program forks without knowing about them. Does not
-//! know who forks.
+//! Closes a forked child's copies of the descriptors of perf events. A program that forks does not know about these
+//! descriptors.
 
 use std::{
     fs, process,
@@ -10,8 +10,8 @@ use std::{
 /// (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
-/// A bit for each descriptor that was opened for a perf event. It may be closed meanwhile: bits are never cleared. No
-/// lock is needed, which another thread could hold at the moment of a fork.
+/// A bit for each descriptor that was opened for a perf event. Bits are never cleared, so the descriptor may be closed
+/// by now. Atomic words are used because another thread could hold a lock at the moment of a fork.
 static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 /// The number of words of `OPENED` that may have bits.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
@@ -33,7 +33,7 @@ pub fn close() {
         while bits != 0 {
             let descriptor = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            // The number may be that of another file now.
+            // The descriptor may now belong to another file.
             let link = fs::read_link(format!("{folder}/{descriptor}"));
             if link.is_ok_and(|link| link.as_os_str() == "anon_inode:[perf_event]") {
                 // SAFETY: in a forked child, the thread that owns the descriptor does not exist.

@@ -1,4 +1,4 @@
-//! pidfd: lets perf-prof wait for the exit of a process or thread that is not its child. Does not know why it waits.
+//! pidfd: lets perf-prof wait for the exit of a process or thread that is not its child.
 
 use std::os::fd::OwnedFd;
 

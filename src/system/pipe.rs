@@ -1,4 +1,4 @@
-//! Pipes. Does not know what is sent through them.
+//! Pipes.
 
 use std::os::fd::OwnedFd;
 

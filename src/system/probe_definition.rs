@@ -1,5 +1,4 @@
-//! Definitions of probes in tracefs, which exist as long as they are used. Does not know what the events of the probes
-//! mean.
+//! Definitions of probes in tracefs, which exist as long as they are used.
 
 use std::{
     fs::{self, OpenOptions},
@@ -36,7 +35,7 @@ pub struct ProbeDefinition {
     pub probed: ProbedCode,
     /// The moment at which the probe fires.
     pub fire_at: FireAt,
-    /// What the probe reads, each as the kernel parses it: `size=%di:u64`. Without spaces.
+    /// The arguments of the probe, in the kernel's syntax and without spaces: `size=%di:u64`.
     pub arguments: Vec<String>,
 }
 
@@ -64,7 +63,8 @@ impl ProbeDefinition {
     }
 
     /// Returns the line that defines the probe. The kernel splits the line at spaces and ends it at `#`. So a file is
-    /// given by its descriptor and not by its path. Besides, there may be another file at the path by now.
+    /// given by its descriptor and not by its path, which may contain these characters. Besides, another file may be at
+    /// the path by now.
     fn line(&self, name: &str) -> String {
         let letter = if self.fire_at == FireAt::Return { 'r' } else { 'p' };
         let mut line = match &self.probed {

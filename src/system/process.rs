@@ -1,4 +1,4 @@
-//! This process: a hook for its forks, its user, and its immediate end; and signals to others. Does not know what the hook does.
+//! This process: a hook for its forks, its user, and its immediate end. Also signals to other processes.
 
 use std::{io, os::unix::process::CommandExt, process::Command};
 

@@ -1,5 +1,4 @@
-//! Facts that the kernel reports as text under /proc and /sys: CPUs, threads, limits. Does not know what they are used
-//! for.
+//! Facts that the kernel reports as text under /proc and /sys: CPUs, threads, limits.
 
 use std::{fs, io, os::unix::fs::MetadataExt, path::Path, str::FromStr};
 

@@ -1,5 +1,5 @@
 //! The ring to which the kernel writes records: a control page, then data pages. The number of data pages is a power of
-//! two. Does not know what the records contain.
+//! two.
 //!
 //! The protocol is described at `struct perf_event_mmap_page` in `include/uapi/linux/perf_event.h` and in
 //! `kernel/events/ring_buffer.c`. The kernel advances `data_head` after it has written a record, so the reader loads it

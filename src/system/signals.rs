@@ -60,8 +60,8 @@ impl Pending {
     }
 }
 
-/// The signals that a run obeys: those that this process receives, or requests of a program that has signal handlers of
-/// its own. Dropping the value restores the previous handlers.
+/// The signals that a run handles: the signals of this process, or the requests of a program that has its own signal
+/// handlers. Dropping the value restores the previous handlers.
 #[derive(Debug)]
 pub struct Signals {
     origin: Origin,
@@ -89,7 +89,7 @@ impl EndRequests {
         Ok(EndRequests { wake: EventFd::new()?, count: AtomicU32::new(0), has_requests: AtomicBool::new(false) })
     }
 
-    /// Requests the end of the run after what was recorded. Further calls have no effect.
+    /// Requests the end of the run, after the recorded events have been delivered. Further calls have no effect.
     pub fn end(&self) {
         if !self.has_requests.swap(true, Ordering::SeqCst) {
             self.count.fetch_add(1, Ordering::SeqCst);
@@ -97,7 +97,7 @@ impl EndRequests {
         }
     }
 
-    /// Requests the end of the run at once. What was recorded is dropped.
+    /// Requests the end of the run at once. Recorded events that were not delivered are dropped.
     pub fn end_now(&self) {
         self.has_requests.store(true, Ordering::SeqCst);
         self.count.fetch_add(2, Ordering::SeqCst);
@@ -222,8 +222,8 @@ pub struct WithoutPython {
 }
 
 impl WithoutPython {
-    /// Gives the signals their default actions. Python ignores SIGXFSZ, and commands that it starts must not inherit that.
-    /// It handles SIGINT if it was not ignored before; if it was, it stays ignored.
+    /// Gives the signals their default actions. Python ignores SIGXFSZ, and commands that it starts must not inherit
+    /// that. SIGINT also gets its default action, unless it was ignored before Python started; then it stays ignored.
     pub fn set() -> WithoutPython {
         let set = |signal: i32| {
             // SAFETY: all zeroes is a valid sigaction: SIG_DFL, no flags, an empty mask. Both actions outlive the calls.

@@ -1,4 +1,4 @@
-//! Writing to a terminal: it gets control characters as text.
+//! Writes to a terminal, with control characters shown as text.
 
 use std::io::{self, IsTerminal, Write};
 

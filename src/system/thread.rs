@@ -1,4 +1,4 @@
-//! The scheduling of the calling thread: its CPUs and the length of its turns. Does not know what the thread does.
+//! The scheduling of the calling thread: its CPUs and the length of its turns.
 
 use perf_prof_format::spec::CpuSet;
 

@@ -1,5 +1,5 @@
 //! The machine's CPUs, its memory nodes and the size of its memory, as the kernel reports them in /sys/devices/system
-//! and /proc/meminfo. Does not know which tasks run where.
+//! and /proc/meminfo.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The CPU time and memory of this process, and the CPU time of its children. Does not know what they did.
+//! The CPU time and memory of this process, and the CPU time of its children.
 
 use std::{
     fs,

@@ -1,5 +1,4 @@
-//! Worker processes: forked copies of this process that do a part of its work and are killed when it ends. Does not
-//! know what the work is.
+//! Worker processes: forked copies of this process that do a part of its work and are killed when it ends.
 
 use std::{
     fs::File,

@@ -1,5 +1,5 @@
 //! A command that perf-prof starts. The child process is forked first, so that events can be attached to it. It
-//! executes the command later. Does not know about events.
+//! executes the command later.
 
 use std::{
     ffi::{CString, OsString},
@@ -37,12 +37,12 @@ pub enum Stdout {
     ToStderr,
 }
 
-/// What the kernel does with a command if perf-prof is killed and cannot end it.
+/// The fate of a command if perf-prof is killed and cannot end it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IfKilled {
     /// Nothing: the command continues.
     Continue,
-    /// It sends SIGTERM to the command. A program that is set-user-ID or has file capabilities continues
+    /// The kernel sends SIGTERM to the command. A program that is set-user-ID or has file capabilities continues
     /// (PR_SET_PDEATHSIG in prctl(2)).
     End,
 }
@@ -74,8 +74,8 @@ impl Workload {
         Self::fork_child(command, stdout, IfKilled::Continue)
     }
 
-    /// Like [`Workload::fork`], but the kernel sends SIGTERM to the command when the calling thread ends. Is for callers
-    /// that let no command continue after the run.
+    /// Like [`Workload::fork`], but the kernel sends SIGTERM to the command when the calling thread ends. For callers
+    /// that do not let a command continue after the run.
     pub fn fork_until_end(command: &[OsString]) -> Result<Workload, WorkloadError> {
         Self::fork_child(command, Stdout::Inherited, IfKilled::End)
     }

@@ -1,4 +1,4 @@
-//! Says which files and folders other users can change. Does not know what the files contain.
+//! Checks which files and folders other users can change.
 
 use std::{
     env, fs,
