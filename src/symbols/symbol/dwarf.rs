@@ -17,7 +17,7 @@ pub struct Dwarf {
     sections: Arc<gimli::Dwarf<Bytes>>,
     /// The size of the sections in bytes.
     bytes: usize,
-    /// What has been read from the sections, or will be read for the next address.
+    /// The weight of the parts that were read, and of those that will be read for the next address.
     weight: Weight,
 }
 
@@ -55,8 +55,8 @@ impl Dwarf {
     }
 
     /// Reads the debug sections of `elf`. `shared` is the file with debug information that `elf` shares with other
-    /// files, if there is such a file. Its debug sections are read too. Fails if they take more than `limit` bytes. What
-    /// is read from them for addresses stays within the limit, too.
+    /// files, if there is such a file. Its debug sections are read too. Fails if they take more than `limit` bytes. The
+    /// data that is read from them for addresses stays within the limit, too.
     pub fn read(elf: &Elf, shared: Option<&Elf>, limit: usize) -> Result<Self, DwarfError> {
         let mut bytes = 0;
         let mut load = |elf: &Elf, id: SectionId| -> Result<Bytes, DwarfError> {
@@ -87,7 +87,7 @@ impl Dwarf {
         (Self::in_memory(self.bytes as u64) as usize).max(self.bytes + parsed)
     }
 
-    /// Weighs what `addr2line` reads for an address. To be called before it reads.
+    /// Weighs the data that `addr2line` will read for an address. Must be called before it reads.
     pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
         match self.weight.add_address(&self.sections, address) {
             // `addr2line` stops at the same place.
@@ -97,7 +97,7 @@ impl Dwarf {
     }
 
     /// Returns the functions that contain an address, innermost first. Each function except the last one is inlined
-    /// into the next one. Fails if there is no room left for what has to be read.
+    /// into the next one. Fails if there is no memory left for the data that has to be read.
     pub fn frames(&self, address: u64) -> Result<Vec<DwarfFrame>, DwarfError> {
         let mut frames = Vec::new();
         // `addr2line` searches the range from `address` to `address + 1`, which does not exist for the last address.
@@ -160,10 +160,10 @@ pub enum DwarfError {
     /// The DWARF data is damaged.
     #[error("damaged DWARF: {0}")]
     Damaged(gimli::Error),
-    /// The DWARF data is malformed in a way that only a program can have caused that wants to do harm.
+    /// The DWARF data was malformed on purpose: no compiler writes it in this way.
     #[error("damaged DWARF: {0}")]
     Malformed(&'static str),
-    /// There is no room for what has to be read.
+    /// There is no memory left for the data that has to be read.
     #[error("the debug information takes more memory than the limit")]
     TooLarge,
 }

@@ -1,9 +1,9 @@
-//! Weighs DWARF: computes how much memory `addr2line` will take for it, before `addr2line` reads it. Knows nothing of
-//! files.
+//! Weighs DWARF: computes how much memory `addr2line` will take for it, before `addr2line` reads it.
 //!
 //! Any number of units and functions may refer to the same abbreviations, ranges, line programs and strings, and
 //! `addr2line` copies them for each reference. So a file of a few KiB can take gigabytes, and the size of the sections
-//! does not bound the memory. The work to read the DWARF is bounded in the same way: all that is read has a weight.
+//! does not bound the memory. The time for reading DWARF is bounded in the same way, because everything that is read
+//! has a weight.
 
 use std::cell::Cell;
 
@@ -45,7 +45,7 @@ const FUNCTION: usize = 320;
 const ABBREVIATION: usize = 256;
 /// The memory in bytes for an attribute of an abbreviation.
 const ATTRIBUTE: usize = 32;
-/// The memory in bytes for a unit, without what it refers to.
+/// The memory in bytes for a unit, without the data that it refers to.
 const UNIT: usize = 2 * size_of::<Unit>() + 512;
 
 /// The weight of a file's DWARF.
@@ -78,7 +78,8 @@ struct UnitRange {
 }
 
 impl Weight {
-    /// Weighs what `addr2line` reads at once: the units and their ranges. Fails if it weighs more than `limit`.
+    /// Weighs the data that `addr2line` reads at the start: the units and their ranges. Fails if it weighs more than
+    /// `limit`.
     pub fn new(dwarf: &Dwarf, limit: usize) -> Result<Self, WeightError> {
         let longest = [longest_string(&dwarf.debug_str), longest_string(&dwarf.debug_line_str)];
         let longest = longest.into_iter().max().unwrap_or(0).max(longest_string(&dwarf.debug_info));
@@ -120,7 +121,7 @@ impl Weight {
         self.total.get()
     }
 
-    /// Weighs the functions and lines of all units that may describe `address`. To be called before `addr2line` reads
+    /// Weighs the functions and lines of all units that may describe `address`. Must be called before `addr2line` reads
     /// them.
     pub fn add_address(&self, dwarf: &Dwarf, address: u64) -> Result<(), WeightError> {
         let first = self.ranges.partition_point(|range| range.end <= address);

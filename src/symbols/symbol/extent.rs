@@ -1,4 +1,4 @@
-//! The range and the binding of a symbol, as its symbol table has them.
+//! The range and the binding of a symbol, from its symbol table.
 
 /// The range and the binding of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

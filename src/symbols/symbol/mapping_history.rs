@@ -217,7 +217,7 @@ impl Image {
         let covering = self.mappings.overlapping(address, address.checked_add(1)?);
         let mut covering = covering.into_iter().map(|at| (at, &self.mappings[at])).peekable();
         let mut found = covering.next()?;
-        // Mappings that were read from /proc together have the same time. Of these, the last one is used.
+        // Mappings that were read from /proc together have the same time. The last of them is used.
         while let Some(next) = covering.next_if(|(_, next)| next.time <= time) {
             found = next;
         }
@@ -227,8 +227,8 @@ impl Image {
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
     }
 
-    /// Cuts a mapping to the part around `address` that later mappings have left of it at `time`. As in perf, the rest
-    /// before and the rest after another mapping are mappings of their own.
+    /// Cuts a mapping to the part around `address` that later mappings have not replaced at `time`. As in perf, a
+    /// mapping that replaces the middle of another one leaves two mappings.
     pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
         let MappingAt { mapping, until, .. } = found;
         let (mut start, mut end) = (mapping.start, mapping.end);

@@ -1,5 +1,4 @@
-//! A list of mappings that finds the mappings in a range of addresses without looking at all of them. Knows nothing of
-//! processes.
+//! A list of mappings that finds the mappings in a range of addresses without looking at all of them.
 
 use std::{collections::BTreeSet, ops::Deref};
 
@@ -9,7 +8,8 @@ use super::mapping_history::TimedMapping;
 pub const MAPPING_BYTES: usize = size_of::<TimedMapping>() + 40;
 /// Lists with fewer mappings have no index.
 const INDEXED: usize = 256;
-/// The maximum number of mappings that the index is asked for. If there are more in a range, the list is searched.
+/// The maximum number of mappings that the index returns. If there are more in a range, the whole list is searched
+/// instead.
 const FOUND_LIMIT: usize = 256;
 
 /// Mappings in the order of their times.

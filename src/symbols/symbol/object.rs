@@ -46,7 +46,7 @@ pub struct NamedFunction {
     pub name: Arc<str>,
     /// The address at which it starts, as the file's headers count addresses.
     pub start: u64,
-    /// Where the symbol table has the function.
+    /// The function's extent in the symbol table.
     pub extent: Extent,
 }
 
@@ -159,7 +159,7 @@ impl Object {
     fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
         let outer = self.frames(address, limit).ok()?.pop()?;
         let start = outer.start.unwrap_or(address);
-        // DWARF states no binding, and the end of a function in several parts would say little.
+        // DWARF has no binding, and the end of a function that consists of several parts would be meaningless.
         let extent = self.in_file(Extent { start, end: address.saturating_add(1), binding: object::elf::STB_GLOBAL.0 });
         Some(NamedFunction { name: styled_name(&outer.name?, style), start, extent })
     }
@@ -172,7 +172,7 @@ impl Object {
             self.dwarf = Some(self.read_dwarf(limit));
         }
         match self.frames_from_dwarf(address) {
-            // What was read for other addresses takes the room. It is dropped.
+            // Data that was read for other addresses takes the memory, so it is dropped.
             Err(Reason::TooLarge { .. }) if !is_new && matches!(self.dwarf, Some(Ok(_))) => {
                 self.dwarf = None;
                 self.dwarf = Some(self.read_dwarf(limit));

@@ -60,9 +60,9 @@ pub enum Srcline {
 /// Which mappings of recorded processes are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Data {
-    /// Those with data too, as far as they were recorded. This takes several times the memory.
+    /// Mappings of code and, as far as they were recorded, of data. This takes several times the memory.
     Yes,
-    /// Those with code.
+    /// Mappings of code.
     #[default]
     No,
 }

@@ -39,7 +39,7 @@ pub struct Processes {
     ids: u64,
     clock: u64,
     exited: usize,
-    /// At least the memory that all mappings and their files take, in bytes.
+    /// An upper bound of the memory of all mappings and their files, in bytes.
     mapping_bytes: usize,
     whose: ProcessOrigin,
     data: Data,
@@ -90,7 +90,7 @@ impl Processes {
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // The exact number: lists that are shared count once, and those that were dropped do not count.
+        // Computes the exact number: shared lists count once, and dropped lists do not count.
         let lists = shared_lists(&self.processes);
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
         let files: usize = self.files.values().map(|file| file.bytes()).sum();
@@ -99,7 +99,8 @@ impl Processes {
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // A quarter is freed in addition, so that this is done rarely. Each mapping bears its share of the files.
+        // A quarter is freed in addition, so that this is done rarely. The memory of the files is divided equally among
+        // the mappings.
         let wanted = MAPPING_BYTES_LIMIT - MAPPING_BYTES_LIMIT / 4;
         let count = lengths.iter().sum::<usize>() as u128 * wanted as u128 / self.mapping_bytes as u128;
         let most = most_for_each(lengths, count as usize);

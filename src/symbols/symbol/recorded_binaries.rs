@@ -22,7 +22,7 @@ use super::{
     vdso,
 };
 
-/// What is known about a recording's binaries.
+/// The facts about a recording's binaries.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBinaries {
     /// The build ids by path. A recording contains the build ids of the binaries that its samples refer to.

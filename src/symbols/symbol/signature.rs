@@ -1,4 +1,5 @@
-//! The parameters of a function and the kind of its result, from DWARF. Does not know where a processor passes them.
+//! The parameters of a function and the kind of its result, from DWARF. Does not know in which registers they are
+//! passed.
 
 use gimli::{AttributeValue, DebuggingInformationEntry, UnitRef, constants as dw};
 use gimli::{EndianArcSlice, Reader as _};
@@ -7,10 +8,10 @@ use super::dwarf::Dwarf;
 
 type Reader = EndianArcSlice<gimli::RunTimeEndian>;
 type Entry = DebuggingInformationEntry<Reader>;
-/// What is done with the value of an attribute, and the unit that its references are relative to.
+/// A function that gets the value of an attribute, and the unit that its references are relative to.
 type OnValue<'a, T> = dyn for<'u> FnMut(UnitRef<'u, Reader>, AttributeValue<Reader>) -> Option<T> + 'a;
 
-/// What a function takes and returns.
+/// The parameters and the result of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// The parameters, in their order. The first one of a C++ method is `this`.

@@ -1,5 +1,4 @@
-//! A slot in a cached and shared value. The user of the value can store data of its own in the slot. Does not know what
-//! the data is.
+//! A slot in a cached and shared value. The user of the value can store additional data in the slot.
 
 use std::{fmt, sync::OnceLock};
 

@@ -1,4 +1,4 @@
-//! Resolves addresses of processes to names, with the help of all other files in this folder.
+//! Resolves addresses of processes to names. It uses all other files in this folder.
 
 use std::sync::Arc;
 
@@ -79,7 +79,7 @@ pub struct Name {
     pub name: Arc<str>,
     /// The distance in bytes.
     pub offset: u64,
-    /// Where its symbol table has the function.
+    /// The function's extent in its symbol table.
     pub extent: Extent,
 }
 

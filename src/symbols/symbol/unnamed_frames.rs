@@ -1,5 +1,5 @@
 //! Counts the frames that have no name because a recording's binaries were not found on this machine. The user gets a
-//! message with these counts. Opens no files.
+//! message with these counts.
 
 use std::fmt::Write;
 

@@ -1,5 +1,4 @@
-//! What unwinding needs to know about each processor: its registers, and their numbers in perf and in DWARF. Reads no
-//! files.
+//! The properties of each processor that unwinding needs: its registers, and their numbers in perf and in DWARF.
 
 use object::elf::{EM_AARCH64, EM_X86_64, Machine};
 

@@ -1,4 +1,4 @@
-//! Caches the unwind information of files, and the rules of recently used addresses. Knows nothing of stacks.
+//! Caches the unwind information of files, and the rules of recently used addresses.
 
 use std::{
     collections::HashMap,

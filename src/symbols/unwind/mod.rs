@@ -1,5 +1,4 @@
 //! Unwinds user stacks from registers and a copy of the stack, with the DWARF unwind information of the mapped files.
-//! Does not depend on events or Python, and does not search for files.
 //!
 //! The rules come from `.eh_frame` (through `.eh_frame_hdr` if the file has it) or `.debug_frame`, and also from
 //! separate debug files. If none of these sections covers an address, the frame pointer is tried. All registers that a

@@ -1,4 +1,4 @@
-//! What unwinding needs to know about a process: its mappings, and the contents of the mapped files. Does not know
+//! The facts about a process that unwinding needs: its mappings, and the contents of the mapped files. Does not know
 //! where the mappings and the files come from.
 
 use std::io;

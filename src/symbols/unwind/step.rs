@@ -1,4 +1,4 @@
-//! Steps from a frame to its caller's frame by applying a rule to the registers. Reads no files.
+//! Steps from a frame to its caller's frame by applying a rule to the registers.
 
 use gimli::{
     CfaRule, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, RegisterRule, UnwindExpression, Value,

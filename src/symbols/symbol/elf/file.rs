@@ -40,7 +40,7 @@ pub enum ElfError {
     /// The symbols are larger than the limit.
     #[error("{0} bytes of symbols are too many")]
     TooLarge(u64),
-    /// The user asked perf-prof to end while the file was read.
+    /// The end of perf-prof was requested while the file was read.
     #[error("perf-prof was asked to end while it read the symbols")]
     Interrupted,
 }
@@ -91,7 +91,7 @@ pub struct Segment {
     pub offset: u64,
     /// The size in the file, in bytes.
     pub size: u64,
-    /// The size in memory, in bytes. What is not in the file is 0 there.
+    /// The size in memory, in bytes. Memory beyond the size in the file is 0.
     pub memory: u64,
     /// The address to which it is loaded.
     pub address: u64,

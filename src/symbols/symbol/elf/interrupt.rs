@@ -1,4 +1,4 @@
-//! Ends long work on a file if the user asks perf-prof to end. Does not know what the work is.
+//! Ends long work on a file if the user requests the end of perf-prof.
 
 use std::time::{Duration, Instant};
 

@@ -24,7 +24,7 @@ use super::{
 pub struct Symbols {
     /// Sorted by address; one entry per address.
     entries: Vec<Entry>,
-    /// What the symbol table says about each entry besides its range and name.
+    /// The properties of each entry besides its range and name.
     marks: Vec<Mark>,
     /// The string tables. Names are offsets into them.
     names: Vec<Vec<u8>>,
@@ -254,8 +254,8 @@ const NESTED: usize = 16;
 fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;
-        // perf extends the last symbol at an address to the next one before it chooses (`symbols__fixup_end()`). For data,
-        // this is often a symbol at the end of a section.
+        // Before perf chooses a symbol, it extends the last symbol at an address to the next one
+        // (`symbols__fixup_end()`). For data, this is often a symbol at the end of a section.
         let is_object = candidate.limit == u64::MAX && candidate.typed;
         (candidate.size > 0 || is_object, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
     };
@@ -381,7 +381,7 @@ impl RawTable {
             candidates.push(Candidate {
                 start,
                 size: symbol.st_size(elf.endian).into(),
-                // A label at the end of a section of data names what comes next.
+                // A label at the end of a data section names the data after it.
                 limit: if is_data { u64::MAX } else { section.address.saturating_add(section.size) },
                 name,
                 typed: typed || is_object,
