@@ -1,9 +1,9 @@
-//! Shows control characters as text, so that a terminal does not obey them. Does not know where the text comes from.
+//! Shows control characters as text, so that a terminal does not execute them.
 
 use std::borrow::Cow;
 
-/// Returns whether a character is a command to a terminal. The characters from U+0080 to U+009F are: terminals read
-/// U+009B as `ESC [` (C1 control characters in ECMA-48).
+/// Returns whether a character is a command to a terminal. These include the C1 control characters of ECMA-48, U+0080
+/// to U+009F: terminals read U+009B as `ESC [`.
 pub fn is_command(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
 }
@@ -13,13 +13,13 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
     without(text, char::is_control)
 }
 
-/// Returns the text with each character that a terminal obeys as `\xNN`. Line breaks and tabs stay.
+/// Returns the text with each command to a terminal as `\xNN`. Line breaks and tabs stay.
 pub fn text_for_terminal(text: &str) -> Cow<'_, str> {
     without(text, is_command)
 }
 
-/// Does the same with bytes. Bytes that are not UTF-8 stay as they are, except for those from 0x80 to 0x9f: a terminal
-/// without UTF-8 obeys them.
+/// Like [`text_for_terminal`], for bytes. Bytes that are not UTF-8 stay as they are, except for those from 0x80 to
+/// 0x9f: they are commands to a terminal without UTF-8.
 pub fn for_terminal(text: &[u8]) -> Cow<'_, [u8]> {
     if text.iter().all(|&byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')) {
         return text.into();
@@ -48,7 +48,7 @@ fn without(text: &str, is_escaped: fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns `\xNN`. Control characters are below U+00A0, so they have two digits.
+/// Returns `\xNN`. Two digits are enough, because all control characters are below U+00A0.
 fn escape(c: char) -> String {
     format!("\\x{:02x}", u32::from(c))
 }

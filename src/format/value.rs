@@ -1,4 +1,4 @@
-//! The value of a decoded field. The field can belong to any kind of record. Does not know about Python.
+//! The value of a decoded field. The field can belong to any kind of record.
 
 /// The type of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
 //! The constants and structs of the perf ABI: record types, bits of sample formats and read formats, the attr, register
-//! names and the numbers in perf.data files. Makes no system calls.
+//! names and the numbers in perf.data files.
 
 pub mod perf_data;
 mod registers;

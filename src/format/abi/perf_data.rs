@@ -1,5 +1,4 @@
-//! The numbers of the perf.data format. The perf tool defines these numbers; the kernel does not know them. Opens no
-//! files.
+//! The numbers of the perf.data format. The perf tool defines these numbers; the kernel does not know them.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt`, `tools/lib/perf/include/perf/event.h` (enum
 //! perf_user_event_type) and `tools/perf/util/header.h` in the Linux tree.

@@ -39,7 +39,7 @@ architectures! {
     x86_64: "x86_64" | "amd64";
 }
 
-/// Returns the name of an error number, for example `ENOENT`. `None` if it has none.
+/// Returns the name of an error number, for example `ENOENT`; `None` if it has no name.
 pub fn error_name(number: i64) -> Option<&'static str> {
     i32::try_from(number).ok().and_then(|number| syscalls::Errno::new(number).name())
 }

@@ -76,15 +76,15 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
-/// Whether a ring had room for another record when it was read. In a sorted batch, a record says where this changed: in
-/// the form of PERF_RECORD_LOST, without any lost record. The kernel writes no such record, and recordings have none: a
-/// replay finds out when a ring was losing events, and adds such records.
+/// Whether a ring had room for another record when it was read. In a sorted batch, a mark says where this changed: it
+/// has the form of a PERF_RECORD_LOST with 0 lost records. The kernel writes no such records, and recordings contain
+/// none. A replay finds the times in which a ring was losing events, and adds the marks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
-    /// It had. Nothing was lost.
+    /// It had room, so no record was lost.
     #[default]
     Left,
-    /// It had none. Records may be lost until it is read again.
+    /// It had no room. Records may be lost until it is read again.
     Used,
 }
 
@@ -93,28 +93,28 @@ impl RingRoom {
         let mut record = [0; 24];
         record[0] = PERF_RECORD_LOST as u8;
         record[6] = 24;
-        // In the place of the event's id.
+        // The value takes the place of the event's id.
         record[8] = self as u8;
         record
     }
 
-    /// Returns the record for a ring, as a chunk.
+    /// Returns the mark for a ring, as a chunk.
     pub fn chunk(self, ring: u32) -> Chunk {
         Chunk::new(ring, self.record().to_vec(), None)
     }
 
-    /// The ring of chunks in a replay that hold such records. A recording may contain anything, and the chunks that are
-    /// read from it have another ring.
+    /// The ring number of chunks with marks in a replay. It differs from the ring of all chunks that are read from a
+    /// recording, which may contain any bytes.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns the two records as a chunk for a replay, first [`RingRoom::Used`], and the offset of the second one.
+    /// Returns both marks as a chunk for a replay, first [`RingRoom::Used`], and the offset of the second one.
     pub fn chunk_for_replay() -> (Chunk, u32) {
         let used = RingRoom::Used.record();
         let bytes = [used, RingRoom::Left.record()].concat();
         (Chunk::new(Self::IN_REPLAY, bytes, None), used.len() as u32)
     }
 
-    /// Returns what a record says about the room in its ring. `None` for all records of the kernel.
+    /// Returns the meaning of a mark; `None` for all records of the kernel.
     #[inline]
     pub fn of_record(record: &[u8]) -> Option<RingRoom> {
         const RECORDS: [(RingRoom, [u8; 24]); 2] =

@@ -1,4 +1,4 @@
-//! The branches in a sample (PERF_SAMPLE_BRANCH_STACK), whatever other members the layout has beside them.
+//! The branches in a sample (PERF_SAMPLE_BRANCH_STACK).
 
 use super::layout::SampleLayout;
 use crate::abi::{PERF_SAMPLE_BRANCH_HW_INDEX, PERF_SAMPLE_BRANCH_STACK};

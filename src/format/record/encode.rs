@@ -1,5 +1,5 @@
-//! Writes the record of a sample from the values of its members: the opposite of [`SampleLayout`]'s functions that read
-//! them.
+//! Writes the record of a sample from the values of its members. This is the inverse of the functions of
+//! [`SampleLayout`] that read members.
 
 use thiserror::Error;
 
@@ -33,7 +33,7 @@ pub struct SampleValues {
     pub raw: Vec<u8>,
 }
 
-/// The record would be larger than a record can be.
+/// The record would be too large.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("the record of the event would have {size} bytes, but a record has at most {max}", max = u16::MAX)]
 pub struct RecordTooLarge {

@@ -1,5 +1,5 @@
 //! Parses bytes to `Record`s. Also contains the layout of samples, batches of records, and the interface that delivers
-//! batches (`Source`). Does not know where the bytes come from.
+//! batches (`Source`).
 
 mod batch;
 mod branches;

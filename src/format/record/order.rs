@@ -1,4 +1,4 @@
-//! Sorts the records of several rings by time. Does not know where the records come from.
+//! Sorts the records of several rings by time.
 //!
 //! The reader empties all rings in rounds, again and again. A ring that was emptied in a round cannot later give a
 //! record that is older than the start of that round. So at the end of a round, the records up to the highest time
@@ -125,8 +125,9 @@ impl Sorter {
             let is_sample = record_type(record) == PERF_RECORD_SAMPLE;
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time gets the time of the previous record of its ring, so that it stays after that
-            // record. So does a record about losses, which the kernel writes when there is room again: the loss began
-            // after the previous record, and spans that began before cannot end with what comes meanwhile on other CPUs.
+            // record. PERF_RECORD_LOST gets this time too: the kernel writes it when there is room again, but the loss
+            // began right after the previous record. At its own time, spans from before the loss could already have
+            // ended with events of other CPUs.
             let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);

@@ -1,5 +1,5 @@
-//! Records other than samples that a program may receive: which ones it requests, the sample id that the kernel appends
-//! to its own records, and the records about throttling and context switches.
+//! Records other than samples that a program may receive: the types that it requests, the sample id that the kernel
+//! appends to its records, and the records about throttling and context switches.
 //!
 //! Layouts are those of `enum perf_event_type` in `include/uapi/linux/perf_event.h`.
 
@@ -9,7 +9,7 @@ use crate::abi::{
     PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE,
 };
 
-/// A set of types of records other than samples. A program states in this way which of them it receives.
+/// The types of records other than samples that a program requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherRecords {
     /// The bit of a type is set if the set contains this type.
@@ -64,7 +64,7 @@ pub struct SampleId {
     pub cpu: Option<u32>,
 }
 
-/// The kernel throttles an event, because it took too many samples in one timer tick, or ends this
+/// The kernel starts or ends the throttling of an event that took too many samples in one timer tick
 /// (PERF_RECORD_THROTTLE, PERF_RECORD_UNTHROTTLE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Throttle {

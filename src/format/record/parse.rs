@@ -167,7 +167,7 @@ pub struct Mmap2<'a> {
     pub filename: &'a [u8],
 }
 
-/// What distinguishes a mapped file from other files with the same name.
+/// The identity of a mapped file. It distinguishes the file from others with the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MmapFile<'a> {
     /// The file's device and inode. All fields are 0 if there is no file.

@@ -1,5 +1,5 @@
-//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`, and the arguments
-//! of a probe. Does not know about the machine.
+//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`, and the
+//! arguments of a probe.
 
 use std::fmt;
 
@@ -50,7 +50,7 @@ pub struct Attrs {
     pub rate: Option<Rate>,
     /// `sample=MEMBER+MEMBER...`: members that the event's samples hold in addition to the usual ones.
     pub sample: Vec<String>,
-    /// `NAME=FETCH`: what a probe reads when it is hit.
+    /// `NAME=FETCH`: the arguments of a probe.
     pub arguments: Vec<ProbeArgument>,
 }
 
@@ -152,11 +152,11 @@ impl fmt::Display for Attrs {
 /// Returns the attribute that the user may have meant by the text of a filter: a name, with a value or without, that is
 /// the beginning of an attribute's name or similar to it.
 pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
-    // Shorter beginnings are found in too many words.
+    // The minimum length. Too many words start with shorter texts.
     const SHORTEST: usize = 3;
     let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
     if value.starts_with('=') {
-        // A comparison with a field.
+        // The text is a comparison with a field.
         return None;
     }
     let name = name.trim();

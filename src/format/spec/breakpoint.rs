@@ -1,5 +1,4 @@
-//! Breakpoints: `mem:ADDR[/LEN][:rwx]`. A breakpoint watches an address in memory. Does not know what the memory
-//! contains.
+//! Breakpoints: `mem:ADDR[/LEN][:rwx]`. A breakpoint watches an address in memory.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! Ways to record call chains, as the user types them: `fp`, `dwarf,16384`, `lbr`. Does not know what the machine can
-//! do.
+//! Ways to record call chains, as the user types them: `fp`, `dwarf,16384`, `lbr`.
 
 use std::{fmt, str::FromStr};
 

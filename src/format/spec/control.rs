@@ -1,5 +1,5 @@
 //! The channel through which a running recording receives commands, as the user types it: `fd:10,11` or
-//! `fifo:CONTROL,ACK`. Opens no files.
+//! `fifo:CONTROL,ACK`.
 
 use std::{path::PathBuf, str::FromStr};
 

@@ -1,4 +1,4 @@
-//! Sets of CPUs in the kernel's list format, `0-3,7`. Does not know which CPUs the machine has.
+//! Sets of CPUs in the kernel's list format, `0-3,7`.
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
 

@@ -1,5 +1,4 @@
-//! What can be wrong with a selector. The messages show the wrong part of the selector. Does not know about the
-//! machine.
+//! The errors of selectors. The messages show the wrong part of the selector.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Wildcards in event names: `*`, `?`, `[a-z]`, `[!a-z]`. Does not know what the names mean.
+//! Wildcards in event names: `*`, `?`, `[a-z]`, `[!a-z]`.
 //!
 //! The rules are those of the kernel's `lib/glob.c`: a `[` that is never closed stands for itself.
 

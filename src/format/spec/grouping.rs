@@ -1,5 +1,5 @@
 //! Groups of events, `{a,b}` and `{a,b}:S`. Finds the start and the end of each group in a list, and the role of each
-//! event in its group. Does not know about the machine.
+//! event in its group.
 
 use super::{
     attrs::Stack,

@@ -1,4 +1,4 @@
-//! Lists of process and thread ids, `1,2,3`. Does not know which tasks there are.
+//! Lists of process and thread ids, `1,2,3`.
 
 use thiserror::Error;
 

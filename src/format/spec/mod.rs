@@ -1,5 +1,4 @@
-//! Parses selectors to `EventSpec`s: the grammar, attributes, perf's event names, CPU lists, times and sizes. Does not
-//! know about the machine.
+//! Parses selectors to `EventSpec`s: the grammar, attributes, perf's event names, CPU lists, times and sizes.
 
 mod attrs;
 mod breakpoint;

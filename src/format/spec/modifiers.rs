@@ -1,5 +1,5 @@
 //! The modifiers of an event: the letters after its name and a colon (`cycles:u`, `cycles:pp`). They select where the
-//! event is counted, and how precise the address in a sample is. Does not know about the machine.
+//! event is counted, and how precise the address in a sample is.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Finds names similar to a mistyped name, for "did you mean". Does not know what the names mean.
+//! Finds names similar to a mistyped name, for "did you mean".
 
 /// The lowest similarity of a suggestion. A less similar name would confuse more than help.
 const GOOD: f64 = 0.8;

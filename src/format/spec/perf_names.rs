@@ -1,5 +1,4 @@
-//! perf's names for events that every kernel knows: software, hardware, caches, raw codes. Does not know which of these
-//! events a machine has.
+//! perf's names for events that every kernel knows: software, hardware, caches, raw codes.
 
 use crate::abi::*;
 

@@ -1,5 +1,5 @@
-//! Arguments of probes, `NAME=FETCH[:TYPE]`: what a probe reads when it is hit. Does not know functions, so names of
-//! parameters are not resolved here.
+//! Arguments of probes, `NAME=FETCH[:TYPE]`: the values that a probe reads when it is hit. Does not know functions, so
+//! names of parameters are not resolved here.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use super::{error::ValueError, parse::unquote};
 /// The attributes of probes. All other attributes of a probe are arguments.
 const ATTRIBUTES: [&str; 5] = ["", "stack", "max-stack", "alias", "cpus"];
 
-/// The attributes of events other than tracepoints. For a probe, these names are arguments only if a fetch follows that
-/// can be nothing else.
+/// The attributes of events other than tracepoints. For a probe, such a name is an argument only if its value can only
+/// be a fetch.
 const SAMPLING: [&str; 5] = ["period", "c", "freq", "F", "sample"];
 
 /// The longest name of an argument that the kernel accepts (`MAX_ARG_NAME_LEN` in kernel/trace/trace_probe.h, with a
@@ -28,7 +28,7 @@ pub struct ProbeArgument {
     pub type_name: Option<String>,
 }
 
-/// The innermost part of a fetch: what is read first.
+/// The innermost part of a fetch, which is read first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchBase {
     /// The argument with this number; the first one has the number 1.

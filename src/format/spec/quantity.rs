@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Rate;
 
-/// The longest interval. Nobody needs a longer one, and adding this interval to the time of a clock cannot overflow.
+/// The longest interval: a year. Adding it to the time of a clock cannot overflow.
 const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 
 /// The maximum size of a ring, in bytes. Kernels allow only much smaller rings.

@@ -1,5 +1,5 @@
-//! The grammar of spans: `span:NAME=BEGIN..END/filter/key=FIELD+FIELD/min=TIME/.../`, and of the sources that are spans:
-//! `offcpu/comm=make, min=10ms/stack/`. Does not know the machine.
+//! The grammar of spans: `span:NAME=BEGIN..END/filter/key=FIELD+FIELD/min=TIME/.../`, and of the sources that are
+//! spans: `offcpu/comm=make, min=10ms/stack/`.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub const SPAN_SOURCES: &[&str] = &[
 /// The part before the colon in the name of a source whose events are probes of a function.
 const FUNCTION: &str = "function:";
 
-/// The number of spans that may be open if the selector does not say it.
+/// The default number of spans that may be open.
 const MAX_OPEN: u32 = 1_000_000;
 
 /// A span: the time from an event that begins it to an event that ends it.
@@ -226,7 +226,8 @@ impl SpanSpec {
         matches!(self.events, SpanEvents::Source { .. })
     }
 
-    /// Parses an attribute that only spans have, or that means something else for them. Returns false for all others.
+    /// Parses an attribute that only spans have, or that has another meaning for spans. Returns false for other
+    /// attributes.
     pub(super) fn add(&mut self, text: &str) -> Result<bool, SpanSyntaxError> {
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name.trim(), Some(unquote(value.trim()))),
@@ -308,7 +309,7 @@ impl SpanSpec {
     }
 }
 
-/// Returns whether a text is a word, or a word with a value after `=`. A comparison is neither.
+/// Returns whether a text is an option: a word, or a word with a value after `=`. A comparison is not an option.
 fn is_option(text: &str) -> bool {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     let is_word = |name: &str| {

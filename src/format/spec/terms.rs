@@ -1,5 +1,4 @@
 //! The terms of a perf event, for example `event=0xc0,umask=1,period=1000`, and the rate at which an event is sampled.
-//! Does not know which terms a PMU has.
 
 use std::str::FromStr;
 

@@ -1,5 +1,5 @@
 //! The threads that write a recording, as the user types them: `cpu`, `core`, `package`, `numa`, or the CPUs of each
-//! thread. Does not know which CPUs the machine has.
+//! thread.
 
 use std::{fmt, str::FromStr};
 

@@ -95,7 +95,7 @@ impl TimeRanges {
             }
         };
         let ranges: Vec<_> = self.0.iter().filter_map(range).collect();
-        // For the callers, an empty list means all times. So return a range that contains no record.
+        // For the callers, an empty list means all times. So a range without records is returned.
         if ranges.is_empty() { vec![(u64::MAX, u64::MAX)] } else { ranges }
     }
 }

@@ -1,5 +1,5 @@
 //! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, and the sizes and members
-//! of structs and unions. Takes bytes and opens no files.
+//! of structs and unions.
 //!
 //! Print formats need BTF for two things: for enumerators that the kernel has not replaced by their values (with
 //! `TRACE_DEFINE_ENUM`), and for bit-fields of a union (`role.level`). The layout is defined in

@@ -1,4 +1,4 @@
-//! Writes the raw data of a tracepoint from the values of its fields: the opposite of [`Field::value`].
+//! Writes the raw data of a tracepoint from the values of its fields. This is the inverse of [`Field::value`].
 
 use std::collections::HashMap;
 

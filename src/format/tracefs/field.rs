@@ -230,12 +230,12 @@ pub enum Extent {
         /// The offset of the array, in bytes.
         offset: usize,
     },
-    /// `__data_loc`: a word in the record says where the array is.
+    /// `__data_loc`: a word in the record contains the offset of the array.
     DataLoc {
         /// The offset of the word, in bytes.
         offset: usize,
     },
-    /// `__rel_loc`: a word in the record says how far behind the word the array is.
+    /// `__rel_loc`: a word in the record contains the offset of the array, relative to the end of the word.
     RelLoc {
         /// The offset of the word, in bytes.
         offset: usize,
@@ -243,7 +243,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// Returns the offset at which the field starts. For the data of some, this is where their place is written.
+    /// Returns the offset at which the field starts. For `__data_loc` and `__rel_loc`, this is the offset of the word.
     #[inline]
     pub fn offset(self) -> usize {
         match self {

@@ -1,4 +1,4 @@
-//! Parser for the text of a `format` file: the event's name, id, fields and print format. Opens no files.
+//! Parser for the text of a `format` file: the event's name, id, fields and print format.
 
 use std::sync::{Arc, OnceLock};
 
@@ -89,7 +89,7 @@ impl EventFormat {
     /// text.
     fn mark_binary(&mut self) {
         let text = |field: &Field| field.kind.is_text();
-        // Most print formats do not have to be compiled here.
+        // Most print formats have no such conversion and are not compiled here.
         if !self.fields.iter().any(text) || !has_dereference(self.print_fmt_text()) {
             return;
         }
@@ -102,8 +102,8 @@ impl EventFormat {
         }
     }
 
-    /// Changes the type of the arrays of integers, which are those of words in the format of a span: their values are
-    /// the numbers, and not their bytes.
+    /// Changes the element type of arrays of integers to `Word`, for the format of a span: the value of such an array
+    /// is its numbers, not its bytes.
     pub fn with_words(mut self) -> EventFormat {
         let is_array = |field: &&mut Field| matches!(field.kind.element(), Some(ElementType::Int { .. }));
         for field in self.fields.iter_mut().filter(is_array) {
@@ -142,9 +142,9 @@ impl EventFormat {
         self.print_fmt.get_or_init(|| PrintFmt::compile(self.print_fmt_text(), &self.fields)).as_ref()
     }
 
-    /// Returns the names of flags and of values that the print format defines, as `perf script` tells them to a script.
-    /// perf also counts each number and each name outside of a list as a flag of value 0 of the field before it. That
-    /// field may be one of the event before: `field` is the last field that was seen, in this event or in those before.
+    /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a
+    /// script. perf also treats each number and each name outside of a list as a flag of the field before it. This
+    /// field may belong to an earlier event: `field` is the last field that was seen, in this event or in earlier ones.
     pub fn definitions(&self, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
         PrintFmt::definitions(self.print_fmt_text(), kernel, field)
     }

@@ -1,5 +1,4 @@
-//! The interface for facts about the kernel that are needed to write the text of an event. Does not know where the
-//! facts come from.
+//! The interface for facts about the kernel that are needed to write the text of an event.
 
 use std::{borrow::Cow, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Reads facts about the kernel from the formats of its events. Takes text and opens no files.
+//! Reads facts about the kernel from the formats of its events.
 
 use super::EventFormat;
 

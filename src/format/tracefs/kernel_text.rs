@@ -1,4 +1,4 @@
-//! Writes the text of events for which the kernel does not use the print format. Does not know how print formats work.
+//! Writes the text of events that the kernel prints without their print format. Does not know how print formats work.
 
 use std::io::Write;
 

@@ -1,5 +1,5 @@
 //! Parser for the `format` files of tracefs. It makes an `EventFormat` from the text, with the fields and the print
-//! format. Does not know about files or time.
+//! format.
 //!
 //! Rendering gets facts about the machine through [`Kernel`].
 

@@ -1,4 +1,4 @@
-//! Parser for `printk_formats` of tracefs: the kernel strings that events refer to by address. Opens no files.
+//! Parser for `printk_formats` of tracefs: the kernel strings that events refer to by address.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,4 @@
-//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas, and groups of them, `{a,b}[:S]`. Does
-//! not know about the machine.
+//! The grammar of selectors: `name[/filter/ATTR/ATTR/.../]`, separated by commas, and groups of them, `{a,b}[:S]`.
 
 use std::borrow::Cow;
 

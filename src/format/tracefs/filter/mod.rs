@@ -1,7 +1,6 @@
 //! The kernel's trace filters, applied to recorded samples: `pid > 1000 && (comm ~ "my*" || !(prio & 0x8))`.
 //!
-//! The filters have the same grammar and meaning as in `kernel/trace/trace_events_filter.c`. Does not know where
-//! samples come from.
+//! The filters have the same grammar and meaning as in `kernel/trace/trace_events_filter.c`.
 
 mod parse;
 
@@ -50,7 +49,7 @@ enum Data {
     Sample,
     /// The raw data of the sample that begins the span.
     Begin,
-    /// The data of the span itself: its duration, a number of 8 bytes, or the raw data of its record.
+    /// The data of the span itself: either its duration (8 bytes), or the raw data of its record.
     Span,
 }
 
@@ -184,8 +183,8 @@ impl Filter {
     }
 }
 
-/// Returns `decisive` if one of the nodes is this. Else the answer is the opposite, unless a node has no answer because the
-/// data ends before its field.
+/// Returns `decisive` if the result of one of the nodes is `decisive`. Otherwise returns the opposite, or `None` if a
+/// node has no result because the data ends before its field.
 fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
     let mut answer = Some(!decisive);
     for node in nodes {

@@ -9,16 +9,16 @@ use super::{
 };
 use crate::{tracefs::Kernel, value::Value};
 
-/// Something that a print format defines.
+/// A definition in a print format.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// The name of the field.
     pub field: String,
-    /// What is defined about the field.
+    /// The definition.
     pub defined: Defined,
 }
 
-/// What a print format defines about a field.
+/// The definition of a flag or a value of a field.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Defined {
     /// The field has flags. Their names are joined by this text.
@@ -76,8 +76,8 @@ impl Finder<'_> {
             Ast::Text(text) => self.word(text),
             Ast::Name(name) => self.word(name.as_bytes()),
             Ast::Member(base, name) if matches!(**base, Ast::Name("REC")) => self.field = Some((*name).to_owned()),
-            // libtraceevent takes an operator after a type in parentheses for one with two operands, of which the type
-            // is the first.
+            // libtraceevent treats a unary operator after a cast as a binary operator, with the type as its first
+            // operand.
             Ast::Cast(ty, value) if matches!(**value, Ast::Unary(..)) => {
                 self.word(ty.text().as_bytes());
                 self.find(value)?;

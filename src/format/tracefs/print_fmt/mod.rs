@@ -1,5 +1,5 @@
 //! Print formats. A print format is parsed and compiled once. Then it is used for each event to produce the text that
-//! the kernel prints. Does not know where events come from.
+//! the kernel prints.
 
 mod ast;
 mod compile;
@@ -149,8 +149,8 @@ impl PrintFmt {
     }
 
     /// Returns the names of the kernel facts that the print format needs: enumerators and variables (`jiffies`),
-    /// members (`kvm_mmu_page_role.level`), types of which the size is used (`struct page`), and `HZ`. The rendered
-    /// text is exact only if [`Kernel`] knows all these facts.
+    /// members (`kvm_mmu_page_role.level`), types whose size is used (`struct page`), and `HZ`. The rendered text is
+    /// exact only if [`Kernel`] knows all these facts.
     pub fn names(&self) -> &[Box<str>] {
         &self.names
     }
