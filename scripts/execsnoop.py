@@ -59,7 +59,7 @@ class Process:
     began: int
     file: str | None = None
     status: str | None = None  # how the process ends, if known: its exit code or the signal
-    # Of the signals that end a process by default: the last one that was sent, and its sender.
+    # The last signal that was sent among those that end a process by default, and its sender.
     sent: tuple[int, str] | None = None
 
 

@@ -48,7 +48,7 @@ class Row:
     """The faults of a function, stack or process. total has also those in the functions that a function calls."""
 
     minor = major = total = 0
-    # The name of a process is that of its first thread at last, or else that of another thread at first.
+    # The name of a process is the last name of its main thread, or else the first name of another thread.
     named: tuple[tuple[bool, int], PerfEvent | None] = ((False, -(2**63)), None)
 
     def update(self, other: Row) -> None:

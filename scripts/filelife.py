@@ -29,7 +29,7 @@ options.add_argument("--max", type=at_least(1), metavar="MS", help="only files t
 options.add_argument("--name", metavar="TEXT", help="only paths with this text")
 args = options.parse()
 
-# The most files and calls that are kept. The oldest are forgotten.
+# The maximum number of files and calls that are kept. The oldest are dropped.
 MOST = 100_000
 
 Key = tuple[str, int]  # the path, and the process if the path is relative

@@ -44,7 +44,7 @@ __without__ = {
 
 counts: Counter[str] = Counter()  # for the whole run, with the key "untold"
 parts = Parts(total=counts)
-# tid -> (signal, target as the call has it, time of the entry, its CPU, (target, result) of each task that gets it)
+# tid -> (signal, target in the call, time and CPU of the entry, (target, result) for each task that gets the signal)
 calls = States(parts)
 losses = Losses(parts)
 lines = Lines(f"{'TIME':<12} {'FROM':<24} {'SIGNAL':<12} {'TO':<24} RESULT", parts)

@@ -33,7 +33,7 @@ options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="o
 args = options.parse()
 
 Stack = tuple[str, ...]
-# The task, its stack, the waker and its stack, both from the inside out.
+# The task, its stack, the waker and its stack. Both stacks are innermost first.
 waits: Counter[tuple[str, Stack, str, Stack]] = Counter()
 chains = CallChains()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None

@@ -31,7 +31,7 @@ options.add_argument("--all", action="store_true", help="also calls whose path i
 args = options.parse()
 
 ACCESS = ("O_RDONLY", "O_WRONLY", "O_RDWR")
-# Flags of several bits come before those that are a part of them: O_SYNC has the bit of O_DSYNC.
+# A flag with several bits comes before the flags that it contains: O_SYNC contains the bit of O_DSYNC.
 FLAGS = [(name, getattr(os, name)) for name in (
     "O_SYNC", "O_DSYNC", "O_TMPFILE", "O_DIRECTORY", "O_CREAT", "O_EXCL", "O_NOCTTY", "O_TRUNC", "O_APPEND", "O_NONBLOCK",
     "O_ASYNC", "O_DIRECT", "O_NOFOLLOW", "O_NOATIME", "O_CLOEXEC", "O_PATH",
@@ -81,7 +81,7 @@ def uretprobe__fopen64(event: PerfEvent) -> None:
 def syscalls__sys_enter_openat(event: PerfEvent) -> None:
     named = opens.get(event._tid)
     path = None
-    # A path whose call was among lost events does not belong to this call.
+    # If the call of a path was lost, the path does not belong to this call.
     if named is not None and named.flags is None and not losses.since(named.began, named.cpu):
         path = named.path
     opens[event._tid] = Open(path, event.flags, event._time, event._cpu)

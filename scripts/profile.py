@@ -29,8 +29,8 @@ options.add_argument("--sort", choices=("self", "total"), default="self", help="
 options.add_argument("--by-pid", action="store_true", help="one row for each process and function")
 args = options.parse()
 
-# From process, function and file, or ALL, to `samples`; `self`, the sum of their periods; and `total`, the same with those
-# of the functions that the function called.
+# (process, function and file) or ALL -> `samples`; `self`, the sum of their periods; `total`, the sum that includes
+# called functions.
 Table = defaultdict[tuple[int, str, str], Counter[str]]
 ALL = (-1, "", "")
 

@@ -29,7 +29,7 @@ options.add_argument("--call", action="append", metavar="NAME", help="only this 
 options.add_argument("--all", action="store_true", help="also calls that wait on purpose")
 args = options.parse()
 
-# Calls that wait for something that another task, a device or a time decides.
+# Calls that wait for another task, for a device or for a time.
 WAITS = set("""accept accept4 clock_nanosleep clock_nanosleep_time64 epoll_pwait epoll_pwait2 epoll_wait flock futex
 futex_time64 futex_wait futex_waitv io_getevents io_pgetevents io_uring_enter mq_timedreceive msgrcv nanosleep
 _newselect pause poll ppoll pselect6 recvfrom recvmmsg recvmsg restart_syscall rt_sigsuspend rt_sigtimedwait select
@@ -83,7 +83,7 @@ def syscall(span: Any) -> None:
     task, result = f"{span.comm} {span._tid}", span.errno or span.ret
     print(f"{clock(span._realtime)} {task:<22} {span.duration / 10**6:>9.3f}  {call_text(call, span.args)} = {result}")
     if frames := span._callchain:
-        # Without -g, nobody expects call chains.
+        # Without -g, missing call chains are expected.
         chains.note(frames)
     for frame in frames:
         print(f"    {frame['symbol'] or hex(frame['addr'])} ({frame['dso']})")

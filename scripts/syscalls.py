@@ -46,7 +46,7 @@ __without__ = {"raw_syscalls:sys_exit": "calls are counted, but neither their ti
 
 
 def new_row() -> dict[str, Any]:
-    # The counts are of errors by their numbers, and of all calls with the number 0.
+    # Counts errors by number. The number 0 counts all calls.
     return {"counts": Counter(), "times": Times()}
 
 

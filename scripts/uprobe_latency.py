@@ -87,7 +87,7 @@ def __init__() -> None:
 
 
 def __sample__(event: Any) -> None:
-    # A probe that is selected beside functions has no duration.
+    # Other selected probes have no duration.
     if event.get("duration", -1) < args.min * 1000:
         return
     address = event.begin["__probe_ip"]

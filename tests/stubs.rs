@@ -17,7 +17,7 @@ from perf_prof import _native
 stub_text = open(sys.argv[1]).read()
 stub = ast.parse(stub_text)
 # Below this line, the stub has no texts.
-package_only = stub_text.splitlines().index('# The rest is for the files of the package alone. Its texts stand in the Rust files.')
+package_only = stub_text.splitlines().index('# The rest is only for the files of the package. Its docstrings are in the Rust files.')
 names_in_stub = {}
 for node in stub.body:
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)):

@@ -86,7 +86,7 @@ _public = sorted(["__version__", *(name for name in globals() if not name.starts
 # Type checkers take the public names from the imports, with `as`. They cannot read an `__all__` that is computed.
 globals()["__all__"] = _public
 
-# Pickles and messages name a member by the module that programs import it from.
+# Sets the module that programs import a member from, for pickles and messages.
 for _member in map(globals().get, _public):
     if getattr(_member, "__module__", "").startswith("perf_prof._"):
         _member.__module__ = "perf_prof"

@@ -7,14 +7,14 @@ from perf_prof._native import main as _main
 
 def main() -> None:
     """Runs the command line and exits with its status."""
-    # Python puts the folder of this command, or the current folder, in front of the folders to import from. The
-    # command is no script: nothing beside it, and nothing in the current folder, may take the place of a module.
+    # Python puts the folder of this command, or the current folder, in front of the folders to import from. For this
+    # command, no file beside it and no file in the current folder may replace a module.
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         del sys.path[0]
     sys.exit(_main(sys.argv))
 
 
 if __name__ == "__main__":
-    # Messages and recordings name the command, and not this file.
+    # Messages and recordings show the name of the command instead of this file.
     sys.argv[0] = "perf-prof"
     main()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from perf_prof._native import PerfEvent, Trace
 
-# So many events are taken at once. Then other tasks of the event loop run, which takes a few microseconds.
+# The number of events that are taken at once. Then other tasks of the event loop run, which takes a few microseconds.
 _AT_ONCE = 256
 
 
@@ -31,7 +31,8 @@ async def events_of(trace: Trace) -> AsyncIterator[PerfEvent]:
             continue
         ready: asyncio.Future[None] = loop.create_future()
         try:
-            # A copy: the loop allows one reader for each descriptor, and another task may wait too.
+            # A copy is needed because the loop allows only one reader for each descriptor, and another task may wait
+            # too.
             descriptor = os.dup(trace.fileno())
         except ClosedError:
             # Another thread has closed the trace. The next call ends the iteration.

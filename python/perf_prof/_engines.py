@@ -57,7 +57,7 @@ def reduce(
         with redirect_stdout(text):
             status = reduction.merge(plan)
     except BaseException:
-        # For example KeyboardInterrupt: nobody waits for the parts.
+        # After an exception such as KeyboardInterrupt, the parts are no longer needed.
         if executor is None:
             engine.shutdown(wait=False, cancel_futures=True)
             _end_processes()
@@ -103,7 +103,7 @@ def command(
         return 130
     for failed in reduction.failed:
         _say(failed.error if failed.path in failed.error else f"{failed.path}: {failed.error}")
-    # An executor of somebody else may have submit() only.
+    # An executor from another package may have only submit().
     if hasattr(engine, "shutdown"):
         engine.shutdown()
     return reduction.merge(plan)
@@ -148,14 +148,14 @@ class _PartResult(NamedTuple):
 
 def replay_part(part: _Part) -> _PartResult:
     """Replays a part in a process of its own, and returns its _PartResult. The workers of executors call this."""
-    # The process makes the file of this name, if there is such a part.
+    # The process creates this file, if there is such a part.
     with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
         file = os.path.join(folder, "result")
         plan = part.plan
         numbers = part.number, part.parts, plan.processes, plan.own_events, os.getpid()
         words = [*_native.own_command(), "python", *plan.options, "--input", part.recording]
         words += ["--part", "/".join([*map(str, numbers), file])]
-        # Only one process says what is the same for all parts.
+        # Only one process prints the messages that are the same for all parts.
         words += ["-q"] if not part.is_first else []
         words += ["--", plan.script, *plan.args]
         pipe = subprocess.PIPE
@@ -182,7 +182,7 @@ def _end_processes() -> None:
 
 
 if TYPE_CHECKING:
-    # A part that an executor replays, or why it does not.
+    # The future of a part, or the reason why the executor did not take it.
     _Started = Future[_PartResult] | Exception
 
 
@@ -209,7 +209,7 @@ class _Reduction:
                 try:
                     futures.append(executor.submit(replay_part, part))
                 except Exception as error:
-                    # For example BrokenProcessPool: the executor takes no more work.
+                    # The executor takes no more work, for example after BrokenProcessPool.
                     futures.append(error)
             waiting.append((path, futures))
         try:
@@ -349,7 +349,7 @@ class _Refused(Exception):
 def _executor(name: str) -> Executor:
     """Returns the executor that the function MODULE:FUNCTION makes."""
     module, _, function = name.partition(":")
-    # As for a module that is named instead of a script.
+    # The same as for a script that is given by a module's name.
     sys.path.insert(0, os.getcwd())
     try:
         made: Executor = getattr(importlib.import_module(module), function)()

@@ -34,7 +34,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
     try:
         with DefaultSelector() as selector:
             for number in range(divided.parts):
-                # Spans that are open at the end of the part before go on in this one. This may take long.
+                # Spans that are open at the end of the previous part go on in this part. Reading the previous part may
+                # take long.
                 divided.read_before(number)
                 children.append(_Child(divided, number))
                 selector.register(children[-1].results, EVENT_READ, children[-1])
@@ -135,7 +136,7 @@ def _in_child(divided: DividedRun, number: int, output: int, results: int) -> No
     """Replays a part in the forked child, and ends the process. Nothing of the program may run after this."""
     status = 1
     try:
-        # The Ctrl-C of a terminal is for the program, which then ends this process.
+        # Ctrl-C in a terminal is handled by the program, which then ends this process.
         os.setpgid(0, 0)
         divided.enter_child(number)
         _parts.enter_part()

@@ -813,7 +813,7 @@ def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **
     Raises SelectorError, which is a ValueError, if there is no such event; TypeError if it has no such field or if a
     value has the wrong type; ValueError if a value does not fit into its field."""
 
-# The rest is for the files of the package alone. Its texts stand in the Rust files.
+# The rest is only for the files of the package. Its docstrings are in the Rust files.
 
 class RecordingRun:
     def wait(self) -> int: ...

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-    # The forms of values. None is as if the keyword were not given.
+    # The forms of values. The value None means that the keyword is not given.
     Switch: TypeAlias = bool | None
     OnOff: TypeAlias = bool | None  # the option has an opposite, --no-...
     Integer: TypeAlias = int | None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     _Step = TypeVar("_Step", bound=Callable[..., None])
 
-# In a program, objects are created before the process is forked that replays a part.
+# In a program, objects are created before the processes for the parts are forked.
 _all_parts: WeakSet[Parts] = WeakSet()
 
 
@@ -156,7 +156,7 @@ class Parts:
             states._enter()
 
     def _enter_recording(self) -> None:
-        # The tasks and the clock of another machine have nothing to do with those before.
+        # The tasks and the clock of another machine are unrelated to the earlier ones.
         for states in self._states:
             states.clear()
 
@@ -190,7 +190,7 @@ class States(dict["Any", "Any"]):
     also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
     """
 
-    # The keys with a known state. None stands for all keys: there is no earlier part, or forget() was called.
+    # The keys with a known state. None means all keys: there is no earlier part, or forget() was called.
     _known: set[Any] | None
 
     def __init__(self, parts: Parts) -> None:
@@ -298,7 +298,7 @@ class Losses:
         cpu = lost_cpu()
         self._note(now, cpu)
         if self._parts._split:
-            # A state that began in an earlier part ends in a step that is put off. Then the loss has to be known too.
+            # The end of a state from an earlier part is a deferred step. It needs to know about this loss.
             self._parts._put_off_step(now, self._notes, cpu)
 
     def since(self, time: int, cpu: int | None = None) -> bool:

@@ -83,7 +83,7 @@ class Options(ArgumentParser):
         self.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
         parsed = self.parse_args()
         if flame := getattr(parsed, "flame", None):
-            # Checked before the run: after it, the collected stacks would be lost.
+            # Checked before the run, because after a run the collected stacks would be lost.
             try:
                 FlameGraph.check(flame)
             except (OSError, ValueError) as error:
@@ -235,7 +235,7 @@ class Lines:
     def __init__(self, head: str, parts: Parts | None = None) -> None:
         self._head = head
         self._parts = parts or Parts()
-        # What a part of --jobs has found. Its lines are printed when those of all parts are known.
+        # The result of a part of --jobs. Its lines are printed when the results of all parts are known.
         self._kept: list[tuple[int, str]] = []
         self._is_part = shard() is not None
         self.callbacks = self.init, self.partial, self.merge

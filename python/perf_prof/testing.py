@@ -43,7 +43,8 @@ class ScriptResult(NamedTuple):
     module: Any
 
 
-# sys.stdout and the like belong to the whole process. A script may test another script, in the same thread.
+# sys.stdout and similar objects belong to the whole process. The lock is reentrant, because a script may test another
+# script in the same thread.
 _one_at_a_time = threading.RLock()
 
 
@@ -71,7 +72,7 @@ def run_script(
 
 
 def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None) -> ScriptResult:
-    # The loader gives a file's module this name.
+    # The name that the loader gives to the module of a file.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
     module = {name: sys.modules[name]} if name in sys.modules else {}
     if name not in sys.stdlib_module_names and name != "perf_prof":
@@ -96,7 +97,7 @@ class _Output(io.BytesIO):
     written: bytes = b""
 
     def stream(self) -> io.TextIOWrapper:
-        # As sys.stdout: with a buffer for bytes, and for names of tasks that are not UTF-8.
+        # Like sys.stdout, it has a buffer for bytes, and accepts names of tasks that are not UTF-8.
         return io.TextIOWrapper(self, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
 
     def close(self) -> None:

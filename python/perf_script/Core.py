@@ -65,7 +65,7 @@ def symbol_str(event_name: str, field_name: str, value: int) -> str:
         # A missing value is handled like 0.
         return field.get("values", {}).get(value or 0, "")
     except TypeError:
-        # An array has no name, and cannot be looked up.
+        # An array has no name and is not hashable.
         return ""
 
 
