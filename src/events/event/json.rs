@@ -52,7 +52,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
                 }
             }
         }
-        Format::Source(_) => members(sample, context, out),
+        Format::Other(_) => members(sample, context, out),
     }
     if has_callchain(sample) {
         let frames: Vec<_> = frames(sample, context).iter().map(|frame| of_frame(frame)).collect();

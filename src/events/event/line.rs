@@ -58,7 +58,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0))
         }
         // Only the data of tracepoints has these flags.
-        Format::Source(_) => *b"....",
+        Format::Other(_) => *b"....",
     };
     // Rounded to the nearest microsecond, as ftrace does.
     let micros = sample.time().saturating_add(500) / 1000;
@@ -88,7 +88,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
         Format::Span(span) => {
             push(out, format_args!("{}: ", span.name()));
         }
-        Format::Source(format) => {
+        Format::Other(format) => {
             out.extend_from_slice(format.name.as_bytes());
             out.extend_from_slice(b": ");
         }
@@ -114,7 +114,7 @@ pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<
                 }
             }
         }
-        Format::Source(_) => write_members(sample, context, out),
+        Format::Other(_) => write_members(sample, context, out),
     }
 }
 

@@ -44,4 +44,4 @@ pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};
 pub use targets::Targets;
 pub use tasks::Tasks;
-pub use types::{EventType, Format, SourceFormat};
+pub use types::{EventType, Format, OtherFormat};

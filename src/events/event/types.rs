@@ -28,15 +28,16 @@ pub struct EventType {
 pub enum Format {
     /// The data of a tracepoint or of a dynamic probe, in the format that the kernel describes.
     Tracepoint(Arc<EventFormat>),
-    /// Only the members that `sample_type` selects.
-    Source(Arc<SourceFormat>),
+    /// The data of any other event, such as `cycles` or `profile`: only the members that `sample_type` selects. (A
+    /// *source* is something else: a built-in event such as `offcpu`, see [`SpanFormat::is_source`].)
+    Other(Arc<OtherFormat>),
     /// A span, which is made of two samples. Its raw data has the form of a tracepoint's data.
     Span(Arc<SpanFormat>),
 }
 
-/// The format of an event other than a tracepoint.
+/// The format of an event that is neither a tracepoint nor a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceFormat {
+pub struct OtherFormat {
     /// Its name, for example `profile`, `cpu-clock` or `cycles:u`.
     pub name: String,
 }
@@ -71,7 +72,7 @@ impl EventType {
                     system => spec::handler_name(system, name),
                 }
             }
-            Format::Source(format) => spec::source_handler_name(self.alias.as_ref().unwrap_or(&format.name)),
+            Format::Other(format) => spec::source_handler_name(self.alias.as_ref().unwrap_or(&format.name)),
         }
     }
 
@@ -80,7 +81,7 @@ impl EventType {
     /// Recorders add such modifiers automatically for users who may not trace the kernel.
     pub fn plain_handler_name(&self) -> Option<String> {
         match (&self.format, &self.alias) {
-            (Format::Source(format), None) => {
+            (Format::Other(format), None) => {
                 let (name, letters) = format.name.split_once(':')?;
                 spec::Modifiers::parse(letters).map(|_| spec::source_handler_name(name))
             }
@@ -91,8 +92,8 @@ impl EventType {
     /// Returns the members of the event's samples, in the order in which programs see them. Tracepoints have no
     /// members.
     pub fn members(&self) -> impl Iterator<Item = SampleMember> + use<> {
-        let is_source = self.format.tracepoint().is_none();
-        self.layout.members().filter(move |_| is_source)
+        let has_members = self.format.tracepoint().is_none();
+        self.layout.members().filter(move |_| has_members)
     }
 
     /// Returns those of [`EventType::members`] that only this event has: not its ids, the task, the time, the CPU and the
@@ -105,9 +106,9 @@ impl EventType {
 }
 
 impl Format {
-    /// Creates the format of an event that has this name and is not a tracepoint.
-    pub fn source(name: impl Into<String>) -> Format {
-        Format::Source(Arc::new(SourceFormat { name: name.into() }))
+    /// Creates the format of an event that has this name and is neither a tracepoint nor a span.
+    pub fn other(name: impl Into<String>) -> Format {
+        Format::Other(Arc::new(OtherFormat { name: name.into() }))
     }
 
     /// Returns the format of the raw data of a tracepoint or of a span; `None` for other events.
@@ -116,7 +117,7 @@ impl Format {
         match self {
             Format::Tracepoint(format) => Some(format),
             Format::Span(span) => Some(&span.format),
-            Format::Source(_) => None,
+            Format::Other(_) => None,
         }
     }
 
@@ -125,7 +126,7 @@ impl Format {
         match self {
             Format::Tracepoint(format) => format!("{}:{}", format.system, format.name),
             Format::Span(span) => span.name(),
-            Format::Source(format) => format.name.clone(),
+            Format::Other(format) => format.name.clone(),
         }
     }
 }

@@ -116,7 +116,7 @@ pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
             handler(&mut text, format, name);
         }
     }
-    if events.iter().any(|event| matches!(event.format, Format::Source(_))) {
+    if events.iter().any(|event| matches!(event.format, Format::Other(_))) {
         text.push_str(PROCESS_EVENT);
     }
     text.push_str(END);
@@ -300,7 +300,7 @@ mod tests {
         let text = perf_script_template(&events, FieldSigns::AsPerf);
         assert_eq!(handlers(&text), ["s__c", "s__b", "s__a"]);
         assert!(text.starts_with("# ") && !text.contains("def process_event("));
-        events.push(EventType { format: Format::source("cycles"), ..events[0].clone() });
+        events.push(EventType { format: Format::other("cycles"), ..events[0].clone() });
         let text = perf_script_template(&events, FieldSigns::True);
         assert!(text.contains("def process_event("));
         assert_eq!(text.lines().next(), Some("#!/usr/bin/env -S perf-prof script --signed -s"));

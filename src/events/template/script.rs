@@ -115,7 +115,7 @@ fn handler(text: &mut String, event: &EventType) {
             let of_spans = span_members(fields).map(|(name, python, of)| format!("{name} : {python}    ({of})"));
             fields.iter().map(|field| span_field_line(span, field)).chain(of_spans).collect()
         }
-        Format::Source(_) => event.members().map(member_line).collect(),
+        Format::Other(_) => event.members().map(member_line).collect(),
     };
     if !lines.is_empty() {
         text.push_str("\n    Fields:\n");

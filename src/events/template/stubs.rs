@@ -81,7 +81,7 @@ fn class_names(events: &[&EventType]) -> Vec<String> {
             (Some(alias), _) => alias,
             (None, Format::Tracepoint(format)) => &format.name,
             (None, Format::Span(span)) => &span.format.name,
-            (None, Format::Source(format)) => &format.name,
+            (None, Format::Other(format)) => &format.name,
         };
         capitalised(name)
     };
@@ -173,7 +173,7 @@ fn class(text: &mut String, event: &EventType, class: &str) {
             };
             fields.iter().map(of_field).chain(span_members(fields).map(Property::of_span)).collect()
         }
-        Format::Source(_) => event.members().map(Property::of_sample).collect(),
+        Format::Other(_) => event.members().map(Property::of_sample).collect(),
     };
     let mut seen: HashSet<&str> = OF_EVERY_EVENT.into();
     let properties: Vec<&Property> = properties.iter().filter(|property| seen.insert(&property.name)).collect();

@@ -73,8 +73,8 @@ impl FormatsFrom {
         if let Some(format) = probe(name) {
             return format.map(|format| Format::Tracepoint(Arc::new(format)));
         }
-        if is_source(name) {
-            return Ok(Format::source(name));
+        if is_other_event(name) {
+            return Ok(Format::other(name));
         }
         let found = match name.split_once(':') {
             Some((system, event)) => self.tracepoint(system, event)?,
@@ -158,7 +158,7 @@ impl FormatsFrom {
 
     /// Returns the error for a name that no event has.
     pub fn unknown(&self, name: &str) -> FormatsError {
-        if is_source(name) {
+        if is_other_event(name) {
             return FormatsError::NoTracepoint { name: name.to_owned() };
         }
         // The names are only a hint, so they need not be complete.
@@ -183,7 +183,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Returns whether a name, which may have modifiers, is the name of an event other than a tracepoint.
-fn is_source(name: &str) -> bool {
+fn is_other_event(name: &str) -> bool {
     let is_known = |name: &str| selectors::built_in(name).is_some() || named_event(name).is_some();
     let with_modifiers =
         || name.split_once(':').is_some_and(|(name, letters)| is_known(name) && Modifiers::parse(letters).is_some());

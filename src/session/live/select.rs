@@ -279,7 +279,7 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
         bail!("{name}: -N applies to all events of a run; use it as an option of perf-prof: `-N N`");
     }
     // Samples of events other than tracepoints have only a name.
-    let format = Format::source(source.request.name.clone());
+    let format = Format::other(source.request.name.clone());
     let (spec, place) = (spec.clone(), EventLocation::Anywhere);
     Ok(Selected {
         spec,

@@ -73,14 +73,14 @@ fn to_user_space(selected: &mut [Selected], tells_sides: impl Fn(&PerfEvent) -> 
     let mut limits = LimitedEvents::default();
     let have_both = selected.iter_mut().filter(|event| has_both_sides(&event.request));
     for event in have_both.filter(|event| tells_sides(&event.request.event)) {
-        let Format::Source(_) = event.format else { continue };
+        let Format::Other(_) = event.format else { continue };
         let name = event.format.name();
         // If the name already has modifiers or PMU terms, `u` is appended without another colon.
         let mark = if name.contains([':', '/']) { "" } else { ":" };
         let limited = format!("{name}{mark}u");
         (event.request.excluded.kernel, event.request.excluded.hv) = (true, true);
         event.request.name.clone_from(&limited);
-        event.format = Format::source(limited.clone());
+        event.format = Format::other(limited.clone());
         limits.events.push(limited);
     }
     limits

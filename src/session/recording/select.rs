@@ -370,7 +370,7 @@ fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) 
     let asked = spec.and_then(|spec| spec.attrs.max_stack);
     let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
     let alias = spec.and_then(|spec| spec.attrs.alias.clone());
-    let source = spec.and_then(built_in).map(|source| Format::source(source.name.to_owned()));
+    let source = spec.and_then(built_in).map(|source| Format::other(source.name.to_owned()));
     let format = source.unwrap_or_else(|| format.clone());
     EventType { alias, format, layout: event.layout().for_counter_readings(), max_stack }
 }
@@ -380,7 +380,7 @@ pub fn format(event: &RecordedEvent) -> Format {
     if let Some(format) = &event.format {
         return Format::Tracepoint(format.clone());
     }
-    Format::source(event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
+    Format::other(event.name.clone().unwrap_or_else(|| event_name(&event.attr)))
 }
 
 /// Parses the filter of a selector, for samples of this event. Only tracepoints can have filters.
@@ -420,7 +420,7 @@ fn has_type_and_config(event: &RecordedEvent, wanted: NamedEvent) -> bool {
 fn matches(spec: &EventSpec, format: &Format) -> bool {
     let name = match format {
         Format::Tracepoint(format) => return spec.matches(&format.system, &format.name),
-        Format::Source(format) => &format.name,
+        Format::Other(format) => &format.name,
         Format::Span(_) => return false,
     };
     // The recording contains the name that was typed for `perf record`, possibly with modifiers that perf added.
@@ -490,7 +490,7 @@ mod tests {
     fn an_event_of_two_names_is_found_by_either() {
         let selects = |typed: &str, recorded: &str| {
             let specs = parse_events(typed).unwrap();
-            specs.iter().any(|spec| matches(spec, &Format::source(recorded)))
+            specs.iter().any(|spec| matches(spec, &Format::other(recorded)))
         };
         assert!(selects("context-switches", "cs") && selects("cs", "context-switches"));
         assert!(selects("cpu-cycles", "cycles:P") && selects("faults", "page-faults"));

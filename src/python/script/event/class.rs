@@ -61,7 +61,7 @@ const COMM: &str = "_comm";
 /// Returns all members of an event type with their names. A name may come twice.
 fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
     match &event.format {
-        Format::Source(_) => source_members(event),
+        Format::Other(_) => sample_members(event),
         Format::Tracepoint(format) => tracepoint_members(fields, format.common_fields().len()),
         Format::Span(span) => {
             let mut all = tracepoint_members(fields, span.format.common_fields().len());
@@ -89,7 +89,7 @@ impl Class {
         let fields: Vec<&'static Field> = fields.into_iter().flatten().collect();
         let inputs = match &event.format {
             Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
-            Format::Tracepoint(_) | Format::Source(_) => Vec::new(),
+            Format::Tracepoint(_) | Format::Other(_) => Vec::new(),
         };
         let index = PyDict::new(py);
         let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
@@ -231,7 +231,7 @@ fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = (&'static str
 }
 
 /// Returns the members of events other than tracepoints.
-fn source_members(event: &EventType) -> Vec<(&'static str, Member)> {
+fn sample_members(event: &EventType) -> Vec<(&'static str, Member)> {
     const OWN: [Member; 6] = [Member::Pid, Member::Tid, Member::Time, Member::Cpu, Member::Realtime, Member::Event];
     let own = OWN.into_iter().filter_map(|own| Member::OWN.into_iter().find(|&(_, member)| member == own));
     own.chain(event.members().map(|member| (member.name(), Member::Sample(member)))).collect()

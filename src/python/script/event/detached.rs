@@ -169,7 +169,7 @@ fn identity(event: &EventType) -> Identity {
             let text = span.format.text().to_owned();
             (Some(span.format.system.to_string()), text, event.alias.clone(), samples)
         }
-        Format::Source(format) => (None, format.name.clone(), event.alias.clone(), samples),
+        Format::Other(format) => (None, format.name.clone(), event.alias.clone(), samples),
     }
 }
 
@@ -179,7 +179,7 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
             Ok(format) => Format::Tracepoint(Arc::new(format)),
             Err(error) => return Err(PyValueError::new_err(error.to_string())),
         },
-        None => Format::source(text),
+        None => Format::other(text),
     };
     let [sample_type, read_format, branch_sample_type, regs_user, regs_intr, period] = samples;
     let samples = SampleFormat { sample_type, read_format, branch_sample_type, regs_user, regs_intr, period };
