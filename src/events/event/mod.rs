@@ -35,7 +35,7 @@ pub use perf_frame::{PerfFrame, PerfFrameSymbol, PerfMap, perf_address, perf_cha
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};
-pub use sink::{Deliver, Flow, Sink, Stop};
+pub use sink::{Deliver, Discard, Flow, Sink, Stop};
 pub use span::{
     ComputeField, PartView, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote,
     SpanPart, SpanSamples, SpanTask, SpanView, notes,

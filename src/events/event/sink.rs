@@ -87,3 +87,18 @@ pub trait Sink {
         false
     }
 }
+
+/// A sink that drops all events.
+pub struct Discard;
+
+impl Deliver for Discard {
+    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
+        Flow::Continue(())
+    }
+}
+
+impl Sink for Discard {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}

@@ -12,7 +12,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::{
     derive::{Derivations, DerivingSink, Losses},
-    event::{Context, Deliver, Flow, Sink, Stats},
+    event::{Context, Discard, Sink, Stats},
 };
 use perf_prof_format::{
     record::{Source as _, Wait},
@@ -60,8 +60,8 @@ impl Carried {
         let context = Arc::new(Context::new(Box::new(NoKernel), 0));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
         let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None);
-        let mut nobody = Nobody;
-        let sink = DerivingSink::start(&mut nobody, types, derived, &stats, &context);
+        let mut discard = Discard;
+        let sink = DerivingSink::start(&mut discard, types, derived, &stats, &context);
         let mut sink = self.continue_in(sink, &stats, &context).muted();
         loop {
             let batch = match replay.wait(None) {
@@ -111,20 +111,5 @@ impl Carried {
     fn add_losses(&mut self, stats: &Stats, state: Option<&ReplayState>) {
         self.lost_by_records += stats.total_lost();
         self.lost_by_count += state.map_or(0, |state| state.lost_per_event().iter().sum());
-    }
-}
-
-/// Receives nothing: samples are delivered by the process that replays the part.
-struct Nobody;
-
-impl Deliver for Nobody {
-    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
-        Flow::Continue(())
-    }
-}
-
-impl Sink for Nobody {
-    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        body(self);
     }
 }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use perf_prof_events::event::{Context, Deliver, EventType, Flow, Stats};
+use perf_prof_events::event::{Context, Discard, EventType, Stats};
 use perf_prof_format::record::{Source as _, Wait};
 use perf_prof_recordings::{BLOCK, BlockIndex, Layouts, PerfDataError, Recording, Replay, Selection, shards};
 
@@ -139,19 +139,10 @@ impl ColumnParts {
         let mut pump = Pump::for_recording(state, context.clone(), stats, rings, None);
         loop {
             match replay.wait(None) {
-                Wait::Batch(batch) => drop(pump.deliver(&batch, &mut Nobody, |_| ControlFlow::Continue(()))),
+                Wait::Batch(batch) => drop(pump.deliver(&batch, &mut Discard, |_| ControlFlow::Continue(()))),
                 Wait::Ended(_) => return replay.take_failure().map_or(Ok(()), Err),
                 Wait::Woken | Wait::Timeout | Wait::Flushed => {}
             }
         }
-    }
-}
-
-/// Receives no samples.
-struct Nobody;
-
-impl Deliver for Nobody {
-    fn sample(&mut self, _: usize, _: &[u8]) -> Flow {
-        Flow::Continue(())
     }
 }
