@@ -122,7 +122,7 @@ impl OwnSamples {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
             }
             Owner::Task => is_of_task,
-            Owner::Nobody => false,
+            Owner::NoTask => false,
             Owner::Field(offset) => {
                 let tid = data().get(offset..).and_then(|data| data.first_chunk()).map(|tid| u32::from_ne_bytes(*tid));
                 tid.is_some_and(|tid| self.tids.binary_search(&tid).is_ok())
@@ -167,7 +167,7 @@ mod tests {
     /// A switch from this process to another task is not removed: it is the start of the other task.
     #[test]
     fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
-        let mut switch = own(Owner::Nobody, PERF_TYPE_TRACEPOINT);
+        let mut switch = own(Owner::NoTask, PERF_TYPE_TRACEPOINT);
         let bytes = sample(switch.pid, 7, 0, 0);
         let mut left = bytes.clone();
         switch.remove(&mut left);

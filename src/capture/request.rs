@@ -171,7 +171,7 @@ pub enum Owner {
     /// The thread with the id at this offset of the tracepoint's data, for example the thread that is woken up.
     Field(usize),
     /// No single task, for example because it is a switch from one task to another.
-    Nobody,
+    NoTask,
 }
 
 /// Says if the samples of perf-prof's own threads are delivered.

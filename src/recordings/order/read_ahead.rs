@@ -47,7 +47,8 @@ enum Producer {
     /// has a complete copy.
     Later(Merger),
     Thread(Thread),
-    Nobody,
+    /// Nowhere: all batches were made, or the producer is being replaced.
+    Gone,
 }
 
 struct Thread {
@@ -93,7 +94,7 @@ impl Batches {
 
     /// Lets a thread make the batches from now on. Does nothing if this was already requested.
     pub fn read_ahead(&mut self) {
-        self.from = match std::mem::replace(&mut self.from, Producer::Nobody) {
+        self.from = match std::mem::replace(&mut self.from, Producer::Gone) {
             Producer::Here(merger) => Producer::Later(merger),
             other => other,
         };
@@ -120,16 +121,16 @@ impl Batches {
                     Err(RecvTimeoutError::Disconnected) => break,
                 }
             },
-            Producer::Later(_) | Producer::Nobody => return Ok(None),
+            Producer::Later(_) | Producer::Gone => return Ok(None),
         }
-        match std::mem::replace(&mut self.from, Producer::Nobody) {
+        match std::mem::replace(&mut self.from, Producer::Gone) {
             Producer::Thread(thread) => thread.end(),
             _ => Ok(None),
         }
     }
 
     fn start(&mut self) {
-        let Producer::Later(merger) = std::mem::replace(&mut self.from, Producer::Nobody) else { return };
+        let Producer::Later(merger) = std::mem::replace(&mut self.from, Producer::Gone) else { return };
         let (sender, groups) = crossbeam_channel::bounded(GROUPS);
         let state = self.state.clone();
         let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
@@ -153,7 +154,7 @@ impl Batches {
 
     /// Stops the thread, and drops the batches that are ready.
     pub fn stop(&mut self) {
-        if let Producer::Thread(thread) = std::mem::replace(&mut self.from, Producer::Nobody) {
+        if let Producer::Thread(thread) = std::mem::replace(&mut self.from, Producer::Gone) {
             self.state.stopped.store(true, Relaxed);
             drop(thread.groups);
             // A thread that panicked has printed its message, and its missing batches are not needed any more.

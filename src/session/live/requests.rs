@@ -318,7 +318,7 @@ fn own_threads(plan: &plan::Capture) -> OwnThreads {
 /// up, or moved to another CPU, while any task runs.
 fn owner(event: &Selected) -> Owner {
     match event.format.tracepoint().filter(|format| &*format.system == "sched") {
-        Some(format) if &*format.name == "sched_switch" => Owner::Nobody,
+        Some(format) if &*format.name == "sched_switch" => Owner::NoTask,
         Some(format) => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
         None => Owner::Task,
     }
