@@ -46,14 +46,14 @@ pub enum TracefsError {
 impl Tracefs {
     /// Finds the mount point of tracefs. If tracefs is not mounted, tries to mount it.
     pub fn find() -> Result<Tracefs, TracefsError> {
-        if let Some(found) = Self::look()? {
+        if let Some(found) = Self::find_mounted()? {
             return Ok(found);
         }
         mount_tracefs().map_err(|error| TracefsError::NotMounted(error.source))?;
-        Self::look()?.ok_or_else(|| TracefsError::NotMounted(io::ErrorKind::NotFound.into()))
+        Self::find_mounted()?.ok_or_else(|| TracefsError::NotMounted(io::ErrorKind::NotFound.into()))
     }
 
-    fn look() -> Result<Option<Tracefs>, TracefsError> {
+    fn find_mounted() -> Result<Option<Tracefs>, TracefsError> {
         for place in PLACES {
             // The root directory of tracefs is only for root (mode 0700). At its own mount point, "permission denied"
             // therefore means that tracefs is mounted. Inside debugfs it means nothing: /sys/kernel/debug itself

@@ -18,17 +18,17 @@ impl StackDifference {
     pub fn new(before: &Stacks, after: &Stacks) -> StackDifference {
         let mut weights: HashMap<String, (u64, u64)> = HashMap::new();
         let mut order = Stacks::default();
-        let mut see = |stack: &str, add: &dyn Fn(&mut (u64, u64))| {
+        let mut add_stack = |stack: &str, add: &dyn Fn(&mut (u64, u64))| {
             add(weights.entry(stack.to_owned()).or_default());
             let root = order.root();
             let end = stack.split(';').fold(root, |caller, name| order.child(caller, Label::Name(name)));
             // The weights only mark the stacks, so they cannot add up to too much.
             let _ = order.add_weight(end, 1);
         };
-        before.each(|stack, weight| see(stack, &|of| of.0 += weight));
-        after.each(|stack, weight| see(stack, &|of| of.1 += weight));
+        before.for_each(|stack, weight| add_stack(stack, &|sums| sums.0 += weight));
+        after.for_each(|stack, weight| add_stack(stack, &|sums| sums.1 += weight));
         let mut stacks = Vec::with_capacity(weights.len());
-        order.each(|stack, _| {
+        order.for_each(|stack, _| {
             let (before, after) = weights.get(stack).copied().unwrap_or_default();
             stacks.push((stack.to_owned(), before, after));
         });

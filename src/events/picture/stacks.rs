@@ -118,10 +118,10 @@ impl Stacks {
         name
     }
 
-    /// Calls `see` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
+    /// Calls `visit` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
     /// Stacks that share their outer frames are adjacent. Sorting the lines as text would not ensure that: `f.part.0`
     /// would come between `f` and `f;g`.
-    pub(super) fn each(&self, mut see: impl FnMut(&str, u64)) {
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&str, u64)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
             called[node.caller].push(at);
@@ -140,7 +140,7 @@ impl Stacks {
             let node = &self.nodes[at];
             line.push_str(&self.names[node.name]);
             if node.weight != 0 {
-                see(&line, node.weight);
+                visit(&line, node.weight);
             }
             left.extend(called[at].iter().map(|&node| (node, line.len())));
         }
@@ -149,7 +149,7 @@ impl Stacks {
     /// Returns the lines of folded text: the frames from the outermost, separated by `;`, then the weight.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::with_capacity(self.stacks);
-        self.each(|stack, weight| lines.push(format!("{stack} {weight}")));
+        self.for_each(|stack, weight| lines.push(format!("{stack} {weight}")));
         lines
     }
 }

@@ -211,7 +211,7 @@ struct ScannedBlock {
 
 /// Reads the records in `bytes` and adds their side-band records to `kept`. `block.offset` is the offset of `bytes` in
 /// the file.
-fn look(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut SideBand) -> ScannedBlock {
+fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut SideBand) -> ScannedBlock {
     let IndexInput { order, layouts, room, .. } = *walk;
     let side_band_from = kept.seen_count();
     // All values that change with each record are local variables, so that the compiler keeps them in registers.
@@ -302,9 +302,9 @@ impl IndexInput<'_> {
             let room = usize::try_from(end - offset).unwrap_or(usize::MAX).min(BLOCK);
             let filled = self.read(&mut buffer[..room], offset)?;
             let block = Block { offset, before, ..Block::default() };
-            let looked = look(&mut buffer[..filled], self, block, &mut found.side_band);
-            let ScannedBlock { block, end: ended, .. } = looked;
-            before = looked.before;
+            let scanned = scan_block(&mut buffer[..filled], self, block, &mut found.side_band);
+            let ScannedBlock { block, end: ended, .. } = scanned;
+            before = scanned.before;
             if ended == BlockEnd::Compressed {
                 return Ok(None);
             }
@@ -341,8 +341,8 @@ impl IndexInput<'_> {
         let mut buffer = vec![0; BLOCK];
         for &block in index.blocks.iter().filter(|block| block.side_band != 0) {
             let filled = self.read(&mut buffer[..block.size as usize], block.offset)?;
-            let looked = look(&mut buffer[..filled], self, block, &mut index.side_band);
-            if looked.block != block {
+            let scanned = scan_block(&mut buffer[..filled], self, block, &mut index.side_band);
+            if scanned.block != block {
                 return Ok(None);
             }
         }

@@ -182,7 +182,7 @@ pub(crate) fn index(source: Source, section: Section) -> Result<CompressedIndex,
             return Ok(found);
         }
     }
-    Ok(source.look(section)?.seen.into_index())
+    Ok(source.scan(section)?.seen.into_index())
 }
 
 /// The maximum number of threads. More threads would only wait for memory.
@@ -238,12 +238,12 @@ impl<'a> Source<'a> {
             let spawn = |&piece: &Section| {
                 let body = move || {
                     signals::block_in_this_thread();
-                    share.look(piece)
+                    share.scan(piece)
                 };
                 thread::Builder::new().name("perf-prof-index".to_owned()).spawn_scoped(scope, body).ok()
             };
             let others: Vec<_> = pieces[1..].iter().map(spawn).collect();
-            let first = Source { memory, ..*self }.look(pieces[0]);
+            let first = Source { memory, ..*self }.scan(pieces[0]);
             let others = others.into_iter().map(|thread| thread?.join().ok());
             std::iter::once(Some(first)).chain(others).collect::<Option<Vec<_>>>()
         });
@@ -263,7 +263,7 @@ impl<'a> Source<'a> {
     }
 
     /// Indexes the records of a section from front to back.
-    fn look(&self, section: Section) -> Result<ScannedSection<'a>, PerfDataError> {
+    fn scan(&self, section: Section) -> Result<ScannedSection<'a>, PerfDataError> {
         let Source { order, layouts, room, .. } = *self;
         let (mut records, offset) = (self.records(section), section.offset);
         let zstd = |error| PerfDataError::io("zstd", error);
@@ -376,7 +376,7 @@ mod tests {
         let pieces = source.divide(section, 3).unwrap();
         assert!(pieces.windows(2).all(|two| two[0].offset + two[0].size == two[1].offset));
         assert_eq!(pieces.iter().map(|piece| piece.size).sum::<u64>(), section.size);
-        let serial = source.look(section).unwrap().seen.into_index();
+        let serial = source.scan(section).unwrap().seen.into_index();
         (serial, source.pieces(&pieces).unwrap().filter(|_| pieces.len() == 3))
     }
 

@@ -156,7 +156,7 @@ impl Selection {
     fn add_span(&mut self, plan: &Capture, spec: &EventSpec, span: &SpanSpec, tracefs: &Tracefs) -> Result<()> {
         let wrong = |error| anyhow!("{}: {error}", spec.selector);
         let rules = SpanRule::all(span).map_err(wrong)?;
-        let narrow = derive::source::of(span).map_err(wrong)?.and_then(|source| source.narrow);
+        let narrow = derive::source::source_of(span).map_err(wrong)?.and_then(|source| source.narrow);
         let first = self.events.len();
         let mut of_inputs: Vec<Vec<usize>> = Vec::new();
         for (at, rule) in rules.iter().enumerate() {

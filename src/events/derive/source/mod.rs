@@ -57,7 +57,7 @@ pub fn source(name: &str) -> Option<&'static SourceDefinition> {
 }
 
 /// Returns the source of a span; `None` if the user named the events of the span instead.
-pub fn of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
+pub fn source_of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, SpanError> {
     match &spec.events {
         SpanEvents::Selected { .. } => Ok(None),
         SpanEvents::Source { source: name, .. } => {

@@ -186,7 +186,7 @@ impl Engine {
         let number = |verdicts: &Verdicts| self.format.number_of_text(verdicts.field, samples, context);
         let number = self.verdicts.as_ref().and_then(number);
         if let (Some(verdicts), Some(number)) = (&self.verdicts, number)
-            && let Some(passes) = verdicts.of(number)
+            && let Some(passes) = verdicts.get(number)
         {
             return passes;
         }

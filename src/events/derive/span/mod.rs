@@ -132,7 +132,7 @@ impl Span {
         let prepared: Vec<Input> = formats.iter().map(input).collect::<Result<_, SpanError>>()?;
         let plans: Vec<&KeyPlan> = prepared.iter().flat_map(|input| &input.steps).map(|step| &step.key).collect();
         plans.windows(2).try_for_each(|plans| plans[0].check_same_types(plans[1]))?;
-        let definition = source::of(spec)?;
+        let definition = source::source_of(spec)?;
         let mut spec = spec.clone();
         let (fields, filters) = match definition {
             Some(definition) => {

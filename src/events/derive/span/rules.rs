@@ -133,7 +133,7 @@ impl SpanRule {
         let (begin, end) = match &spec.events {
             SpanEvents::Selected { begin, end } => (begin, end),
             SpanEvents::Source { function, .. } => {
-                let definition = source::of(spec)?.ok_or_else(|| SpanError::Source(spec.name.clone()))?;
+                let definition = source::source_of(spec)?.ok_or_else(|| SpanError::Source(spec.name.clone()))?;
                 return Ok(definition.rules.iter().map(|rule| rule.resolve(function.as_deref())).collect());
             }
         };

@@ -20,7 +20,7 @@ impl Verdicts {
 
     /// Returns the cached result for a number.
     #[inline]
-    pub fn of(&self, number: i64) -> Option<bool> {
+    pub fn get(&self, number: i64) -> Option<bool> {
         self.known.get(&number).copied()
     }
 
@@ -42,7 +42,7 @@ mod tests {
         let mut verdicts = Verdicts::new(0);
         for number in 0..3 * MOST as i64 {
             verdicts.remember(number, number % 2 == 0);
-            assert_eq!(verdicts.of(number), Some(number % 2 == 0));
+            assert_eq!(verdicts.get(number), Some(number % 2 == 0));
         }
         assert!(verdicts.known.len() <= MOST);
     }
