@@ -10,7 +10,7 @@ use serde_json::{Map, Value as Json, json};
 
 use super::{
     key_json::{key_line, key_members},
-    tally::{KEYS, Look, Period, TallyPlan, run as tally},
+    tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
 /// The plan of `hist`.
@@ -80,7 +80,7 @@ impl Hist {
     }
 }
 
-impl Look for Hist {
+impl TallyCommand for Hist {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
         let without =
             events.iter().find(|event| event.format.tracepoint().is_none_or(|of| of.field(DURATION).is_none()));

@@ -59,8 +59,8 @@ pub enum Place {
 /// How many keys are shown if the user gives no number.
 const ROWS: usize = 20;
 
-/// What belongs to a command: what is added up, and how the sums look.
-pub trait Look {
+/// The part that differs between the commands: the sums, and how they are shown.
+pub trait TallyCommand {
     /// Returns the definition of the sums for these events.
     fn definition(&mut self, events: &[EventType]) -> Result<Definition>;
     /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
@@ -89,7 +89,7 @@ impl Period<'_> {
 }
 
 /// Adds up the events, and shows the sums.
-pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
+pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatus> {
     let is_live = plan.watch.live().is_some();
     let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |about| {
         let About { events, is_delivered, context, .. } = &**about;
@@ -99,7 +99,7 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
             .filter(|(_, is_delivered)| **is_delivered)
             .map(|(event, _)| event.clone())
             .collect();
-        let definition = look.definition(&delivered)?;
+        let definition = command.definition(&delivered)?;
         let compiled =
             |(event, is_delivered): (&EventType, &bool)| is_delivered.then(|| compile(&definition, event)).transpose();
         let plans = events.iter().zip(is_delivered).map(compiled).collect::<Result<_, _>>()?;
@@ -111,13 +111,13 @@ pub fn run(plan: &TallyPlan, mut look: impl Look) -> Result<ExitStatus> {
         let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
         let output = Output::open(&Destination::Stdout)?;
         let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
-        let noun = Noun::of(&delivered);
+        let counted = Counted::of_events(&delivered);
         let (memo, rows, form, since) = (Memo::default(), plan.rows, plan.form, Duration::ZERO);
         Ok(Tally {
-            look,
+            command,
             events: events.clone(),
             names,
-            noun,
+            counted,
             plans,
             context: context.clone(),
             now,
@@ -157,24 +157,24 @@ fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError
     Plan::new(&Definition { keys, ..definition.clone() }, event)
 }
 
-/// The word for what is counted.
+/// The kind of things that are counted.
 #[derive(Clone, Copy)]
-enum Noun {
-    Event,
-    Span,
+enum Counted {
+    Events,
+    Spans,
 }
 
-impl Noun {
-    fn of(events: &[EventType]) -> Noun {
+impl Counted {
+    fn of_events(events: &[EventType]) -> Counted {
         let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
-        if are_spans { Noun::Span } else { Noun::Event }
+        if are_spans { Counted::Spans } else { Counted::Events }
     }
 
-    /// Returns the word with its number: `1 span`, `2 spans`.
-    fn counted(self, number: u64) -> String {
+    /// Returns a number of them as text: `1 span`, `2 spans`.
+    fn text(self, number: u64) -> String {
         let word = match self {
-            Noun::Event => "event",
-            Noun::Span => "span",
+            Counted::Events => "event",
+            Counted::Spans => "span",
         };
         let plural = if number == 1 { "" } else { "s" };
         format!("{number} {word}{plural}")
@@ -200,11 +200,11 @@ impl Times {
 
 /// A sink that adds up events.
 struct Tally<L> {
-    look: L,
+    command: L,
     events: Vec<EventType>,
     /// The names of the events, for the screen.
     names: String,
-    noun: Noun,
+    counted: Counted,
     /// For each event that is delivered: the plan for reading its keys and its value.
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
@@ -222,7 +222,7 @@ struct Tally<L> {
     output: Output,
 }
 
-impl<L: Look> Sink for Tally<L> {
+impl<L: TallyCommand> Sink for Tally<L> {
     fn begin(&mut self) {
         if let Times::Clock(start) = &mut self.times {
             *start = Some(Instant::now());
@@ -234,7 +234,7 @@ impl<L: Look> Sink for Tally<L> {
     }
 }
 
-impl<L: Look> Deliver for Tally<L> {
+impl<L: TallyCommand> Deliver for Tally<L> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         if let (Some(of_type), Some(Some(plan))) = (self.events.get(event), self.plans.get(event)) {
             let sample = Sample { event: of_type, record };
@@ -254,13 +254,15 @@ impl<L: Look> Deliver for Tally<L> {
         let period = Period { groups: &self.now, length: end.saturating_sub(self.since), whole };
         match &mut self.screen {
             Some(screen) => {
-                let rows = self.rows.unwrap_or(usize::MAX).min(self.look.rows_that_fit(screen.lines()));
-                let counted = self.noun.counted(events(&self.whole));
+                let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
+                let counted = self.counted.text(events(&self.whole));
                 let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
-                let text = self.look.lines(&period, rows);
+                let text = self.command.lines(&period, rows);
                 screen.draw(&head, &text, &mut self.output.waiting);
             }
-            None => print(&self.look, &period, (self.form, self.noun, self.rows), Some(end), &mut self.output.waiting),
+            None => {
+                print(&self.command, &period, (self.form, self.counted, self.rows), Some(end), &mut self.output.waiting)
+            }
         }
         self.since = end;
         self.now.clear();
@@ -273,7 +275,7 @@ impl<L: Look> Deliver for Tally<L> {
         }
         self.whole.merge(&self.now);
         let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None };
-        print(&self.look, &period, (self.form, self.noun, self.rows), None, &mut self.output.waiting);
+        print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }
 }
@@ -281,9 +283,9 @@ impl<L: Look> Deliver for Tally<L> {
 /// Prints the sums of a period. `end` is the time from the start of the run to the end of the interval; `None` for the
 /// whole run.
 fn print(
-    look: &impl Look,
+    command: &impl TallyCommand,
     period: &Period<'_>,
-    (form, noun, rows): (Form, Noun, Option<usize>),
+    (form, counted, rows): (Form, Counted, Option<usize>),
     end: Option<Duration>,
     out: &mut Vec<u8>,
 ) {
@@ -294,8 +296,8 @@ fn print(
                 Some(end) => format!("{:.3} s", end.as_secs_f64()),
                 None => "total".to_owned(),
             };
-            let head = format!("{name}: {} in {seconds:.6} s", noun.counted(events));
-            let lines = look.lines(period, rows.unwrap_or(ROWS));
+            let head = format!("{name}: {} in {seconds:.6} s", counted.text(events));
+            let lines = command.lines(period, rows.unwrap_or(ROWS));
             for line in [head].into_iter().chain(lines).chain([String::new()]) {
                 out.extend_from_slice(line.as_bytes());
                 out.push(b'\n');
@@ -308,7 +310,7 @@ fn print(
                 "time": end.map_or(seconds, |end| end.as_secs_f64()),
                 "seconds": seconds,
                 "events": events,
-                "rows": look.json(period, rows.unwrap_or(usize::MAX)),
+                "rows": command.json(period, rows.unwrap_or(usize::MAX)),
                 "others": others(period.groups),
             });
             out.extend_from_slice(object.to_string().as_bytes());

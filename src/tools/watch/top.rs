@@ -13,7 +13,7 @@ use super::{
     key_json::{key_members, shown_names},
     short_chains::is_stack,
     stack_width,
-    tally::{KEYS, Look, Period, TallyPlan, run as tally},
+    tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
 /// The plan of `top`.
@@ -119,7 +119,7 @@ fn share(of: i128, all: i128) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.1}%", of as f64 * 100.0 / all as f64) }
 }
 
-impl Look for Top {
+impl TallyCommand for Top {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
         if self.by.is_empty() {
             self.by = default_keys(events);

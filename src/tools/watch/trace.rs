@@ -122,7 +122,7 @@ struct Lines {
 
 /// How a part of a line looks: the numbers of ECMA-48 for a terminal with colours.
 #[derive(Clone, Copy)]
-enum Look {
+enum Style {
     Dim = 2,
     Bold = 1,
     Cyan = 36,
@@ -138,7 +138,7 @@ impl Lines {
         let comm = context.comm(tid, time);
         let comm = comm.as_deref().unwrap_or(UNKNOWN_COMM);
         self.write_time(time, context);
-        self.put(Look::Dim, out);
+        self.put(Style::Dim, out);
         out.push(b' ');
 
         self.part.extend_from_slice(comm);
@@ -146,13 +146,13 @@ impl Lines {
         let _ = write!(self.part, "/{tid}");
         self.widest = self.widest.max(self.part.len()).min(WIDEST_TASK);
         let padding = self.widest.saturating_sub(self.part.len()) + 1;
-        self.put(Look::Cyan, out);
+        self.put(Style::Cyan, out);
         out.extend(std::iter::repeat_n(b' ', padding));
 
         let is_call = SystemCallText::is_system_call(sample);
         if !is_call {
             self.part.extend_from_slice(name.as_bytes());
-            self.put(Look::Bold, out);
+            self.put(Style::Bold, out);
             out.extend_from_slice(b": ");
         }
 
@@ -172,7 +172,7 @@ impl Lines {
         }
         self.part.push(b'\n');
         write_frames(&frames, &mut self.part);
-        self.put(Look::Plain, out);
+        self.put(Style::Plain, out);
     }
 
     fn write_time(&mut self, time: u64, context: &Context) {
@@ -193,17 +193,17 @@ impl Lines {
     }
 
     /// Appends the part of the line, and clears it.
-    fn put(&mut self, look: Look, out: &mut Vec<u8>) {
-        let colours = match (self.reader, look) {
+    fn put(&mut self, style: Style, out: &mut Vec<u8>) {
+        let colours = match (self.reader, style) {
             (Reader::Program, _) => {
                 out.append(&mut self.part);
                 return;
             }
-            (Reader::Terminal(colours), Look::Dim | Look::Bold | Look::Cyan) => colours,
-            (Reader::Terminal(_), Look::Plain) => Colours::Off,
+            (Reader::Terminal(colours), Style::Dim | Style::Bold | Style::Cyan) => colours,
+            (Reader::Terminal(_), Style::Plain) => Colours::Off,
         };
         if colours == Colours::On {
-            let _ = write!(out, "\x1b[{}m", look as u8);
+            let _ = write!(out, "\x1b[{}m", style as u8);
         }
         out.extend_from_slice(&for_terminal(&self.part));
         if colours == Colours::On {
