@@ -29,7 +29,7 @@ pub enum Cause {
     Level {
         /// The highest level that would allow the request.
         needed: i32,
-        /// What the request needs this level for.
+        /// The purpose for which the request needs this level.
         needed_for: NeededFor,
     },
     /// The task belongs to another user.
@@ -44,7 +44,7 @@ pub enum Cause {
     },
 }
 
-/// What an event needs a lower `kernel.perf_event_paranoid` for.
+/// The purposes that need a lower `kernel.perf_event_paranoid`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NeededFor {
     /// To sample a tracepoint, because its data comes from the kernel.
@@ -59,7 +59,7 @@ pub enum NeededFor {
     Anything,
 }
 
-/// What an event is used for.
+/// The use of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// The event is only counted. This reveals nothing of a tracepoint's data.

@@ -1,4 +1,4 @@
-//! Checks the CPython that perf-prof embeds, and says what it is.
+//! Checks the CPython that perf-prof embeds, and passes its version and paths to the compiler.
 //!
 //! An interpreter without a shared libpython cannot be embedded. This build script reports that in one line, and says
 //! what to do. Without the check, the linker would print a page of undefined symbols.

@@ -1,4 +1,4 @@
-//! What an aggregator adds up, as the user wrote it.
+//! The definition of an aggregator, as the user wrote it.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ use super::distribution::Buckets;
 /// The largest number of keys of a table.
 pub const MAX_KEYS: usize = 8;
 
-/// The largest number of different keys in a table that a user can ask for.
+/// The largest possible limit on the number of different keys in a table.
 pub const MAX_LIMIT: usize = 1 << 30;
 
 /// What an aggregator adds up.
@@ -39,7 +39,7 @@ pub enum Measure {
     },
 }
 
-/// Why there can be no such aggregator.
+/// Why a definition is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DefinitionError {
     /// There are more keys than a table has.

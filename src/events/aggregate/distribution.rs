@@ -23,7 +23,7 @@ pub enum Buckets {
     },
 }
 
-/// Why there can be no such ranges.
+/// Why ranges are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LinearError {
     /// There are no values in the ranges.

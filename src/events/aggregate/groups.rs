@@ -17,7 +17,7 @@ use crate::event::reader::Input;
 /// When a table is full, a quarter of its keys is folded at once, because folding one key each time would be slow.
 const FOLDED_PART: usize = 4;
 
-/// What a table has for a key.
+/// The amount of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// With [`Measure::Sum`].
@@ -26,7 +26,7 @@ pub enum Amount {
     Distribution(Distribution),
 }
 
-/// What was folded because there were too many keys.
+/// The keys that were folded because there were too many.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
     /// How often a key was folded.

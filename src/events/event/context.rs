@@ -1,5 +1,5 @@
-//! What is needed to interpret the events of a run: the names of addresses and tasks, and the offset between the
-//! events' clock and the wall clock.
+//! The context of a run's events: the names of addresses and tasks, and the offset between the events' clock and the
+//! wall clock.
 
 use std::{
     sync::{
@@ -42,7 +42,7 @@ pub struct Context {
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
-    /// How often the tasks were changed by records.
+    /// The number of changes of the tasks by records.
     task_changes: AtomicU64,
     /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
     targets: Option<Mutex<Targets>>,
@@ -267,8 +267,8 @@ impl Context {
         result
     }
 
-    /// Returns a number that is another one after each change of the task names by [`Context::with_tasks`]. As long as
-    /// it is the same, a task has the same name at all later times.
+    /// Returns a number that changes with each change of the task names by [`Context::with_tasks`]. As long as it stays
+    /// the same, a task has the same name at all later times.
     #[inline]
     pub fn task_changes(&self) -> u64 {
         self.task_changes.load(Relaxed)

@@ -116,8 +116,8 @@ fn of_field(field: &Field, raw: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the members of an event other than a tracepoint that are numbers or data of its own, and the function of its
-/// instruction. A copy of the stack or registers are for unwinding.
+/// Writes the members of an event other than a tracepoint: numbers, data, and the function of its instruction. Leaves
+/// out copies of the stack and registers, which are for unwinding.
 fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
     for of in sample.event.own_members().filter(|of| *of != SampleMember::StackUser) {
         if let Some(found) = sample.event.layout.value(of, sample.record) {

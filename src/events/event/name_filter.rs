@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Context, Deliver, EventType, Flow, Sample, Sink, perf_ip};
 
-/// The names of tasks, of functions and of files, of which samples are delivered.
+/// The names of the tasks, functions and files whose samples are delivered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// The names of tasks (`--comms`); empty for all tasks.
@@ -70,7 +70,7 @@ impl Sink for NamedSamples<'_> {
     }
 }
 
-/// The sink during a delivery: the entered sink, and what selects the samples for it.
+/// The sink during a delivery: the entered sink, and the selection of its samples.
 struct Selecting<'a> {
     program: &'a mut dyn Deliver,
     names: &'a Names,

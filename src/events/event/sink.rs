@@ -10,7 +10,7 @@ pub enum Stop {
     Interrupted,
     /// The reader of the program's output has closed the pipe.
     ClosedPipe,
-    /// As many events were delivered as were wanted.
+    /// The requested number of events was delivered.
     Limit,
     /// A callback failed, and the run has to end at the first failure.
     Failed,
@@ -24,14 +24,13 @@ pub type Flow = std::ops::ControlFlow<Stop>;
 pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
-    /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has ended,
-    /// and between which times it was. Live events in the order of time and recordings in files have this call in time;
-    /// it is for what has state between events.
+    /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has
+    /// ended, and between which times it was. It is for receivers that keep state between events. Live events in the
+    /// order of time and recordings in files report the beginning in time.
     fn loss_begins(&mut self) -> Flow {
         Flow::Continue(())
     }
-    /// Reports that a loss that [`Deliver::loss_begins`] announced did not happen, and that it can no longer happen: the
-    /// ring was only nearly full.
+    /// Takes back the last [`Deliver::loss_begins`]: no event was lost, because the ring was only nearly full.
     fn loss_averted(&mut self) -> Flow {
         Flow::Continue(())
     }

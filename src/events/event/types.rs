@@ -96,8 +96,8 @@ impl EventType {
         self.layout.members().filter(move |_| has_members)
     }
 
-    /// Returns those of [`EventType::members`] that only this event has: not its ids, the task, the time, the CPU and the
-    /// call chain, which are known of every event or shown elsewhere.
+    /// Returns [`EventType::members`] without the ids, the task, the time, the CPU and the call chain, which every
+    /// event has or which are shown elsewhere.
     pub fn own_members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         use SampleMember::*;
         let is_own = |of: &SampleMember| !matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain);

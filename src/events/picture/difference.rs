@@ -46,8 +46,8 @@ impl StackDifference {
         self.stacks.iter().map(|(stack, before, after)| format!("{stack} {before} {after}"))
     }
 
-    /// Returns the same lines with weights before that add up to about as much as those after. The two recordings need
-    /// not be equally long, so shares are compared.
+    /// Like [`StackDifference::lines`], but the weights before are scaled so that both sums are about equal. The
+    /// recordings may have different lengths, so shares are compared.
     pub fn scaled_lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| {
             let scaled = u128::from(*before) * u128::from(self.after) / u128::from(self.before.max(1));

@@ -50,8 +50,8 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     draw_lines(stacks.lines(), look, to)
 }
 
-/// Writes the flame graph of the later one of two sets of stacks to `to` as an SVG. The colour of a box shows whether its
-/// function has a larger (red) or a smaller (blue) share of its own than before.
+/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box shows whether its function
+/// has a larger (red) or a smaller (blue) share of its own than before.
 pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
     if difference.is_without_later() {
         return Err(DrawError::Empty);

@@ -12,8 +12,8 @@ use crate::event::SpanFormat;
 /// The names of the methods of events.
 pub const METHODS: [&str; 8] = ["keys", "values", "items", "get", "to_dict", "print", "array", "text"];
 
-/// If a field is not an attribute of its event, returns how a script reads it. This is so if a method of events has the
-/// same name, or if Python gives a meaning to the name: a script and Python itself need these attributes.
+/// Returns how a script reads a field that is not an attribute of its event; `None` for other fields. A field is not an
+/// attribute if a method of events has the same name, or if the name has a meaning in Python.
 pub fn access_by_key(name: &str) -> Option<String> {
     let is_special = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
     (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))

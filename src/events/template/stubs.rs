@@ -154,7 +154,7 @@ impl Property {
         }
     }
 
-    /// Returns whether `event.name` is Python.
+    /// Returns whether `event.name` is valid Python.
     fn is_attribute(&self) -> bool {
         let is_name = self.name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
             && !self.name.starts_with(|c: char| c.is_ascii_digit());

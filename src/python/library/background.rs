@@ -1,4 +1,4 @@
-//! Work in a thread of its own, which a program waits for without the interpreter's lock.
+//! Runs work in a separate thread. A program can wait for it without the interpreter's lock.
 
 use std::{
     io,

@@ -77,7 +77,7 @@ impl DividedRecording {
         self.shards.get(number).into_iter().for_each(|shard| set_part_of_process(&shard.part));
     }
 
-    /// Replays a part in this process, which is a forked copy of the one that divided the recording and has no other
+    /// Replays a part in this process. It is a forked copy of the process that divided the recording, and has no other
     /// work. `load` returns the program that gets the events. The result of the part is stored for
     /// [`DividedRecording::merge`] in the other process. Returns how a callback ended the run, if one did.
     pub fn replay_part(

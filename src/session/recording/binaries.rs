@@ -18,8 +18,8 @@ pub fn data_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("data") } else { path.to_owned() }
 }
 
-/// Returns what helps to find the binaries of a recording: the build ids in it, the time at which it was started, the
-/// folder where perf keeps copies of binaries, and whether its kernel is the one that runs now.
+/// Returns the facts for finding the binaries of a recording: the build ids in it, the time at which it was started,
+/// the folder where perf keeps copies of binaries, and whether its kernel is the one that runs now.
 pub fn binaries(recording: &mut Recording, path: &Path) -> Result<RecordedBinaries> {
     let begin = start_time(recording, path)?;
     let ids = recording.features.build_ids.iter();

@@ -3,7 +3,7 @@
 use perf_prof_format::spec::{EventKind, EventSpec};
 use thiserror::Error;
 
-use super::{Scope, of};
+use super::{Scope, source_of};
 
 /// Why tasks or CPUs cannot be selected together with a source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -50,7 +50,7 @@ impl Coverage {
 pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), SourceTargetError> {
     for event in events {
         let EventKind::Span(span) = &event.kind else { continue };
-        let Ok(Some(source)) = of(span) else { continue };
+        let Ok(Some(source)) = source_of(span) else { continue };
         let is_in_parts = coverage == Coverage::Parts || event.attrs.cpus.is_some();
         if is_in_parts && !source.stays_on_its_cpu() {
             return Err(SourceTargetError::Parts { source_name: source.name.to_owned() });
@@ -63,7 +63,7 @@ pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), So
 /// tasks.
 pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
-        EventKind::Span(span) => of(span).ok().flatten(),
+        EventKind::Span(span) => source_of(span).ok().flatten(),
         _ => None,
     };
     let of_machine = |event: &&EventSpec| is_source(event).is_some_and(|source| source.scope == Scope::Machine);

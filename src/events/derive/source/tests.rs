@@ -15,7 +15,7 @@ fn the_example_of_a_source_selects_it() {
     for source in SOURCES {
         let specs = parse_events(source.example).unwrap_or_else(|error| panic!("{}: {error}", source.example));
         let EventKind::Span(span) = &specs[0].kind else { panic!("{}", source.example) };
-        assert_eq!(of(span).unwrap().map(|source| source.name), Some(source.name));
+        assert_eq!(source_of(span).unwrap().map(|source| source.name), Some(source.name));
         source.filter(span, specs[0].filter.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", source.example));
     }
 }
@@ -61,7 +61,7 @@ fn options_and_filters_that_a_source_does_not_have_are_reported() {
     for (selector, part) in rows {
         let spec = parse_events(selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
-        let source = of(span).unwrap().unwrap();
+        let source = source_of(span).unwrap().unwrap();
         let error = source.filter(span, spec.filter.as_deref()).unwrap_err().to_string();
         assert!(error.contains(part), "{selector}: {error}");
     }

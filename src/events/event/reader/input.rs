@@ -1,4 +1,4 @@
-//! An event as an aggregator sees it: its sample, and what the sample does not say itself.
+//! An event as an aggregator sees it: its sample, and the facts that are not in the sample.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::event::{Context, Format, Frame, Sample, SpanPart, frames};
 pub struct Input<'a> {
     /// Its sample.
     pub sample: Sample<'a>,
-    /// What the sample does not say itself.
+    /// The facts that are not in the sample.
     pub facts: Facts<'a>,
 }
 
@@ -31,12 +31,12 @@ pub struct KeptFacts {
     pub realtime: Option<i64>,
     /// The frames of the call chain, innermost first.
     pub frames: Vec<Arc<Frame>>,
-    /// Of a span: the facts about the event that begins it, the one that ends it, and those between them. If the span is
-    /// open, nothing is known about the end. Empty for other events.
+    /// For a span: the facts about its begin, its end, and the events between them. If the span is open, nothing is
+    /// known about the end. Empty for other events.
     pub parts: Vec<KeptFacts>,
 }
 
-/// The facts about an event of which nothing is known.
+/// No facts.
 static NOTHING: KeptFacts = KeptFacts { comm: None, realtime: None, frames: Vec::new(), parts: Vec::new() };
 
 impl Facts<'_> {

@@ -58,7 +58,7 @@ pub(crate) enum ReadKind {
     Bytes,
 }
 
-/// The names of what every event has.
+/// The members that every event has.
 const OWN: [(&str, Read); 8] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
@@ -69,7 +69,7 @@ const OWN: [(&str, Read); 8] = [
     ("_comm", Read::Comm),
     ("_stack", Read::Stack),
 ];
-/// The name of the event's name.
+/// The member with the event's name.
 const EVENT: &str = "_event";
 /// The name of the task of a span. Spans have the member `comm`, unless they have a field of this name.
 const COMM: &str = "comm";
@@ -179,7 +179,7 @@ impl Read {
         }
     }
 
-    /// Returns whether the value is found by the names of addresses.
+    /// Returns whether the value needs the names of addresses.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Read::Stack => true,
@@ -188,7 +188,7 @@ impl Read {
         }
     }
 
-    /// Returns the text of a value that no record contains as it is; `None` for other values.
+    /// Returns the text of a value that is not in the record in this form; `None` for other values.
     pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),
@@ -198,7 +198,7 @@ impl Read {
         }
     }
 
-    /// Returns the value if a record contains it; `None` too if the record ends before it.
+    /// Returns the value if the record contains it. Returns `None` also if the record ends before it.
     #[inline]
     pub fn value<'a>(&self, input: &Input<'a>) -> Option<Value<'a>> {
         let sample = &input.sample;

@@ -25,7 +25,7 @@ impl PartRead {
         if of_inputs.iter().any(Option::is_some) {
             return Some(Ok(PartRead { part, of_inputs }));
         }
-        // An input that has something of this name explains more than one that has nothing.
+        // The error of an input that has the name says more than the error of one that lacks it.
         let errors = found.into_iter().filter_map(Result::err);
         Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
     }
@@ -40,8 +40,8 @@ impl PartRead {
         self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
     }
 
-    /// Returns the part of a span as an event of its own, and how the value is read from it. Returns `None` if the span
-    /// is open and has no end, or if the part has no such value.
+    /// Returns the part of a span as a separate event, and how the value is read from it. Returns `None` if the span is
+    /// open and has no end, or if the part has no such value.
     #[inline]
     pub fn of<'a>(&self, input: &Input<'a>) -> Option<(&Read, Input<'a>)> {
         let Format::Span(span) = &input.sample.event.format else { return None };

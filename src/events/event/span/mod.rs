@@ -141,8 +141,8 @@ pub enum ComputeField {
     Time(fn(&SpanView<'_>) -> u64),
     /// Text. A NUL would end it.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
-    /// Text that depends on a number of the span only: the first function returns the number, the second one the text.
-    /// So a filter is asked once for each number.
+    /// Text that depends only on a number of the span: the first function returns the number, the second one the text.
+    /// So a filter is evaluated once for each number.
     TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
     /// The bytes of unsigned numbers of 64 bits.
     Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
@@ -300,12 +300,12 @@ impl SpanFormat {
         .unwrap_or("")
     }
 
-    /// Returns whether this is a built-in source, whose fields say all of a span.
+    /// Returns whether this is a built-in source. Its fields contain everything about a span.
     pub fn is_source(&self) -> bool {
         &*self.format.system != SPAN_SYSTEM
     }
 
-    /// Returns the layout of the records. A span has a call chain if the sample has one from which it is taken.
+    /// Returns the layout of the records. A span has a call chain if the sample that provides it has one.
     pub fn layout(&self) -> SampleLayout {
         let has_chain =
             |input: &EventType| input.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0;
@@ -334,7 +334,8 @@ impl SpanFormat {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
     }
 
-    /// Returns the field that is all a filter reads, if this is text that depends on a number only.
+    /// Returns the field that a filter reads, if it reads only this field and the field is text that depends only on a
+    /// number.
     pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
         let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
         let is_such =
@@ -355,8 +356,8 @@ impl SpanFormat {
         self.fields.iter().zip(wanted).any(|(field, wanted)| *wanted && field.kind == SpanFieldKind::Text)
     }
 
-    /// Writes the raw data of a span to `out`, which is cleared before, with `duration`, `open` and the fields for which
-    /// `wanted` is true. The other fields are not computed, and the records are not there. So this costs little.
+    /// Writes the raw data of a span to `out`, which is cleared first: `duration`, `open` and the fields for which
+    /// `wanted` is true. To save time, other fields are not computed, and the records are left out.
     pub fn write_for_filter(
         &self,
         span: &SpanSamples<'_>,
@@ -376,9 +377,9 @@ impl SpanFormat {
         );
     }
 
-    /// Writes the record of a span to `out`, which is cleared before. The task, the time and the CPU are those of the
-    /// end. If the two records are larger than a record can be, their ends are cut off: there are the copies of user
-    /// stacks.
+    /// Writes the record of a span to `out`, which is cleared first. The task, the time and the CPU are those of the
+    /// end. If the two records are too large for one record, their ends, which contain copies of user stacks, are cut
+    /// off.
     ///
     /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
     pub fn write(&self, layout: &SampleLayout, span: &SpanSamples<'_>, context: Option<&Context>, out: &mut Vec<u8>) {

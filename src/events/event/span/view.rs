@@ -17,7 +17,8 @@ pub struct SpanNote<'a> {
     pub input: usize,
     /// The index of the rule of this event that keeps it.
     pub rule: usize,
-    /// How often the rule applied during the span, if this is its first note; else 0. Not all of these samples are kept.
+    /// How often the rule applied during the span, if this is the rule's first note; otherwise 0. Not all of these
+    /// samples are kept.
     pub count: u32,
     /// The record of the sample.
     pub record: &'a [u8],

@@ -1,7 +1,7 @@
 //! Attribute access: `event.x` looks up the getter of x by the address of the name object.
 //!
 //! CPython interns the names in code, so equal names are one object. Each event class has a hash table from the
-//! addresses of its attribute names to the getters. A look-up takes a few loads. CPython's generic look-up asks the
+//! addresses of its attribute names to the getters. A look-up takes a few loads. CPython's generic look-up uses the
 //! type cache and then checks a descriptor, which takes longer. Other names (methods, names that are made at run time)
 //! take the generic look-up, which uses the same getters.
 

@@ -33,16 +33,38 @@ Writes the event to sys.stdout: the kernel's own text, and the call chain if the
 
 If timestamp is true, the line starts with the local date and time.";
 
+/// Returns the function that CPython calls for a [`Method`].
+macro_rules! c_function {
+    ($method:path) => {{
+        unsafe extern "C" fn function(
+            object: *mut ffi::PyObject,
+            args: *mut ffi::PyObject,
+            keywords: *mut ffi::PyObject,
+        ) -> *mut ffi::PyObject {
+            // SAFETY: CPython calls this with the GIL held. It passes an instance of the class, a tuple, and a dict or
+            // null.
+            unsafe { call($method, object, args, keywords) }
+        }
+        function
+    }};
+}
+
 /// Returns the method table, which lives as long as the process.
 pub fn table() -> &'static mut [ffi::PyMethodDef] {
     // The part before `--` is the signature, which `inspect` and `help()` read. The stubs have the same texts.
     let mut table = vec![
-        method::<0>(
+        method(
+            c_function!(keys),
             c"keys",
             c"keys($self)\n--\n\nReturns the names of all fields, in the order of the event's record.",
         ),
-        method::<1>(c"values", c"values($self)\n--\n\nReturns the values of all fields, in the order of keys()."),
-        method::<2>(
+        method(
+            c_function!(values),
+            c"values",
+            c"values($self)\n--\n\nReturns the values of all fields, in the order of keys().",
+        ),
+        method(
+            c_function!(items),
             c"items",
             c"items($self)\n--\n\nReturns the (name, value) pairs of all fields, in the order of keys().",
         ),
@@ -54,19 +76,26 @@ pub fn table() -> &'static mut [ffi::PyMethodDef] {
 Returns the value of the field with this name, or default if the event has no such field."
                 .as_ptr(),
         },
-        method::<4>(c"to_dict", c"to_dict($self)\n--\n\nReturns a dict with the names and values of all fields."),
-        method::<5>(c"print", PRINT),
-        method::<6>(
+        method(
+            c_function!(to_dict),
+            c"to_dict",
+            c"to_dict($self)\n--\n\nReturns a dict with the names and values of all fields.",
+        ),
+        method(c_function!(print), c"print", PRINT),
+        method(
+            c_function!(array),
             c"array",
             c"array($self, name)\n--\n
 Returns the integers of an array field. Raises TypeError if the field is not an array of integers.",
         ),
-        method::<7>(
+        method(
+            c_function!(text),
             c"text",
             c"text($self, name)\n--\n
 Returns a field as text, as the kernel's print format shows it, for example GFP_KERNEL|__GFP_ZERO.",
         ),
-        method::<8>(
+        method(
+            c_function!(detached::reduce),
             c"__reduce__",
             c"__reduce__($self)\n--\n
 Supports copy and pickle. A copy of the event is complete: it does not depend on the run.",
@@ -77,31 +106,34 @@ Supports copy and pickle. A copy of the event is complete: it does not depend on
     table.leak()
 }
 
-/// The methods. Each `const` of [`table`] is an index here. `get` has a function of its own.
-const METHODS: [Method; 9] = [keys, values, items, get, to_dict, print, array, text, detached::reduce];
-
-fn method<const N: usize>(name: &'static CStr, doc: &'static CStr) -> ffi::PyMethodDef {
+fn method(function: ffi::PyCFunctionWithKeywords, name: &'static CStr, doc: &'static CStr) -> ffi::PyMethodDef {
     ffi::PyMethodDef {
         ml_name: name.as_ptr(),
-        ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: call::<N> },
+        ml_meth: ffi::PyMethodDefPointer { PyCFunctionWithKeywords: function },
         ml_flags: ffi::METH_VARARGS | ffi::METH_KEYWORDS,
         ml_doc: doc.as_ptr(),
     }
 }
 
-/// The function that CPython calls for method N.
-unsafe extern "C" fn call<const N: usize>(
+/// Calls a method with the arguments that CPython passes.
+///
+/// # Safety
+///
+/// The GIL is held. `object` is an instance of the class, `args` is a tuple, and `keywords` is a dict or null.
+#[inline]
+unsafe fn call(
+    method: Method,
     object: *mut ffi::PyObject,
     args: *mut ffi::PyObject,
     keywords: *mut ffi::PyObject,
 ) -> *mut ffi::PyObject {
-    // SAFETY: CPython calls this with the GIL held, and passes an instance of the class, a tuple, and a dict or null.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let py = Python::assume_attached();
         let object = Bound::from_borrowed_ptr(py, object);
         let args = Bound::from_borrowed_ptr(py, args).cast_into_unchecked::<PyTuple>();
         let keywords = Bound::from_borrowed_ptr_or_opt(py, keywords).map(|dict| dict.cast_into_unchecked::<PyDict>());
-        into_raw_or_raise(py, METHODS[N](&object, &args, keywords.as_ref()))
+        into_raw_or_raise(py, method(&object, &args, keywords.as_ref()))
     }
 }
 

@@ -542,7 +542,7 @@ fn room_changed(record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakRe
     flow.map_break(BreakReason::Stop)
 }
 
-/// Delivers a record other than a sample. It is a function of its own, so that the loops over samples stay small.
+/// Delivers a record other than a sample. It is a separate function, so that the loops over samples stay small.
 #[inline(never)]
 fn other_record(record: &[u8], time: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
     program.other_record(record, time).map_break(BreakReason::Stop)

@@ -1,5 +1,5 @@
-//! Threads and their names, as perf keeps them: an object for each name that a thread got, even if it is the same name
-//! again. Each has a number of its own in a database.
+//! Threads and their names, as perf keeps them: one object for each name that a thread got, even if it is the same name
+//! again. Each object has its own number in a database.
 //!
 //! Follows `tools/perf/util/thread.c` and `machine.c`: a thread that is forked gets the name of its parent, and the name
 //! of a process is the one that it got by exec.
