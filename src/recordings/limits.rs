@@ -1,5 +1,5 @@
-//! Limits for reading recordings: their owners, and the memory that reading may take. A recording can come from
-//! anybody, so the user sets both limits, and nothing in the recording can change them.
+//! Limits for reading recordings: whose recordings may be read, and how much memory this may take. A recording can come
+//! from anybody, so the user sets both limits, and nothing in the recording can change them.
 
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 

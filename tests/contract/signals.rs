@@ -83,9 +83,10 @@ fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
 #[test]
 fn a_callback_may_clean_up_when_it_is_interrupted() {
     needs([Need::Tracefs]);
+    // The signals may arrive right after the line, so it is printed where the callback cleans up.
     let text = BUSY.replace(
-        "while True: pass",
-        "\n    try:\n        n = 0\n        while True: n += 1\n    finally: print('cleaned')",
+        "print('busy', flush=True)\n    while True: pass",
+        "\n    try:\n        print('busy', flush=True)\n        while True: pass\n    finally: print('cleaned')",
     );
     let run = Run::script(&text).call_event().workload("calls 3");
     let (child, mut lines) = start(&run);

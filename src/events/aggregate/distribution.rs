@@ -1,4 +1,4 @@
-//! How the values of a key are distributed: counts of ranges, with count, sum, smallest and largest value.
+//! The distribution of a key's values: how many are in each range, and their number, sum, minimum and maximum.
 
 use thiserror::Error;
 

@@ -273,7 +273,7 @@ fn derive(
     parts: &[Part],
     has_end: bool,
 ) -> Result<Option<(EventType, Vec<u8>)>, SpanError> {
-    // Filters are removed: they apply to runs, but here a span is made in any case.
+    // Filters are removed: they select events in a real run, but a test always gets its span.
     let span = SpanSpec { min: 0, options: Vec::new(), at_end: OpenAtEnd::Delivered, ..span.clone() };
     let inputs: Vec<(Format, Vec<usize>)> =
         parts.iter().map(|part| (part.event.format.clone(), part.rules.clone())).collect();

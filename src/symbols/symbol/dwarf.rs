@@ -87,7 +87,8 @@ impl Dwarf {
         (Self::in_memory(self.bytes as u64) as usize).max(self.bytes + parsed)
     }
 
-    /// Weighs the data that `addr2line` will read for an address. Must be called before it reads.
+    /// Checks that the data that `addr2line` will read for an address is within the limits. Call this before `addr2line`
+    /// reads it.
     pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
         match self.weight.add_address(&self.sections, address) {
             // `addr2line` stops at the same place.

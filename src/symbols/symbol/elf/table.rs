@@ -291,7 +291,8 @@ impl RawTable {
         };
         let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
         let symbols = elf.data(section, limit)?;
-        // If the versions cannot be read, no symbol counts as superseded. Each symbol has a version of two bytes.
+        // The table of versions has two bytes for each symbol. If it cannot be read, no symbol is taken for superseded by a
+        // newer version.
         let versions_limit = (symbols.len() / size_of::<Sym32<Endianness>>() * 2) as u64;
         let versions = versions.filter(|_| kind == elf::SHT_DYNSYM);
         let versions = versions.and_then(|section| elf.data(section, versions_limit).ok()).unwrap_or_default();
