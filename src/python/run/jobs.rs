@@ -136,7 +136,7 @@ fn merge_results(run: &ScriptRun<'_>, jobs: Vec<Job>, recording: ChosenRecording
     // The first worker has already printed the messages about the script.
     let merge = ScriptRun { plan: &run.plan.quiet(), ..*run };
     let mut merging = Merging::new(jobs.into_iter().map(|job| job.shard).collect());
-    let armed = Armed::Recorded(Box::new(recording));
+    let armed = Armed::Recorded(Box::new(recording.quiet()));
     let ended = merge.run(armed, Slice::Merge, Task::Merge(&mut merging), BlockedSignals::new()?);
     if let (Some(Results { sample_counts, unnamed_frames, .. }), Some(input)) = (&merging.results, plan.input()) {
         losses::print_unnamed_frames(unnamed_frames, plan.verbosity);
@@ -157,7 +157,10 @@ fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
 
 /// Replays a part of the recording in the worker process. Returns the exit status of the worker.
 fn in_worker(run: &ScriptRun<'_>, job: &Job, recording: ChosenRecording, held: BlockedSignals, carried: Carried) -> u8 {
-    let plan = if job.stdout.is_some() { run.plan.quiet() } else { run.plan.clone() };
+    let (plan, recording) = match job.stdout {
+        Some(_) => (run.plan.quiet(), recording.quiet()),
+        None => (run.plan.clone(), recording),
+    };
     let run = ScriptRun { plan: &plan, ..*run };
     let slice = Slice::Part(job.shard.part.clone(), Box::new(carried));
     match run.run(Armed::Recorded(Box::new(recording)), slice, Task::Part(&job.shard), held) {

@@ -50,7 +50,9 @@ pub fn deliver<S: Sink>(
     signals: &Signals,
     receive: impl FnOnce(&Arc<About>, Option<Box<ColumnParts>>) -> S,
 ) -> Result<ExitStatus> {
-    let mut armed = Chosen::select(plan)?.arm()?;
+    let chosen = Chosen::select(plan)?;
+    chosen.warn();
+    let mut armed = chosen.arm()?;
     let parts = match &mut armed {
         Armed::Recorded(recording) => recording.column_parts()?,
         Armed::Live(..) => None,

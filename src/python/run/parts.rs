@@ -66,7 +66,7 @@ impl DividedRecording {
         check: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let before = number.checked_sub(1).and_then(|before| self.shards.get(before));
-        let (Some(before), Some(recording)) = (before, &self.recorded) else {
+        let (Some(before), Some(recording)) = (before, &mut self.recorded) else {
             return Ok(ControlFlow::Continue(()));
         };
         recording.read_in_advance(&before.part, &mut self.carried, check)

@@ -48,6 +48,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     let Module::Script { module, args } = &plan.module else {
         return output::print_template(plan, &chosen.planned_types()?);
     };
+    chosen.warn();
     let choice = PythonChoice::make(plan.python.as_deref())?;
     let run = ScriptRun { plan, script: Script { module, args }, choice: &choice };
     let armed = chosen.arm()?;

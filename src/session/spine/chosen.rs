@@ -54,19 +54,23 @@ impl Chosen {
         }
     }
 
+    /// Prints what the selected events lack in a recording.
+    pub fn warn(&self) {
+        if let Chosen::Recorded(chosen) = self {
+            chosen.warn();
+        }
+    }
+
     /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are no longer
     /// needed. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
-    /// before an interpreter starts. For a recording, prints what the selected events lack.
+    /// before an interpreter starts.
     pub fn arm(self) -> Result<Armed> {
         Ok(match self {
             Chosen::Live(plan, chosen) => {
                 let armed = chosen.arm_for_run(&plan.capture)?;
                 Armed::Live(plan, armed)
             }
-            Chosen::Recorded(chosen) => {
-                chosen.warn();
-                Armed::Recorded(chosen)
-            }
+            Chosen::Recorded(chosen) => Armed::Recorded(chosen),
         })
     }
 }

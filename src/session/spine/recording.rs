@@ -45,6 +45,14 @@ pub struct ChosenRecording {
     input: Input,
     recording: Recording,
     selected: Selected,
+    /// The records other than samples that the sink receives.
+    others: OtherRecords,
+    /// `None` until [`ChosenRecording::prepare`] was called.
+    prepared: Option<Prepared>,
+}
+
+/// What is found in the recording before it is replayed or divided.
+struct Prepared {
     /// The selection of samples, for all parts together.
     selection: Selection,
     /// The time range that is replayed, if the plan needs it and the recording contains it.
@@ -56,35 +64,54 @@ impl ChosenRecording {
     /// Opens the recording, and selects the events of the plan. If the plan has none, selects all events of the
     /// recording. If the recording is a pipe without data, this call waits.
     pub fn select(plan: &RunPlan, input: &Input) -> Result<ChosenRecording> {
-        let mut recording = open::open(&input.path, &limits(input, &plan.capture.events))?;
+        let recording = open::open(&input.path, &limits(input, &plan.capture.events))?;
         let selected = select::select(&plan.capture.events, plan.own_events, &recording).inspect_err(|_| {
             // Damage to the recording may be the reason why an event is missing.
             if plan.face != Face::Command {
                 recording.warnings.iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
             }
         })?;
+        let (plan, input, others) = (Arc::new(plan.clone()), input.clone(), plan.others);
+        Ok(ChosenRecording { plan, input, recording, selected, others, prepared: None })
+    }
+
+    /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. So scripts, which
+    /// have signal handlers then, leave it to [`ChosenRecording::open`]. Commands call it before they install their
+    /// handlers, so that Ctrl-C ends the process at once.
+    pub fn prepare(&mut self) -> Result<()> {
+        self.prepared().map(drop)
+    }
+
+    fn prepared(&mut self) -> Result<&mut Prepared> {
+        let prepared = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => self.find()?,
+        };
+        Ok(self.prepared.insert(prepared))
+    }
+
+    fn find(&mut self) -> Result<Prepared> {
+        let Self { plan, input, recording, selected, others, .. } = self;
         let (pids, tids) = input.tasks_of_samples();
         let selection = Selection {
-            attrs: selected.attrs(&recording),
+            attrs: selected.attrs(recording),
             cpus: input.cpus.clone(),
             pids,
             tids,
-            times: clock::times(input, &mut recording)?,
-            others: plan.others,
+            times: clock::times(input, recording)?,
+            others: *others,
             gaps: selected.gaps(),
         };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
-        let span = if needs_span { clock::span(&selection.times, &mut recording)? } else { None };
-        let context = context(plan, input, &mut recording, &selected.types)?;
-        Ok(ChosenRecording {
-            plan: Arc::new(plan.clone()),
-            input: input.clone(),
-            recording,
-            selected,
-            selection,
-            span,
-            context,
-        })
+        let span = if needs_span { clock::span(&selection.times, recording)? } else { None };
+        let context = context(plan, input, recording, &selected.types)?;
+        Ok(Prepared { selection, span, context })
+    }
+
+    /// Prints no messages of the run from now on, because another process prints them.
+    pub fn quiet(mut self) -> ChosenRecording {
+        self.plan = Arc::new(RunPlan { verbosity: Verbosity::Quiet, ..(*self.plan).clone() });
+        self
     }
 
     /// Fails if there are spans among the events.
@@ -136,9 +163,9 @@ impl ChosenRecording {
         derive::are_delivered(self.selected.types.len(), &self.selected.derived)
     }
 
-    /// Also delivers records other than samples to the sink.
+    /// Also delivers records other than samples to the sink. Called before [`ChosenRecording::prepare`].
     pub fn request_records(&mut self, others: OtherRecords) {
-        self.selection.others = others;
+        self.others = others;
     }
 
     /// Finds the time of day at which the recording was made, so that the context can tell the time of day of samples.
@@ -152,7 +179,7 @@ impl ChosenRecording {
         let Some(offset) = offset else {
             bail!("{} does not say at what time of day it was recorded", self.recording.name);
         };
-        self.context.set_realtime_offset(offset);
+        self.prepared()?.context.set_realtime_offset(offset);
         Ok(())
     }
 
@@ -161,15 +188,17 @@ impl ChosenRecording {
         if self.plan.limit.is_some() || !self.input.names.are_all() {
             return Ok(None);
         }
-        let parts = ColumnParts::new(&mut self.recording, &self.selected, &self.selection, self.input.guests)?;
+        let selection = self.prepared()?.selection.clone();
+        let parts = ColumnParts::new(&mut self.recording, &self.selected, &selection, self.input.guests)?;
         Ok(parts.map(Box::new))
     }
 
     /// Divides the recording into parts. Fails if the parts together would not have the same result as a replay of the
     /// whole.
     pub fn divide(&mut self, jobs: &Jobs) -> Result<Vec<Part>> {
-        let Self { plan, recording, selected: Selected { routes, derived, .. }, span, .. } = self;
-        let whole = Whole { recording, routes, derived, span: *span, interval: plan.interval };
+        let span = self.prepared()?.span;
+        let Self { plan, recording, selected: Selected { routes, derived, .. }, .. } = self;
+        let whole = Whole { recording, routes, derived, span, interval: plan.interval };
         whole.check(jobs.split)?;
         Ok(whole.divide(jobs)?)
     }
@@ -178,7 +207,7 @@ impl ChosenRecording {
     /// is forked after the part before it was read in this way. So it has a copy of the spans that are open at the
     /// start of its part. `check` is called from time to time and can end the reading.
     pub fn read_in_advance(
-        &self,
+        &mut self,
         part: &Part,
         carried: &mut Carried,
         check: &mut dyn FnMut() -> ControlFlow<()>,
@@ -186,14 +215,18 @@ impl ChosenRecording {
         if self.selected.derived.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut selection = self.selection.clone();
+        let mut selection = self.prepared()?.selection.clone();
         part.select(&mut selection);
         Ok(carried.read(&self.recording, &self.selected, (selection, self.input.guests), check)?)
     }
 
     /// Opens a slice of the recording.
-    pub fn open(self, slice: Slice, signals: &Signals) -> Result<Session> {
-        let ChosenRecording { plan, input, mut recording, selected, mut selection, span, context } = self;
+    pub fn open(mut self, slice: Slice, signals: &Signals) -> Result<Session> {
+        let Prepared { mut selection, span, context } = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => self.find()?,
+        };
+        let ChosenRecording { plan, input, mut recording, selected, .. } = self;
         let loss_reporting = slice.limit(&mut selection);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
@@ -253,7 +286,7 @@ impl RecordedSession {
     /// Delivers the selected samples to the sink, ordered by time.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
         let RecordedSession { plan, input, mut replay, replay_state, derived, slice } = self;
-        let (verbosity, warnings, last) = (slice.verbosity(plan.verbosity), slice.warnings(), slice.finish_as());
+        let (verbosity, warnings, last) = (plan.verbosity, slice.warnings(), slice.finish_as());
         // For a whole recording, the counts of samples decide the status of the run. A part may have no samples.
         let has_status = matches!(slice, Slice::Whole) && plan.face != Face::Program;
         let carried = match slice {

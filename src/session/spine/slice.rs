@@ -8,7 +8,6 @@ use crate::{
         run_loop::FinishAs,
         sample_routes::{LossReporting, Span},
     },
-    plan::Verbosity,
     recording::{carried::Carried, replay::Warnings},
 };
 
@@ -52,14 +51,6 @@ impl Slice {
             Slice::Whole | Slice::OneOfSeveral => Warnings::Printed,
             Slice::Part(part, _) if part.is_first() => Warnings::Printed,
             Slice::Part(..) | Slice::Merge => Warnings::PrintedElsewhere,
-        }
-    }
-
-    /// Returns how much the session prints. If there are several processes, the first one prints for all.
-    pub(super) fn verbosity(&self, of_run: Verbosity) -> Verbosity {
-        match self.warnings() {
-            Warnings::Printed => of_run,
-            Warnings::PrintedElsewhere => Verbosity::Quiet,
         }
     }
 

@@ -36,8 +36,12 @@ pub fn deliver<S: Sink>(
     // pipe blocks when it is opened, so Ctrl-C ends the process then.
     let held = plan.live().map(|_| BlockedSignals::new()).transpose()?;
     let mut chosen = Chosen::select(plan)?;
-    if let (Chosen::Recorded(recording), TimeOfDay::Needed) = (&mut chosen, time_of_day) {
-        recording.find_time_of_day()?;
+    chosen.warn();
+    if let Chosen::Recorded(recording) = &mut chosen {
+        recording.prepare()?;
+        if time_of_day == TimeOfDay::Needed {
+            recording.find_time_of_day()?;
+        }
     }
     let armed = chosen.arm()?;
     let signals = Signals::install()?;

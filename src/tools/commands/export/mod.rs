@@ -139,6 +139,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if !plan.form.has_spans() {
         chosen.refuse_spans()?;
     }
+    chosen.prepare()?;
     // An unknown column has to be found before the file is replaced.
     let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
     let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;

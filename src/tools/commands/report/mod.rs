@@ -143,9 +143,10 @@ enum Roots {
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
         let plan = RunPlan::of_recording(input, &plan.events, plan.verbosity);
-        let recording = ChosenRecording::select(&plan, input)?;
+        let mut recording = ChosenRecording::select(&plan, input)?;
         recording.warn();
         recording.refuse_spans()?;
+        recording.prepare()?;
         let all = names(&recording);
         let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
         Ok(Reading { plan, recording, names })

@@ -63,6 +63,7 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
     if counts.is_some() {
         chosen.request_records(StatCounts::records());
     }
+    chosen.prepare()?;
     let attrs = chosen.selected().attr_of_each_type();
     let signals = Signals::install()?;
     let session = chosen.open(Slice::Whole, &signals)?;
