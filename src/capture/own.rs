@@ -75,15 +75,7 @@ impl OwnSamples {
 
     /// Removes the samples of this process from `bytes`, which holds whole records.
     pub fn remove(&mut self, bytes: &mut Vec<u8>) {
-        if self.which == OwnThreads::StartedLeftOut {
-            let changes = own_threads::changes();
-            if changes != self.changes {
-                (self.changes, self.tids) = (changes, own_threads::list());
-            }
-        } else if self.has_other_owners && self.listed.is_none_or(|listed| listed.elapsed() > LIST_EVERY) {
-            self.listed = Some(Instant::now());
-            self.tids = procfs::tasks(self.pid).unwrap_or_default();
-        }
+        self.list_threads();
         let (mut from, mut to, mut removed) = (0, 0, 0);
         while let Some(record) = Records::new(&bytes[from..]).next() {
             let size = record_size(record);
@@ -101,6 +93,24 @@ impl OwnSamples {
             bytes.truncate(to);
             self.removed.fetch_add(removed, Relaxed);
         }
+    }
+
+    /// Lists the threads again if they have changed, or may have.
+    fn list_threads(&mut self) {
+        let changes = own_threads::changes();
+        let have_changed = changes != self.changes;
+        if self.which == OwnThreads::StartedLeftOut {
+            if have_changed {
+                self.tids = own_threads::list();
+            }
+        } else if self.has_other_owners && (have_changed || self.listed.is_none_or(|at| at.elapsed() > LIST_EVERY)) {
+            self.listed = Some(Instant::now());
+            // A script's threads are only in procfs. A thread that has ended is no longer there.
+            self.tids = own_threads::list();
+            self.tids.extend(procfs::tasks(self.pid).unwrap_or_default());
+            self.tids.sort_unstable();
+        }
+        self.changes = changes;
     }
 
     #[inline]
@@ -180,5 +190,21 @@ mod tests {
         let first = procfs::is_in_first_pid_namespace();
         let kept = if first { vec![] } else { sample(other, 7, 0, pid) };
         assert_eq!(bytes, [kept, sample(pid, 7, 0, other)].concat());
+    }
+
+    #[test]
+    fn the_wake_up_of_a_thread_that_has_ended_is_removed() {
+        let thread = std::thread::spawn(|| {
+            let _own = own_threads::OwnThread::enter();
+            let path = std::fs::read_link("/proc/thread-self").unwrap();
+            path.file_name().and_then(|tid| tid.to_str()?.parse::<u32>().ok()).unwrap()
+        });
+        let tid = thread.join().unwrap();
+        let mut wake_up = own(Owner::Field(8), PERF_TYPE_TRACEPOINT);
+        let woken = sample(wake_up.pid + 1_000_000, 7, 0, tid);
+        let mut bytes = woken.clone();
+        wake_up.remove(&mut bytes);
+        let first = procfs::is_in_first_pid_namespace();
+        assert_eq!(bytes, if first { vec![] } else { woken });
     }
 }
