@@ -69,8 +69,9 @@ pub(super) fn attach<T>(
     let online = procfs::online_cpus()?;
     let wanted = events.iter().filter_map(|event| event.cpus.as_ref());
     let wanted: Vec<&CpuSet> = wanted.chain(target.cpus()).collect();
-    if let Some(cpu) = wanted.iter().flat_map(|cpus| cpus.iter()).find(|&cpu| !online.contains(cpu)) {
-        return Err(CaptureError::NoSuchCpu { cpu, online });
+    // As in taskset, a list may name CPUs that this machine does not have. But one of them must be there.
+    if let Some(cpus) = wanted.iter().find(|cpus| !cpus.iter().any(|cpu| online.contains(cpu))) {
+        return Err(CaptureError::NoSuchCpu { cpus: (*cpus).clone(), online });
     }
     // The CPUs to open events on: the CPUs of the target (all online CPUs if it has none), and the CPUs of single
     // events.

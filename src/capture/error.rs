@@ -93,11 +93,11 @@ pub enum CaptureError {
         /// The error of the ioctl.
         source: io::Error,
     },
-    /// A CPU does not exist or is offline.
-    #[error("CPU {cpu} does not exist or is offline; the online CPUs are {online}")]
+    /// None of the selected CPUs exists and is online.
+    #[error("CPU {cpus} does not exist or is offline; the online CPUs are {online}")]
     NoSuchCpu {
-        /// The number of that CPU.
-        cpu: u32,
+        /// The selected CPUs.
+        cpus: CpuSet,
         /// The CPUs that are online.
         online: CpuSet,
     },

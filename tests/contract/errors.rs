@@ -195,6 +195,17 @@ fn a_cpu_that_is_not_there() {
     assert_eq!(outcome.status, 1);
 }
 
+/// A list that fits a larger machine. The C implementation delivers the events of the CPUs that exist, too.
+#[test]
+fn cpus_that_are_not_there_beside_one_that_is_are_named_in_a_warning() {
+    needs([Need::Tracefs]);
+    let warning =
+        "warning: CPU 4000-4001 does not exist or is offline; the events of the other selected CPUs are delivered";
+    let outcome = plain().call_event().options(["-C", "0,4000-4001", "--duration", "200ms"]).run();
+    assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+    assert_eq!(outcome.stderr.matches(warning).count(), 1, "{}", outcome.stderr);
+}
+
 #[test]
 fn cpus_with_processes() {
     fails(

@@ -69,6 +69,20 @@ fn target_cpus(plan: &plan::Capture) -> Option<&CpuSet> {
     }
 }
 
+/// Names the selected CPUs that do not exist or are offline. The events are opened on the others.
+pub fn report_missing_cpus(plan: &plan::Capture, selected: &[Selected]) -> Result<()> {
+    let online = procfs::online_cpus()?;
+    let of_events = selected.iter().filter_map(|event| event.spec.attrs.cpus.as_ref());
+    let wanted = of_events.chain(target_cpus(plan)).flat_map(CpuSet::iter);
+    let missing: CpuSet = wanted.filter(|&cpu| !online.contains(cpu)).collect();
+    if !missing.is_empty() {
+        output::say(format_args!(
+            "warning: CPU {missing} does not exist or is offline; the events of the other selected CPUs are delivered"
+        ));
+    }
+    Ok(())
+}
+
 /// Returns the request to the kernel for each selected event.
 pub fn requests(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventRequest>> {
     selected.iter().map(|event| request(plan, event)).collect()

@@ -90,6 +90,7 @@ pub fn run_with(
     let sizes = sizes(&plan.capture, &requests);
     let capture = open(plan, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
     limits.report();
+    requests::report_missing_cpus(&plan.capture, &selected)?;
     requests::report_opened(sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
         output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");

@@ -69,6 +69,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let recorded = of_live.recording.is_some();
     let capture =
         open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
+    requests::report_missing_cpus(&plan.capture, &selected)?;
     limits.report();
     requests::report_opened(sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };

@@ -146,6 +146,7 @@ impl Session<'_> {
         drop(closing);
         if is_first {
             self.limits.report();
+            requests::report_missing_cpus(capture, self.selected)?;
             requests::report_missing_calls_of_children(counters.of_children());
         }
         if is_first && self.plan.verbosity >= Verbosity::Verbose {
