@@ -206,10 +206,37 @@ fn wrong_usage() {
     check(
         "lsit",
         expect![[r#"
-        perf-prof: unrecognized subcommand 'lsit' (some similar subcommands exist: 'hist', 'script', 'evlist', 'list')
+        perf-prof: unrecognized subcommand 'lsit' (did you mean list?)
         `perf-prof --help` shows the commands
     "#]],
     );
+    check(
+        "tpo",
+        expect![[r#"
+            perf-prof: unrecognized subcommand 'tpo' (did you mean top?)
+            `perf-prof --help` shows the commands
+        "#]],
+    );
+}
+
+#[test]
+fn an_option_with_one_hyphen_is_explained() {
+    check(
+        "top -min 5 -- true",
+        expect![[r#"
+            perf-prof: invalid value 'in' for '--mmap-pages <N>': `in` is not a ring size; write a number of pages, for example `128`, or a size, for example `512K` or `8M` (`-min` is `-m in`; long options begin with two hyphens)
+            `perf-prof top --help` explains the options
+        "#]],
+    );
+}
+
+#[test]
+fn a_run_of_a_few_milliseconds_needs_a_unit() {
+    for command in ["top", "trace", "record", "stat"] {
+        let refused = run(&[command, "--duration", "5"]);
+        assert_eq!(refused.status.code(), Some(2), "{command}");
+        assert!(text(&refused.stderr).contains("`5` has no unit; write 5s, or 5ms"), "{}", text(&refused.stderr));
+    }
 }
 
 #[test]

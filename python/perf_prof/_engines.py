@@ -47,8 +47,8 @@ def reduce(
     plan = _Plan(os.fspath(script), script_args, ["-q", *words], processes, 0)
     parts_of = [(path, parts) for path in _expand(recordings)]
     output = BytesIO()
-    before = sys.argv, sys.path
-    sys.path = list(sys.path)
+    before = sys.argv, sys.path, sys.meta_path
+    sys.path, sys.meta_path = list(sys.path), list(sys.meta_path)
     text = TextIOWrapper(output, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
     engine = ThreadPoolExecutor(processes) if executor is None else executor
     try:
@@ -65,7 +65,7 @@ def reduce(
     finally:
         if executor is None:
             engine.shutdown(cancel_futures=True)
-        sys.argv, sys.path = before
+        sys.argv, sys.path, sys.meta_path = before
     stdout = output.getvalue().decode("utf-8", "surrogateescape")
     return MapReduceResult(stdout, status, reduction.failed, reduction.module, reduction.received)
 

@@ -78,13 +78,13 @@ def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: f
     if name not in sys.stdlib_module_names and name != "perf_prof":
         sys.modules.pop(name, None)
     outputs = _Output(), _Output()
-    before = sys.argv, sys.path, sys.stdout, sys.stderr
-    sys.path = list(sys.path)
+    before = sys.argv, sys.path, sys.meta_path, sys.stdout, sys.stderr
+    sys.path, sys.meta_path = list(sys.path), list(sys.meta_path)
     sys.stdout, sys.stderr = (output.stream() for output in outputs)
     try:
         status, loaded = _run_script(path, events, args, interval)
     finally:
-        sys.argv, sys.path, sys.stdout, sys.stderr = before
+        sys.argv, sys.path, sys.meta_path, sys.stdout, sys.stderr = before
         sys.modules.pop(name, None)
         sys.modules.update(module)
     stdout, stderr = (output.text() for output in outputs)

@@ -2,11 +2,13 @@
 
 use std::{
     borrow::Cow,
+    env,
     io::{self, IsTerminal, Write},
 };
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
+use perf_prof_format::spec::similar_names;
 use perf_prof_session::engine::ExitStatus;
 use perf_prof_system::{output, shell::shell_quote};
 
@@ -46,7 +48,7 @@ pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
         Failure::Error(error) => (one_line(error), 1),
         Failure::ClosedPipe => return ExitStatus(0),
     };
-    let colours = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colours = io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let (red, reset) = if colours { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     output::write_line(&format!("{red}perf-prof:{reset} {}", output::shown_on_stderr(&message)));
     ExitStatus(status)
@@ -85,6 +87,24 @@ pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> 
     Err(Failure::Usage(message(error), read_on.into()))
 }
 
+/// Returns a tip if an option was typed with one hyphen: `-min 5` is the option `-m` with the value `in`.
+fn one_hyphen_tip(error: &clap::Error, words: impl Iterator<Item = String>) -> Option<String> {
+    let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
+    let is_of_word = |word: &String| {
+        let short = word.strip_prefix('-').filter(|short| short.starts_with(char::is_alphabetic));
+        short.and_then(|short| short.strip_suffix(value.as_str())).is_some_and(|option| option.chars().count() == 1)
+    };
+    let word = words.into_iter().find(is_of_word).filter(|_| value.starts_with(char::is_alphabetic))?;
+    Some(format!("`{word}` is `{} {value}`; long options begin with two hyphens", &word[..word.len() - value.len()]))
+}
+
+/// Returns a tip if the command is unknown: the names of commands that are like it.
+fn command_tip(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let near = similar_names(word, super::program().get_subcommands().map(clap::Command::get_name));
+    (!near.is_empty()).then(|| format!("did you mean {}?", near.join(" or ")))
+}
+
 /// Returns clap's message about wrong usage as one line.
 pub fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
@@ -94,7 +114,13 @@ pub fn message(error: &clap::Error) -> String {
     let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
     // One tip says how to pass an unknown option to the traced command. Such an option is a mistake in most cases.
     let mut tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
-    if let Some(tip) = tips.find(|tip| !tip.starts_with("to pass '")) {
+    let of_clap = || tips.find(|tip| !tip.starts_with("to pass '")).map(str::to_owned);
+    // For `tpo`, clap suggests `python`.
+    let tip = match error.kind() {
+        ErrorKind::InvalidSubcommand => command_tip(error),
+        _ => one_hyphen_tip(error, env::args()).or_else(of_clap),
+    };
+    if let Some(tip) = tip {
         message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));
     }
     message

@@ -121,7 +121,7 @@ pub struct Record {
     #[arg(short = 'D', long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_delay, help_heading = "Recording")]
     delay: Option<Delay>,
     /// Stop after this time, not counting -D, for example `500` (ms), `10s` or `2m`; the command gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Recording")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Recording")]
     duration: Option<Duration>,
     /// Read commands from `fd:CONTROL[,ACK]` or `fifo:CONTROL[,ACK]`, one per line: `enable`, `disable`, `ping` or
     /// `stop`. If ACK is given, write `ack` to it after each of these commands

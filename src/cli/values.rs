@@ -14,6 +14,18 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// The largest number without a unit that is more likely to mean seconds than milliseconds.
+const FEW: u64 = 100;
+
+/// Parses how long a run lasts. A number without a unit means milliseconds, as for `-i`. Nobody wants a run of 5 ms, so a
+/// small number needs a unit.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    match text.trim().parse::<u64>() {
+        Ok(number) if number < FEW => Err(format!("`{number}` has no unit; write {number}s, or {number}ms")),
+        _ => parse_interval(text).map_err(|error| error.to_string()),
+    }
+}
+
 /// Returns the owners of recordings that may be read. `force` is the option -f.
 pub fn owner(force: bool) -> Owner {
     if force { Owner::Anybody } else { Owner::UserOrRoot }

@@ -39,6 +39,14 @@ pub fn others_can_change(path: &Path) -> bool {
     })
 }
 
+/// Returns whether such a user can put another file in the place of one in `folder`. In a folder with the sticky bit, as
+/// /tmp is, only the owners of the file and of the folder can (rename(2), EPERM).
+pub fn others_can_replace(folder: &Path) -> bool {
+    let owner_is_trusted = |found: &fs::Metadata| Trusted::of_this_process().users.contains(&Some(found.uid()));
+    others_can_change(folder)
+        && !fs::metadata(folder).is_ok_and(|found| found.permissions().mode() & 0o1000 != 0 && owner_is_trusted(&found))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

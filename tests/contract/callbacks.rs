@@ -309,6 +309,26 @@ fn objects_that_cannot_be_called_are_no_callbacks() {
 }
 
 #[test]
+fn a_misspelt_callback_gets_a_warning_with_the_right_name() {
+    let text = "
+def syscalls__sys_enter_getpgdi(event): pass
+def __intervall__(): pass
+def __helper__(): pass
+def __getattr__(name): raise AttributeError(name)
+def __sample__(event): pass
+";
+    check(
+        calls(text, "calls 1"),
+        expect![[r#"
+        --- stderr
+        perf-prof: warning: syscalls__sys_enter_getpgdi() is never called: no event or callback has this name; did you mean syscalls__sys_enter_getpgid?
+        perf-prof: warning: __intervall__() is never called: no event or callback has this name; did you mean __interval__?
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
 fn a_handler_of_an_event_that_is_not_selected_gets_a_warning() {
     let text = "
 def syscalls__sys_enter_getsid(event): pass
@@ -386,7 +406,7 @@ def __print_stat__(indent): print('mine', type(indent).__name__, indent, len(kep
     let outcome = calls(text, "calls 5").run();
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "mine int 2 3\n"), "{}", outcome.stderr);
     let text = outcome.complaints();
-    assert!(text.contains("syscalls:sys_enter_getpgid delivered          3 lost        0"), "{text}");
+    assert!(text.contains("syscalls:sys_enter_getpgid          3 delivered,        0 lost"), "{text}");
     assert!(text.contains("rings:") && text.contains("backlog:") && text.contains("events kept: 3"), "{text}");
 }
 

@@ -218,19 +218,43 @@ fn a_script_that_others_can_change_has_a_warning() {
         )
     };
     assert_eq!(set("", 0o755), "");
-    assert_eq!(set("", 0o1777), warning("DIR"));
+    assert_eq!(set("", 0o1777), "");
     assert_eq!(set("s.py", 0o666), warning("DIR/s.py"));
-    // Only root can give a folder away. With sudo, the folder of the user who calls sudo is no reason to warn.
+    // With sudo, the file of the user who calls sudo is no reason to warn. Only root can give a file away.
     // SAFETY: the call has no preconditions.
     if unsafe { libc::geteuid() } == 0 {
         let others = mute();
-        std::os::unix::fs::chown(others.path(""), Some(65534), None).unwrap();
-        assert_eq!(others.run().complaints(), warning("DIR"));
+        std::os::unix::fs::chown(others.path("s.py"), Some(65534), None).unwrap();
+        assert_eq!(others.run().complaints(), warning("DIR/s.py"));
         assert_eq!(others.env("SUDO_UID", "65534").run().complaints(), "");
     }
     let quiet = mute().options(["-q"]);
-    fs::set_permissions(quiet.path(""), fs::Permissions::from_mode(0o777)).unwrap();
+    fs::set_permissions(quiet.path("s.py"), fs::Permissions::from_mode(0o666)).unwrap();
     assert_eq!(quiet.run().stderr, "");
+}
+
+#[test]
+fn a_module_in_a_folder_of_all_users_does_not_run_instead_of_pythons_own() {
+    let text = "import json, helper\nprint(json.dumps([helper.NAME]))\ndef __sample__(event): pass\n";
+    let run = |mode: u32, owner: u32| {
+        let run = Run::script(text).call_event().workload("calls 1");
+        let run = run.file("json.py", "print('planted')\ndumps = str\n").file("helper.py", "NAME = 'beside'");
+        fs::set_permissions(run.path(""), fs::Permissions::from_mode(mode)).unwrap();
+        if owner != 0 {
+            std::os::unix::fs::chown(run.path("helper.py"), Some(owner), None).unwrap();
+        }
+        run
+    };
+    // As in python3, a script's own folder comes first.
+    assert!(loaded(run(0o755, 0)).stdout.starts_with("planted\n"));
+    let own = loaded(run(0o1777, 0));
+    assert_eq!((own.stdout.as_str(), own.complaints().as_str()), ("[\"beside\"]\n", ""));
+    let warning = "perf-prof: warning: the script imports DIR/helper.py, which other users can change\n";
+    assert_eq!(loaded(run(0o777, 0)).complaints(), warning);
+    // SAFETY: the call has no preconditions.
+    if unsafe { libc::geteuid() } == 0 {
+        assert_eq!(loaded(run(0o1777, 65534)).complaints(), warning);
+    }
 }
 
 fn loaded(run: Run) -> Outcome {

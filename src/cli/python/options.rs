@@ -12,7 +12,7 @@ use perf_prof_format::spec::{
 };
 use perf_prof_python::run::plan::{OnError, OnePart};
 
-use crate::targets::RateOptions;
+use crate::{targets::RateOptions, values};
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
        perf-prof python [OPTION...] -e EVENT[,EVENT...] help
@@ -225,7 +225,7 @@ pub struct Options {
     #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
     pub exit_n: Option<u64>,
     /// Stop after this time, for example `500` (ms), `10s` or `2m`; a command of --exec gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Run")]
     pub duration: Option<std::time::Duration>,
     /// Deliver the events of all CPUs in the order of time. Without this option, only the events of each CPU are in
     /// order

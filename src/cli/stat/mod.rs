@@ -126,7 +126,7 @@ pub struct Stat {
     )]
     repeat: u32,
     /// Stop after this time, for example `500` (ms), `10s` or `2m`; the command gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "How")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "How")]
     duration: Option<Duration>,
     /// Print a row for each CPU
     #[arg(short = 'A', long, visible_alias = "no-aggr", help_heading = "How")]

@@ -4,7 +4,7 @@
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
-use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_interval, parse_pages, parse_size};
+use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
 use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan};
 
 use crate::{
@@ -37,7 +37,7 @@ pub struct WatchOptions {
     #[arg(short = 'N', long = "exit-N", value_name = "N", value_parser = value_parser!(u64).range(1..), help_heading = "Run")]
     limit: Option<u64>,
     /// Stop after this time, for example `500` (ms), `10s` or `2m`; a command gets SIGTERM then
-    #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Run")]
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Run")]
     duration: Option<Duration>,
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Run")]

@@ -45,7 +45,7 @@ Examples
       perf-prof trace -e sched:sched_process_exec -- make
          0.000000 make/4711  sched:sched_process_exec: filename=/usr/bin/make pid=4711 old_pid=4711
          0.013570 sh/4712    sched:sched_process_exec: filename=/bin/sh pid=4712 old_pid=4712
-  The files that a process opens, with the calling functions:
+  The functions of a process that open files:
       perf-prof trace -e syscalls:sys_enter_openat -g -p 1234
   Five events on all CPUs, with the time of day:
       perf-prof trace -e 'irq:*' -N 5 --timestamps date

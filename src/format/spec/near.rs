@@ -38,8 +38,15 @@ pub fn did_you_mean_aside(names: &[String]) -> String {
 }
 
 /// Returns the similarity of two names from 0 to 1, based on the edit distance relative to the length. If only the
-/// `system:` is missing or wrong, the similarity is at least 0.99.
+/// `system:` is missing or wrong, the similarity is at least 0.99. Two letters that have changed places are a good match in
+/// a short name too.
 fn similarity(wanted: &str, name: &str) -> f64 {
+    if wanted.len() == name.len()
+        && strsim::damerau_levenshtein(wanted, name) == 1
+        && strsim::levenshtein(wanted, name) == 2
+    {
+        return 0.9;
+    }
     let short = |text: &str| text.rsplit_once(':').map(|(_, last)| last.to_owned());
     let whole = strsim::normalized_damerau_levenshtein(wanted, name);
     match (short(wanted), short(name)) {

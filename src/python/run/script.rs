@@ -7,7 +7,6 @@ use std::{
 };
 
 use perf_prof_session::{
-    live::select,
     plan::Verbosity,
     spine::{About, MissingEvents},
 };
@@ -18,7 +17,7 @@ use super::{
     plan::{Dialect, ScriptPlan},
 };
 use crate::script::{
-    Interpreter, Module, Program, ScriptError, announce, path_that_others_can_change, prepare_for_parts,
+    Interpreter, Module, Program, ScriptError, announce, file_that_others_can_change, prepare_for_parts,
 };
 
 /// The name or path of a script, and its arguments.
@@ -35,7 +34,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     let verbosity = plan.run.verbosity;
     let is_divided = plan.run.input().is_some_and(|input| input.jobs.is_some());
     if verbosity > Verbosity::Quiet
-        && let Some(path) = path_that_others_can_change(script.module)
+        && let Some(path) = file_that_others_can_change(script.module)
     {
         let path = path.display();
         output::say(format_args!(
@@ -45,7 +44,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     if is_divided {
         prepare_for_parts()?;
     }
-    let module = Module::load(script.module, script.args, plan.dialect)?;
+    let module = Module::load(script.module, script.args, plan.dialect, verbosity)?;
     // As in perf, nothing is printed for scripts of perf script: other programs may read their output.
     if plan.dialect == Dialect::PerfProf {
         announce(module.path(), verbosity == Verbosity::Quiet);
@@ -54,9 +53,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
         missing_events::check(missing, plan, &module, about.events.len())?;
     }
     if plan.dialect == Dialect::PerfProf && verbosity > Verbosity::Quiet {
-        for (name, why) in
-            select::uncalled_handlers(&module.handler_like_names(), &about.events, &|| about.available.events())
-        {
+        for (name, why) in module.uncalled_handlers(&about) {
             output::say(format_args!("warning: {name}() is never called: {why}"));
         }
     }

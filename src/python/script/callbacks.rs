@@ -92,6 +92,12 @@ impl Callbacks {
         of_events.flatten().chain(others).collect()
     }
 
+    /// Returns the names of all callbacks that modules can have.
+    pub fn names_in_modules(events: &[EventType]) -> Vec<String> {
+        let more = ["__init__", "__print_stat__"].map(str::to_owned);
+        Callbacks::names(events).into_iter().chain(more).collect()
+    }
+
     /// Looks up the callbacks of a script of `perf script` that are needed at the start. Others are looked up when they
     /// are needed.
     pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
@@ -135,15 +141,19 @@ impl Callback {
     }
 }
 
-/// Returns the names of the module's values that look like a tracepoint's handler: `sys__name`.
-pub fn handler_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
+/// Returns the names of the module's values that look like a tracepoint's handler, `sys__name`, or like another callback,
+/// `__name__`.
+pub fn callback_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
     let is_handler = |value: &Bound<'_, PyAny>| match several(value) {
         Some(items) => !items.is_empty() && items.iter().all(PyAnyMethods::is_callable),
         None => value.is_callable(),
     };
     let items = module.dict().iter().filter(|(_, value)| is_handler(value));
     let names = items.filter_map(|(name, _)| name.extract::<String>().ok());
-    names.filter(|name| !name.starts_with("__") && name.contains("__")).collect()
+    // Every module has values such as `__loader__`. Python itself calls the functions __getattr__ and __dir__ (PEP 562).
+    let of_python = ["__loader__", "__getattr__", "__dir__", "__build_class__", "__import__"];
+    let is_python = |name: &str| of_python.contains(&name);
+    names.filter(|name| name.contains("__") && !is_python(name)).collect()
 }
 
 /// Returns the items of a tuple or a list.

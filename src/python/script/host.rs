@@ -8,7 +8,7 @@ use std::{
 
 use perf_prof_events::event::{Deliver, Flow, Sink};
 use perf_prof_format::record::OtherRecords;
-use perf_prof_session::{engine::exit_status, spine::About};
+use perf_prof_session::{engine::exit_status, live::select, plan::Verbosity, spine::About};
 use perf_prof_system::{compat, output};
 use perf_prof_tools::parallel;
 use pyo3::{
@@ -19,7 +19,7 @@ use pyo3::{
 };
 
 use super::{
-    callbacks::{Callback, Callbacks, handler_like_names},
+    callbacks::{Callback, Callbacks, callback_like_names},
     error::ScriptError,
     event::kept_events,
     failure::{Failures, OnError, OwnInterrupt, Tracebacks, exit_status},
@@ -60,12 +60,17 @@ pub struct Module {
 
 impl Module {
     /// Imports the module. `args` become the rest of `sys.argv`.
-    pub fn load(module: &OsStr, args: &[OsString], dialect: Dialect) -> Result<Module, ScriptError> {
+    pub fn load(
+        module: &OsStr,
+        args: &[OsString],
+        dialect: Dialect,
+        verbosity: Verbosity,
+    ) -> Result<Module, ScriptError> {
         forked::install_fork_hook();
         Python::attach(|py| {
             let loaded = match dialect {
-                Dialect::PerfProf => loader::load(py, module, args),
-                Dialect::PerfScript(_) => loader::load_as_main(py, module, args),
+                Dialect::PerfProf => loader::load(py, module, args, verbosity),
+                Dialect::PerfScript(_) => loader::load_as_main(py, module, args, verbosity),
             };
             forked::leave_if_child(py, || match &loaded {
                 Ok(_) => 0,
@@ -78,7 +83,7 @@ impl Module {
 
     /// Imports the module in a program that goes on after the script. A child that the script forks is not ended.
     pub fn load_within(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
-        Ok(Module { loaded: loader::load(py, module, args)?, dialect: Dialect::PerfProf })
+        Ok(Module { loaded: loader::load(py, module, args, Verbosity::Quiet)?, dialect: Dialect::PerfProf })
     }
 
     /// Returns the module.
@@ -91,9 +96,11 @@ impl Module {
         &self.loaded.path
     }
 
-    /// Returns the names of the module's functions that look like a tracepoint's handler.
-    pub fn handler_like_names(&self) -> Vec<String> {
-        Python::attach(|py| handler_like_names(self.loaded.module.bind(py)))
+    /// Returns the functions that look like callbacks and are never called, each with the reason.
+    pub fn uncalled_handlers(&self, about: &About) -> Vec<(String, String)> {
+        let names = Python::attach(|py| callback_like_names(self.loaded.module.bind(py)));
+        let called = Callbacks::names_in_modules(&about.events);
+        select::uncalled_handlers(&names, &called, &about.events, &|| about.available.events())
     }
 
     /// Looks up the callbacks, and prepares their arguments for the events.
@@ -227,7 +234,8 @@ impl Program {
             Receiver::EventObjects(_) => Ok(()),
             Receiver::PerfScript(handlers) => Python::attach(|py| {
                 let Some(loaded) = &self.module else { return Ok(()) };
-                let names = handler_like_names(loaded.module.bind(py));
+                let mut names = callback_like_names(loaded.module.bind(py));
+                names.retain(|name| !name.starts_with("__"));
                 handlers.check_handles_an_event(py, &loaded.path, &names)
             }),
         }

@@ -6,6 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use perf_prof_session::plan::Verbosity;
 use perf_prof_system::{compat, output, writers};
 use pyo3::{
     exceptions::PySystemExit,
@@ -17,7 +18,7 @@ use pyo3::{
 use super::{
     error::ScriptError,
     failure::{exit_status, print_traceback},
-    perf_script, running,
+    perf_script, running, shared_folder,
 };
 
 /// In tracebacks, the file names of Python's own loader start with this text.
@@ -43,7 +44,7 @@ pub struct Loaded {
 }
 
 /// Imports `module`. `sys.argv` is `module` and then `args`.
-pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbosity) -> Result<Loaded, ScriptError> {
     let typed = module.to_string_lossy().into_owned();
     let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
     let import = || -> PyResult<Bound<'_, PyModule>> {
@@ -55,7 +56,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
         }
         let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
-        sys.getattr("path")?.call_method1("insert", (0, folder(&kind).as_os_str()))?;
+        shared_folder::import_from(py, folder(&kind), verbosity)?;
         match &kind {
             Kind::Script(path) => run_file(py, path),
             Kind::Extension(path) => load_extension(py, path),
@@ -84,7 +85,12 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Loaded,
 }
 
 /// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` is the script and then `args`.
-pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result<Loaded, ScriptError> {
+pub fn load_as_main(
+    py: Python<'_>,
+    script: &OsStr,
+    args: &[OsString],
+    verbosity: Verbosity,
+) -> Result<Loaded, ScriptError> {
     let typed = script.to_string_lossy().into_owned();
     let path = Path::new(script);
     if !path.is_file() {
@@ -96,8 +102,7 @@ pub fn load_as_main(py: Python<'_>, script: &OsStr, args: &[OsString]) -> Result
         perf_script::install_modules(py)?;
         let argv: Vec<&OsStr> = std::iter::once(script).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
-        let folder = folder(&Kind::Script(path.to_owned()));
-        sys.getattr("path")?.call_method1("insert", (0, folder.as_os_str()))?;
+        shared_folder::import_from(py, folder(&Kind::Script(path.to_owned())), verbosity)?;
         let main = py.import("__main__")?;
         // As in python3. In perf, scripts have these names only while they are loaded.
         main.setattr("__file__", path.as_os_str())?;
@@ -122,18 +127,15 @@ fn failed(py: Python<'_>, module: String, error: &PyErr) -> ScriptError {
     ScriptError::Raised { module, exception }
 }
 
-/// Returns the path through which users other than root and the user of this process can change what the script does:
-/// the script's file, or the folder from which the script imports. Returns `None` if there is no such path.
-pub fn path_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
-    let kind = kind_of(module).ok()?;
-    let file = match &kind {
-        Kind::Script(path) | Kind::Extension(path) => Some(path.clone()),
+/// Returns the script's file if users other than root and the user of this process can change it.
+pub fn file_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
+    match kind_of(module).ok()? {
+        Kind::Script(path) | Kind::Extension(path) => Some(path).filter(|path| writers::others_can_change(path)),
         Kind::Name(_) => None,
-    };
-    file.into_iter().chain([folder(&kind)]).find(|path| writers::others_can_change(path))
+    }
 }
 
-/// Returns the first folder of `sys.path`, from which the script imports the modules beside it.
+/// Returns the folder from which the script imports the modules beside it.
 fn folder(kind: &Kind) -> PathBuf {
     match kind {
         Kind::Script(path) | Kind::Extension(path) => {

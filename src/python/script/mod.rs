@@ -27,6 +27,7 @@ mod package;
 mod perf_script;
 mod printing;
 mod running;
+mod shared_folder;
 mod timeline;
 
 pub use callbacks::Callbacks;
@@ -41,7 +42,7 @@ pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, is_host, libpython, version as interpreter_version,
 };
-pub use loader::path_that_others_can_change;
+pub use loader::file_that_others_can_change;
 pub use merge::{prepare_for_parts, set_part_of_process};
 pub use module::{add_to, ksym_of, name_package, run as current_run, set_current_run, stats_of, usym_of};
 pub use objects::WithObjects;

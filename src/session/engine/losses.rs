@@ -202,7 +202,7 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
     for (event, counts) in events.iter().zip(stats.per_event()) {
         let lost = counts.lost.map_or_else(|| "?".into(), |lost| lost.to_string());
         write_statistics(&format!(
-            "  {:<width$} delivered {:>10} lost {lost:>8}",
+            "  {:<width$} {:>10} delivered, {lost:>8} lost",
             event.shown_name(),
             counts.delivered
         ));
@@ -210,7 +210,7 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
     for (cpu, (delivered, lost)) in
         rings.iter().zip(stats.per_ring()).filter_map(|(cpu, counts)| Some(((*cpu)?, counts)))
     {
-        write_statistics(&format!("  CPU {cpu:<4} delivered {delivered:>10} lost {lost:>8}"));
+        write_statistics(&format!("  CPU {cpu:<4} {delivered:>10} delivered, {lost:>8} lost"));
     }
 }
 

@@ -11,7 +11,10 @@ use perf_prof_events::{
 use perf_prof_format::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
     record::SampleLayout,
-    spec::{Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, handler_name, is_glob, similar_names},
+    spec::{
+        Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
+        similar_names,
+    },
     tracefs::EventFormat,
 };
 use perf_prof_system::tracefs::Tracefs;
@@ -328,20 +331,28 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
         names.extend(selectors::names(&RunningMachine).into_iter().map(|(name, _)| name));
         guesses = similar_names(&typed, names);
     }
+    // `syscall:openat` may mean the source with one of its values.
+    let source = derive::source::SOURCES.iter().find(|source| source.name == system);
     match guesses.as_slice() {
+        [] if source.is_some() => format!(
+            "unknown event {typed}: {system} is a source, whose events are selected by options; `perf-prof list -v \
+             {system}` shows them, for example {system}/FIELD=VALUE/"
+        ),
         [] => format!("unknown event {typed}; `perf-prof list '{system}:*'` shows which events exist"),
         guesses => format!("unknown event {typed}; did you mean {}?", guesses.join(" or ")),
     }
 }
 
 /// Returns the functions in `names` that are never called, although each of them has the name of a handler of an event
-/// in `all`. Each function comes with the reason. `names` contains all functions with a name that looks like a handler.
+/// in `all`, or nearly the name of a function in `called`, which the script does not have. Each function comes with the
+/// reason. `names` contains all functions with a name that looks like a callback.
 pub fn uncalled_handlers(
     names: &[String],
+    called: &[String],
     selected: &[EventType],
     all: &dyn Fn() -> Vec<(String, String)>,
 ) -> Vec<(String, String)> {
-    let open: Vec<&String> = names.iter().filter(|name| !selected.iter().any(|e| e.handler_name() == **name)).collect();
+    let open: Vec<&String> = names.iter().filter(|name| !called.contains(name)).collect();
     if open.is_empty() {
         return Vec::new();
     }
@@ -354,5 +365,11 @@ pub fn uncalled_handlers(
             None => format!("{system}:{name} is not selected (use -e {system}:{name})"),
         }
     };
-    open.into_iter().filter_map(|name| event_of(name).map(|event| (name.clone(), why(event)))).collect()
+    let absent: Vec<&String> = called.iter().filter(|name| !names.contains(name)).collect();
+    let misspelt = |name: &str| {
+        let near = similar_names(name, &absent);
+        (!near.is_empty()).then(|| format!("no event or callback has this name{}", did_you_mean(&near)))
+    };
+    let reason = |name: &str| event_of(name).map(why).or_else(|| misspelt(name));
+    open.into_iter().filter_map(|name| Some((name.clone(), reason(name)?))).collect()
 }
