@@ -121,7 +121,8 @@ pub fn print_totals(stats: &Stats, source: &dyn Source) {
 /// Prints how many events were lost or not delivered, if any.
 pub fn print_lost(stats: &Stats) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
-    if lost != 0 {
+    // The C implementation prints each loss, and no sum of them.
+    if lost != 0 && !compat::is_on() {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
         output::say_lost(format_args!(
             "lost {lost} of {} events ({share:.1} %), delivered {delivered}",
