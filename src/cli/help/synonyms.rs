@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
 /// this table.
-const SYNONYMS: [(&str, &str); 48] = [
+const SYNONYMS: [(&str, &str); 54] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -63,6 +63,15 @@ const SYNONYMS: [(&str, &str); 48] = [
     ("kprobe, uprobe, probe, breakpoint, watchpoint, hook, function argument", "probe, uprobe, kprobe, function, mem"),
     ("counter, pmu, ipc, cache miss, instructions per cycle", "stat, hardware event, counter, PMU"),
     ("every second, periodic, interval, refresh, live", "--interval, __interval__, every second"),
+    ("rate limit, throttle, throttling, sampling rate, frequency", "--sampling-limit, --freq, -F, too fast"),
+    ("seek, skip, jump, middle", "--time, part of the recording"),
+    ("hotplug, hot plug, online, unplug", "offline, went offline"),
+    (
+        "riscv, risc-v, arm, aarch64, arm64, ppc64, s390x, architecture, endian",
+        "recorded machine, another machine, other machines",
+    ),
+    ("request id, correlate, correlation, match, transaction", "fields with the same values, the same key, span"),
+    ("kernel thread, swapper, idle task, idle cpu", "idle, swapper, kworker"),
     ("limit, stop after, timeout, first n", "--duration, --exit-N, stop after"),
     ("diff, compare, before after, regression", "--diff, difference, compare"),
 ];
