@@ -233,3 +233,39 @@ fn a_span_that_is_open_at_the_end_belongs_to_its_own_task() {
     let child: u32 = String::from_utf8(trace.stderr).unwrap().trim().parse().unwrap();
     assert_eq!((&open[0]["_tid"], &open[0]["pid"]), (&child.into(), &child.into()), "{open:?}");
 }
+
+#[test]
+fn a_span_of_a_thread_has_its_process() {
+    needs([Need::Tracefs]);
+    let _awake = Awake::new();
+    let threads = "import os, threading, time\n\
+                   nap = lambda: [time.sleep(0.01) for _ in range(10)]\n\
+                   thread = threading.Thread(target=nap)\n\
+                   thread.start()\n\
+                   nap()\n\
+                   thread.join()\n\
+                   print(os.getpid(), thread.native_id, flush=True)";
+    let folder = Folder::new();
+    let recording = folder.path("threads.data");
+    let recorded = perf_prof(&["record", "-q", "-a", "-e", "runqueue,task-state", "-o"])
+        .arg(&recording)
+        .args(["--", "python3", "-c", threads])
+        .output()
+        .unwrap();
+    let live = perf_prof(&["trace", "-q", "--json", "-e", "runqueue,task-state", "-o"])
+        .arg(folder.path("live.json"))
+        .args(["--", "python3", "-c", threads])
+        .output()
+        .unwrap();
+    let replayed = perf_prof(&["trace", "-q", "--json", "-e", "runqueue,task-state", "--input"])
+        .arg(&recording)
+        .output()
+        .unwrap();
+    let of_live = std::fs::read_to_string(folder.path("live.json")).unwrap();
+    for (ids, spans) in [(stdout(&live), of_live), (stdout(&recorded), stdout(&replayed))] {
+        let (pid, tid) = ids.trim().split_once(' ').unwrap();
+        let (pid, tid): (i64, i64) = (pid.parse().unwrap(), tid.parse().unwrap());
+        let own: Vec<_> = objects(&spans).into_iter().filter(|span| span["_tid"] == tid).collect();
+        assert!(!own.is_empty() && own.iter().all(|span| span["_pid"] == pid), "{pid} {tid}: {own:?}");
+    }
+}

@@ -39,7 +39,10 @@ pub struct MadeRun {
     event: EventType,
     inputs: Vec<EventType>,
     counts: Arc<SpanCounts>,
+    context: Arc<Context>,
     engine: Box<dyn Derivation>,
+    /// The process and the thread of each span that was delivered.
+    pub tasks: Vec<(i32, i32)>,
 }
 
 impl MadeEvent {
@@ -83,8 +86,16 @@ impl MadeRun {
         let event = made.event_type(&inputs).unwrap();
         let counts = Arc::new(SpanCounts::default());
         let context = Arc::new(Context::new(Box::new(NoKernel), 0));
-        let engine = made.start(&event, counts.clone(), context).unwrap();
-        MadeRun { event, inputs, counts, engine }
+        let engine = made.start(&event, counts.clone(), context.clone()).unwrap();
+        MadeRun { event, inputs, counts, context, engine, tasks: Vec::new() }
+    }
+
+    /// Notes that a thread belongs to a process, as the kernel's records about tasks do.
+    pub fn belongs(&self, tid: i32, pid: i32) {
+        self.context.with_tasks(|tasks| {
+            tasks.named_before_run(tid, b"thread");
+            tasks.belongs(tid, pid);
+        });
     }
 
     /// Delivers samples. Returns the text lines of the spans.
@@ -101,10 +112,11 @@ impl MadeRun {
             let (pid, tid) = (sample.tid, sample.tid);
             let values = SampleValues { pid, tid, time: sample.time, cpu: sample.cpu, raw, ..SampleValues::default() };
             let record = self.inputs[input].layout.encode(&values).unwrap();
-            let event = &self.event;
+            let (event, tasks) = (&self.event, &mut self.tasks);
             let _ = self.engine.sample(input, &record, &mut |record| {
                 let mut text = Vec::new();
                 let Format::Span(format) = &event.format else { panic!() };
+                tasks.push(Sample { event, record }.pid_tid());
                 format.format.render(Sample { event, record }.raw(), &NoKernel, &mut text);
                 spans.push(String::from_utf8(text).unwrap());
                 Flow::Continue(())

@@ -17,7 +17,9 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
+    task: SpanTask::Computed(|span| {
+        Some(span.end().map_or_else(|| span.task(span.key(0) as i32), |end| (end.pid(), end.tid())))
+    }),
     scope: Scope::Machine,
     flags: &[],
     fields: &[

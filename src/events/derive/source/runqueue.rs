@@ -63,3 +63,56 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     ],
     narrow: None,
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample};
+
+    const SWITCH: &str = "sched:sched_switch";
+    const WAKEUP: &str = "sched:sched_wakeup";
+    const EVENTS: &[MadeEvent] = &[
+        MadeEvent {
+            name: SWITCH,
+            fields: &["int prev_pid", "int prev_state", "int next_pid", "char prev_comm[8]", "char next_comm[8]"],
+            print: "\"\"",
+        },
+        MadeEvent { name: WAKEUP, fields: &["int pid", "int target_cpu", "char comm[8]"], print: "\"\"" },
+        MadeEvent {
+            name: "sched:sched_wakeup_new",
+            fields: &["int pid", "int target_cpu", "char comm[8]"],
+            print: "\"\"",
+        },
+    ];
+
+    /// Neither the waker nor the task that leaves the CPU is the task of the span.
+    #[test]
+    fn the_process_of_a_span_is_that_of_the_task_that_waited() {
+        let mut run = MadeRun::start(&RUNQUEUE, "runqueue", EVENTS);
+        // No task of this machine has such a number.
+        let [first, other, unknown]: [i64; 3] = [1 << 30, (1 << 30) + 1, (1 << 30) + 2];
+        run.belongs(first as i32, 7);
+        let wakeup = |time, pid| (WAKEUP, 1, time, vec![("pid", pid)]);
+        let switch = |time, prev, state, next| {
+            (SWITCH, prev as i32, time, vec![("prev_pid", prev), ("prev_state", state), ("next_pid", next)])
+        };
+        let samples = [
+            wakeup(10, first),
+            switch(20, other, 0, first),
+            // The switch away from this task was taken in it, so its process is known.
+            switch(30, first, 1, other),
+            wakeup(40, unknown),
+            switch(50, other, 1, unknown),
+        ];
+        let made = samples.each_ref().map(|(event, tid, time, fields)| MadeSample {
+            event,
+            tid: *tid,
+            cpu: 0,
+            time: *time,
+            fields,
+        });
+        assert_eq!(run.spans(&made).len(), 3);
+        let other = other as i32;
+        assert_eq!(run.tasks, [(7, first as i32), (other, other), (-1, unknown as i32)]);
+    }
+}

@@ -163,7 +163,7 @@ impl Engine {
         if !self.span.selects_tasks() || are_all_selected {
             return true;
         }
-        let (_, tid) = self.format.task(samples, Some(&self.context));
+        let tid = self.format.thread(samples);
         self.context.delivers_spans_of(tid) && self.selects_comm(tid, samples)
     }
 

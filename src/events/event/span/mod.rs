@@ -74,7 +74,7 @@ pub enum SpanTask {
     OfEnd,
     /// The task in which the span began.
     OfBegin,
-    /// The thread whose id is the first number of the key. Its process is not known, so `_pid` is -1.
+    /// The thread whose id is the first number of the key. `_pid` is -1 if its process is not known.
     OfKey,
     /// The process and the thread that a function returns; both are -1 if it returns `None`.
     Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
@@ -319,14 +319,19 @@ impl SpanFormat {
     }
 
     /// Returns the process and the thread of a span.
-    pub fn task(&self, span: &SpanSamples<'_>, context: Option<&Context>) -> (i32, i32) {
-        let view = self.view(span, context);
+    fn task(&self, view: &SpanView<'_>) -> (i32, i32) {
         match self.task {
             SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
             SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
-            SpanTask::OfKey => (-1, view.key(0) as i32),
-            SpanTask::Computed(task) => task(&view).unwrap_or((-1, -1)),
+            SpanTask::OfKey => view.task(view.key(0) as i32),
+            SpanTask::Computed(task) => task(view).unwrap_or((-1, -1)),
         }
+    }
+
+    /// Returns the thread of a span. Unlike its process, it is never looked up.
+    pub fn thread(&self, span: &SpanSamples<'_>) -> i32 {
+        let view = self.view(span, None);
+        if let SpanTask::OfKey = self.task { view.key(0) as i32 } else { self.task(&view).1 }
     }
 
     /// Returns the fields that a filter over the raw data of the spans reads.
@@ -389,7 +394,7 @@ impl SpanFormat {
         out.extend(PERF_RECORD_SAMPLE.to_ne_bytes());
         out.extend_from_slice(record.get(4..6).unwrap_or(&[0, 0]));
         out.extend([0, 0]);
-        let (pid, tid) = self.task(span, context);
+        let (pid, tid) = self.task(&self.view(span, context));
         out.extend(pid.to_ne_bytes());
         out.extend(tid.to_ne_bytes());
         out.extend(last.time().to_ne_bytes());

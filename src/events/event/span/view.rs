@@ -72,6 +72,15 @@ impl<'a> SpanView<'a> {
         name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
     }
 
+    /// Returns the process of a thread, and the thread. The process is that of a sample that was taken in the thread, or
+    /// the one that the records about tasks name; -1 if it is not known.
+    pub fn task(&self, tid: i32) -> (i32, i32) {
+        let own = [Some(self.begin()), self.end()].into_iter().flatten().find(|part| part.tid() == tid);
+        let known = || self.context.and_then(|context| context.process(tid));
+        // The kernel has no process for a thread that is exiting (`perf_event_pid()` in kernel/events/core.c).
+        (own.map(|part| part.pid()).filter(|&pid| pid > 0).or_else(known).unwrap_or(-1), tid)
+    }
+
     /// Returns the text of a sample, as the print format of its event has it.
     pub fn text(&self, part: &PartView<'a>) -> Vec<u8> {
         let mut text = Vec::new();
