@@ -304,3 +304,20 @@ def __sample__(e): pass
     let outcome = replay(&script, "syscalls:sys_enter_getsid", &recording, &[]);
     assert_eq!(outcome.stdout, "[(5, 5, True), (6, 6, True)]\n", "{}", outcome.stderr);
 }
+
+/// All spans of a batch are made before the first one is delivered.
+#[test]
+fn with_a_limit_the_counts_are_those_of_the_delivered_spans() {
+    needs([Need::Tracefs]);
+    let operations: Vec<String> = (1..=9).map(|number| format!("call {number} {}", getsid(number))).collect();
+    let selector = format!("{PAIR}//key=pid/");
+    let whole = Run::script(SCRIPT).event(&selector).options(["--record", "r.data"]).workload(&operations.join(" "));
+    assert!(whole.run().stdout.contains("{'delivered': 9, 'opened': 9, "));
+    let limited = Run::script(SCRIPT).event(&selector).options(["-N", "4"]).workload(&operations.join(" "));
+    let replayed = replay(SCRIPT, &selector, &whole.path("r.data"), &["-N", "4"]);
+    for outcome in [limited.run(), replayed] {
+        let counts = "{'delivered': 4, 'opened': 4, 'ended': 4, 'open': 0, 'dropped': 0, 'without_begin': 0}";
+        assert_eq!(outcome.stdout.lines().last(), Some(counts), "{}", outcome.stdout);
+        assert_eq!(outcome.stdout.lines().count(), 5, "{}", outcome.stdout);
+    }
+}

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Derivation, Derived};
-use crate::event::{Context, Deliver, EventType, Flow, Sink, Stats, Stop};
+use crate::event::{Context, Deliver, EventType, Flow, Sink, SpanCounts, Stats, Stop};
 
 /// The input of a derivation that receives the samples of a captured event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,7 @@ pub struct DerivingSink<'a> {
     /// event itself; then its samples are delivered to the sink.
     feeds: Vec<Option<Feed>>,
     held: Held,
-    /// The number of samples that may still be delivered.
-    left: u64,
+    outlet: Outlet,
 }
 
 /// Derivations that were started: each with the index of the event type of its derived samples.
@@ -60,6 +59,36 @@ impl Derivations {
     }
 }
 
+/// Passes samples to the program, and counts them.
+struct Outlet {
+    /// The number of samples that may still be delivered.
+    left: u64,
+    /// The index of the first derived event.
+    first: usize,
+    /// The counts of each derived event.
+    counts: Vec<Arc<SpanCounts>>,
+}
+
+impl Outlet {
+    /// Delivers a sample, unless the limit was reached before.
+    #[inline]
+    fn deliver(&mut self, event: usize, record: &[u8], program: &mut dyn Deliver) -> Flow {
+        if self.left == 0 {
+            return Flow::Break(Stop::Limit);
+        }
+        self.left -= 1;
+        if let Some(counts) = event.checked_sub(self.first).and_then(|derived| self.counts.get(derived)) {
+            counts.add_delivered(1);
+        }
+        if let Flow::Break(stop) = program.sample(event, record) {
+            // After a stop nothing is delivered, not even the spans that are open at the end.
+            self.left = 0;
+            return Flow::Break(stop);
+        }
+        if self.left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
+    }
+}
+
 /// The derived samples that were not delivered yet.
 #[derive(Default)]
 struct Held {
@@ -69,13 +98,18 @@ struct Held {
 }
 
 impl Held {
-    fn deliver(&mut self, program: &mut dyn Deliver, left: &mut u64) -> Flow {
+    fn hold(&mut self, event: usize, record: &[u8]) {
+        self.samples.push((event, record.len()));
+        self.records.extend_from_slice(record);
+    }
+
+    fn deliver(&mut self, program: &mut dyn Deliver, outlet: &mut Outlet) -> Flow {
         let mut rest = self.records.as_slice();
         let mut flow = Flow::Continue(());
         for &(event, size) in &self.samples {
             let (record, after) = rest.split_at(size);
             rest = after;
-            flow = deliver(event, record, program, left);
+            flow = outlet.deliver(event, record, program);
             if flow.is_break() {
                 break;
             }
@@ -84,21 +118,6 @@ impl Held {
         self.records.clear();
         flow
     }
-}
-
-/// Delivers a sample, unless the limit was reached before.
-#[inline]
-fn deliver(event: usize, record: &[u8], program: &mut dyn Deliver, left: &mut u64) -> Flow {
-    if *left == 0 {
-        return Flow::Break(Stop::Limit);
-    }
-    *left -= 1;
-    if let Flow::Break(stop) = program.sample(event, record) {
-        // After a stop nothing is delivered, not even the spans that are open at the end.
-        *left = 0;
-        return Flow::Break(stop);
-    }
-    if *left == 0 { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
 }
 
 impl<'a> DerivingSink<'a> {
@@ -116,7 +135,15 @@ impl<'a> DerivingSink<'a> {
             let event = captured + at;
             Some(((event, derived.start(event, types, stats, context)?), derived.inputs.clone()))
         });
-        Self::with_derivations(sink, captured, started)
+        let mut sink = Self::with_derivations(sink, captured, started);
+        sink.count_in(stats);
+        sink
+    }
+
+    /// Counts delivered spans in `stats`.
+    fn count_in(&mut self, stats: &Stats) {
+        let first = self.outlet.first;
+        self.outlet.counts = (first..).map_while(|event| stats.span(event).cloned()).collect();
     }
 
     /// Creates a sink with these derivations. Each comes with the index of its event type and the indices of its inputs.
@@ -133,13 +160,15 @@ impl<'a> DerivingSink<'a> {
             }
             derivations.push(started);
         }
-        Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), left: u64::MAX }
+        let outlet = Outlet { left: u64::MAX, first: captured, counts: Vec::new() };
+        Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), outlet }
     }
 
     /// Continues with these derivations, which another sink with the same events has started. From now on they count in
     /// `stats` and take names from `context`.
     pub fn continued(mut self, derivations: Derivations, stats: &Stats, context: &Arc<Context>) -> Self {
         self.derivations = derivations;
+        self.count_in(stats);
         for (event, derivation) in &mut self.derivations.0 {
             if let Some(counts) = stats.span(*event) {
                 derivation.continue_in(counts.clone(), context);
@@ -162,7 +191,8 @@ impl<'a> DerivingSink<'a> {
     /// Stops the delivery after this number of samples. It has no effect if there are no derivations: then the pump
     /// counts the samples.
     pub fn with_limit(self, limit: Option<u64>) -> Self {
-        Self { left: limit.unwrap_or(u64::MAX), ..self }
+        let outlet = Outlet { left: limit.unwrap_or(u64::MAX), ..self.outlet };
+        Self { outlet, ..self }
     }
 
     /// Ends the derivations and delivers their last samples, without the end of the program. `losses` says whether
@@ -177,11 +207,10 @@ impl<'a> DerivingSink<'a> {
 
     /// Holds the last samples of the derivations.
     fn finish_derivations(&mut self) {
-        let Self { derivations, held, left, .. } = self;
-        for (derived, derivation) in derivations.0.iter_mut().filter(|_| *left != 0) {
+        let Self { derivations, held, outlet, .. } = self;
+        for (derived, derivation) in derivations.0.iter_mut().filter(|_| outlet.left != 0) {
             let _ = derivation.finish(&mut |record| {
-                held.samples.push((*derived, record.len()));
-                held.records.extend_from_slice(record);
+                held.hold(*derived, record);
                 Flow::Continue(())
             });
         }
@@ -191,7 +220,7 @@ impl<'a> DerivingSink<'a> {
     fn deliver_held_samples(&mut self) -> Flow {
         let mut flow = Flow::Continue(());
         if !self.held.samples.is_empty() {
-            self.sink.enter(&mut |program| flow = self.held.deliver(program, &mut self.left));
+            self.sink.enter(&mut |program| flow = self.held.deliver(program, &mut self.outlet));
         }
         flow
     }
@@ -199,7 +228,8 @@ impl<'a> DerivingSink<'a> {
     /// Delivers the held samples, and then calls `call`.
     fn entered(&mut self, mut call: impl FnMut(&mut dyn Deliver) -> Flow) -> Flow {
         let mut flow = Flow::Continue(());
-        self.sink.enter(&mut |program| flow = self.held.deliver(program, &mut self.left).followed_by(|| call(program)));
+        self.sink
+            .enter(&mut |program| flow = self.held.deliver(program, &mut self.outlet).followed_by(|| call(program)));
         flow
     }
 }
@@ -222,14 +252,14 @@ impl Sink for DerivingSink<'_> {
     }
 
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
-        let Self { sink, derivations, feeds, left, .. } = self;
+        let Self { sink, derivations, feeds, outlet, .. } = self;
         if derivations.0.is_empty() {
             return sink.enter(body);
         }
         if feeds.iter().all(Option::is_some) {
             return body(self);
         }
-        sink.enter(&mut |program| body(&mut Deriving { program, derivations, feeds, left: &mut *left }));
+        sink.enter(&mut |program| body(&mut Deriving { program, derivations, feeds, outlet: &mut *outlet }));
     }
 
     fn deliver_held(&mut self) -> Flow {
@@ -244,15 +274,15 @@ impl Sink for DerivingSink<'_> {
 /// The calls while the other sink is not entered. Samples of inputs do not need it; for any other call it is entered.
 impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
-        let Self { derivations, feeds, held, .. } = self;
+        let Self { derivations, feeds, held, outlet, .. } = self;
         let Some(Feed { derivation, input }) = feeds.get(event).copied().flatten() else { return Flow::Continue(()) };
         let (derived, derivation) = &mut derivations.0[derivation];
         let flow = derivation.sample(input, record, &mut |record| {
-            held.samples.push((*derived, record.len()));
-            held.records.extend_from_slice(record);
-            Flow::Continue(())
+            held.hold(*derived, record);
+            // The run ends with the last span of the limit, so that no later one is counted.
+            if held.samples.len() as u64 >= outlet.left { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
         });
-        if held.records.len() > HELD { self.deliver_held_samples() } else { flow }
+        if flow.is_break() || held.records.len() > HELD { self.deliver_held_samples() } else { flow }
     }
 
     fn loss_begins(&mut self) -> Flow {
@@ -296,7 +326,7 @@ impl Deliver for DerivingSink<'_> {
         self.finish_derivations();
         let mut flow = Flow::Continue(());
         self.sink.enter(&mut |program| {
-            let stopped = self.held.deliver(program, &mut self.left);
+            let stopped = self.held.deliver(program, &mut self.outlet);
             flow = program.exit();
             if flow.is_continue() {
                 flow = stopped;
@@ -311,16 +341,16 @@ struct Deriving<'a> {
     program: &'a mut dyn Deliver,
     derivations: &'a mut Derivations,
     feeds: &'a [Option<Feed>],
-    left: &'a mut u64,
+    outlet: &'a mut Outlet,
 }
 
 impl Deliver for Deriving<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Some(Feed { derivation, input }) = self.feeds.get(event).copied().flatten() else {
-            return deliver(event, record, self.program, self.left);
+            return self.outlet.deliver(event, record, self.program);
         };
         let (derived, derivation) = &mut self.derivations.0[derivation];
-        derivation.sample(input, record, &mut |record| deliver(*derived, record, self.program, self.left))
+        derivation.sample(input, record, &mut |record| self.outlet.deliver(*derived, record, self.program))
     }
 
     fn loss_begins(&mut self) -> Flow {
@@ -359,14 +389,14 @@ impl Deliver for Deriving<'_> {
     }
 
     fn exit(&mut self) -> Flow {
-        let Self { program, derivations, left, .. } = self;
+        let Self { program, derivations, outlet, .. } = self;
         let mut stopped = Flow::Continue(());
         for (derived, derivation) in derivations.0.iter_mut() {
-            if **left == 0 {
+            if outlet.left == 0 {
                 break;
             }
             stopped =
-                stopped.followed_by(|| derivation.finish(&mut |record| deliver(*derived, record, *program, left)));
+                stopped.followed_by(|| derivation.finish(&mut |record| outlet.deliver(*derived, record, *program)));
         }
         let flow = program.exit();
         if flow.is_continue() { stopped } else { flow }
@@ -380,7 +410,6 @@ mod tests {
     use expect_test::{Expect, expect};
 
     use super::*;
-    use crate::event::{SpanCounts, Stop};
 
     /// Emits the start and the end of a pair as one record. After a loss, forgets a start that has no end yet.
     #[derive(Default)]
@@ -475,5 +504,27 @@ mod tests {
             &[Some((0, 10)), Some((1, 12)), Some((0, 13)), None, Some((1, 14))],
             expect!["enter 3:[10, 12] enter lost Continue(())"],
         );
+    }
+    /// The run loop delivers a whole batch. What comes behind the last span of the limit is not counted.
+    #[test]
+    fn a_limit_ends_the_delivery_and_the_counts_with_its_last_sample() {
+        for captured in [2, 3] {
+            let mut notes = Notes(String::new(), None);
+            let pair: Box<dyn Derivation> = Box::<Pair>::default();
+            let started = [((captured, pair), vec![0, 1])].into_iter();
+            let mut sink = DerivingSink::with_derivations(&mut notes, captured, started).with_limit(Some(2));
+            let counts = Arc::new(SpanCounts::default());
+            sink.outlet.counts = vec![counts.clone()];
+            let mut flows = Vec::new();
+            sink.enter(&mut |program| {
+                let samples = [(0, 10), (1, 11), (0, 12), (1, 13), (0, 14), (1, 15)];
+                flows = samples.map(|(event, byte): (usize, u8)| program.sample(event, &[byte])).to_vec();
+            });
+            assert_eq!(flows.iter().position(|flow| flow.is_break()), Some(3), "{captured}");
+            assert_eq!(flows[3], Flow::Break(Stop::Limit));
+            drop(sink);
+            assert_eq!(counts.delivered(), notes.0.matches(':').count() as u64, "{}", notes.0);
+            assert_eq!(counts.delivered(), 2);
+        }
     }
 }

@@ -212,7 +212,6 @@ impl Engine {
             return Flow::Continue(());
         }
         self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
-        self.counts.add_delivered(1);
         emit(&self.record)
     }
 }

@@ -47,7 +47,7 @@ counts! {
     lost add_lost "dropped spans that were open during a loss, or when too many were open.";
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
-    delivered add_delivered "spans that passed the filter, and were delivered unless the run ended before.";
+    delivered add_delivered "spans that the program received.";
 }
 
 impl SpanCounts {
