@@ -163,7 +163,7 @@ impl Capture {
             opened;
         let bell = Arc::new(EventFd::new()?);
         let reserve = rings.iter().map(|ring| Memory::cost_of_ring(ring.size())).sum::<usize>();
-        let memory = Arc::new(Memory::new(memory_for_records(options, reserve), Arc::clone(&bell)));
+        let memory = Arc::new(memory_for_records(options, reserve, &bell));
         let control = Arc::new(Control::new(bell));
         let (sender, messages) = crossbeam_channel::unbounded();
         let outlet = Outlet::Consumer(sender);
@@ -441,16 +441,18 @@ fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tas
     tasks.into_iter().chain(process).collect()
 }
 
-/// Returns how many bytes of the buffer records may take. `reserve` is what one round over all rings may need.
-fn memory_for_records(options: &Options, reserve: usize) -> usize {
-    match options.order {
-        None => options.buffer,
+/// Returns the part of the buffer that records may take. `reserve` is what one round over all rings may need, and `bell`
+/// wakes the reader.
+fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) -> Memory {
+    let (bytes, least) = match options.order {
+        None => (options.buffer.bytes(), 0),
         // The buffer also has to hold the sorter's index.
         Some(_) => {
-            let share = options.buffer / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
-            share.max(2 * reserve)
+            let share = options.buffer.bytes() / (attr::SMALLEST_RECORD + INDEX_PER_RECORD) * attr::SMALLEST_RECORD;
+            (share.max(2 * reserve), 2 * reserve)
         }
-    }
+    };
+    Memory::new(bytes, Arc::clone(bell)).within(options.buffer.clone(), least)
 }
 
 /// Returns the check for CPUs that go offline. Only events of CPUs need it: the events of tasks go on when a CPU comes

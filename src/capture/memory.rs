@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use perf_prof_format::record::Recycle;
-use perf_prof_system::eventfd::EventFd;
+use perf_prof_system::{budget::Budget, eventfd::EventFd};
 
 /// The size of a pooled buffer in bytes. This is also the maximum size of a chunk.
 pub(super) const BLOCK: usize = 256 << 10;
@@ -23,6 +23,10 @@ const NOT_AWAITED: usize = usize::MAX;
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
+    /// What is made of the events takes memory of the same budget.
+    budget: Budget,
+    /// So many bytes may be used, whatever the budget's holdings have.
+    least: usize,
     used: AtomicUsize,
     /// If the reader waits for memory, it is woken when `used` is at most this many bytes. Otherwise [`NOT_AWAITED`].
     awaited: AtomicUsize,
@@ -32,7 +36,24 @@ pub(super) struct Memory {
 
 impl Memory {
     pub fn new(limit: usize, wake: Arc<EventFd>) -> Self {
-        Self { limit, used: AtomicUsize::new(0), awaited: AtomicUsize::new(NOT_AWAITED), pool: Mutex::default(), wake }
+        Self {
+            limit,
+            budget: Budget::unlimited(),
+            least: 0,
+            used: AtomicUsize::new(0),
+            awaited: AtomicUsize::new(NOT_AWAITED),
+            pool: Mutex::default(),
+            wake,
+        }
+    }
+
+    /// Lowers the limit by what the holdings of a budget have, but not below `least`.
+    pub fn within(self, budget: Budget, least: usize) -> Self {
+        Self { budget, least, ..self }
+    }
+
+    fn limit(&self) -> usize {
+        self.limit.saturating_sub(self.budget.held()).max(self.least)
     }
 
     /// Returns the bytes in use.
@@ -56,7 +77,7 @@ impl Memory {
     /// returns true: a limit smaller than a chunk must not block the reader forever.
     pub fn has_room(&self, cost: usize, reserve: usize) -> bool {
         let used = self.used();
-        used == 0 || used.saturating_add(cost).saturating_add(reserve) <= self.limit
+        used == 0 || used.saturating_add(cost).saturating_add(reserve) <= self.limit()
     }
 
     /// Returns an empty buffer with room for `len` bytes. `len` is at most [`BLOCK`].
@@ -69,7 +90,7 @@ impl Memory {
 
     /// Arranges that the reader is woken when there is room for `cost` bytes. Returns whether there is room already.
     pub fn await_room(&self, cost: usize) -> bool {
-        self.awaited.store(self.limit.saturating_sub(cost), SeqCst);
+        self.awaited.store(self.limit().saturating_sub(cost), SeqCst);
         // Must come after the store: if a buffer was recycled before the store, that did not wake the reader.
         let has_room = self.has_room(cost, 0);
         if has_room {

@@ -284,6 +284,8 @@ pub(super) fn set_filter(fd: BorrowedFd<'_>, event: &str, filter: &str) -> Resul
 mod tests {
     use std::cell::Cell;
 
+    use perf_prof_system::budget::Budget;
+
     use super::*;
     use crate::{Clock, CommonMembers, EventStart, MappingScope, Mappings, OwnThreads, SideBand, Switching};
 
@@ -291,7 +293,7 @@ mod tests {
         let side_band = SideBand::default();
         let options = Options {
             ring_bytes: 4096,
-            buffer: 0,
+            buffer: Budget::new(0),
             watermark_percent: 25,
             clock: Clock::Monotonic,
             order: None,

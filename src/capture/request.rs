@@ -8,7 +8,7 @@ use perf_prof_format::{
     spec::{CpuSet, Grouping},
 };
 pub use perf_prof_system::clock::Clock;
-use perf_prof_system::probe_definition::ProbeDefinition;
+use perf_prof_system::{budget::Budget, probe_definition::ProbeDefinition};
 
 /// The target of a capture.
 #[derive(Clone, Debug)]
@@ -351,10 +351,10 @@ pub enum Switching {
 pub struct Options {
     /// The size of each ring's data in bytes, a power of two pages.
     pub ring_bytes: usize,
-    /// The maximum memory in bytes for records that are read and not consumed yet. If the records are sorted, a third
-    /// of this memory is for the sorter's index, and the memory is increased if two rounds of full rings would not fit
-    /// into it.
-    pub buffer: usize,
+    /// The memory for records that are read and not consumed yet, less what the holdings of this budget have. If the
+    /// records are sorted, a third of this memory is for the sorter's index, and the memory is increased if two rounds
+    /// of full rings would not fit into it.
+    pub buffer: Budget,
     /// The kernel wakes the reader when this percentage of a ring is full.
     pub watermark_percent: u8,
     /// The clock of the timestamps.

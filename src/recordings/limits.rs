@@ -3,7 +3,7 @@
 
 use std::{fs::File, io, os::unix::fs::MetadataExt};
 
-use perf_prof_system::{memory, process};
+use perf_prof_system::{budget::Budget, memory, process};
 
 use super::error::PerfDataError;
 
@@ -30,7 +30,8 @@ pub enum Owner {
 impl ReadLimits {
     /// Returns the limit for the recording `name`.
     pub(crate) fn limit(&self, name: &str) -> MemoryLimit {
-        MemoryLimit { name: name.to_owned(), bytes: self.memory.unwrap_or_else(memory::default_buffer) as u64 }
+        let bytes = self.memory.unwrap_or_else(memory::default_buffer);
+        MemoryLimit { name: name.to_owned(), bytes: bytes as u64, budget: Budget::new(bytes) }
     }
 
     /// Refuses the file of another owner. The owners of pipes and terminals do not matter.
@@ -49,6 +50,8 @@ impl ReadLimits {
 pub(crate) struct MemoryLimit {
     name: String,
     bytes: u64,
+    /// The same memory. What is made of the events takes some of it.
+    budget: Budget,
 }
 
 /// The memory for the header and the feature sections that is always allowed. Formats and symbols of a kernel take up to
@@ -70,12 +73,17 @@ impl MemoryLimit {
         MemoryLimit { bytes: self.bytes.max(RECORDS), ..self }
     }
 
-    /// Fails if `used` bytes are more than the limit.
+    /// Fails if `used` bytes, and those of all holdings, are more than the limit.
     pub fn check(&self, used: u64) -> Result<(), PerfDataError> {
-        match used <= self.bytes {
+        match used.saturating_add(self.budget.held() as u64) <= self.bytes {
             true => Ok(()),
             false => Err(PerfDataError::TooMuchMemory { name: self.name.clone(), limit: self.bytes >> 20 }),
         }
+    }
+
+    /// Returns the memory from which tables and spans that are open take theirs.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Returns the name of the recording.

@@ -14,7 +14,7 @@ use perf_prof_format::{
     record::{SampleLayout, TrailerLayout},
     tracefs::EventFormat,
 };
-use perf_prof_system::file::open_regular;
+use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
     error::PerfDataError,
@@ -481,6 +481,11 @@ impl Recording {
             data,
             ..*self
         })
+    }
+
+    /// Returns the memory for the recording's records, from which tables and spans that are open take theirs.
+    pub fn budget(&self) -> &Budget {
+        self.limit.budget()
     }
 
     /// Indexes the records if the recording has no index. Its copies then share this index.

@@ -8,7 +8,7 @@
 //! Files are named after what they ask of the machine. What is not found by its name:
 //!
 //! * how a signal is caught: `signals.rs`. What it does: the room `engine` of the wing `session`.
-//! * how much memory perf-prof may use by default: `memory.rs`
+//! * how much memory perf-prof may use by default: `memory.rs`; what of it is for what: `budget.rs`
 //! * the output with `PERF_PROF_COMPAT`: `compat.rs` says if it is on
 //! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
 //! * what a forked child keeps open: `perf_copies.rs`, `close_in_child.rs`
@@ -18,6 +18,7 @@
 //! * files with names from outside: `file.rs`, which opens only regular files
 
 pub mod blocked_signals;
+pub mod budget;
 mod call;
 pub mod capability;
 pub mod cgroup;

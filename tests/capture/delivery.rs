@@ -13,7 +13,7 @@ use perf_prof_format::{
     abi::{PERF_CONTEXT_KERNEL, PERF_CONTEXT_USER},
     record::{Record, Source, Wait},
 };
-use perf_prof_system::eventfd::EventFd;
+use perf_prof_system::{budget::Budget, eventfd::EventFd};
 
 use crate::harness::{
     capture::{CHILD, Seen, Worker, collect, event, getppid_of, in_child, options, stop},
@@ -121,7 +121,7 @@ fn lost_side_band_records_are_no_lost_events() {
 fn a_slow_consumer_is_bounded_and_losses_are_exact() {
     needs([Need::Tracefs]);
     for order in [None, Some(RecordOrder::default())] {
-        let options = Options { ring_bytes: 64 << 10, buffer: 1 << 20, order, ..options() };
+        let options = Options { ring_bytes: 64 << 10, buffer: Budget::new(1 << 20), order, ..options() };
         let target = Target::SystemWide { cpus: None };
         let mut capture = Capture::open(&target, &[getppid_of(gettid())], &options).unwrap();
         capture.enable().unwrap();
@@ -163,7 +163,7 @@ fn the_index_of_the_order_is_within_the_buffer() {
     const BESIDE: usize = 4 << 20;
     // The margin is so long that the sorter holds all records until memory is needed.
     let order = Some(RecordOrder::Time { margin: Duration::from_secs(1000) });
-    let options = Options { buffer: BUFFER, order, ..options() };
+    let options = Options { buffer: Budget::new(BUFFER), order, ..options() };
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &[getppid_of(gettid())], &options).unwrap();
     capture.enable().unwrap();
     let before = of_status("VmRSS:");

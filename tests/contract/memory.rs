@@ -27,11 +27,16 @@ def __exit__():
 
 /// Runs the script after these shell commands.
 fn run_after(commands: &str) -> Outcome {
-    let run = Run::script(SLOW).call_event().workload("calls 3000000");
+    finish_after(commands, &Run::script(SLOW).call_event().workload("calls 3000000"))
+}
+
+/// Does a run after these shell commands.
+fn finish_after(commands: &str, run: &Run) -> Outcome {
     let command = run.command();
     let mut shell = Command::new("sh");
     shell.args(["-c", &format!("{commands} && exec \"$@\""), "sh"]).arg(command.get_program());
     shell.args(command.get_args()).current_dir(run.dir.path()).stdin(Stdio::null());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     with_patience(&mut shell, PATIENCE).stdout(Stdio::piped()).stderr(Stdio::piped());
     finish(shell.spawn().unwrap(), run.dir.path())
 }
@@ -43,6 +48,29 @@ fn waiting_events_fit_into_the_memory_of_the_cgroup() {
     let cgroup = Cgroup::with_memory(100 << 20);
     let outcome = run_after(&format!("echo $$ > {}", cgroup.procs()));
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
+}
+
+/// No span ends: the calls have other numbers than their results. With copies of the stack, all of them would need more than
+/// 240 MB.
+#[test]
+fn open_spans_fit_into_the_memory_of_the_cgroup() {
+    needs([Need::Tracefs]);
+    let cgroup = Cgroup::with_memory(200 << 20);
+    let script = "
+import perf_prof
+def span__x(event):
+    pass
+def __exit__():
+    row = perf_prof.stats()['events']['span:x']
+    print(row['opened'] == row['ended'] + row['open'] + row['dropped'], row['dropped'] > 1000)
+";
+    let span = "span:x=syscalls:sys_enter_getpgid..syscalls:sys_exit_getpgid//key=pid:ret/stack/";
+    // The pauses keep the reader from losing events.
+    let run = Run::script(script).event(span).options(["--call-graph", "dwarf", "--order"]);
+    let run = run.workload(&"calls 200 sleep-ms 15 ".repeat(150)).env("DEEP", "x".repeat(16 << 10));
+    let outcome = finish_after(&format!("echo $$ > {}", cgroup.procs()), &run);
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "True True\n"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("more than their quarter of --buffer"), "{}", outcome.stderr);
 }
 
 /// A process ends if an allocation fails.

@@ -10,6 +10,7 @@ use perf_prof_capture::{
     Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, SideBand, Switching,
 };
 use perf_prof_format::record::{Ended, Record, Source, Wait};
+use perf_prof_system::budget::Budget;
 
 use super::task::gettid;
 
@@ -28,7 +29,7 @@ pub fn getppid_of(tid: u32) -> EventRequest {
 pub fn options() -> Options {
     Options {
         ring_bytes: 128 * 4096,
-        buffer: 64 << 20,
+        buffer: Budget::new(64 << 20),
         watermark_percent: 50,
         clock: Clock::Perf,
         order: None,

@@ -5,7 +5,7 @@ use std::{
     io::Write,
     os::unix::fs::{FileExt, chown},
     path::Path,
-    process::{Command, Stdio},
+    process::Command,
     sync::atomic::{AtomicBool, Ordering::Relaxed},
     thread,
 };
@@ -20,24 +20,42 @@ use crate::harness::{
     workload,
 };
 
-/// Returns the exit status, stderr, and the peak memory in MiB of perf-prof with these arguments.
-fn peak(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
+/// The result of a run, with its peak memory.
+pub struct Peak {
+    /// `None` if a signal ended it.
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub said: String,
+    /// In MiB.
+    pub memory: u64,
+}
+
+/// Runs perf-prof with these arguments.
+pub fn peak(args: &[&str]) -> Peak {
     // The peak memory of a process includes that of the process it was forked from, until it executes a program. The
     // tests take much memory, so a small process of its own starts perf-prof.
     let words = workload::words("peak");
-    let output = Command::new(&words[0]).args(&words[1..]).args(args).arg("-i").arg(path).output().unwrap();
+    let output = Command::new(&words[0]).args(&words[1..]).args(args).output().unwrap();
     let text = stdout(&output);
-    let mut numbers = text.split_whitespace().map(|number| number.parse::<u64>().unwrap());
+    let (stdout, measured) = text.trim_end().rsplit_once('\n').unwrap_or(("", text.trim_end()));
+    let mut numbers = measured.split_whitespace().map(|number| number.parse::<u64>().unwrap());
     let (status, kib) = (numbers.next().unwrap(), numbers.next().unwrap());
-    ((status < 256).then_some(status as i32), said(&output), kib / 1024)
+    let status = (status < 256).then_some(status as i32);
+    Peak { status, stdout: stdout.to_owned(), said: said(&output), memory: kib / 1024 }
 }
 
-/// Runs perf-prof with the arguments of this process. Prints its exit status, or 256 if a signal ended it, and its peak
-/// memory in KiB.
+/// Returns the exit status, stderr, and the peak memory in MiB of perf-prof with these arguments and a recording.
+fn peak_of(args: &[&str], path: &Path) -> (Option<i32>, String, u64) {
+    let Peak { status, said, memory, .. } = peak(&[args, &["-i", path.to_str().unwrap()]].concat());
+    (status, said, memory)
+}
+
+/// Runs perf-prof with the arguments of this process. After its output, prints a line with its exit status, or 256 if a
+/// signal ended it, and its peak memory in KiB.
 #[expect(clippy::zombie_processes, reason = "wait4 waits for the child")]
 pub fn measured() {
     let mut command = Command::new(tested_program());
-    let child = command.args(std::env::args_os().skip(3)).stdout(Stdio::null()).spawn().unwrap();
+    let child = command.args(std::env::args_os().skip(3)).spawn().unwrap();
     // SAFETY: rusage consists of plain numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
     let mut status = 0;
@@ -45,7 +63,7 @@ pub fn measured() {
     let waited = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
     assert_eq!(waited, child.id() as i32);
     let code = if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 256 };
-    println!("{code} {}", usage.ru_maxrss);
+    println!("\n{code} {}", usage.ru_maxrss);
 }
 
 /// Compressed records that contain `count` samples. `time` returns the time of each.
@@ -54,7 +72,11 @@ fn packed(count: u64, time: impl Fn(u64) -> u64) -> Vec<u8> {
     for number in 0..count {
         encoder.write_all(&NATIVE.sample(50, time(number))).unwrap();
     }
-    let packed = encoder.finish().unwrap();
+    compressed_records(&encoder.finish().unwrap())
+}
+
+/// Returns the records of a recording whose records were compressed.
+pub fn compressed_records(packed: &[u8]) -> Vec<u8> {
     let records = packed.chunks(65_000).map(|part| {
         let padding = vec![0; part.len().next_multiple_of(8) - part.len()];
         // Only the last record may have padding, because zstd reads the padding too.
@@ -75,7 +97,7 @@ fn a_small_file_with_many_overlapping_records_takes_no_more_than_buffer() {
     for (what, records) in [("same", packed(SAMPLES, same)), ("overlapping", packed(SAMPLES, overlapping))] {
         fs::write(&path, NATIVE.file(&records)).unwrap();
         for command in ["script", "report"] {
-            let (status, said, memory) = peak(&[command, "--buffer", "32M"], &path);
+            let (status, said, memory) = peak_of(&[command, "--buffer", "32M"], &path);
             let text = format!("perf-prof: {} needs more than 32 MiB of memory to be read", path.display());
             assert!(status == Some(1) && said.contains(&text), "{what}: {status:?} {said}");
             assert!(memory < 256, "{what}: {memory} MiB");
@@ -89,7 +111,7 @@ fn records_in_the_order_of_time_are_read_with_a_small_buffer() {
     let folder = Folder::new();
     let path = folder.path("large.data");
     fs::write(&path, NATIVE.file(&packed(300_000, |number| number))).unwrap();
-    let (status, said, memory) = peak(&["report", "--buffer", "1M"], &path);
+    let (status, said, memory) = peak_of(&["report", "--buffer", "1M"], &path);
     assert!(status == Some(0), "{said}");
     assert!(memory < 256, "{memory} MiB");
 }
@@ -106,7 +128,7 @@ fn many_formats_of_a_system_with_a_long_name_take_little_memory() {
     let system = [&b"s".repeat(500_000)[..], b"\0"].concat();
     let tracing = NATIVE.tracing_data_of(&system, 10_000, &formats.concat());
     fs::write(&path, NATIVE.pipe_with(&tracing, &NATIVE.records())).unwrap();
-    let (status, said, memory) = peak(&["script", "-q"], &path);
+    let (status, said, memory) = peak_of(&["script", "-q"], &path);
     assert!(status == Some(0), "{said}");
     assert!(memory < 256, "{memory} MiB");
 }
@@ -122,7 +144,7 @@ fn a_description_that_takes_too_much_memory_is_refused() {
     bytes[attrs..attrs + 8].copy_from_slice(&NATIVE.u64(1_000_000 * 80));
     fs::write(&path, &bytes).unwrap();
     fs::File::options().write(true).open(&path).unwrap().set_len(SIZE).unwrap();
-    let (status, said, memory) = peak(&["script", "--buffer", "16M"], &path);
+    let (status, said, memory) = peak_of(&["script", "--buffer", "16M"], &path);
     assert!(status == Some(1) && said.contains("sparse.data needs more than 64 MiB of memory"), "{said}");
     assert!(memory < 256, "{memory} MiB");
 }
@@ -164,9 +186,9 @@ fn recordings_of_other_users_are_read_only_with_force() {
     for path in [&file, &directory] {
         for command in ["script", "report", "evlist", "script --header-only"] {
             let words: Vec<&str> = command.split(' ').collect();
-            let (status, said, _) = peak(&words, path);
+            let (status, said, _) = peak_of(&words, path);
             assert!(status == Some(1) && said.contains("belongs to another user (uid 65534)"), "{command}: {said}");
-            let (status, said, _) = peak(&[&words[..], &["-f"]].concat(), path);
+            let (status, said, _) = peak_of(&[&words[..], &["-f"]].concat(), path);
             assert_eq!(status, Some(0), "{command}: {said}");
         }
         for (options, status) in [(&python[..2], 1), (&python[..3], 0)] {
@@ -177,7 +199,7 @@ fn recordings_of_other_users_are_read_only_with_force() {
     }
     // Files of root can be read by everybody, and one's own files too.
     chown(&file, Some(0), Some(0)).unwrap();
-    assert_eq!(peak(&["script"], &file).0, Some(0));
+    assert_eq!(peak_of(&["script"], &file).0, Some(0));
 }
 
 #[test]

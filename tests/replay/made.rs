@@ -36,7 +36,7 @@ impl Maker {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
 
-    fn u32(self, value: u32) -> Vec<u8> {
+    pub fn u32(self, value: u32) -> Vec<u8> {
         if self.big { value.to_be_bytes().into() } else { value.to_le_bytes().into() }
     }
 
@@ -131,10 +131,15 @@ impl Maker {
 
     /// A file with two events of the same tracepoint. Each event has one id.
     pub fn file(self, records: &[u8]) -> Vec<u8> {
+        self.file_with(self.tracing_data(), records)
+    }
+
+    /// The same file with this tracing data.
+    pub fn file_with(self, tracing: Vec<u8>, records: &[u8]) -> Vec<u8> {
         const HEADER: u64 = 104;
         let attrs = HEADER + 16;
         let data = attrs + 2 * 80;
-        let features = [(1, self.tracing_data()), (3, self.text("host")), (7, [self.u32(2), self.u32(2)].concat())];
+        let features = [(1, tracing), (3, self.text("host")), (7, [self.u32(2), self.u32(2)].concat())];
         let sizes = [self.u64(HEADER), self.u64(80), self.u64(attrs), self.u64(160), self.u64(data)].concat();
         let bits = features.iter().fold(0u64, |bits, (bit, _)| bits | 1 << bit);
         let sizes = [sizes, self.u64(records.len() as u64), vec![0; 16], self.u64(bits), vec![0; 24]].concat();

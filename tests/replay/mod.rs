@@ -1,5 +1,7 @@
 //! Replays of recordings. If the real perf made a recording, its replay is compared with the output of perf.
 
+mod bombs;
+mod bounds;
 mod damaged;
 mod directory;
 mod found;

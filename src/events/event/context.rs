@@ -14,7 +14,7 @@ use perf_prof_symbols::{
     symbol::{Options, RecordedBinaries},
     unwind::{Arch, Unwinder},
 };
-use perf_prof_system::procfs;
+use perf_prof_system::{budget::Budget, procfs};
 
 use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames, perf_frame::PerfKernelFrames};
 
@@ -58,6 +58,8 @@ pub struct Context {
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
+    /// The memory of the run.
+    budget: Budget,
     /// The number of frames after which the user wants call chains to be cut.
     frame_limit: Option<usize>,
     sides: Sides,
@@ -109,6 +111,7 @@ impl Context {
             registers: RegisterSet::native(),
             processes: ProcessRecords::Unused,
             max_stack: procfs::perf_event_max_stack().and_then(|max| max.try_into().ok()).unwrap_or(MAX_STACK),
+            budget: Budget::unlimited(),
             frame_limit: None,
             sides: Sides::Both,
             endings: StackEndings::default(),
@@ -143,6 +146,16 @@ impl Context {
     /// Sets the number of frames after which call chains are cut, for all events.
     pub fn with_frame_limit(self, limit: Option<u16>) -> Self {
         Self { frame_limit: limit.map(usize::from), ..self }
+    }
+
+    /// Sets the memory of the run. Without this call, there is no limit.
+    pub fn with_budget(self, budget: Budget) -> Self {
+        Self { budget, ..self }
+    }
+
+    /// Returns the memory of the run: tables and spans that are open take theirs from it.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     /// Sets the tasks that the user selected. Without this call, all tasks are selected.

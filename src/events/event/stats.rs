@@ -81,6 +81,11 @@ impl Stats {
         })
     }
 
+    /// Returns the number of all spans that were dropped because there was no room for them.
+    pub fn spans_without_room(&self) -> u64 {
+        self.spans.iter().map(|span| span.without_room()).sum()
+    }
+
     /// Uses this count of the samples of perf-prof's own threads that are left out.
     pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
         Self { own, ..self }

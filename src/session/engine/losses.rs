@@ -133,7 +133,14 @@ pub fn print_lost(stats: &Stats) {
     if lost != 0 {
         output::say_lost(format_args!(
             "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
-             full, or more than max-open were open"
+             full"
+        ));
+    }
+    let without_room = stats.spans_without_room();
+    if without_room != 0 {
+        output::say_lost(format_args!(
+            "dropped {without_room} of {opened} spans: more than max-open were open, or they took more than their quarter \
+             of --buffer"
         ));
     }
     if replaced != 0 {

@@ -13,7 +13,7 @@ use perf_prof_format::{
     spec::{CallGraph, CpuSet, Stack},
 };
 use perf_prof_symbols::unwind;
-use perf_prof_system::{cgroup, clock::Clock, memory, mmap::page_size, output, procfs};
+use perf_prof_system::{budget::Budget, cgroup, clock::Clock, memory, mmap::page_size, output, procfs};
 
 use super::select::{EventLocation, Selected};
 use crate::plan::{self, Switch, Verbosity};
@@ -171,12 +171,12 @@ fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>
 }
 
 /// How much memory a capture may use.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sizes {
     /// The size of a ring, in bytes.
     pub ring: usize,
-    /// The maximum user-space memory for events that wait for delivery, in bytes.
-    pub buffer: usize,
+    /// The user-space memory for events that wait for delivery, and for what is made of them.
+    pub buffer: Budget,
 }
 
 /// Returns the sizes in the plan. If the plan does not set a size, the size depends on the machine and on the events.
@@ -192,7 +192,7 @@ pub fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
         let largest = requests.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
         default_ring(rings.max(1), largest, available.unwrap_or(usize::MAX))
     });
-    Sizes { ring, buffer }
+    Sizes { ring, buffer: Budget::new(buffer) }
 }
 
 /// Returns the default size of a ring. `largest` is the size of the largest sample, and `available` the memory that can
@@ -209,7 +209,7 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
 
 /// Reports what the opened events lack, and with `-v` what was opened. `done` is the word for what happens to samples:
 /// they are delivered or recorded.
-pub fn report_opened(planned: Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
+pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
@@ -221,7 +221,7 @@ pub fn report_opened(planned: Sizes, selected: &[Selected], capture: &Capture, v
 }
 
 /// Reports if rings are smaller than planned. A busy CPU fills smaller rings sooner, and then events are lost.
-fn report_smaller_rings(planned: Sizes, capture: &Capture, verbosity: Verbosity) {
+fn report_smaller_rings(planned: &Sizes, capture: &Capture, verbosity: Verbosity) {
     let (planned, ring) = (planned.ring, capture.ring_bytes());
     if ring < planned && verbosity > Verbosity::Quiet {
         output::say(format_args!(
@@ -245,9 +245,9 @@ pub fn report_missing_calls_of_children(of_children: ChildEvents) {
 
 /// Prints the number of events, descriptors and rings in a capture, its memory sizes, and the notes about its events
 /// (`-v`).
-fn report_capture(planned: Sizes, selected: &[Selected], capture: &Capture) {
+fn report_capture(planned: &Sizes, selected: &[Selected], capture: &Capture) {
     let (rings, ids) = (capture.ring_count(), capture.ids().len());
-    let (ring, buffer) = (capture.ring_bytes() >> 10, planned.buffer >> 20);
+    let (ring, buffer) = (capture.ring_bytes() >> 10, planned.buffer.bytes() >> 20);
     output::say(format_args!(
         "{} events, {ids} descriptors, {rings} rings of {ring} KiB, at most {buffer} MiB of backlog",
         selected.len()
@@ -292,11 +292,10 @@ pub fn mappings(requests: &[EventRequest]) -> Mappings {
 }
 
 /// Returns the options of the capture. `wake` is an eventfd that wakes the reader of the capture.
-pub fn options(plan: &plan::Capture, sizes: Sizes, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
-    let Sizes { ring, buffer } = sizes;
+pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
     Options {
-        ring_bytes: ring,
-        buffer,
+        ring_bytes: sizes.ring,
+        buffer: sizes.buffer.clone(),
         watermark_percent: plan.watermark.unwrap_or(25),
         clock: clock(plan),
         // A process may map code on one CPU and be sampled on another. The mapping record has to be delivered before
@@ -373,7 +372,7 @@ mod tests {
             CaptureError::Mmap { kib, place: String::new(), mlock_kb: None, source }
         };
         let open = |plan: &plan::Capture, room: usize| {
-            let options = options(plan, sizes(plan, &[]), Mappings::Ignored, -1);
+            let options = options(plan, &sizes(plan, &[]), Mappings::Ignored, -1);
             open_with_rings_that_fit(plan, options, |options| match options.ring_bytes {
                 bytes if bytes > room => Err(refused(bytes / 1024)),
                 bytes => Ok(bytes),

@@ -13,6 +13,7 @@ use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Sw
 use perf_prof_format::record::{Source, Wait};
 use perf_prof_recordings::write::DEFAULT_BUFFER;
 use perf_prof_system::{
+    budget::Budget,
     clock, output,
     signals::Signals,
     usage::Usage,
@@ -88,10 +89,10 @@ pub fn run_with(
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
     let requests = requests::requests(&plan.capture, &selected)?;
     let sizes = sizes(&plan.capture, &requests);
-    let capture = open(plan, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
+    let capture = open(plan, &selected, requests, workload.as_ref(), &sizes, signals.wake_fd())?;
     limits.report();
     requests::report_missing_cpus(&plan.capture, &selected)?;
-    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "recorded");
+    requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
         output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
     }
@@ -165,7 +166,8 @@ fn begin(
 /// lose as many events.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
-    Sizes { buffer: plan.buffer.unwrap_or(sizes.buffer.min(DEFAULT_BACKLOG)), ..sizes }
+    let buffer = plan.buffer.unwrap_or(sizes.buffer.bytes().min(DEFAULT_BACKLOG));
+    Sizes { buffer: Budget::new(buffer), ..sizes }
 }
 
 fn open(
@@ -173,7 +175,7 @@ fn open(
     selected: &[Selected],
     requests: Vec<EventRequest>,
     workload: Option<&Workload>,
-    sizes: Sizes,
+    sizes: &Sizes,
     wake: RawFd,
 ) -> Result<Capture> {
     // A command that only runs during the recording is not the target.

@@ -19,6 +19,7 @@ use perf_prof_format::{
     tracefs::NoKernel,
 };
 use perf_prof_recordings::{PerfDataError, Recording, Selection};
+use perf_prof_system::budget::Budget;
 
 use super::select::Selected;
 use crate::{
@@ -48,6 +49,7 @@ impl Carried {
         recording: &Recording,
         selected: &Selected,
         (selection, guests): (Selection, Switch),
+        budget: &Budget,
         check: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, PerfDataError> {
         let loss_reporting = LossReporting::for_part(selection.cpus.as_ref());
@@ -57,7 +59,7 @@ impl Carried {
         let rings = replay.ring_cpus().len();
         let stats = Arc::new(Stats::new(types.len(), rings).with_spans(derived.len()));
         // Nothing is delivered, so no names are needed.
-        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0).with_budget(budget.clone()));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
         let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None);
         let mut discard = Discard;

@@ -68,15 +68,16 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
     let recorded = of_live.recording.is_some();
     let capture =
-        open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), sizes, signals.wake_fd())?;
+        open_capture(&plan.capture, recorded, &selected, requests, workload.as_ref(), &sizes, signals.wake_fd())?;
     requests::report_missing_cpus(&plan.capture, &selected)?;
     limits.report();
-    requests::report_opened(sizes, &selected, &capture, plan.verbosity, "delivered");
+    requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
     // A context switch belongs to two tasks, so the switches of perf-prof itself arrive too.
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
+        .with_budget(sizes.buffer)
         .with_targets(targets(&plan.capture, workload.as_ref()))
         .with_left_out(left_out);
     let events = event_types(&selected, &derived, |event| capture.layout(event))?;
@@ -261,7 +262,7 @@ fn open_capture(
     selected: &[Selected],
     mut requests: Vec<EventRequest>,
     workload: Option<&Workload>,
-    sizes: Sizes,
+    sizes: &Sizes,
     wake: RawFd,
 ) -> Result<Capture> {
     let target = requests::target(plan, workload.map(Workload::pid))?;

@@ -215,9 +215,10 @@ impl ChosenRecording {
         if self.selected.derived.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut selection = self.prepared()?.selection.clone();
+        let Prepared { selection, context, .. } = self.prepared()?;
+        let (mut selection, budget) = (selection.clone(), context.budget().clone());
         part.select(&mut selection);
-        Ok(carried.read(&self.recording, &self.selected, (selection, self.input.guests), check)?)
+        Ok(carried.read(&self.recording, &self.selected, (selection, self.input.guests), &budget, check)?)
     }
 
     /// Opens a slice of the recording.
@@ -362,6 +363,7 @@ fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[E
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
     let known_offset = if let RealtimeOffset::Known(offset) = offset { Some(offset) } else { None };
     let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
+        .with_budget(recording.budget().clone())
         .with_sides(sides)
         .with_frame_limit(input.max_stack)
         .with_targets(targets)

@@ -69,8 +69,8 @@ impl Engine {
         counts: Arc<SpanCounts>,
         context: Arc<Context>,
     ) -> Self {
-        let open = OpenSpans::new(span.spec.max_open, span.spec.nesting);
-        let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced);
+        let open = OpenSpans::new(span.spec.max_open, span.spec.nesting, context.budget());
+        let ahead = OpenSpans::new(span.spec.max_open, Nesting::Replaced, context.budget());
         let (filtered_fields, verdicts) = match &span.filters {
             Some(Filters::OfSpan(filter)) => {
                 (format.fields_of(filter), format.text_of_number(filter).map(Verdicts::new))
@@ -103,6 +103,18 @@ impl Engine {
     fn began(&self, key: &Key) -> Option<u64> {
         let begin = self.open.last(key)?;
         self.format.inputs[begin.input].layout.time(begin.split().0)
+    }
+
+    /// Keeps a sample with the span that has this key.
+    fn note(&mut self, key: &Key, of: (usize, usize), record: &[u8], keep: Keep) {
+        let dropped = self.open.note(key, of, record, keep);
+        self.drop_without_room(dropped);
+    }
+
+    /// Counts spans that were dropped because too many were open, or because they took too much memory.
+    fn drop_without_room(&self, spans: u64) {
+        self.counts.add_dropped(spans);
+        self.counts.add_without_room(spans);
     }
 
     /// Ends the span with this key.
@@ -250,23 +262,22 @@ impl Derivation for Engine {
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
                     let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
-                    let (replaced, oldest) = self.open.open(key, input, record);
-                    self.counts.add_dropped(replaced + oldest);
-                    self.counts.add_lost(oldest);
+                    let (replaced, without_room) = self.open.open(key, input, record);
+                    self.counts.add_dropped(replaced);
+                    self.drop_without_room(without_room);
                     if !self.span.spec.is_source() {
                         self.counts.add_replaced(replaced);
                     }
                     if let Some((key, ahead)) = ahead {
-                        self.open.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
+                        self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
                     }
                 }
                 Action::BeginAnother => {
                     self.counts.add_opened(1);
-                    let (_, oldest) = self.open.open_nested(key, input, record, Nesting::Nested);
-                    self.counts.add_dropped(oldest);
-                    self.counts.add_lost(oldest);
+                    let (_, without_room) = self.open.open_nested(key, input, record, Nesting::Nested);
+                    self.drop_without_room(without_room);
                 }
-                Action::Note(keep) => self.open.note(&key, (input, at), record, keep),
+                Action::Note(keep) => self.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
                 Action::Ahead(Keep::First) if self.ahead.is_open(&key) => {}
                 Action::Ahead(_) => _ = self.ahead.open(key, input, record),
@@ -305,6 +316,8 @@ impl Derivation for Engine {
         counts.set_open_before(self.open.len());
         self.counts = counts;
         self.context = context.clone();
+        self.open.move_to(context.budget());
+        self.ahead.move_to(context.budget());
         self.output = Output::Delivered;
         // The next part reports the losses that go on again.
         self.lossy_rings = 0;

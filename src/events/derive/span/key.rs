@@ -55,6 +55,14 @@ impl Key {
         hasher.finish()
     }
 
+    /// Returns the bytes that it takes beside itself.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Key::One(_) | Key::Two(_) => 0,
+            Key::Bytes(bytes) => bytes.len(),
+        }
+    }
+
     /// Returns its first two parts, if they are numbers.
     #[inline]
     pub fn numbers(&self) -> [u64; 2] {

@@ -1,7 +1,9 @@
-//! The table of open spans: their records by key, in the order in which they were opened.
+//! The table of open spans: their records by key, in the order in which they were opened. Their number is bounded, and
+//! the bytes that they take. What has no room is dropped, the oldest span first.
 
 use hashbrown::{HashTable, hash_table::Entry};
 use perf_prof_format::spec::Nesting;
+use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::{key::Key, rules::Keep};
 use crate::event::{SpanNote, notes};
@@ -22,6 +24,9 @@ pub(super) struct OpenSpans {
     len: u32,
     max: u32,
     nesting: Nesting,
+    /// The bytes of the keys and records of the open spans.
+    contents: usize,
+    memory: Holding,
 }
 
 /// An open span.
@@ -39,6 +44,10 @@ struct Slot {
 
 /// No slot has this index.
 const NONE: u32 = u32::MAX;
+
+/// The bytes of a slot: itself, the room that a growing vector has for another one, its index, and the memory allocator's
+/// header of its record.
+const SLOT: usize = 2 * size_of::<Slot>() + 16;
 
 /// A span in the table, or one that was taken out of it.
 pub(super) struct OpenSpan<R> {
@@ -65,8 +74,8 @@ fn split(bytes: &[u8]) -> (&[u8], &[u8]) {
 }
 
 impl OpenSpans {
-    /// Creates a table for at most `max` open spans.
-    pub fn new(max: u32, nesting: Nesting) -> Self {
+    /// Creates a table for at most `max` open spans, with memory from this budget.
+    pub fn new(max: u32, nesting: Nesting, budget: &Budget) -> Self {
         Self {
             by_key: HashTable::new(),
             slots: Vec::new(),
@@ -77,7 +86,15 @@ impl OpenSpans {
             len: 0,
             max,
             nesting,
+            contents: 0,
+            memory: budget.hold(HeldFor::Spans),
         }
+    }
+
+    /// Takes the memory from another budget from now on.
+    pub fn move_to(&mut self, budget: &Budget) {
+        self.memory = budget.hold(HeldFor::Spans);
+        self.count_memory();
     }
 
     /// Returns the number of open spans.
@@ -85,8 +102,8 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns two numbers of dropped spans: those with the same key, and the oldest ones if the table
-    /// was full.
+    /// Opens a span. Returns two numbers of dropped spans: those with the same key, and those without room, which are
+    /// the oldest ones, or the new one if the table is empty.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
@@ -94,13 +111,15 @@ impl OpenSpans {
     /// Like `open`, with this nesting instead of the table's.
     pub fn open_nested(&mut self, key: Key, input: usize, record: &[u8], nesting: Nesting) -> (u64, u64) {
         let replaced = u64::from(nesting == Nesting::Replaced && self.close(&key).is_some());
-        let is_full = self.len == self.max;
-        if is_full {
-            self.drop_oldest();
+        let contents = key.heap_bytes() + record.len();
+        let without_room = self.make_room(contents);
+        if !self.has_room(contents) {
+            return (replaced, without_room + 1);
         }
         let hash = key.hash();
         let slot =
             Slot { key, record: record.into(), older: self.newest, newer: NONE, below: NONE, input: input as u16 };
+        self.contents += contents;
         let at = self.put(slot);
         let slots = &self.slots;
         let same = |&other: &u32| slots[other as usize].key == slots[at as usize].key;
@@ -118,7 +137,33 @@ impl OpenSpans {
         }
         self.newest = at;
         self.len += 1;
-        (replaced, is_full.into())
+        self.count_memory();
+        (replaced, without_room)
+    }
+
+    /// Drops the oldest spans until there is room for another one. Returns how many were dropped.
+    fn make_room(&mut self, contents: usize) -> u64 {
+        let before = self.len;
+        while self.len != 0 && (self.len == self.max || !self.has_room(contents)) {
+            drop(self.take_oldest());
+        }
+        if self.len == 0 && before != 0 {
+            // The unused slots take memory too.
+            self.clear();
+        }
+        (before - self.len).into()
+    }
+
+    /// Returns whether there is memory for another span.
+    #[inline]
+    fn has_room(&self, contents: usize) -> bool {
+        let slot = if self.unused == NONE { SLOT } else { 0 };
+        self.memory.has_room(slot + contents)
+    }
+
+    #[inline]
+    fn count_memory(&mut self) {
+        self.memory.set(self.contents + SLOT * self.slots.len());
     }
 
     /// Returns the record of the span with this key that was opened last.
@@ -168,9 +213,9 @@ impl OpenSpans {
     }
 
     /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among
-    /// those of the input.
-    pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) {
-        let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return };
+    /// those of the input. Returns how many of the oldest spans were dropped to make room; it may be among them.
+    pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
+        let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return 0 };
         let slot = &mut self.slots[at as usize];
         let (begin, old) = split(&slot.record);
         let mut kept: Vec<SpanNote<'_>> = notes(old).collect();
@@ -192,7 +237,14 @@ impl OpenSpans {
         let mut bytes = Vec::with_capacity(begin.len() + old.len() + 8 + record.len());
         bytes.extend_from_slice(begin);
         kept.iter().for_each(|note| note.write(&mut bytes));
-        slot.record = bytes.into();
+        let before = std::mem::replace(&mut slot.record, bytes.into()).len();
+        self.contents = self.contents - before + self.slots[at as usize].record.len();
+        let open = self.len;
+        while self.contents + SLOT * self.slots.len() > self.memory.limit() && self.len != 0 {
+            drop(self.take_oldest());
+        }
+        self.count_memory();
+        (open - self.len).into()
     }
 
     /// Takes out the span with this key that was opened last.
@@ -252,14 +304,10 @@ impl OpenSpans {
         Some(self.take(at))
     }
 
-    fn drop_oldest(&mut self) {
-        drop(self.take_oldest());
-    }
-
     /// Drops all open spans. Returns how many there were.
     pub fn clear(&mut self) -> u64 {
         let dropped = self.len;
-        *self = Self::new(self.max, self.nesting);
+        *self = Self::new(self.max, self.nesting, &self.memory.budget().clone());
         dropped.into()
     }
 
@@ -293,6 +341,8 @@ impl OpenSpans {
             newer => self.slots[newer as usize].older = slot.older,
         }
         self.len -= 1;
+        self.contents -= slot.key.heap_bytes() + slot.record.len();
+        self.count_memory();
         OpenSpan { input: slot.input.into(), record: slot.record }
     }
 }
@@ -312,7 +362,7 @@ mod tests {
 
     #[test]
     fn of_several_spans_with_one_key_the_first_or_the_last_can_be_closed() {
-        let mut open = OpenSpans::new(10, Nesting::Replaced);
+        let mut open = OpenSpans::new(10, Nesting::Replaced, &Budget::unlimited());
         let record = |number: u8| [0, 0, 0, 0, 0, 0, 8, 0, number];
         let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
         let (key, other) = (Key::One(1), Key::One(2));
@@ -329,12 +379,44 @@ mod tests {
         assert_eq!(open.clear(), 0);
     }
 
+    /// A recording may have records of 64 KiB, and a key for each of them.
+    #[test]
+    fn spans_without_room_are_dropped_the_oldest_first() {
+        let budget = Budget::new(16 << 20);
+        let share = budget.share();
+        let mut open = OpenSpans::new(1_000_000, Nesting::Nested, &budget);
+        let record = |size: usize| [&[0; 6][..], &(size as u16).to_ne_bytes(), &vec![0; size - 8]].concat();
+        let large = record(60_000);
+        let mut dropped = 0;
+        for number in 0..1000 {
+            dropped += open.open(Key::One(number), 0, &large).1;
+            assert!(open.memory.bytes() <= share && budget.held() <= share);
+        }
+        let kept = (share / (large.len() + SLOT)) as u64;
+        assert_eq!((open.len(), dropped), (kept, 1000 - kept));
+        assert_eq!(open.oldest_key(), Some(&Key::One(1000 - kept)));
+        // Notes take memory of the same share, and so do keys.
+        let note = |open: &mut OpenSpans, number| open.note(&Key::One(number), (0, 0), &large, Keep::First);
+        assert_eq!((note(&mut open, 999), open.len()), (1, kept - 1));
+        let long = Key::Bytes(vec![0; 60_000].into());
+        assert_eq!(open.open(long, 0, &record(8)).1, 1);
+        // Small records have room for their slots too, although large ones were there before.
+        (0..100_000).for_each(|number| _ = open.open(Key::One(number), 0, &record(8)));
+        assert!(open.memory.bytes() <= share && open.len() > 10_000, "{}", open.len());
+        assert_eq!(open.open(Key::One(7), 0, &large).0, 0);
+        assert!(open.is_open(&Key::One(7)) && open.memory.bytes() <= share);
+        open.clear();
+        assert_eq!(budget.held(), 0);
+        let mut none = OpenSpans::new(10, Nesting::Nested, &Budget::new(1 << 10));
+        assert_eq!((none.open(Key::One(1), 0, &large), none.len()), ((0, 1), 0));
+    }
+
     /// Each operation takes constant time, however many spans with the key are open. Otherwise, this test would take
     /// hours.
     #[test]
     fn a_million_open_spans_with_one_key_cost_no_more_than_a_few() {
         const MANY: u32 = 1_000_000;
-        let mut open = OpenSpans::new(MANY, Nesting::Nested);
+        let mut open = OpenSpans::new(MANY, Nesting::Nested, &Budget::unlimited());
         let key = Key::One(1);
         let record = |number: u32| [[0, 0, 0, 0], [0, 0, 12, 0], number.to_ne_bytes()].concat();
         let number = |span: Option<OpenSpan<Box<[u8]>>>| {
@@ -361,7 +443,7 @@ mod tests {
             steps in prop::collection::vec((0..4u8, 0..3i64), 0..100),
             max in 1..8usize,
         ) {
-            let mut open = OpenSpans::new(max as u32, Nesting::Nested);
+            let mut open = OpenSpans::new(max as u32, Nesting::Nested, &Budget::unlimited());
             let mut model = Vec::<(i64, u8)>::new();
             let number = |span: Option<OpenSpan<Box<[u8]>>>| span.map(|span| span.record[8]);
             for (at, &(step, key)) in (0..).zip(&steps) {

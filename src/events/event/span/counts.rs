@@ -12,6 +12,7 @@ pub struct SpanCounts {
     replaced: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
+    without_room: AtomicU64,
     /// The number of spans that were open before the counting began. Another process has counted them in `opened`.
     before: AtomicU64,
 }
@@ -43,11 +44,12 @@ macro_rules! counts {
 counts! {
     opened add_opened "spans that began.";
     ended add_ended "spans that ended, whether they were delivered or not.";
-    dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because too many were open.";
-    lost add_lost "dropped spans that were open during a loss, or when too many were open.";
+    dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because there was no room.";
+    lost add_lost "dropped spans that were open during a loss.";
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
+    without_room add_without_room "dropped spans that had no room: more than `max-open` were open, or they took too much memory.";
 }
 
 impl SpanCounts {

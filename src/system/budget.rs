@@ -1,0 +1,194 @@
+//! The memory of a run (`--buffer`), and how it is divided: events that wait, spans that are open, tables.
+//!
+//! All spans together take at most a quarter of it, and so do all tables. Events that wait to be delivered have the rest.
+//! So whatever a script or a recording does, at least half of the memory is left for events.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering::Relaxed},
+};
+
+/// The part of a budget that all spans together take at most, and that all tables together take at most.
+const SHARE: usize = 4;
+/// Changes of a holding are reported to the budget in steps of this many bytes, because spans open and close often. A
+/// smaller holding does not count.
+const STEP: usize = 64 << 10;
+
+/// The memory of a run. Clones are the same budget.
+#[derive(Clone, Debug)]
+pub struct Budget(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    bytes: usize,
+    /// The bytes of all holdings.
+    held: AtomicUsize,
+    /// The number of holdings of each kind that count.
+    holders: [AtomicUsize; 2],
+}
+
+/// What a holding is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeldFor {
+    /// Spans that are open.
+    Spans,
+    /// Sums, columns, and other results that are not written yet.
+    Tables,
+}
+
+/// The memory that one table, or the open spans of one event, take from a budget.
+#[derive(Debug)]
+pub struct Holding {
+    budget: Budget,
+    of: HeldFor,
+    bytes: usize,
+    /// The bytes that the budget counts.
+    reported: usize,
+}
+
+impl Budget {
+    /// Creates a budget of this many bytes.
+    pub fn new(bytes: usize) -> Budget {
+        Budget(Arc::new(State { bytes, held: AtomicUsize::new(0), holders: Default::default() }))
+    }
+
+    /// Creates a budget without a limit, for what is bounded elsewhere.
+    pub fn unlimited() -> Budget {
+        Budget::new(usize::MAX)
+    }
+
+    /// Returns whether this is the same budget.
+    pub fn is(&self, other: &Budget) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Returns the size of the budget in bytes.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+
+    /// Returns the bytes of all holdings. Events that wait have the rest.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.0.held.load(Relaxed)
+    }
+
+    /// Starts a holding without memory. It shares the memory of its kind with all other holdings of this kind that have
+    /// any.
+    pub fn hold(&self, of: HeldFor) -> Holding {
+        Holding { budget: self.clone(), of, bytes: 0, reported: 0 }
+    }
+
+    /// Returns the bytes that all holdings of a kind together may have.
+    pub fn share(&self) -> usize {
+        self.0.bytes / SHARE
+    }
+}
+
+impl Holding {
+    /// Returns the budget.
+    pub fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Returns the bytes that this holding may have.
+    #[inline]
+    pub fn limit(&self) -> usize {
+        let holders = self.budget.0.holders[self.of as usize].load(Relaxed);
+        self.budget.share() / (holders + usize::from(self.reported == 0)).max(1)
+    }
+
+    /// Returns the bytes that this holding has.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether there is room for so many more bytes.
+    #[inline]
+    pub fn has_room(&self, more: usize) -> bool {
+        self.bytes.saturating_add(more) <= self.limit()
+    }
+
+    /// Sets the bytes that this holding has.
+    #[inline]
+    pub fn set(&mut self, bytes: usize) {
+        self.bytes = bytes;
+        if bytes.abs_diff(self.reported) >= STEP {
+            self.report(if bytes < STEP { 0 } else { bytes });
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, bytes: usize) {
+        let (held, holders) = (&self.budget.0.held, &self.budget.0.holders[self.of as usize]);
+        match (self.reported, bytes) {
+            (0, 1..) => _ = holders.fetch_add(1, Relaxed),
+            (1.., 0) => _ = holders.fetch_sub(1, Relaxed),
+            _ => {}
+        }
+        if bytes > self.reported {
+            held.fetch_add(bytes - self.reported, Relaxed);
+        } else {
+            held.fetch_sub(self.reported - bytes, Relaxed);
+        }
+        self.reported = bytes;
+    }
+}
+
+/// A copy of a table takes as much memory again.
+impl Clone for Holding {
+    fn clone(&self) -> Holding {
+        let mut copy = self.budget.hold(self.of);
+        copy.set(self.bytes);
+        copy
+    }
+}
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.report(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn holdings_of_a_kind_share_a_quarter_and_events_have_the_rest() {
+        let budget = Budget::new(64 * MIB);
+        let mut spans = budget.hold(HeldFor::Spans);
+        assert_eq!(spans.limit(), 16 * MIB);
+        let mut tables = [budget.hold(HeldFor::Tables), budget.hold(HeldFor::Tables)];
+        assert_eq!(tables.each_ref().map(Holding::limit), [16 * MIB; 2]);
+        tables[0].set(MIB);
+        assert_eq!(tables.each_ref().map(Holding::limit), [16 * MIB, 8 * MIB]);
+        tables[1].set(MIB);
+        assert_eq!(tables.each_ref().map(Holding::limit), [8 * MIB; 2]);
+        drop(tables);
+        spans.set(16 * MIB);
+        assert!(spans.has_room(0) && !spans.has_room(1));
+        assert_eq!(budget.held(), 16 * MIB);
+        let copy = spans.clone();
+        assert_eq!((budget.held(), copy.limit()), (32 * MIB, 8 * MIB));
+        drop(copy);
+        spans.set(0);
+        assert_eq!((budget.held(), spans.limit()), (0, 16 * MIB));
+        assert_eq!(budget.hold(HeldFor::Tables).limit(), 16 * MIB);
+    }
+
+    #[test]
+    fn what_a_holding_had_is_given_back_when_it_is_dropped() {
+        let budget = Budget::new(MIB);
+        let mut tables = budget.hold(HeldFor::Tables);
+        for bytes in [1, STEP, STEP + 1, 3 * STEP, STEP, 2] {
+            tables.set(bytes);
+            assert!(budget.held().abs_diff(bytes) < STEP, "{bytes}: {}", budget.held());
+        }
+        drop(tables);
+        assert_eq!(budget.held(), 0);
+    }
+}

@@ -1,0 +1,71 @@
+//! Small recordings that are large when they are unpacked: some hundred KB become a gigabyte.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    sync::OnceLock,
+};
+
+use perf_prof_format::abi::PERF_RECORD_SAMPLE;
+use tempfile::TempDir;
+
+use super::{hostile::compressed_records, made::NATIVE};
+
+/// What is large in a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bomb {
+    /// Records of 64 KiB. Each has another `next_pid`, and no `prev_pid` is one of them.
+    Records,
+}
+
+const FORMAT: &str = "name: e\nID: 374\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+    \tfield:int prev_pid;\toffset:8;\tsize:4;\tsigned:1;\n\
+    \tfield:int next_pid;\toffset:12;\tsize:4;\tsigned:1;\n\
+    \tfield:u64 number;\toffset:16;\tsize:8;\tsigned:0;\n\
+    \tfield:__data_loc char[] text;\toffset:24;\tsize:4;\tsigned:1;\n\n\
+    print fmt: \"%d\", REC->next_pid\n";
+
+impl Bomb {
+    /// Returns the number of records.
+    pub fn records(self) -> u64 {
+        match self {
+            Bomb::Records => 16_000,
+        }
+    }
+
+    /// Returns the path of the recording, which is made once for all tests.
+    pub fn path(self) -> PathBuf {
+        static MADE: [OnceLock<TempDir>; 1] = [const { OnceLock::new() }; 1];
+        let folder = MADE[self as usize].get_or_init(|| {
+            let folder = TempDir::new().unwrap();
+            self.write(&folder.path().join("bomb.data"));
+            folder
+        });
+        folder.path().join("bomb.data")
+    }
+
+    fn write(self, path: &Path) {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 1).unwrap();
+        for number in 1..=self.records() {
+            encoder.write_all(&self.record(number)).unwrap();
+        }
+        let tracing = NATIVE.tracing_data_of(b"sys\0", 1, &[NATIVE.u64(FORMAT.len() as u64), FORMAT.into()].concat());
+        fs::write(path, NATIVE.file_with(tracing, &compressed_records(&encoder.finish().unwrap()))).unwrap();
+    }
+
+    fn record(self, number: u64) -> Vec<u8> {
+        let (text, padding): (Vec<u8>, usize) = match self {
+            Bomb::Records => (Vec::new(), 65_400),
+        };
+        let place = NATIVE.u32(32 | (text.len() as u32 + 1) << 16);
+        let padding = vec![0; (text.len() + padding).next_multiple_of(8) - text.len()];
+        let begin = [NATIVE.u32(0x176), NATIVE.u32(7), NATIVE.u32(u32::MAX), NATIVE.u32(number as u32)].concat();
+        let raw = [begin, NATIVE.u64(number), place, NATIVE.u32(0), text, padding].concat();
+        // No call chain.
+        let members = [NATIVE.trailer(number, 50), NATIVE.u64(0), NATIVE.u32(raw.len() as u32 + 4), raw, vec![0; 4]];
+        NATIVE.record(PERF_RECORD_SAMPLE, 2, &members)
+    }
+}
