@@ -176,6 +176,19 @@ fn call_chains_are_keys() {
     assert_eq!((without.status.code(), said(&without)), (Some(1), format!("perf-prof: {message}\n")));
 }
 
+/// There is no width that a row has to fit into, so a program gets each call chain as `--json` has it.
+#[test]
+fn call_chains_are_whole_off_a_terminal() {
+    needs([Need::Tracefs]);
+    let top = ["top", CALL, "-g", "--by", "stack,comm"];
+    let rows = &json(&top, &words(50, 0, 0))[0]["rows"];
+    let longest = rows.as_array().unwrap().iter().map(|row| row["stack"].as_str().unwrap()).max_by_key(|stack| stack.len());
+    let text = stdout(&run(&top, &words(50, 0, 0)));
+    assert!(text.lines().any(|line| line.ends_with(&format!("  {}", longest.unwrap()))), "{longest:?} in {text}");
+    assert!(text.lines().any(|line| line.starts_with("comm ") && line.ends_with("per second  stack")), "{text}");
+    assert!(!text.contains("..."), "{text}");
+}
+
 /// The C library of some machines has frame pointers, and that of others has none.
 #[test]
 fn call_chains_that_end_early_are_told_once() {

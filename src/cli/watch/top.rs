@@ -49,9 +49,9 @@ Examples
 --by takes the names of fields. `perf-prof list -v EVENT` shows the fields of an event. All
 events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
 field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
-With -g or a recording with call chains, stack is the call chain. The table shows as many of
-its innermost frames as fit into a line, the innermost last, with `...` for others; of the
-kernel's frames the innermost that differs. --json prints all frames.
+With -g or a recording with call chains, stack is the call chain. On a terminal, the table shows
+as many of its innermost frames as fit into a line, the innermost last, with `...` for others;
+of the kernel's frames the innermost that differs. Files, pipes and --json get all frames.
 
 Spans have their number, the sum of their durations, the average and the longest one. With
 --json, these are count, total, average and max, in ns. share is the share of the time, and

@@ -1,12 +1,10 @@
-//! Shortens call chains in a table to the innermost frames that fit into the line. If a chain does not fit, frames of
-//! the kernel are left out first, except one: the functions of the scheduler say little about a wait, and the waiting
-//! function of the program says much.
+//! Places call chains in a table. On a terminal, they are shortened to the innermost frames that fit into the line. If a
+//! chain does not fit, frames of the kernel are left out first, except one: the functions of the scheduler say little
+//! about a wait, and the waiting function of the program says much. In files and pipes, call chains are whole.
 
 use perf_prof_events::aggregate::Report;
 use perf_prof_system::output::terminal_size;
 
-/// The width of a table that is not shown on a terminal.
-const WIDTH: usize = 120;
 /// The minimum width of a call chain.
 const NARROWEST: usize = 40;
 /// Replaces the outer frames that are left out.
@@ -16,9 +14,22 @@ const LEFT_OUT: &str = "...";
 /// The end of the names of the kernel's functions.
 const KERNEL: &str = "_[k]";
 
-/// Shortens the call chains in these columns, so that a row fits into a line of the terminal.
+/// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, the
+/// columns become the last ones: whole call chains are so long that nobody would find the columns behind them.
 pub(super) fn fit(report: &mut Report, stacks: &[usize]) {
-    fit_into(report, stacks, terminal_size().map_or(WIDTH, |(columns, _)| columns));
+    match terminal_size() {
+        Some((columns, _)) => fit_into(report, stacks, columns),
+        None => move_to_the_end(report, stacks),
+    }
+}
+
+fn move_to_the_end(report: &mut Report, stacks: &[usize]) {
+    fn moved<T: Clone>(cells: &[T], stacks: &[usize]) -> Vec<T> {
+        let others = (0..cells.len()).filter(|at| !stacks.contains(at));
+        others.chain(stacks.iter().copied()).filter_map(|at| cells.get(at).cloned()).collect()
+    }
+    report.columns = moved(&report.columns, stacks);
+    report.rows = report.rows.iter().map(|row| moved(row, stacks)).collect();
 }
 
 fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
@@ -46,7 +57,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
     if is_cut {
         report.notes.push(
-            "(stack: the innermost frames, the innermost last, ... for others; --json prints all frames)".to_owned(),
+            "(stack: the innermost frames, the innermost last, ... for others; --json and pipes get all frames)"
+                .to_owned(),
         );
     }
 }
@@ -109,6 +121,15 @@ mod tests {
     use perf_prof_events::aggregate::Align;
 
     use super::*;
+
+    #[test]
+    fn whole_call_chains_are_the_last_columns() {
+        let columns = ["stack", "comm", "count"].map(|name| (name.to_owned(), Align::Left)).to_vec();
+        let rows = vec![["main;f", "make", "7"].map(str::to_owned).to_vec()];
+        let mut report = Report { columns, rows, notes: Vec::new() };
+        move_to_the_end(&mut report, &[0]);
+        assert_eq!(report.text(), "comm  count  stack\nmake  7      main;f");
+    }
 
     #[test]
     fn the_innermost_frames_are_kept() {
