@@ -54,7 +54,7 @@ def show(table: dict[str, Any], end: int | None) -> None:
     for task, times in rows:
         blamed = ", ".join(f"{other} {ns / max(table['waited'][task], 1):.0%}" for other, ns in ran.get(task, []))
         takes = ", ".join(f"{other} {count}" for other, count in took.get(task, []))
-        numbers = f"{times.percentile(50):>8.0f} {times.percentile(99):>8.0f} {times.max:>8.0f}"
+        numbers = " ".join(f"{ns / 1000:>8.0f}" for ns in (times.percentile(50), times.percentile(99), times.max))
         print(f"{task:<16} {times.count:>7} {numbers}  {blamed:<34} {takes}")
     print(f"{waits.total.count} waits of {len(waits)} tasks{more}\n")
 

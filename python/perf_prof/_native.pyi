@@ -328,8 +328,8 @@ class Log2Hist:
 class Distribution:
     """How values are distributed: those of one key of a Hist, as they were when the object was made.
 
-    count, sum, min, max and mean are of all values; min, max and mean are None if there are none. len() is count. A
-    notebook shows a table with bars.
+    count, sum, min, max and mean are of all values, in the unit of the field; min, max and mean are None if there are no
+    values. Only what is printed or shown is in the unit of the Hist. len() is count. A notebook shows a table with bars.
     """
 
     @property
@@ -431,8 +431,9 @@ class Hist(Aggregator):
     """Counts how the value of a field is distributed, by the keys that by names: a name, or a tuple of names.
 
     Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
-    'ms' or 's', the values are in ns and are divided by a thousand, a million or a billion; any other unit is only a
-    name. where and limit are as for Count. An item is a Distribution; it is empty if there is no such key.
+    'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
+    high and step are in this unit. The numbers of a Distribution stay in ns. Any other unit is only a name. where and
+    limit are as for Count. An item is a Distribution; it is empty if there is no such key.
     """
 
     def __new__(

@@ -28,7 +28,7 @@ span__pair = tuple(tables.values())
 def __exit__():
     for name, table in tables.items():
         if name == 'hist':
-            print(name, [(key, of.count, of.max >= 20) for key, of in table.items()])
+            print(name, [(key, of.count, of.max >= 20_000_000) for key, of in table.items()])
         else:
             print(name, table.to_dict())
 ";

@@ -30,13 +30,8 @@ pub struct Definition {
 pub enum Measure {
     /// The sum of the values.
     Sum,
-    /// How the values are distributed. Each value is divided by `divisor` first.
-    Distribution {
-        /// The ranges that are counted.
-        buckets: Buckets,
-        /// What each value is divided by, at least 1.
-        divisor: u64,
-    },
+    /// How the values are distributed among these ranges.
+    Distribution(Buckets),
 }
 
 /// Why a definition is not valid.

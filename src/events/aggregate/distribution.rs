@@ -7,20 +7,34 @@ const STEPS: u64 = 8;
 /// The largest number of ranges of equal width.
 const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
 
-/// The ranges whose values are counted together.
+/// The ranges whose values are counted together, and the unit in which they are shown. Ranges, sums and percentiles are in
+/// the unit of the values; only what is shown is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buckets {
-    /// Eight ranges for each power of two. They are shown as one row for each power of two.
+pub struct Buckets {
+    ranges: Ranges,
+    /// What values are divided by where they are shown, at least 1.
+    divisor: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ranges {
+    /// Eight ranges for each power of two of the shown unit, and as many below 1. They are shown as one row for each power
+    /// of two.
     Log2,
-    /// Ranges of the same width.
-    Linear {
-        /// The start of the first range.
-        low: i64,
-        /// The end of the last range; it is not part of the range.
-        high: i64,
-        /// The width of a range.
-        step: i64,
-    },
+    /// Ranges of the same width: the start of the first one, the end of the last one, which is not part of it, and the
+    /// width.
+    Linear { low: i64, high: i64, step: i64 },
+}
+
+/// Ranges of the same width, in the unit in which they are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinearRanges {
+    /// The start of the first range.
+    pub low: i64,
+    /// The end of the last range; it is not part of the range.
+    pub high: i64,
+    /// The width of a range.
+    pub step: i64,
 }
 
 /// Why ranges are not valid.
@@ -32,61 +46,115 @@ pub enum LinearError {
     /// There are more ranges than are useful.
     #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
     TooMany(i128),
+    /// No value is as large.
+    #[error("linear=(low, high, step): {0} is a larger number than values can be in this unit; give a smaller one")]
+    TooLarge(i64),
 }
 
 impl Buckets {
     /// No range has a larger number.
     pub const MAX_RANGE: u32 = 100_000;
 
+    /// Returns a row for each power of two of the shown unit.
+    pub const fn log2(divisor: u64) -> Buckets {
+        Buckets { ranges: Ranges::Log2, divisor }
+    }
+
     /// Returns ranges of equal width.
-    pub fn linear(low: i64, high: i64, step: i64) -> Result<Buckets, LinearError> {
+    pub fn linear(LinearRanges { low, high, step }: LinearRanges, divisor: u64) -> Result<Buckets, LinearError> {
         if low >= high || step <= 0 {
             return Err(LinearError::Empty);
         }
         let ranges = (i128::from(high) - i128::from(low) + i128::from(step) - 1) / i128::from(step);
-        if ranges > MAX_RANGES { Err(LinearError::TooMany(ranges)) } else { Ok(Buckets::Linear { low, high, step }) }
+        if ranges > MAX_RANGES {
+            return Err(LinearError::TooMany(ranges));
+        }
+        let own = |shown: i64| {
+            i64::try_from(i128::from(shown) * i128::from(divisor)).map_err(|_| LinearError::TooLarge(shown))
+        };
+        Ok(Buckets { ranges: Ranges::Linear { low: own(low)?, high: own(high)?, step: own(step)? }, divisor })
+    }
+
+    /// Returns what values are divided by where they are shown.
+    pub fn divisor(self) -> u64 {
+        self.divisor
+    }
+
+    /// Returns the ranges of equal width as they are shown.
+    pub fn as_linear(self) -> Option<LinearRanges> {
+        // `linear` has multiplied the numbers, and they have fitted.
+        let [low, high, step] = match self.ranges {
+            Ranges::Log2 => return None,
+            Ranges::Linear { low, high, step } => {
+                [low, high, step].map(|own| (i128::from(own) / i128::from(self.divisor)) as i64)
+            }
+        };
+        Some(LinearRanges { low, high, step })
     }
 
     /// Returns the range of a value.
     #[inline]
     fn of(self, value: i128) -> Place {
-        match self {
-            Buckets::Log2 => match u64::try_from(value) {
-                Ok(value) if value < STEPS => Place::Range(value as u32),
-                Ok(value) => {
+        match self.ranges {
+            Ranges::Log2 if value < 0 => Place::Below,
+            Ranges::Log2 => match self.scaled(value) {
+                value if value < STEPS => Place::Range(value as u32),
+                value => {
                     let power = u64::from(63 - value.leading_zeros());
                     Place::Range(((power - 2) * STEPS + ((value >> (power - 3)) & (STEPS - 1))) as u32)
                 }
-                Err(_) if value < 0 => Place::Below,
-                Err(_) => Place::Above,
             },
-            Buckets::Linear { low, high, .. } if value < low.into() || value >= high.into() => {
+            Ranges::Linear { low, high, .. } if value < low.into() || value >= high.into() => {
                 if value < low.into() {
                     Place::Below
                 } else {
                     Place::Above
                 }
             }
-            Buckets::Linear { low, step, .. } => Place::Range(((value - i128::from(low)) / i128::from(step)) as u32),
+            Ranges::Linear { low, step, .. } => Place::Range(((value - i128::from(low)) / i128::from(step)) as u32),
         }
     }
 
-    /// Returns the smallest and the largest whole number of a range.
+    /// Returns a value in the unit of the ranges by powers of two. It is the shown unit divided by a power of two, so that
+    /// the rows that are shown consist of whole ranges, and is at most as large as the unit of the value, so that ranges
+    /// are as narrow for values below 1 of the shown unit.
+    #[inline]
+    fn scaled(self, value: i128) -> u64 {
+        let scaled = if self.divisor == 1 { value } else { (value << self.shift()) / i128::from(self.divisor) };
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    }
+
+    fn shift(self) -> u32 {
+        self.divisor.next_power_of_two().trailing_zeros()
+    }
+
+    /// Returns the smallest and the largest whole number of a range, in the unit of the values.
     pub fn bounds(self, range: u32) -> (i128, i128) {
-        match self {
-            Buckets::Log2 => {
+        match self.ranges {
+            Ranges::Log2 => {
                 let start = |range: u64| {
-                    let (power, step) = (range / STEPS + 2, range % STEPS);
-                    if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
+                    let (scale, round_up) = (i128::from(self.divisor), (1 << self.shift()) - 1);
+                    (scaled_start(range) * scale + round_up) >> self.shift()
                 };
                 (start(range.into()), start(u64::from(range) + 1) - 1)
             }
-            Buckets::Linear { low, high, step } => {
+            Ranges::Linear { low, high, step } => {
                 let start = i128::from(low) + i128::from(range) * i128::from(step);
                 (start, (start + i128::from(step)).min(high.into()) - 1)
             }
         }
     }
+
+    /// Returns the smallest value of a range by powers of two, in the shown unit and without its fraction.
+    pub(super) fn shown_start(self, range: u32) -> u64 {
+        u64::try_from(scaled_start(range.into()) >> self.shift()).unwrap_or(u64::MAX)
+    }
+}
+
+/// Returns the smallest value of a range by powers of two, in the unit of [`Buckets::scaled`].
+fn scaled_start(range: u64) -> i128 {
+    let (power, step) = (range / STEPS + 2, range % STEPS);
+    if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
 }
 
 /// Where a value is counted.

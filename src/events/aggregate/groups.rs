@@ -60,7 +60,7 @@ impl Amount {
     fn nothing(measure: Measure) -> Amount {
         match measure {
             Measure::Sum => Amount::Sum(0),
-            Measure::Distribution { .. } => Amount::Distribution(Distribution::default()),
+            Measure::Distribution(_) => Amount::Distribution(Distribution::default()),
         }
     }
 
@@ -86,7 +86,7 @@ impl Values {
     fn new(measure: Measure) -> Values {
         match measure {
             Measure::Sum => Values::Sums(Vec::new()),
-            Measure::Distribution { .. } => Values::Distributions(Vec::new()),
+            Measure::Distribution(_) => Values::Distributions(Vec::new()),
         }
     }
 
@@ -144,8 +144,8 @@ impl Groups {
     /// Returns the ranges of the distributions. For sums, they have no meaning.
     pub fn buckets(&self) -> Buckets {
         match self.definition.measure {
-            Measure::Sum => Buckets::Log2,
-            Measure::Distribution { buckets, .. } => buckets,
+            Measure::Sum => Buckets::log2(1),
+            Measure::Distribution(buckets) => buckets,
         }
     }
 
@@ -166,8 +166,7 @@ impl Groups {
         match &mut self.values {
             Values::Sums(sums) => sums[row] += value,
             Values::Distributions(distributions) => {
-                if let Measure::Distribution { buckets, divisor } = self.definition.measure {
-                    let value = if divisor == 1 { value } else { value.div_euclid(divisor.into()) };
+                if let Measure::Distribution(buckets) = self.definition.measure {
                     distributions[row].add(value, buckets);
                 }
             }

@@ -16,7 +16,7 @@ mod rows;
 mod texts;
 
 pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
-pub use distribution::{Buckets, Distribution, LinearError};
+pub use distribution::{Buckets, Distribution, LinearError, LinearRanges};
 pub use groups::{Amount, Groups, Others};
 pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};

@@ -1,7 +1,7 @@
 //! The table of an aggregator as text or HTML.
 
 use super::{
-    distribution::{Buckets, Distribution},
+    distribution::{Buckets, Distribution, LinearRanges},
     groups::{Amount, Groups},
     key::{Key, KeyPart},
 };
@@ -140,13 +140,33 @@ impl Groups {
                 vec![sum.to_string(), share]
             }
             Amount::Distribution(of) => {
-                let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
-                let number = |number: Option<i128>| number.map_or("-".to_owned(), |number| number.to_string());
-                let percentiles = PERCENTILES.iter().map(|&percent| number(of.percentile(percent, self.buckets())));
-                let cells = [of.count.to_string(), format!("{mean:.1}")].into_iter().chain(percentiles);
+                let buckets = self.buckets();
+                let number = |number: Option<i128>| number.map_or("-".to_owned(), |number| buckets.shown(number));
+                let percentiles = PERCENTILES.iter().map(|&percent| number(of.percentile(percent, buckets)));
+                let cells = [of.count.to_string(), buckets.shown_mean(of)].into_iter().chain(percentiles);
                 cells.chain([number(of.max)]).collect()
             }
         }
+    }
+}
+
+impl Buckets {
+    /// Returns a value as it is shown: whole, or divided with three digits after the point.
+    pub fn shown(self, value: i128) -> String {
+        match i128::from(self.divisor()) {
+            1 => value.to_string(),
+            divisor => {
+                // All digits are exact, also of sums that a float cannot hold.
+                let thousandths = value.unsigned_abs() * 1000 / divisor.unsigned_abs();
+                let sign = if value < 0 { "-" } else { "" };
+                format!("{sign}{}.{:03}", thousandths / 1000, thousandths % 1000)
+            }
+        }
+    }
+
+    fn shown_mean(self, of: &Distribution) -> String {
+        let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
+        if self.divisor() == 1 { format!("{mean:.1}") } else { format!("{:.3}", mean / self.divisor() as f64) }
     }
 }
 
@@ -154,10 +174,8 @@ impl Distribution {
     /// Returns the distribution as rows with bars. `unit` is the name of the values.
     pub fn text(&self, unit: &str, buckets: Buckets) -> String {
         let unit = printable(unit);
-        if buckets == Buckets::Log2 {
-            return self.log2().text(&unit);
-        }
-        let rows = self.linear_rows(buckets);
+        let Some(linear) = buckets.as_linear() else { return self.log2(buckets).text(&unit) };
+        let rows = self.linear_rows(buckets, linear);
         let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0).max(1);
         let width = rows.iter().map(|(range, _)| range.len()).max().unwrap_or(0).max(unit.chars().count());
         let mut text = format!("{unit:>width$} : count     distribution");
@@ -170,37 +188,36 @@ impl Distribution {
 
     /// Returns the same rows in HTML, for notebooks.
     pub fn html(&self, unit: &str, buckets: Buckets) -> String {
-        if buckets == Buckets::Log2 {
-            return self.log2().html(unit);
-        }
-        let rows = self.linear_rows(buckets).into_iter().map(|(range, count)| vec![range, count.to_string()]);
+        let Some(linear) = buckets.as_linear() else { return self.log2(buckets).html(unit) };
+        let rows = self.linear_rows(buckets, linear).into_iter().map(|(range, count)| vec![range, count.to_string()]);
         let columns = vec![(unit.to_owned(), Align::Right), ("count".to_owned(), Align::Right)];
         Report { columns, rows: rows.collect(), notes: Vec::new() }.html()
     }
 
-    /// Returns the counts of the rows that are shown, each with the smallest value of the row. Values below the first row
-    /// have no smallest value.
+    /// Returns the counts of the rows that are shown, each with the smallest value of the row, in the unit of the values.
+    /// Values below the first row have no smallest value.
     pub fn rows(&self, buckets: Buckets) -> Vec<(Option<i128>, u64)> {
-        let Buckets::Linear { high, .. } = buckets else {
-            return self.log2().rows().map(|(low, count)| (low.map(i128::from), count)).collect();
+        let own = |shown: i128| shown * i128::from(buckets.divisor());
+        let Some(LinearRanges { high, .. }) = buckets.as_linear() else {
+            let rows = self.log2(buckets);
+            return rows.rows().map(|(low, count)| (low.map(|low| own(low.into())), count)).collect();
         };
         let below = [(None, self.below)].into_iter();
         let ranges = self.ranges().map(|(range, count)| (Some(buckets.bounds(range).0), count));
-        let all = below.chain(ranges).chain([(Some(high.into()), self.above)]);
+        let all = below.chain(ranges).chain([(Some(own(high.into())), self.above)]);
         all.filter(|&(_, count)| count != 0).collect()
     }
 
-    fn log2(&self) -> Log2Histogram {
+    fn log2(&self, buckets: Buckets) -> Log2Histogram {
         let mut histogram = Log2Histogram::default();
         histogram.add_negative(self.below);
         for (range, count) in self.ranges() {
-            histogram.add(u64::try_from(Buckets::Log2.bounds(range).0).unwrap_or(u64::MAX), count);
+            histogram.add(buckets.shown_start(range), count);
         }
         histogram
     }
 
-    fn linear_rows(&self, buckets: Buckets) -> Vec<(String, u64)> {
-        let Buckets::Linear { low, high, .. } = buckets else { return Vec::new() };
+    fn linear_rows(&self, buckets: Buckets, LinearRanges { low, high, .. }: LinearRanges) -> Vec<(String, u64)> {
         let mut rows = Vec::new();
         if self.below != 0 {
             rows.push((format!("< {low}"), self.below));
@@ -209,8 +226,8 @@ impl Distribution {
         if let (Some((first, _)), Some((last, _))) = (counted.first(), counted.last()) {
             let count = |range| counted.binary_search_by_key(&range, |(range, _)| *range).map_or(0, |at| counted[at].1);
             rows.extend((*first..=*last).map(|range| {
-                let (from, to) = buckets.bounds(range);
-                (format!("{from} -> {to}"), count(range))
+                let ((from, to), divisor) = (buckets.bounds(range), i128::from(buckets.divisor()));
+                (format!("{} -> {}", from / divisor, (to + 1) / divisor - 1), count(range))
             }));
         }
         if self.above != 0 {

@@ -254,20 +254,20 @@ fn the_largest_events_are_kept_whole() {
     assert_eq!(**kept, *record(&event, EVENTS[0], &[]));
 }
 
-fn hist(buckets: Buckets, divisor: u64) -> Definition {
-    Definition { measure: Measure::Distribution { buckets, divisor }, ..definition(&["comm"], Some("bytes")) }
+fn hist(buckets: Buckets) -> Definition {
+    Definition { measure: Measure::Distribution(buckets), ..definition(&["comm"], Some("bytes")) }
 }
 
 #[test]
 fn a_table_of_distributions() {
     check(
-        hist(Buckets::Log2, 1),
+        hist(Buckets::log2(1)),
         expect![[r#"
             comm  count  mean count  p50 count  p90 count  p99 count  max count
             make      3        37.0         10        100        100        100
             cc1       2         2.5          0          5          5          5"#]],
     );
-    let made = groups(hist(Buckets::linear(0, 20, 6).unwrap(), 1), &EVENTS);
+    let made = groups(hist(linear(0, 20, 6, 1).unwrap()), &EVENTS);
     let Amount::Distribution(total) = made.total() else { panic!() };
     expect![[r#"
           bytes : count     distribution
@@ -275,33 +275,64 @@ fn a_table_of_distributions() {
         6 -> 11 : 1        |*************                           |
           >= 20 : 1        |*************                           |"#]]
     .assert_eq(&total.text("bytes", made.buckets()));
-    let made = groups(hist(Buckets::Log2, 10), &EVENTS);
+}
+
+fn linear(low: i64, high: i64, step: i64, divisor: u64) -> Result<Buckets, LinearError> {
+    Buckets::linear(LinearRanges { low, high, step }, divisor)
+}
+
+#[test]
+fn only_what_is_shown_is_divided() {
+    let events: [Made; 3] = [("cc1", 7, 999), ("cc1", 7, 1_500), ("cc1", 7, 41_740)];
+    let made = groups(hist(Buckets::log2(1000)), &events);
     let Amount::Distribution(total) = made.total() else { panic!() };
-    assert_eq!((total.sum, total.min, total.max), (11, Some(0), Some(10)));
+    assert_eq!((total.sum, total.min, total.max), (44_239, Some(999), Some(41_740)));
+    assert_eq!(total.rows(made.buckets()), [(Some(0), 2), (Some(32_000), 1)]);
+    expect![[r#"
+        comm  count  mean us  p50 us  p90 us  p99 us  max us
+        cc1       3   14.746   1.624  41.740  41.740  41.740"#]]
+    .assert_eq(&made.report(None, "us").text());
+    let made = groups(hist(linear(0, 10, 1, 1000).unwrap()), &events);
+    let Amount::Distribution(total) = made.total() else { panic!() };
+    assert_eq!(total.rows(made.buckets()), [(Some(0), 1), (Some(1000), 1), (Some(10_000), 1)]);
+    assert_eq!(made.buckets().as_linear(), Some(LinearRanges { low: 0, high: 10, step: 1 }));
+    assert_eq!(linear(0, i64::MAX / 10, i64::MAX / 100, 1000), Err(LinearError::TooLarge(i64::MAX / 10)));
 }
 
 proptest! {
     #[test]
     fn every_value_is_in_its_range(value in any::<u64>(), shift in 0..64u32) {
         let value = i128::from(value >> shift);
-        let mut of = Distribution::default();
-        of.add(value, Buckets::Log2);
-        let ranges: Vec<_> = of.ranges().collect();
-        let [(range, 1)] = ranges[..] else { panic!("{ranges:?}") };
-        let (low, high) = Buckets::Log2.bounds(range);
-        prop_assert!(low <= value && value <= high, "{low} {value} {high}");
-        prop_assert!((high - low) * 8 <= low.max(7));
-        prop_assert_eq!(of.percentile(50.0, Buckets::Log2), Some(value));
+        for divisor in [1, 1000, 1_000_000_000] {
+            // Larger values than these share the last range.
+            let value = if divisor == 1 { value } else { value.min(i128::from(u64::MAX) >> 1) };
+            let (mut of, buckets) = (Distribution::default(), Buckets::log2(divisor));
+            of.add(value, buckets);
+            let ranges: Vec<_> = of.ranges().collect();
+            let [(range, 1)] = ranges[..] else { panic!("{ranges:?}") };
+            let (low, high) = buckets.bounds(range);
+            prop_assert!(low <= value && value <= high, "{low} {value} {high}");
+            prop_assert!((high - low) * 8 <= low.max(7));
+            prop_assert_eq!(of.percentile(50.0, buckets), Some(value));
+            let [(Some(row), 1)] = of.rows(buckets)[..] else { panic!() };
+            let next = (2 * row).max(2 * i128::from(divisor));
+            prop_assert!(row <= value && value < next, "{row} {value} {next}");
+        }
     }
 
     #[test]
-    fn a_percentile_is_close_to_the_value(mut values in prop::collection::vec(0..100_000u64, 1..200), percent in 1..100u32) {
+    fn a_percentile_is_close_to_the_value(
+        mut values in prop::collection::vec(0..100_000u64, 1..200),
+        percent in 1..100u32,
+        divisor in prop::sample::select(vec![1, 1000, 1_000_000]),
+    ) {
         let mut of = Distribution::default();
-        values.iter().for_each(|&value| of.add(value.into(), Buckets::Log2));
+        let buckets = Buckets::log2(divisor);
+        values.iter().for_each(|&value| of.add(value.into(), buckets));
         values.sort_unstable();
         let rank = (f64::from(percent) / 100.0 * values.len() as f64).ceil() as usize;
         let exact = values[rank.max(1) - 1] as f64;
-        let found = of.percentile(percent.into(), Buckets::Log2).unwrap() as f64;
+        let found = of.percentile(percent.into(), buckets).unwrap() as f64;
         prop_assert!((found - exact).abs() <= exact / 8.0, "{found} {exact}");
     }
 
@@ -310,7 +341,7 @@ proptest! {
         events in prop::collection::vec((prop::sample::select(vec!["make", "cc1", "ld", "a"]), -2..9i32, 0..1000u64), 0..80),
         parts in prop::collection::vec(0..3usize, 80),
     ) {
-        for definition in [definition(&["comm", "pid"], None), definition(&["pid"], Some("bytes")), hist(Buckets::Log2, 1)] {
+        for definition in [definition(&["comm", "pid"], None), definition(&["pid"], Some("bytes")), hist(Buckets::log2(1))] {
             let whole = groups(definition.clone(), &events);
             let mut merged = Groups::new(definition.clone());
             for part in 0..3 {
@@ -450,7 +481,7 @@ fn names_that_no_event_of_a_span_has_are_refused() {
 
 #[test]
 fn distributions_are_sorted_by_their_counts_or_their_sums() {
-    let measure = Measure::Distribution { buckets: Buckets::Log2, divisor: 1 };
+    let measure = Measure::Distribution(Buckets::log2(1));
     let groups = groups(Definition { measure, ..definition(&["pid"], Some("bytes")) }, &EVENTS);
     let keys = |largest: Vec<(Key, Amount)>| largest.into_iter().map(|(key, _)| key[0].text().into_owned());
     assert!(keys(groups.largest(Some(2))).eq(["7", "8"]));

@@ -58,7 +58,8 @@ pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
         Unit::Milliseconds => ("msecs", 1_000_000),
         Unit::Seconds => ("secs", 1_000_000_000),
     };
-    let hist = Hist { title: title.to_owned(), by: plan.by.clone(), is_given: plan.value.is_some(), value, divisor };
+    let buckets = Buckets::log2(divisor);
+    let hist = Hist { title: title.to_owned(), by: plan.by.clone(), is_given: plan.value.is_some(), value, buckets };
     tally(&plan.tally, hist)
 }
 
@@ -70,7 +71,8 @@ struct Hist {
     /// True if the user named the field.
     is_given: bool,
     by: Vec<String>,
-    divisor: u64,
+    /// Rows by powers of two, of the unit in which the values are shown.
+    buckets: Buckets,
 }
 
 impl Hist {
@@ -94,7 +96,7 @@ impl TallyCommand for Hist {
                 if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
             );
         }
-        let measure = Measure::Distribution { buckets: Buckets::Log2, divisor: self.divisor };
+        let measure = Measure::Distribution(self.buckets);
         let (keys, value) = (self.by.clone(), Some(self.value.clone()));
         let definition = Definition { keys, value, filter: None, limit: KEYS, measure };
         definition.check()?;
@@ -114,16 +116,16 @@ impl TallyCommand for Hist {
         for (key, amount) in &largest {
             let Amount::Distribution(of) = amount else { continue };
             let percentiles = PERCENTILES.iter().filter_map(|&percent| {
-                let value = of.percentile(percent, Buckets::Log2)?;
-                Some(format!("p{percent} {value}"))
+                let value = of.percentile(percent, self.buckets)?;
+                Some(format!("p{percent} {}", self.buckets.shown(value)))
             });
-            let max = of.max.map(|max| format!("max {max}"));
+            let max = of.max.map(|max| format!("max {}", self.buckets.shown(max)));
             let figures: Vec<String> = percentiles.chain(max).collect();
             let key = key_line(&self.by, key);
             let separator = if key.is_empty() { "" } else { ": " };
             let plural = if of.count == 1 { "" } else { "s" };
             lines.push(format!("{key}{separator}{} value{plural}, {}", of.count, figures.join(", ")));
-            lines.extend(of.text(&self.title, Buckets::Log2).lines().map(str::to_owned));
+            lines.extend(of.text(&self.title, self.buckets).lines().map(str::to_owned));
         }
         lines.extend(groups.notes(&largest));
         lines
@@ -133,7 +135,7 @@ impl TallyCommand for Hist {
         let row = |(key, amount): (Key, Amount)| {
             let mut object: Map<String, Json> = key_members(&self.by, &key);
             if let Amount::Distribution(of) = amount {
-                object.extend(members(&of, &self.title));
+                object.extend(members(&of, &self.title, self.buckets));
             }
             Json::Object(object)
         };
@@ -141,22 +143,26 @@ impl TallyCommand for Hist {
     }
 }
 
-/// Returns a distribution as members of a JSON object. Each row has its smallest value and its count.
-fn members(of: &Distribution, unit: &str) -> Map<String, Json> {
+/// Returns a distribution as members of a JSON object, in the unit that it names. Each row has its smallest value and its
+/// count.
+fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json> {
+    let divisor = buckets.divisor();
     let number = |number: Option<i128>| match number.map(|number| (i64::try_from(number), number)) {
-        Some((Ok(number), _)) => json!(number),
-        Some((Err(_), number)) => json!(number as f64),
+        Some((Ok(number), _)) if divisor == 1 => json!(number),
+        Some((_, number)) => json!(number as f64 / divisor as f64),
         None => Json::Null,
     };
-    let rows = of.rows(Buckets::Log2).into_iter();
-    let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": number(from), "count": count })).collect();
+    // Rows begin at whole numbers.
+    let start = |start: Option<i128>| start.and_then(|start| i64::try_from(start / i128::from(divisor)).ok());
+    let rows = of.rows(buckets).into_iter();
+    let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": start(from), "count": count })).collect();
     let mut object = Map::new();
     object.insert("unit".into(), json!(unit));
     object.insert("count".into(), json!(of.count));
     object.insert("sum".into(), number(Some(of.sum)));
     object.insert("min".into(), number(of.min));
     for percent in PERCENTILES {
-        object.insert(format!("p{percent}"), number(of.percentile(percent, Buckets::Log2)));
+        object.insert(format!("p{percent}"), number(of.percentile(percent, buckets)));
     }
     object.insert("max".into(), number(of.max));
     object.insert("histogram".into(), Json::Array(rows));

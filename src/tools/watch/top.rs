@@ -128,9 +128,7 @@ impl TallyCommand for Top {
         self.of = if are_spans { Of::Durations } else { Of::Counts };
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
-            Of::Durations => {
-                (Some("duration".to_owned()), Measure::Distribution { buckets: Buckets::Log2, divisor: 1 })
-            }
+            Of::Durations => (Some("duration".to_owned()), Measure::Distribution(Buckets::log2(1))),
         };
         let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
         definition.check()?;

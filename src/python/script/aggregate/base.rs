@@ -320,7 +320,7 @@ fn described(definition: &Definition) -> String {
     let keys = definition.keys.join(", ");
     let value = match (&definition.value, definition.measure) {
         (Some(value), Measure::Sum) => format!("the sum of {value}"),
-        (Some(value), Measure::Distribution { .. }) => format!("the distribution of {value}"),
+        (Some(value), Measure::Distribution(_)) => format!("the distribution of {value}"),
         (None, _) => "events".to_owned(),
     };
     if keys.is_empty() { value } else { format!("{value} by {keys}") }

@@ -7,8 +7,8 @@ use super::base::write_to;
 
 /// How values are distributed: those of one key of a Hist, as they were when the object was made.
 ///
-/// count, sum, min, max and mean are of all values; min, max and mean are None if there are none. len() is count. A
-/// notebook shows a table with bars.
+/// count, sum, min, max and mean are of all values, in the unit of the field; min, max and mean are None if there are no
+/// values. Only what is printed or shown is in the unit of the Hist. len() is count. A notebook shows a table with bars.
 #[pyclass(name = "Distribution", module = "perf_prof", frozen)]
 pub struct PyDistribution {
     of: Distribution,

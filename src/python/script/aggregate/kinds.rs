@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use perf_prof_events::{
-    aggregate::{Amount, Buckets, Definition, Measure},
+    aggregate::{Amount, Buckets, Definition, LinearRanges, Measure},
     picture::Label,
 };
 use pyo3::{
@@ -75,8 +75,9 @@ impl Sum {
 /// Counts how the value of a field is distributed, by the keys that by names: a name, or a tuple of names.
 ///
 /// Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
-/// 'ms' or 's', the values are in ns and are divided by a thousand, a million or a billion; any other unit is only a
-/// name. where and limit are as for Count. An item is a Distribution; it is empty if there is no such key.
+/// 'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
+/// high and step are in this unit. The numbers of a Distribution stay in ns. Any other unit is only a name. where and
+/// limit are as for Count. An item is a Distribution; it is empty if there is no such key.
 #[pyclass(module = "perf_prof", extends = Aggregator, frozen)]
 pub struct Hist;
 
@@ -92,19 +93,18 @@ impl Hist {
         r#where: Option<String>,
         limit: usize,
     ) -> PyResult<PyClassInitializer<Hist>> {
-        let buckets = match linear {
-            Some((low, high, step)) => {
-                Buckets::linear(low, high, step).map_err(|error| PyValueError::new_err(error.to_string()))?
-            }
-            None => Buckets::Log2,
-        };
         let divisor = match unit.as_deref() {
             Some("us") => 1_000,
             Some("ms") => 1_000_000,
             Some("s") => 1_000_000_000,
             _ => 1,
         };
-        let measure = Measure::Distribution { buckets, divisor };
+        let buckets = match linear {
+            Some((low, high, step)) => Buckets::linear(LinearRanges { low, high, step }, divisor)
+                .map_err(|error| PyValueError::new_err(error.to_string()))?,
+            None => Buckets::log2(divisor),
+        };
+        let measure = Measure::Distribution(buckets);
         let unit = unit.unwrap_or_else(|| value.clone());
         let of = Definition { keys: names(by)?, value: Some(value), filter: r#where, limit, measure };
         Ok(PyClassInitializer::from(Aggregator::new(of, &unit)?).add_subclass(Hist))
@@ -114,7 +114,9 @@ impl Hist {
         let py = this.py();
         let (of, unit) = definition(&this);
         let keywords = options(py, &of)?;
-        if let Measure::Distribution { buckets: Buckets::Linear { low, high, step }, .. } = of.measure {
+        if let Measure::Distribution(buckets) = of.measure
+            && let Some(LinearRanges { low, high, step }) = buckets.as_linear()
+        {
             keywords.set_item("linear", (low, high, step))?;
         }
         keywords.set_item("unit", unit)?;
