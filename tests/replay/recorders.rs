@@ -1,14 +1,20 @@
 //! Recordings of other recorders and of older versions of perf: what they say in other places, or do not say.
 
-use std::process::Output;
+use std::{
+    fs::File,
+    path::Path,
+    process::Output,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use perf_prof_format::abi::{perf_data::*, *};
 
 use super::made::NATIVE;
 use crate::harness::{
-    made::{Made, MadeAttr, padded, record, u32s, u64s},
-    recording::{Folder, ours, python},
-    run::{said, stdout},
+    machine::{Need, needs},
+    made::{self, Made, MadeAttr, padded, u32s, u64s},
+    recording::{Folder, ours, python, record},
+    run::{perf_prof, said, stdout},
 };
 
 const TID_TIME: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME;
@@ -94,7 +100,7 @@ fn traces_that_are_not_decoded_are_reported_once_with_their_size() {
     for time in 1..=3 {
         made = made.record(PERF_RECORD_AUXTRACE, 0, &trace);
         // The trace follows the record. It may look like a record.
-        let bytes = record(PERF_RECORD_SAMPLE, 0, &[vec![0; TRACE - 8]]);
+        let bytes = made::record(PERF_RECORD_SAMPLE, 0, &[vec![0; TRACE - 8]]);
         made.records.extend(bytes);
         made = made.sample(PERF_RECORD_MISC_USER, &[at(0x1000, time)]);
     }
@@ -164,5 +170,40 @@ fn a_recorder_that_states_when_it_finished_gives_the_time_of_day() {
     let output = replay(&made.file(), TIMES, &[]);
     let first = 1_600_000_000_000_000_000u64 - 20_000_000_000_000 + 1_000_000_000;
     assert!(stdout(&output).starts_with(&format!("{first}\n")), "{}", stdout(&output));
-    assert!(!said(&output).contains("time of day"), "{}", said(&output));
+    let line = "a guess from the second in which the recorder finished, with an error of about a second";
+    assert_eq!(said(&output).matches(line).count(), 1, "{}", said(&output));
 }
+
+/// perf writes when it began and ended into no field of its file, unless `-k` chooses a clock.
+#[test]
+fn a_guessed_time_of_day_says_how_late_it_may_be_and_what_makes_it_exact() {
+    needs([Need::Perf]);
+    let (folder, now) = (Folder::new(), || SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as i128);
+    let (path, script) = (folder.path("plain.data"), folder.write("s.py", TIME.as_bytes()));
+    let before = now();
+    record(&path, &["-e", "page-faults:u", "-c", "1", "--", "/bin/true"]);
+    let after = now();
+    let times = |path: &Path| {
+        let output = perf_prof(&["python", "-q", "--input"]).arg(path).arg(&script).output().unwrap();
+        let times: Vec<i128> = stdout(&output).lines().map(|line| line.parse().unwrap()).collect();
+        (times, said(&output))
+    };
+    let late = |said: &str| {
+        let (_, rest) = said.split_once("late by at most ").unwrap_or_else(|| panic!("{said}"));
+        let seconds: f64 = rest.split(' ').next().unwrap().parse().unwrap();
+        (seconds * 1e9) as i128
+    };
+    let (guessed, warning) = times(&path);
+    assert_eq!(warning.matches("perf record -k CLOCK_MONOTONIC").count(), 1, "{warning}");
+    assert!(guessed.iter().all(|&time| before <= time && time - late(&warning) <= after), "{guessed:?} {warning}");
+    // Whoever changes the file's time stamp moves the times, and the message says so.
+    let changed = SystemTime::now() + Duration::from_secs(5);
+    File::options().append(true).open(&path).unwrap().set_modified(changed).unwrap();
+    let (moved, warning) = times(&path);
+    assert!(moved[0] - guessed[0] >= 5_000_000_000 && moved[0] - late(&warning) <= guessed[0], "{moved:?} {warning}");
+    record(&path, &["-k", "CLOCK_MONOTONIC", "-e", "page-faults:u", "-c", "1", "--", "/bin/true"]);
+    let (exact, warning) = times(&path);
+    assert!(exact.iter().all(|&time| after <= time && time <= now()) && warning.is_empty(), "{exact:?} {warning}");
+}
+
+const TIME: &str = "def __sample__(e): print(e._realtime)\n";

@@ -30,8 +30,10 @@ pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Sp
 /// The number to add to the times of records to get nanoseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RealtimeOffset {
-    /// The number.
-    Known(i64),
+    /// The recording contains the relation of its clock to the time of day.
+    Exact(i64),
+    /// The number follows from the end of the recording.
+    Guessed(Guess),
     /// The recording does not say at what time of day it was made.
     Unknown,
     /// The records have to be unpacked to find the time of the last sample
@@ -39,42 +41,91 @@ pub enum RealtimeOffset {
     AfterUnpacking,
 }
 
+/// An offset that makes the time of the last sample that at which the recorder finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guess {
+    /// The number to add to the times of records.
+    pub offset: i64,
+    /// Where the time of the end is from.
+    end: RecordingEnd,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RecordingEnd {
+    /// The recorder stored the second.
+    Stored,
+    /// It is the time at which the file was last changed. The recorder changes it after the last sample, and created the
+    /// file before the first one, so the guess is late by at most this many ns. `None` if the file system does not know
+    /// when the file was created.
+    FileChanged(Option<i64>),
+}
+
+impl Guess {
+    /// Returns a sentence about how good the guess is, and how recordings with exact times are made.
+    pub fn warning(self, recording: &str) -> String {
+        let guess = match self.end {
+            RecordingEnd::Stored => {
+                "from the second in which the recorder finished, with an error of about a second".into()
+            }
+            RecordingEnd::FileChanged(late) => {
+                let late = late.map_or_else(
+                    || "late by the time that the recorder took to finish".into(),
+                    |ns| format!("late by at most {:.3} s", ns as f64 / 1e9),
+                );
+                format!("from the time at which the file was last changed, {late}")
+            }
+        };
+        format!(
+            "{recording} does not contain the relation of its clock to the time of day: _realtime is a guess {guess}; \
+             recordings of `perf record -k CLOCK_MONOTONIC` and of perf-prof have exact times"
+        )
+    }
+}
+
 /// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
 /// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise the time of the
 /// last sample is the time at which the recorder finished the file. Some recorders store this time; else it is the time
-/// at which the file was last modified, but only if the recorder itself wrote this file. The error is about a second.
+/// at which the file was last modified, but only if the recorder itself wrote this file.
 pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<RealtimeOffset> {
     if let Some(clock) = recording.features.clock {
-        return Ok(RealtimeOffset::Known((clock.wall as i64).wrapping_sub(clock.time as i64)));
+        return Ok(RealtimeOffset::Exact((clock.wall as i64).wrapping_sub(clock.time as i64)));
     }
     if path.as_os_str() == "-" {
         return Ok(RealtimeOffset::Unknown);
     }
     Ok(match recording.known_times()? {
-        Some(times) => offset_by_end(recording, path, times).map_or(RealtimeOffset::Unknown, RealtimeOffset::Known),
+        Some(times) => offset_by_end(recording, path, times).map_or(RealtimeOffset::Unknown, RealtimeOffset::Guessed),
         None => RealtimeOffset::AfterUnpacking,
     })
 }
 
 /// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
 /// header. Unpacks the records to find this time. Returns `None` if the offset is not known.
-pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<i64> {
+pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<Guess> {
     let mut recording = Recording::open_with(path, limits).ok()?;
     let times = recording.times().ok()??;
     offset_by_end(&recording, path, times)
 }
 
-fn offset_by_end(recording: &Recording, path: &Path, times: (u64, u64)) -> Option<i64> {
+fn offset_by_end(recording: &Recording, path: &Path, (first, last): (u64, u64)) -> Option<Guess> {
     let (features, clock) = (&recording.features, clock(recording));
-    let file = || {
-        let file = fs::metadata(data_file(path)).ok()?;
-        let was_recorded_here = features.hostname.as_ref().map(|name| *name == own_hostname());
-        let is_original = was_recorded_here != Some(false)
-            && was_written_by_recorder(&file, times, clock).unwrap_or(was_recorded_here == Some(true));
-        is_original.then(|| file.mtime() * 1_000_000_000 + file.mtime_nsec())
-    };
-    let finished = features.finished.map(|seconds| (seconds as i64).wrapping_mul(1_000_000_000));
-    finished.or_else(file).map(|finished| finished.wrapping_sub(times.1 as i64))
+    let before_end = |end: i64| end.wrapping_sub(last as i64);
+    if let Some(seconds) = features.finished {
+        let end = (seconds as i64).wrapping_mul(1_000_000_000);
+        return Some(Guess { offset: before_end(end), end: RecordingEnd::Stored });
+    }
+    let file = fs::metadata(data_file(path)).ok()?;
+    let was_recorded_here = features.hostname.as_ref().map(|name| *name == own_hostname());
+    let is_original = was_recorded_here != Some(false)
+        && was_written_by_recorder(&file, (first, last), clock).unwrap_or(was_recorded_here == Some(true));
+    if !is_original {
+        return None;
+    }
+    let offset = before_end(file.mtime() * 1_000_000_000 + file.mtime_nsec());
+    let created = file.created().ok().and_then(|created| created.duration_since(UNIX_EPOCH).ok());
+    let earliest = created.map(|created| (created.as_nanos() as i64).wrapping_sub(first as i64));
+    let late = earliest.map(|earliest| offset.wrapping_sub(earliest).max(0));
+    Some(Guess { offset, end: RecordingEnd::FileChanged(late) })
 }
 
 /// Returns the clock of a recording's times, if this machine may have the same clock.

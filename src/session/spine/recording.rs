@@ -171,16 +171,20 @@ impl ChosenRecording {
     /// Finds the time of day at which the recording was made, so that the context can tell the time of day of samples.
     /// Fails if it is not known.
     pub fn find_time_of_day(&mut self) -> Result<()> {
-        let offset = match realtime_offset(&mut self.recording, &self.input.path)? {
-            RealtimeOffset::Known(offset) => Some(offset),
-            RealtimeOffset::Unknown => None,
-            RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&self.input.path, &self.input.limits),
-        };
-        let Some(offset) = offset else {
+        if !self.look_for_time_of_day()? {
             bail!("{} does not say at what time of day it was recorded", self.recording.name);
-        };
-        self.prepared()?.context.set_realtime_offset(offset);
+        }
         Ok(())
+    }
+
+    /// Like [`ChosenRecording::find_time_of_day`], but returns false if it is not known.
+    pub fn look_for_time_of_day(&mut self) -> Result<bool> {
+        let found = realtime_offset(&mut self.recording, &self.input.path)?;
+        let offset = offset_with_warning(found, &self.recording.name, &self.input);
+        if let Some(offset) = offset {
+            self.prepared()?.context.set_realtime_offset(offset);
+        }
+        Ok(offset.is_some())
     }
 
     /// Prepares to decode columns of the recording in parts. Returns `None` if this is not possible.
@@ -354,29 +358,26 @@ fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[E
     let offset = match plan.face {
         Face::Script | Face::Program => realtime_offset(recording, &input.path)?,
         // It is 0 until a command needs it (`find_time_of_day`).
-        Face::Command => RealtimeOffset::Known(0),
+        Face::Command => RealtimeOffset::Exact(0),
     };
     let binaries = binaries(recording, &input.path)?;
     let kernel = RecordedKernel::new(recording, &binaries);
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
     let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids));
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
-    let known_offset = if let RealtimeOffset::Known(offset) = offset { Some(offset) } else { None };
-    let mut context = Context::new(Box::new(kernel), known_offset.unwrap_or(0))
+    let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
+    let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))
         .with_budget(recording.budget().clone())
         .with_sides(sides)
         .with_frame_limit(input.max_stack)
         .with_targets(targets)
         .with_machine(recording.features.arch.as_deref());
-    if known_offset.is_none() {
-        let (path, name, limits) = (input.path.clone(), recording.name.clone(), input.limits);
+    if exact_offset.is_none() {
+        let (input, name) = (input.clone(), recording.name.clone());
+        // This function is called at most once, when a time of day is needed.
         context = context.with_offset_found_by(move || {
-            let found = match offset {
-                RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&path, &limits),
-                RealtimeOffset::Known(_) | RealtimeOffset::Unknown => None,
-            };
+            let found = offset_with_warning(offset, &name, &input);
             if found.is_none() {
-                // This function is called at most once.
                 messages::say(format_args!(
                     "{name} does not say at what time of day it was recorded: _realtime is None, and realtime() is the \
                      time of the recording's clock"
@@ -386,4 +387,16 @@ fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[E
         });
     }
     Ok(Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries))))
+}
+
+/// Returns the number to add to the times of records, and says how good it is if it is guessed.
+fn offset_with_warning(found: RealtimeOffset, recording: &str, input: &Input) -> Option<i64> {
+    let guess = match found {
+        RealtimeOffset::Exact(offset) => return Some(offset),
+        RealtimeOffset::Guessed(guess) => Some(guess),
+        RealtimeOffset::Unknown => None,
+        RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&input.path, &input.limits),
+    }?;
+    messages::say(format_args!("warning: {}", guess.warning(recording)));
+    Some(guess.offset)
 }
