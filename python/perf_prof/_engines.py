@@ -67,7 +67,9 @@ def reduce(
             engine.shutdown(cancel_futures=True)
         sys.argv, sys.path, sys.meta_path = before
     stdout = output.getvalue().decode("utf-8", "surrogateescape")
-    return MapReduceResult(stdout, status, reduction.failed, reduction.module, reduction.received)
+    return MapReduceResult(
+        stdout, status, reduction.failed, reduction.incomplete, reduction.module, reduction.received
+    )
 
 
 def command(
@@ -191,6 +193,7 @@ class _Reduction:
 
     def __init__(self, write: Callable[[bytes], object], show_messages: Callable[[bytes], None]) -> None:
         self.failed: list[FailedRecording] = []
+        self.incomplete: list[tuple[str, str]] = []
         self.module: ModuleType | None = None
         self.received = 0
         self._write = write
@@ -237,7 +240,9 @@ class _Reduction:
                 error = error or f"the process that replayed it failed: {type(raised).__name__}: {raised}"
         if error is None:
             try:
-                self._results.add([result.result for result in results if result.result])
+                reasons = self._results.add([result.result for result in results if result.result])
+                # Reasons begin with the path, as the lines on stderr do.
+                self.incomplete += [(path, reason.removeprefix(path).removeprefix(":").lstrip()) for reason in reasons]
             except ValueError as damaged:
                 error = str(damaged)
         if error is not None:
@@ -379,6 +384,6 @@ def _say(text: str) -> None:
 
 
 def _warn(messages: bytes) -> None:
-    """Shows the messages of a part as warnings."""
+    """Shows the messages of a part as warnings, at the line that called map_reduce()."""
     for line in messages.decode("utf-8", "surrogateescape").splitlines():
-        warn(line.removeprefix("perf-prof: ").removeprefix("warning: "), Warning, stacklevel=4)
+        warn(line.removeprefix("perf-prof: ").removeprefix("warning: "), Warning, stacklevel=6)

@@ -26,22 +26,31 @@ class MapReduceResult:
 
     `stdout` is what the script printed: in the parts, in the order of the recordings, and then where they were merged.
     `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function raised an exception.
-    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `module` is the script's module
-    after its __merge__ and __exit__, or None if no recording could be replayed. `received` is the size of all partial
-    results in bytes.
+    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `incomplete` is a list of (path,
+    reason): of these recordings, the result has only what is left, because the file is cut off or damaged, or events were
+    lost. `module` is the script's module after its __merge__ and __exit__, or None if no recording could be replayed.
+    `received` is the size of all partial results in bytes.
     """
 
     def __init__(
-        self, stdout: str, status: int, failed: list[FailedRecording], module: ModuleType | None, received: int
+        self,
+        stdout: str,
+        status: int,
+        failed: list[FailedRecording],
+        incomplete: list[tuple[str, str]],
+        module: ModuleType | None,
+        received: int,
     ) -> None:
         self.stdout = stdout
         self.status = status
         self.failed = failed
+        self.incomplete = incomplete
         self.module = module
         self.received = received
 
     def __repr__(self) -> str:
-        return f"<perf_prof.MapReduceResult: status {self.status}, {len(self.failed)} failed>"
+        counts = f"{len(self.failed)} failed, {len(self.incomplete)} incomplete"
+        return f"<perf_prof.MapReduceResult: status {self.status}, {counts}>"
 
 
 def map_reduce(
@@ -62,6 +71,7 @@ def map_reduce(
     `perf-prof python`, such as ['-e', 'sched:sched_switch', '-i', '1s'].
 
     A recording that cannot be read, or whose worker ends early, is in `failed` of the result, and the others are merged.
+    One that is cut off, or that lost events, is merged and is in `incomplete`.
     Returns a MapReduceResult. Raises RecordingNotFoundError for a pattern without files.
     """
     from perf_prof._engines import reduce

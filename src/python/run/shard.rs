@@ -71,6 +71,7 @@ impl Shard {
             reached: reached as u64,
             callbacks,
             unnamed_frames: replayed.unnamed_frames.clone(),
+            damage: replayed.damage.clone(),
             partial,
         };
         result.write(&mut &self.result)

@@ -132,13 +132,20 @@ impl PartResults {
         PartResults(Results::new(SplitBy::Time))
     }
 
-    /// Adds the results of all parts of a recording. Raises ValueError and adds nothing if one of them cannot be decoded.
-    fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<()> {
+    /// Adds the results of all parts of a recording. Returns why they are not the result of the whole recording. Raises
+    /// ValueError and adds nothing if one of them cannot be decoded.
+    fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<Vec<String>> {
         let decoded: Result<Vec<_>, _> = results.into_iter().map(PartResult::decode).collect();
         let decoded =
             decoded.map_err(|error| PyValueError::new_err(format!("cannot read the result of a part: {error}")))?;
+        let mut reasons: Vec<String> = decoded.iter().flat_map(|result| result.damage.clone()).collect();
+        let lost: u64 = decoded.iter().map(|result| result.lost).sum();
+        if lost != 0 {
+            reasons
+                .push(format!("{lost} event{} lost while it was recorded", if lost == 1 { " was" } else { "s were" }));
+        }
         decoded.into_iter().for_each(|result| self.0.add(result));
-        Ok(())
+        Ok(reasons)
     }
 
     /// whether a callback raised an exception in a part

@@ -1,7 +1,7 @@
 //! The result of a part, and its encoding for other processes, which may run on other machines.
 //!
 //! All numbers are little-endian. After [`MAGIC`] and [`VERSION`] come eight numbers, the two lists of the counts, the
-//! frames without names, and the script's partial result. A list or a text begins with its length.
+//! frames without names, what is damaged, and the script's partial result. A list or a text begins with its length.
 
 use std::{io, str};
 
@@ -18,7 +18,7 @@ use crate::engine::{
 const MAGIC: [u8; 8] = *b"perfpart";
 
 /// The version of the encoding. It is increased if older versions cannot decode the result.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The result of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub struct PartResult {
     pub callbacks: Callbacks,
     /// The frames without names.
     pub unnamed_frames: UnnamedFrames,
+    /// What was found damaged in the recording. Its parts say it once.
+    pub damage: Vec<String>,
     /// The pickled return value of the script's `__partial__()`.
     pub partial: Vec<u8>,
 }
@@ -59,7 +61,7 @@ pub enum PartResultError {
 impl PartResult {
     /// Writes the encoded result.
     pub fn write(&self, to: &mut impl io::Write) -> io::Result<()> {
-        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, partial } = self;
+        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, damage, partial } = self;
         let SampleCounts { delivered, unknown_ids, guests, reach } = *sample_counts;
         let (raised, short) = (*callbacks == Callbacks::Raised, reach == ReadExtent::Short);
         let mut bytes = MAGIC.to_vec();
@@ -69,9 +71,10 @@ impl PartResult {
             put(&[list.len() as u64]);
             put(list);
         }
-        let unnamed_frames = unnamed_frames.text();
-        put(&[unnamed_frames.len() as u64]);
-        bytes.extend(unnamed_frames.as_bytes());
+        for text in [unnamed_frames.text(), damage.iter().map(|warning| format!("{warning}\0")).collect()] {
+            bytes.extend((text.len() as u64).to_le_bytes());
+            bytes.extend(text.as_bytes());
+        }
         bytes.extend((partial.len() as u64).to_le_bytes());
         to.write_all(&bytes)?;
         to.write_all(partial)
@@ -85,9 +88,9 @@ impl PartResult {
         }
         rest.bytes(MAGIC.len() as u64)?;
         match rest.word()? {
-            0 => return Err(PartResultError::Damaged("version")),
             VERSION => {}
-            version => return Err(PartResultError::NewerVersion(version)),
+            version if version > VERSION => return Err(PartResultError::NewerVersion(version)),
+            _ => return Err(PartResultError::Damaged("version")),
         }
         let (lost, reached, raised) = (rest.word()?, rest.word()?, rest.flag("flag of exceptions")?);
         let (delivered, unknown_ids, guests) = (rest.word()?, rest.word()?, rest.word()?);
@@ -95,9 +98,8 @@ impl PartResult {
         let last = rest.word()?;
         let counts = PartCounts { stats: rest.words()?, lost: rest.words()?, last };
         let mut unnamed_frames = UnnamedFrames::default();
-        let length = rest.word()?;
-        let text = str::from_utf8(rest.bytes(length)?).map_err(|_| PartResultError::Damaged("list of files"))?;
-        unnamed_frames.add_text(text);
+        unnamed_frames.add_text(rest.text("list of files")?);
+        let damage = rest.text("list of warnings")?.split_terminator('\0').map(str::to_owned).collect();
         let length = rest.word()?;
         let partial = rest.bytes(length)?.len();
         if !rest.0.is_empty() {
@@ -111,6 +113,7 @@ impl PartResult {
             reached,
             callbacks: if raised { Callbacks::Raised } else { Callbacks::Returned },
             unnamed_frames,
+            damage,
             partial: bytes,
         })
     }
@@ -139,6 +142,11 @@ impl<'a> Rest<'a> {
             1 => Ok(true),
             _ => Err(PartResultError::Damaged(what)),
         }
+    }
+
+    fn text(&mut self, what: &'static str) -> Result<&'_ str, PartResultError> {
+        let length = self.word()?;
+        str::from_utf8(self.bytes(length)?).map_err(|_| PartResultError::Damaged(what))
     }
 
     fn words(&mut self) -> Result<Vec<u64>, PartResultError> {
@@ -185,6 +193,7 @@ mod tests {
             reached: 1_700_000_000_000_000_000,
             callbacks: Callbacks::Raised,
             unnamed_frames: unnamed(&["/usr/bin/a b".to_owned()]),
+            damage: vec!["x: cut".to_owned()],
             partial: b"\x80\x05K\x01.".to_vec(),
         }
     }
@@ -200,7 +209,7 @@ mod tests {
             })
             .collect();
         expect![[r#"
-            70657266706172740100000000000000 perfpart........
+            70657266706172740200000000000000 perfpart........
             090000000000000000002a36fe9c9717 ..........*6....
             01000000000000000700000000000000 ................
             01000000000000000200000000000000 ................
@@ -209,8 +218,9 @@ mod tests {
             00000000000000000807060504030201 ................
             01000000000000000900000000000000 ................
             11000000000000003f2031202f757372 ........?.1./usr
-            2f62696e2f6120620005000000000000 /bin/a.b........
-            0080054b012e                     ...K.."#]]
+            2f62696e2f6120620007000000000000 /bin/a.b........
+            00783a20637574000500000000000000 .x:.cut.........
+            80054b012e                       ..K.."#]]
         .assert_eq(&rows.join("\n"));
     }
 
@@ -223,7 +233,7 @@ mod tests {
             PartResult::decode(bytes).unwrap_err()
         };
         assert_eq!(changed(0, b'P'), PartResultError::Magic);
-        assert_eq!(changed(8, 2), PartResultError::NewerVersion(2));
+        assert_eq!(changed(8, 3), PartResultError::NewerVersion(3));
         assert_eq!(changed(8, 0), PartResultError::Damaged("version"));
         assert_eq!(changed(32, 2), PartResultError::Damaged("flag of exceptions"));
         // The length of a list is larger than the number of bytes.
@@ -248,6 +258,7 @@ mod tests {
                     reached,
                     callbacks: if has_raised { Callbacks::Raised } else { Callbacks::Returned },
                     unnamed_frames: unnamed(&paths),
+                    damage: paths,
                     partial,
                 }
             },

@@ -36,7 +36,7 @@ impl Results {
 
     /// Adds the result of the next part.
     pub fn add(&mut self, part: PartResult) {
-        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, partial } = part;
+        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, partial, .. } = part;
         self.counts.add(&counts);
         self.lost = self.lost.saturating_add(lost);
         let unknown_ids = self.sample_counts.unknown_ids;
@@ -66,6 +66,7 @@ mod tests {
             reached: delivered,
             callbacks,
             unnamed_frames: UnnamedFrames::default(),
+            damage: Vec::new(),
             partial: vec![delivered as u8],
         }
     }

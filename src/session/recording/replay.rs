@@ -83,6 +83,8 @@ pub struct ReplayOutcome {
     pub at_exit: Option<Stop>,
     /// How many samples were delivered and left out.
     pub sample_counts: SampleCounts,
+    /// What this process found damaged in the recording.
+    pub damage: Vec<String>,
     failure: Option<PerfDataError>,
 }
 
@@ -152,6 +154,7 @@ impl ReplayRun<'_> {
             lost,
             at_exit,
             sample_counts,
+            damage: std::mem::take(&mut run_loop.source.damage),
             failure: run_loop.source.replay.take_failure(),
         }
     }
@@ -168,6 +171,8 @@ impl ReplayOutcome {
 struct ReplayWithProgress {
     replay: Replay,
     warnings: Warnings,
+    /// The warnings so far.
+    damage: Vec<String>,
     bar: Option<ProgressBar>,
 }
 
@@ -175,7 +180,7 @@ impl ReplayWithProgress {
     fn new(replay: Replay, verbosity: Verbosity, warnings: Warnings) -> Self {
         let total = replay.progress().total;
         let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
-        Self { replay, warnings, bar: wanted.then(|| ProgressBar::new(total)) }
+        Self { replay, warnings, damage: Vec::new(), bar: wanted.then(|| ProgressBar::new(total)) }
     }
 
     fn show_progress(&mut self, wait: &Wait) {
@@ -196,6 +201,7 @@ impl Source for ReplayWithProgress {
             Warnings::PrintedElsewhere => self.replay.take_own_warnings(),
         };
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+        self.damage.extend(warnings);
         wait
     }
 

@@ -49,6 +49,8 @@ pub struct Replayed {
     pub counts: SampleCounts,
     /// The frames without names that were seen.
     pub unnamed_frames: UnnamedFrames,
+    /// What was found damaged, if no other process says it.
+    pub damage: Vec<String>,
 }
 
 /// Open events of a run that has ended. Closing them is slow, so it is done last, after all output was written.

@@ -327,6 +327,7 @@ impl RecordedSession {
             counts: outcome.sample_counts,
             unnamed_frames: about.context.with_symbols(|symbols| symbols.unnamed_frames().clone()),
             lost: outcome.lost,
+            damage: outcome.damage,
         };
         Outcome {
             ending: outcome.ending,

@@ -146,7 +146,7 @@ class MapReduce(unittest.TestCase):
         result = self.reduce("?.data", executor=Newer(2))
         reason = (
             "cannot read the result of a part: it was written by a newer perf-prof "
-            "(version 255 of the format; this one reads version 1)"
+            "(version 255 of the format; this one reads version 2)"
         )
         failed = [(os.path.basename(failed.path), failed.error) for failed in result.failed]
         self.assertEqual((failed, result.status), ([("b.data", reason)], 1))
@@ -178,6 +178,22 @@ class MapReduce(unittest.TestCase):
         self.assertIn("is not a perf.data file", result.failed[0].error)
         self.assertEqual(result.status, 1)
         self.assertEqual(result.stdout, self.reduce("a.data", "c.data").stdout)
+
+    def test_a_recording_that_is_cut_off_or_lost_events_is_in_incomplete_with_the_reason(self):
+        with open(self.path("b.data"), "rb") as whole, open(self.path("cut"), "wb") as cut:
+            cut.write(whole.read()[:-9000])
+        for parts in (1, 2):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = self.reduce("a.data", "cut", parts=parts)
+            self.assertEqual((result.status, result.failed), (0, []))
+            self.assertEqual({path for path, _ in result.incomplete}, {self.path("cut")})
+            reasons = [reason for _, reason in result.incomplete]
+            self.assertIn("is cut off", " ".join(reasons))
+            # The warnings are shown where map_reduce() was called.
+            self.assertEqual(len(caught), len(reasons))
+            self.assertEqual({os.path.basename(warning.filename) for warning in caught}, {"test_fleet.py"})
+        self.assertEqual(self.reduce("a.data", "b.data").incomplete, [])
 
     def test_a_worker_that_is_killed_is_in_failed_and_nothing_is_counted_twice(self):
         result = self.reduce("?.data", executor=Killing(), parts=2)
