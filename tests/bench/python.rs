@@ -3,7 +3,7 @@
 use std::{ffi::OsStr, fs, sync::Arc};
 
 use perf_prof_python::script::{Dialect, Interpreter, Module, OnError, Program, PythonChoice};
-use perf_prof_session::spine::About;
+use perf_prof_session::{plan::Verbosity, spine::About};
 use pyo3::{Py, PyAny, Python, types::PyAnyMethods};
 
 /// The handlers by their names in the table. Each is the body of `sched__sched_wakeup(event)`.
@@ -29,7 +29,8 @@ pub fn program(run: Arc<About>, body: &str) -> Program {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("handler.py");
     fs::write(&path, format!("n = 0\nkept = []\n\ndef sched__sched_wakeup(event):\n{body}")).unwrap();
-    Module::load(path.as_os_str(), &[], Dialect::PerfProf).unwrap().bind(run, OnError::Stop).unwrap()
+    let module = Module::load(path.as_os_str(), &[], Dialect::PerfProf, Verbosity::Quiet);
+    module.unwrap().bind(run, OnError::Stop).unwrap()
 }
 
 /// Returns a function with this body, and an object with plain attributes as its argument. A call of it is the floor:

@@ -257,10 +257,8 @@ fn a_span_of_a_thread_has_its_process() {
         .args(["--", "python3", "-c", threads])
         .output()
         .unwrap();
-    let replayed = perf_prof(&["trace", "-q", "--json", "-e", "runqueue,task-state", "--input"])
-        .arg(&recording)
-        .output()
-        .unwrap();
+    let replayed =
+        perf_prof(&["trace", "-q", "--json", "-e", "runqueue,task-state", "--input"]).arg(&recording).output().unwrap();
     let of_live = std::fs::read_to_string(folder.path("live.json")).unwrap();
     for (ids, spans) in [(stdout(&live), of_live), (stdout(&recorded), stdout(&replayed))] {
         let (pid, tid) = ids.trim().split_once(' ').unwrap();

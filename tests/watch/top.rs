@@ -182,7 +182,8 @@ fn call_chains_are_whole_off_a_terminal() {
     needs([Need::Tracefs]);
     let top = ["top", CALL, "-g", "--by", "stack,comm"];
     let rows = &json(&top, &words(50, 0, 0))[0]["rows"];
-    let longest = rows.as_array().unwrap().iter().map(|row| row["stack"].as_str().unwrap()).max_by_key(|stack| stack.len());
+    let longest =
+        rows.as_array().unwrap().iter().map(|row| row["stack"].as_str().unwrap()).max_by_key(|stack| stack.len());
     let text = stdout(&run(&top, &words(50, 0, 0)));
     assert!(text.lines().any(|line| line.ends_with(&format!("  {}", longest.unwrap()))), "{longest:?} in {text}");
     assert!(text.lines().any(|line| line.starts_with("comm ") && line.ends_with("per second  stack")), "{text}");
