@@ -1,12 +1,12 @@
 //! The options of `perf-prof report`, and the plan made from them.
 
-use std::{ffi::OsStr, path::PathBuf};
+use std::{ffi::OsStr, path::PathBuf, str::FromStr};
 
 use clap::{ArgAction, Args};
 use perf_prof_events::event::{CallerSums, GroupKey};
-use perf_prof_format::spec::{SpecError, parse_events};
-use perf_prof_session::engine::ExitStatus;
-use perf_prof_tools::commands::report::{self, FlamePlan, Form, ReportPlan};
+use perf_prof_format::spec::{SpecError, TimeRanges, parse_events};
+use perf_prof_session::{engine::ExitStatus, plan::Input};
+use perf_prof_tools::commands::report::{self, Before, FlamePlan, Form, ReportPlan};
 
 use super::{failure::Failure, script::RecordingOptions};
 
@@ -29,7 +29,9 @@ Examples:
   perf-prof report --flame time.svg >/dev/null
       write a flame graph
   perf-prof report --flame change.svg --diff before.data -i after.data >/dev/null
-      show what changed between two recordings
+      show what changed between two recordings, as a picture; without --flame, as a table
+  perf-prof report --diff-time 0%-50% --time 50%-100%
+      compare the second half of a recording with the first one
 
 The keys are comm, pid, tid, cpu, dso and symbol. Callers with less than half a percent are left out.";
 
@@ -63,13 +65,33 @@ pub struct Report {
     /// Write a flame graph: a picture (x.svg), or folded stacks as text for other programs (x.folded)
     #[arg(long, value_name = "FILE", value_parser = parse_flame)]
     flame: Option<PathBuf>,
-    /// Compare with an earlier recording: in the flame graph, functions with a larger share of their own are red, those
-    /// with a smaller one blue. x.folded has both counts of each stack
-    #[arg(long, value_name = "BEFORE", requires = "flame")]
+    /// Compare with an earlier recording: the table has the shares before and after, and their change in percentage points.
+    /// In a flame graph, functions with a larger share of their own are red, those with a smaller one blue; x.folded has
+    /// both counts of each stack
+    #[arg(long, value_name = "BEFORE", conflicts_with_all = ["call_graph", "children"])]
     diff: Option<PathBuf>,
+    /// Compare with this part of the earlier recording, or, without --diff, of the same recording; written as for --time
+    #[arg(long, value_name = "FROM,TO", conflicts_with_all = ["call_graph", "children"])]
+    diff_time: Option<Part>,
     /// Print JSON, for programs
     #[arg(long)]
     json: bool,
+}
+
+/// A part of a recording.
+#[derive(Clone)]
+struct Part {
+    /// As typed.
+    text: String,
+    times: TimeRanges,
+}
+
+impl FromStr for Part {
+    type Err = <TimeRanges as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Part, Self::Err> {
+        Ok(Part { text: text.to_owned(), times: text.parse()? })
+    }
 }
 
 fn parse_flame(text: &str) -> Result<PathBuf, String> {
@@ -78,6 +100,17 @@ fn parse_flame(text: &str) -> Result<PathBuf, String> {
         Some("svg" | "folded") => Ok(path),
         _ => Err("the name of a flame graph must end in .svg or .folded".to_owned()),
     }
+}
+
+/// Returns what the report is compared with. The recording before is read with the same options.
+fn before(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<Before> {
+    let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
+    let mut name = path.display().to_string();
+    if let Some(part) = &part {
+        name += &format!(" at {}", part.text);
+    }
+    let times = part.map(|part| part.times).or_else(|| after.times.clone());
+    Some(Before { input: Input { path, times, ..after.clone() }, name })
 }
 
 impl Report {
@@ -92,8 +125,10 @@ impl Report {
         for list in &self.events {
             events.extend(parse_events(list).map_err(wrong)?);
         }
+        let input = self.of.input();
         let plan = ReportPlan {
-            input: self.of.input(),
+            before: before(self.diff, self.diff_time, &input),
+            input,
             events,
             by: self.sort,
             callers: match (self.call_graph, self.children && !self.no_children) {
@@ -101,7 +136,7 @@ impl Report {
                 (_, true) => CallerSums::Children,
                 _ => CallerSums::Ignored,
             },
-            flame: self.flame.map(|path| FlamePlan { path, before: self.diff }),
+            flame: self.flame.map(|path| FlamePlan { path }),
             form: if self.json { Form::Json } else { Form::Text },
             verbosity: self.of.verbosity(),
         };

@@ -1,11 +1,11 @@
 //! Compares the tables of `perf-prof report` with those of the real `perf report`.
 
-use std::path::Path;
+use std::{collections::BTreeMap, path::Path};
 
 use crate::harness::{
     machine::{Need, needs},
     recording::{ours, perf, record},
-    run::{perf_prof, printed},
+    run::{perf_prof, printed, stdout},
 };
 
 /// Returns the titles, sums and lines of a table. They are sorted: the order of lines with equal shares does not
@@ -171,12 +171,58 @@ fn the_difference_of_two_recordings_has_the_weights_of_both() {
     assert!(said.contains("warning: other.data has none of these events"), "{said}");
     assert!(said.contains("page-faults") && said.contains("cpu-clock"), "{said}");
     assert!(!compare("before.data").contains("warning"));
-    let output = perf_prof(&["report", "--diff", "before.data"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
     let output = perf_prof(&["report", "-i", "after.data", "--flame", "y.svg", "--diff", "not-there.data"]);
     let output = { output }.current_dir(&folder).output().unwrap();
     assert!(String::from_utf8_lossy(&output.stderr).contains("not-there.data"), "{output:?}");
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// The table of a difference against the tables of both recordings, or of both parts of one.
+#[test]
+fn the_difference_of_two_tables_has_the_sums_of_both() {
+    needs([Need::Perf]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    record(&file("before.data"), &[&["-e", "cpu-clock"][..], &LS].concat());
+    let sums = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
+    record(&file("after.data"), &["-e", "cpu-clock", "--", "sh", "-c", sums]);
+    let report = |args: &[&str]| -> serde_json::Value {
+        let all = [&["report", "-q", "--json", "--sort", "comm,symbol"][..], args].concat();
+        serde_json::from_str(&stdout(&perf_prof(&all).current_dir(&folder).output().unwrap())).unwrap()
+    };
+    // The key of each line, and what its samples weigh.
+    let weights = |report: &serde_json::Value, side: Option<&str>| -> BTreeMap<String, (u64, u64)> {
+        let line = |line: &serde_json::Value| {
+            let of = side.map_or(line, |side| &line[side]);
+            let weight = (of["period"].as_u64().unwrap(), of["samples"].as_u64().unwrap());
+            (format!("{} {}", line["comm"], line["symbol"]), weight)
+        };
+        let lines = report["events"][0]["lines"].as_array().unwrap();
+        lines.iter().map(line).filter(|(_, weight)| weight.1 != 0).collect()
+    };
+    for (before, after, difference) in [
+        (&["-i", "before.data"][..], &["-i", "after.data"][..], &["-i", "after.data", "--diff", "before.data"][..]),
+        (
+            &["-i", "after.data", "--time", "0%-50%"],
+            &["-i", "after.data", "--time", "50%-100%"],
+            &["-i", "after.data", "--time", "50%-100%", "--diff-time", "0%-50%"],
+        ),
+    ] {
+        let both = report(difference);
+        assert_eq!(weights(&both, Some("before")), weights(&report(before), None), "{difference:?}");
+        assert_eq!(weights(&both, Some("after")), weights(&report(after), None), "{difference:?}");
+        let lines = both["events"][0]["lines"].as_array().unwrap();
+        let changes: Vec<f64> = lines.iter().map(|line| line["change"].as_f64().unwrap()).collect();
+        assert!(changes.iter().sum::<f64>().abs() < 0.01, "{changes:?}");
+        assert!(changes.is_sorted_by(|a, b| a.abs() >= b.abs()), "{changes:?}");
+    }
+    let table = perf_prof(&["report", "-q", "--sort", "comm", "-i", "after.data", "--diff", "before.data"]);
+    let table = stdout(&{ table }.current_dir(&folder).output().unwrap());
+    for (comm, shares) in [("sh", "   0.00%   100.00%  +100.00"), ("ls", " 100.00%     0.00%  -100.00")] {
+        assert!(table.lines().any(|line| line.starts_with(shares) && line.trim_end().ends_with(comm)), "{table}");
+    }
+    let refused = perf_prof(&["report", "-g", "--diff", "before.data"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(2));
 }
 
 #[test]

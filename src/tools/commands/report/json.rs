@@ -5,9 +5,9 @@ use serde_json::json;
 
 use super::ReportPlan;
 
-/// Returns the lines of an event.
-pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
-    let key = |by: &GroupKey| match by {
+/// Returns the keys of a line as members of its object.
+pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<String, serde_json::Value> {
+    let name = |by: &GroupKey| match by {
         GroupKey::Comm => "comm",
         GroupKey::Pid => "pid",
         GroupKey::Tid => "tid",
@@ -15,15 +15,17 @@ pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_
         GroupKey::Dso => "dso",
         GroupKey::Symbol => "symbol",
     };
+    plan.by.iter().zip(texts).map(|(by, text)| (name(by).to_owned(), json!(text))).collect()
+}
+
+/// Returns the lines of an event.
+pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
     fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
         let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });
         of.iter().map(caller).collect()
     }
     let line = |line: &Line| {
-        let mut object = serde_json::Map::new();
-        for (by, text) in plan.by.iter().zip(&line.keys) {
-            object.insert(key(by).into(), json!(text));
-        }
+        let mut object = keys(plan, &line.keys);
         object.insert("period".into(), json!(line.own));
         object.insert("samples".into(), json!(line.samples));
         match plan.callers {

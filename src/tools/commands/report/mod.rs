@@ -1,6 +1,7 @@
 //! `perf-prof report`: shows where the samples of a recording were taken, as a table (with or without callers), or as a
 //! flame graph. Only sums are kept in memory, not samples.
 
+mod difference;
 mod flame;
 mod json;
 mod table;
@@ -49,12 +50,23 @@ pub struct ReportPlan {
     pub by: Vec<GroupKey>,
     /// How callers are shown.
     pub callers: CallerSums,
+    /// What the recording is compared with, if the user wants a comparison.
+    pub before: Option<Before>,
     /// The flame graph, if the user wants one.
     pub flame: Option<FlamePlan>,
     /// How the table is printed.
     pub form: Form,
     /// How many messages about problems with the recording are printed.
     pub verbosity: Verbosity,
+}
+
+/// An earlier recording, or an earlier part of the same recording.
+#[derive(Clone, Debug)]
+pub struct Before {
+    /// The recording, and which part of it is read.
+    pub input: Input,
+    /// Its name for people.
+    pub name: String,
 }
 
 /// How the table is printed.
@@ -73,30 +85,29 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
         output_path::check(&flame.path, ExistingFile::Overwritten)?;
     }
     let reading = Reading::open(plan, &plan.input)?;
-    let compared = plan.flame.as_ref().and_then(|flame| flame.before.as_ref());
-    let compared = compared.map(|path| Reading::open(plan, &Input { path: path.clone(), ..plan.input.clone() }));
-    let compared = compared.transpose()?;
+    let compared = plan.before.as_ref().map(|before| Reading::open(plan, &before.input)).transpose()?;
     // Both recordings have the same outermost frames.
     let has_many = |reading: &Reading| reading.names.len() > 1;
     let roots =
         if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
-    if let (Some(compared), Some(flame)) = (&compared, &plan.flame) {
-        flame.warn_of_other_events(&reading.names, &compared.names);
+    if let (Some(compared), Some(before)) = (&compared, &plan.before) {
+        difference::warn_of_other_events(before, &reading.names, &compared.names);
     }
     let before = compared.map(|compared| compared.add_up(plan, roots)).transpose()?;
-    let names = reading.names.clone();
-    let Added { sums, status, lost } = reading.add_up(plan, roots)?;
-    let before = before.and_then(|added| added.sums.stacks);
+    let after = reading.add_up(plan, roots)?;
+    let (sums, names) = (&after.sums, &after.names);
     if let (Some(flame), Some(stacks)) = (&plan.flame, &sums.stacks) {
-        flame.write(stacks, before.as_ref(), &names)?;
+        let before = plan.before.as_ref().zip(before.as_ref().and_then(|added| added.sums.stacks.as_ref()));
+        flame.write(stacks, before, names)?;
         if plan.verbosity > Verbosity::Quiet {
             output::say(format_args!("the flame graph is in {}", flame.path.display()));
         }
     }
     let mut out = ShownOnStdout::new(BufWriter::new(io::stdout().lock()));
-    match plan.form {
-        Form::Text => {
-            writeln!(out, "# Total Lost Samples: {}\n#", lost)?;
+    match (plan.form, plan.before.as_ref().zip(before.as_ref())) {
+        (form, Some((of, before))) => difference::print(plan, of, before, &after, form, &mut out)?,
+        (Form::Text, None) => {
+            writeln!(out, "# Total Lost Samples: {}\n#", after.lost)?;
             // If a pattern matched many events, most of these events never happened. Events without samples are not
             // shown.
             let any = sums.shares.iter().any(|shares| shares.samples() > 0);
@@ -105,14 +116,14 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
                 table::print(plan, name, shares, output::terminal_width(), &mut out)?;
             }
         }
-        Form::Json => {
+        (Form::Json, None) => {
             let events: Vec<_> =
                 names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "lost": lost, "events": events }))?)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "lost": after.lost, "events": events }))?)?;
         }
     }
     out.flush()?;
-    Ok(status)
+    Ok(after.status)
 }
 
 /// An open recording.
@@ -125,6 +136,8 @@ struct Reading {
 
 /// The samples of a recording, added up.
 struct Added {
+    /// The name of each event.
+    names: Vec<String>,
     sums: Sums,
     status: ExitStatus,
     lost: u64,
@@ -161,7 +174,7 @@ impl Reading {
             context: session.about().context.clone(),
             shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
             stacks: plan.flame.is_some().then(Stacks::default),
-            names: if roots == Roots::Events { names } else { Vec::new() },
+            names: if roots == Roots::Events { names.clone() } else { Vec::new() },
             unnamed_tasks: BTreeSet::new(),
             failed: None,
         };
@@ -171,7 +184,7 @@ impl Reading {
             return Err(error);
         }
         sums.rename_tasks();
-        Ok(Added { sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
+        Ok(Added { names, sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
     }
 }
 

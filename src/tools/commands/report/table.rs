@@ -24,7 +24,7 @@ fn title(by: GroupKey) -> &'static str {
 /// by default.
 const LEAST: f64 = 0.5;
 
-fn percent(weight: u64, total: u64) -> f64 {
+pub(super) fn percent(weight: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { 100.0 * weight as f64 / total as f64 }
 }
 
@@ -53,8 +53,59 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}{}", &".."[..width.min(2)]))
 }
 
-/// Prints the table of an event. `screen` is the width of the terminal: lines are cut to it, and no column but the last
-/// takes more than a third of it.
+/// The columns of a table's keys, below the columns of numbers.
+pub(super) struct Columns<'a> {
+    by: &'a [GroupKey],
+    widths: Vec<usize>,
+    screen: Option<usize>,
+}
+
+impl<'a> Columns<'a> {
+    /// Returns columns that fit the keys of all lines. `screen` is the width of the terminal: lines are cut to it, and no
+    /// column but the last takes more than a third of it.
+    pub fn new<'k>(
+        plan: &'a ReportPlan,
+        lines: impl Iterator<Item = &'k [String]> + Clone,
+        screen: Option<usize>,
+    ) -> Columns<'a> {
+        let most = screen.map_or(WIDEST, |screen| screen / 3);
+        let longest = |(at, by): (usize, &GroupKey)| {
+            let width = lines.clone().map(|keys| keys[at].chars().count()).max().unwrap_or(0);
+            width.min(most).max(title(*by).len())
+        };
+        Columns { by: &plan.by, widths: plan.by.iter().enumerate().map(longest).collect(), screen }
+    }
+
+    /// Prints the titles, with `numbers` as those of the columns of numbers.
+    pub fn print_titles(&self, numbers: &[&str], out: &mut impl Write) -> io::Result<()> {
+        let titles = self.by.iter().zip(&self.widths).map(|(by, width)| format!("{:width$}", title(*by)));
+        let titles: Vec<String> = numbers.iter().map(|title| (*title).to_owned()).chain(titles).collect();
+        self.print_cut(&format!("# {}", titles.join("  ")), out)?;
+        let rules: Vec<String> = titles.iter().map(|title| ".".repeat(title.chars().count())).collect();
+        self.print_cut(&format!("# {}", rules.join("  ")), out)?;
+        self.print_cut("#", out)
+    }
+
+    /// Prints a line, which begins with `numbers`.
+    pub fn print_line(&self, numbers: &str, keys: &[String], out: &mut impl Write) -> io::Result<()> {
+        let mut text = numbers.to_owned();
+        for ((key, &width), by) in keys.iter().zip(&self.widths).zip(self.by) {
+            // Function names can be very long, so this column is not padded. perf does the same. Other columns are cut
+            // only on a terminal, because programs read the other outputs.
+            let width = if *by == GroupKey::Symbol { 0 } else { width };
+            let key = if width != 0 && self.screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
+            text.push_str(&format!("  {key:width$}"));
+        }
+        self.print_cut(&text, out)
+    }
+
+    /// Prints a line, cut to the width of the terminal.
+    pub fn print_cut(&self, line: &str, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "{}", self.screen.map_or(Cow::Borrowed(line), |screen| cut(line, screen)))
+    }
+}
+
+/// Prints the table of an event. `screen` is the width of the terminal.
 pub(super) fn print(
     plan: &ReportPlan,
     name: &str,
@@ -66,43 +117,24 @@ pub(super) fn print(
     writeln!(out, "# Samples: {} of event '{name}'", in_thousands(shares.samples()))?;
     writeln!(out, "# Event count (approx.): {total}\n#")?;
     let lines = shares.lines();
-    let longest = |at: usize, by: &GroupKey| {
-        let width = lines.iter().map(|line| line.keys[at].chars().count()).max().unwrap_or(0);
-        let most = screen.map_or(WIDEST, |screen| screen / 3);
-        width.min(most).max(title(*by).len())
-    };
-    let widths: Vec<usize> = plan.by.iter().enumerate().map(|(at, by)| longest(at, by)).collect();
-    let shares_titles: &[&str] =
-        if plan.callers == CallerSums::Children { &["Children", "    Self"] } else { &["Overhead"] };
-    let titles = plan.by.iter().zip(&widths).map(|(by, width)| format!("{:width$}", title(*by)));
-    let titles: Vec<String> = shares_titles.iter().map(|title| (*title).to_owned()).chain(titles).collect();
-    let mut line_out =
-        |line: String| writeln!(out, "{}", screen.map_or(Cow::Borrowed(&*line), |screen| cut(&line, screen)));
-    line_out(format!("# {}", titles.join("  ")))?;
-    let rules: Vec<String> = titles.iter().map(|title| ".".repeat(title.chars().count())).collect();
-    line_out(format!("# {}", rules.join("  ")))?;
-    line_out("#".to_owned())?;
+    let columns = Columns::new(plan, lines.iter().map(|line| &line.keys[..]), screen);
+    let numbers: &[&str] = if plan.callers == CallerSums::Children { &["Children", "    Self"] } else { &["Overhead"] };
+    columns.print_titles(numbers, out)?;
     for line in &lines {
-        let mut text = match plan.callers {
+        let numbers = match plan.callers {
             CallerSums::Children => {
                 format!("  {:7.2}%  {:7.2}%", percent(line.with_callees, total), percent(line.own, total))
             }
             CallerSums::Ignored | CallerSums::Trees => format!("  {:7.2}%", percent(line.own, total)),
         };
-        for ((key, &width), by) in line.keys.iter().zip(&widths).zip(&plan.by) {
-            // Function names can be very long, so this column is not padded. perf does the same. Other columns are cut
-            // only on a terminal, because programs read the other outputs.
-            let width = if *by == GroupKey::Symbol { 0 } else { width };
-            let key = if width != 0 && screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
-            text.push_str(&format!("  {key:width$}"));
-        }
-        line_out(text)?;
+        columns.print_line(&numbers, &line.keys, out)?;
         if plan.callers == CallerSums::Trees {
-            tree(&line.callers, 2, total, &mut line_out)?;
-            line_out(String::new())?;
+            let mut print = |line: String| columns.print_cut(&line, out);
+            tree(&line.callers, 2, total, &mut print)?;
+            print(String::new())?;
         }
     }
-    line_out("\n".to_owned())
+    columns.print_cut("\n", out)
 }
 
 /// Prints callers below the function that they called. Each caller is indented and has a percentage. If a function has
@@ -147,6 +179,7 @@ mod tests {
             events: Vec::new(),
             by: vec![GroupKey::Comm, GroupKey::Cpu],
             callers: CallerSums::Ignored,
+            before: None,
             flame: None,
             form: Form::Text,
             verbosity: Verbosity::Normal,
