@@ -143,7 +143,7 @@ def __exit__():
 ";
     let run = Run::script(&format!("from perf_prof import *\n{text}")).call_event();
     prints(
-        run.options(["-i", "20ms"]).workload(&"calls 40 sleep-ms 10 ".repeat(10)),
+        run.options(["-i", "20ms"]).workload(&"calls 40 sleep-ms 40 ".repeat(10)),
         expect![[r#"
         400 True
     "#]],

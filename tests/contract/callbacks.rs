@@ -59,15 +59,14 @@ def __sample__(event): print('never')
     check(
         calls(text, "calls 3"),
         expect![[r#"
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/s.py", line 2, in __init__
-            def __init__(): raise RuntimeError('no')
-                            ^^^^^^^^^^^^^^^^^^^^^^^^
-        RuntimeError: no
-        perf-prof: __init__() failed
-        --- status 1
-    "#]],
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/s.py", line 2, in __init__
+                def __init__(): raise RuntimeError('no')
+            RuntimeError: no
+            perf-prof: __init__() failed
+            --- status 1
+        "#]],
     );
 }
 

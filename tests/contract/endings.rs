@@ -276,7 +276,6 @@ def __exit__(): raise ValueError('at the end')
             Traceback (most recent call last):
               File "DIR/s.py", line 3, in __exit__
                 def __exit__(): raise ValueError('at the end')
-                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
             ValueError: at the end
             --- status 1
         "#]],

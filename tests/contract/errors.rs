@@ -49,6 +49,32 @@ fn failed(outcome: &Outcome, expect: Expect) {
 }
 
 #[test]
+fn a_script_with_events_in_its_first_line_is_started_by_it() {
+    let text = format!("#!/usr/bin/env -S perf-prof python -e {CALL}\ndef __sample__(event): pass\n");
+    fails(
+        Run::script(&text),
+        expect![[r#"
+            perf-prof: no event selected; the first line of s.py selects events if the script is started by it: `./s.py`
+            `perf-prof python --help` explains the options, with examples
+            status 2
+        "#]],
+    );
+}
+
+/// In `perf-prof top`, a command comes behind `--`.
+#[test]
+fn a_command_behind_a_script_has_a_warning() {
+    needs([Need::Tracefs]);
+    let text = "import sys\ndef __sample__(event): pass\ndef __exit__(): print(sys.argv[1:])\n";
+    let run = |args: &[&str]| Run::script(text).call_event().options(["--duration", "100"]).args(args).run();
+    let warning = "warning: `-- sleep 1` belongs to the script; to run and trace a command, use `--exec sleep 1`";
+    let outcome = run(&["--", "sleep", "1"]);
+    assert_eq!((outcome.stdout.as_str(), outcome.status), ("['--', 'sleep', '1']\n", 0));
+    assert!(outcome.stderr.contains(warning), "{}", outcome.stderr);
+    assert_eq!(run(&["--", "-x", "sleep"]).complaints(), "");
+}
+
+#[test]
 fn no_event() {
     fails(
         plain(),

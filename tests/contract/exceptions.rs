@@ -24,10 +24,8 @@ def __sample__(event):
             Traceback (most recent call last):
               File "DIR/s.py", line 4, in __sample__
                 if event.pid == 2: helper(event)
-                                   ^^^^^^^^^^^^^
               File "DIR/s.py", line 2, in helper
                 def helper(event): return event.nosuchfield
-                                          ^^^^^^^^^^^^^^^^^
             AttributeError: 'perf_prof.syscalls__sys_enter_getpgid' object has no attribute 'nosuchfield'
             --- status 1
         "#]],
@@ -116,22 +114,18 @@ def __sample__(event):
             Traceback (most recent call last):
               File "DIR/s.py", line 6, in __sample__
                 if event.pid == 1: raise Own('own')
-                                   ^^^^^^^^^^^^^^^^
             s.Own: own
             Traceback (most recent call last):
               File "DIR/s.py", line 7, in __sample__
                 if event.pid == 2: raise GeneratorExit
-                                   ^^^^^^^^^^^^^^^^^^^
             GeneratorExit
             Traceback (most recent call last):
               File "DIR/s.py", line 10, in __sample__
                 except RecursionError as error: raise RecursionError(str(error)[:33]) from None
-                                                ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
             RecursionError: maximum recursion depth exceeded
             Traceback (most recent call last):
               File "DIR/s.py", line 11, in __sample__
                 if event.pid == 4: raise UnicodeError('\udcff')
-                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^
             UnicodeError: \udcff
             --- status 1
         "#]],

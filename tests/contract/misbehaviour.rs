@@ -225,7 +225,6 @@ def __exit__(): print('exit')
             Traceback (most recent call last):
               File "DIR/s.py", line 7, in __sample__
                 if event.pid == 2: raise ValueError('in the child')
-                                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
             ValueError: in the child
             --- status 0
         "#]],

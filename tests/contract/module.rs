@@ -331,7 +331,6 @@ fn a_syntax_error_shows_its_place() {
             --- stderr
               File "DIR/s.py", line 1
                 def __sample__(event)
-                                     ^
             SyntaxError: expected ':'
             perf-prof: cannot load 's.py': it raised SyntaxError (see above)
             --- status 1
@@ -385,17 +384,16 @@ fn a_module_by_name_that_fails_shows_the_users_frames_only() {
     check(
         mute().file("mine.py", "def f(): return 1 / 0\nf()\n").module("mine"),
         expect![[r#"
-        --- stderr
-        Traceback (most recent call last):
-          File "DIR/mine.py", line 2, in <module>
-            f()
-          File "DIR/mine.py", line 1, in f
-            def f(): return 1 / 0
-                            ~~^~~
-        ZeroDivisionError: division by zero
-        perf-prof: cannot load 'mine': it raised ZeroDivisionError (see above)
-        --- status 1
-    "#]],
+            --- stderr
+            Traceback (most recent call last):
+              File "DIR/mine.py", line 2, in <module>
+                f()
+              File "DIR/mine.py", line 1, in f
+                def f(): return 1 / 0
+            ZeroDivisionError: division by zero
+            perf-prof: cannot load 'mine': it raised ZeroDivisionError (see above)
+            --- status 1
+        "#]],
     );
 }
 

@@ -187,10 +187,16 @@ pub fn finish(child: Child, dir: &Path) -> Outcome {
     let own = std::env::current_exe().unwrap();
     let shown = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).replace(dir.to_str().unwrap(), "DIR");
-        as_executable(&text.replace(own.to_str().unwrap(), "WORKLOAD"))
+        as_executable(&without_marks(&text.replace(own.to_str().unwrap(), "WORKLOAD")))
     };
     let status = output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap());
     Outcome { status, stdout: shown(&output.stdout), stderr: shown(&output.stderr), bytes: output.stdout }
+}
+
+/// Returns a text without the lines of marks below the lines of a traceback. Each version of Python has other marks.
+fn without_marks(text: &str) -> String {
+    let is_mark = |line: &&str| !line.trim().is_empty() && line.trim().chars().all(|letter| "^~".contains(letter));
+    text.split_inclusive('\n').filter(|line| !is_mark(line)).collect()
 }
 
 /// Returns a message as the executable prints it. Only the executable can use the packages of another environment.

@@ -57,6 +57,12 @@ fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString
     (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
 }
 
+/// Returns whether the first line of the script `module` starts `perf-prof python`.
+pub fn is_of_perf_prof(module: &OsStr) -> bool {
+    let words = read_first_line(module).and_then(|line| split_words(line.strip_prefix("#!")?));
+    words.is_some_and(|words| words.windows(2).any(|pair| pair[0].ends_with("perf-prof") && pair[1] == "python"))
+}
+
 fn count_events(words: Vec<OsString>) -> usize {
     let command = options::command();
     let Ok(split) = split::split(&split::flags(&command), words) else { return 0 };

@@ -9,12 +9,16 @@ mod split;
 use std::ffi::OsString;
 
 use clap::{FromArgMatches, error::ErrorKind};
-use perf_prof_python::run;
-use perf_prof_session::engine::ExitStatus;
+use perf_prof_python::run::{self, plan::Module};
+use perf_prof_session::{
+    engine::ExitStatus,
+    plan::{Target, Verbosity},
+};
 use perf_prof_system::output;
 
 pub use self::options::{command, on_error};
 use super::{
+    event_as_command::command_behind_script,
     failure::{Failure, from_clap},
     version,
 };
@@ -48,5 +52,9 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         return version::print(options.verbose, options.python.as_deref());
     }
     let plan = plan::plan(options, split, argv).map_err(|error| usage(&error))?;
+    let is_of_all = plan.run.live().is_some() && plan.run.capture.target == Target::AllCpus;
+    if let (true, Module::Script { args, .. }) = (is_of_all && plan.run.verbosity > Verbosity::Quiet, &plan.module) {
+        command_behind_script(args).into_iter().for_each(output::say);
+    }
     Ok(run::run(&plan)?)
 }

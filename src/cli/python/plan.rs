@@ -1,6 +1,6 @@
 //! Makes the plan of a script run from the options and the split arguments. Refuses options that do not fit together.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 
 use perf_prof_capture::OwnThreads;
 use perf_prof_format::spec::{EventSpec, SpecError, parse_events};
@@ -20,6 +20,16 @@ use crate::{
     values::{owner, verbosity},
 };
 
+/// Returns the error for a command line without events.
+fn no_event(module: Option<&OsStr>) -> ScriptPlanError {
+    let Some(script) = module.filter(|module| first_line::is_of_perf_prof(module)) else {
+        return ScriptPlanError::NoEvent;
+    };
+    let name = script.to_string_lossy().into_owned();
+    let path = if name.contains('/') { name.clone() } else { format!("./{name}") };
+    ScriptPlanError::NoEventBesideFirstLine(name, shell_quote(&path))
+}
+
 /// Why no plan can be made from the options.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScriptPlanError {
@@ -29,6 +39,9 @@ pub enum ScriptPlanError {
          lists all events)"
     )]
     NoEvent,
+    /// No `-e`, but the script has one.
+    #[error("no event selected; the first line of {0} selects events if the script is started by it: `{1}`")]
+    NoEventBesideFirstLine(String, String),
     /// No script.
     #[error(
         "no script: give a script after the options, for example `perf-prof python {0} script.py`; write `help` \
@@ -89,7 +102,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         events.extend(parse_events(list)?);
     }
     let first = match (events.first(), paths.first()) {
-        (None, None) => return Err(ScriptPlanError::NoEvent),
+        (None, None) => return Err(no_event(split.module.as_deref())),
         (_, Some(path)) => format!("--input {}", shell_quote(path)),
         (Some(first), None) => format!("-e {}", shell_quote(&first.selector)),
     };

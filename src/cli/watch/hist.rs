@@ -10,8 +10,8 @@ use perf_prof_tools::watch::hist::{self, HistPlan, Unit};
 use super::tally::TallyOptions;
 use crate::{event_as_command::with_hint_of_command, failure::Failure};
 
-const USAGE: &str = "perf-prof hist [OPTION...] EVENT[,EVENT...] --value FIELD [-- CMD [ARGS...]]
-       perf-prof hist [OPTION...] --input PATH [EVENT,...] --value FIELD";
+const USAGE: &str = "perf-prof hist [OPTION...] EVENT[,EVENT...] [--value FIELD] [-- CMD [ARGS...]]
+       perf-prof hist [OPTION...] --input PATH [EVENT,...] [--value FIELD]";
 
 const LONG_ABOUT: &str = "Show how the values of a field are distributed: a histogram with a row for each power of two, and the \
 values that 50, 90 and 99 percent of all values do not exceed.

@@ -25,7 +25,7 @@ const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD
 
 const LONG_ABOUT: &str =
     "Print a line for each event, in the order of time. Without -e: a line for each system call, when it returns. \
-Durations of calls and of other spans are in ms.
+Durations of calls and of other spans are in ms, and the time of their line is their end.
 
 With a command: the events of this command and its children, until the command ends. With -a, -C, -p or -t: the \
 events on these CPUs, or of these processes and threads. With none of these: the events on all CPUs, until Ctrl-C.";

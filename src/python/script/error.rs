@@ -194,7 +194,8 @@ pub enum ScriptError {
         "--jobs, --executor and map_reduce() run the script in several processes, each on a part of the recordings. To \
          get one result, the script has to define __partial__(), which returns the result of a part, and \
          __merge__(partials), which combines the results of all parts. Without these functions, only one process can \
-         run the script. A script whose handlers are all aggregators does not need them"
+         run the script. A script whose handlers are all aggregators does not need them. A script that \
+         keeps its results in tables has both with perf_prof.Parts"
     )]
     NoParts,
     /// The result of `__partial__` cannot be pickled or unpickled.
