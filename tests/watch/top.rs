@@ -256,3 +256,21 @@ fn the_table_comes_after_the_output_of_the_command() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("from the program\ntotal: 1 event in "), "{text}");
 }
+
+#[test]
+fn a_misspelt_system_call_is_an_error_and_one_that_nobody_made_is_named() {
+    needs([Need::Tracefs]);
+    let misspelt = run(&["top", "syscall/name=opnat/"], &words(1, 0, 0));
+    assert_eq!(misspelt.status.code(), Some(1));
+    assert!(said(&misspelt).contains("no `name` of syscall is `opnat`; did you mean openat"), "{}", said(&misspelt));
+    let rows = [
+        (&["top", "syscall/name=reboot/"][..], "perf-prof: syscall: there was no span for `name=reboot`\n"),
+        (&["trace", "-e", "syscall/name=getpgid, min=60s/"], "none of 5 spans fulfils `name=getpgid, min=60s`\n"),
+        (&["hist", "syscall/ret==-77 && nr==121/", "-q"], ""),
+    ];
+    for (args, expected) in rows {
+        let output = run(args, &words(5, 0, 0));
+        assert!(said(&output).ends_with(expected) && said(&output).lines().count() <= 1, "{args:?}: {}", said(&output));
+        assert_eq!(expected.is_empty(), said(&output).is_empty(), "{args:?}: {}", said(&output));
+    }
+}

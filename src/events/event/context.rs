@@ -307,6 +307,11 @@ impl Context {
         Self { left_out: process.map(|pid| pid as i32), ..self }
     }
 
+    /// Returns whether the user selected tasks, and the events of all tasks are delivered.
+    pub fn selects_tasks(&self) -> bool {
+        self.targets.is_some()
+    }
+
     /// Returns whether the spans of all threads are delivered.
     #[inline]
     pub fn delivers_all_spans(&self) -> bool {

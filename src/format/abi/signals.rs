@@ -53,6 +53,11 @@ pub fn signal_name(number: i64) -> Cow<'static, str> {
     }
 }
 
+/// Returns the names of all signals.
+pub fn signal_names() -> impl Iterator<Item = Cow<'static, str>> {
+    (1..=NAMES.len() as i64).chain(FIRST_REAL_TIME..=LAST_REAL_TIME).map(signal_name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

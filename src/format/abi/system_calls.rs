@@ -19,8 +19,21 @@ macro_rules! architectures {
                 _ => None,
             }
         }
+
+        /// Returns the names of the system calls of all architectures, each once.
+        pub fn names() -> Vec<&'static str> {
+            let mut names: Vec<&str> = (0..LARGEST).flat_map(|number| [
+                $(syscalls::$module::Sysno::new(number).map(|call| call.name()),)+
+            ]).flatten().collect();
+            names.sort_unstable();
+            names.dedup();
+            names
+        }
     };
 }
+
+/// Above the numbers of all system calls. The largest ones are those of MIPS, of which each ABI has a thousand.
+const LARGEST: usize = 8000;
 
 architectures! {
     aarch64: "aarch64" | "aarch64_be";
@@ -44,9 +57,22 @@ pub fn error_name(number: i64) -> Option<&'static str> {
     i32::try_from(number).ok().and_then(|number| syscalls::Errno::new(number).name())
 }
 
+/// Returns the names of all error numbers.
+pub fn error_names() -> Vec<&'static str> {
+    (1..LARGEST as i64).filter_map(error_name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_names_are_listed_once() {
+        let names = names();
+        assert!(["openat", "arch_prctl", "sysmips"].iter().all(|name| names.contains(name)), "{names:?}");
+        assert!(names.windows(2).all(|pair| pair[0] < pair[1]) && !names.contains(&"opnat"));
+        assert!(["ENOENT", "ERESTARTSYS"].iter().all(|name| error_names().contains(name)), "{:?}", error_names());
+    }
 
     #[test]
     fn each_architecture_has_its_own_numbers() {

@@ -141,6 +141,17 @@ pub enum OpenAtEnd {
 }
 
 impl SpanSpec {
+    /// Returns what a span has to fulfil, besides a filter, as the user can type it: `name=read, min=10ms`.
+    pub fn conditions(&self) -> Vec<String> {
+        let options = self.options.iter().map(|SpanOption { name, values }| match values.as_slice() {
+            [] => name.clone(),
+            values => format!("{name}={}", values.join("|")),
+        });
+        let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")];
+        let unit = units.into_iter().find(|(size, _)| self.min != 0 && self.min % size == 0);
+        options.chain(unit.map(|(size, unit)| format!("min={}{unit}", self.min / size))).collect()
+    }
+
     /// Parses `span:NAME=BEGIN..END`, or the name of a source. Returns `None` if the text is neither.
     pub(super) fn parse(selector: &str) -> Option<Result<SpanSpec, SpecError>> {
         if SPAN_SOURCES.contains(&selector) {
@@ -383,6 +394,14 @@ mod tests {
         assert!(events.is_empty());
         let EventKind::Span(span) = event.kind.clone() else { panic!("{text} is not a span") };
         (event, *span)
+    }
+
+    #[test]
+    fn conditions_are_shown_as_they_are_typed() {
+        let shown = |text| parse(text).1.conditions().join(", ");
+        assert_eq!(shown("syscall/name=open*|read, failed, min=10ms/"), "name=open*|read, failed, min=10ms");
+        assert_eq!(shown("offcpu/min=1500us/"), "min=1500us");
+        assert_eq!(shown("offcpu/blocked > 5/"), "");
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl LiveSession {
         let now = context.time_of_realtime(clock::realtime());
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
+        losses::print_unfulfilled(events, stats, context, plan.verbosity);
         losses::print_endings(context.endings(), plan.verbosity);
         Outcome {
             ending,

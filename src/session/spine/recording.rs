@@ -24,6 +24,7 @@ use crate::{
     dividing::{Part, Whole},
     engine::{
         losses,
+        run_loop::FinishAs,
         sample_routes::{Intervals, ReplayState, Span},
     },
     plan::{Face, Input, Jobs, ReadLimits, RunPlan, TaskSelection, Verbosity},
@@ -320,6 +321,9 @@ impl RecordedSession {
         };
         let mut named = NamedSamples::new(sink, &input.names, &about.events, about.context.clone());
         let mut outcome = delivery.run(&mut named);
+        if last == FinishAs::Program {
+            losses::print_unfulfilled(&about.events, &about.stats, &about.context, verbosity);
+        }
         losses::print_endings(about.context.endings(), verbosity);
         let failure = outcome.check().err().map(Into::into);
         let replayed = Replayed {

@@ -2,7 +2,7 @@
 
 use perf_prof_format::{abi::system_calls, spec::Nesting};
 
-use super::{Field, Flag, Rule, Scope, SourceDefinition};
+use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -51,7 +51,8 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         }),
         Field::text("op", "read, write, flush, discard, secure-erase, zone, or other", |span| {
             operation(&span.begin()).as_bytes().into()
-        }),
+        })
+        .one_of(|| texts(["read", "write", "flush", "discard", "secure-erase", "zone", "other"]), ""),
         Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
         Field::time("queued", "ns until it was issued to the device; 0 if that is not known", |span| {

@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    spec::{EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, is_glob, similar_names},
+    spec::{
+        EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names,
+    },
     tracefs::Filter,
 };
 
@@ -107,6 +109,35 @@ pub struct Field {
     pub about: &'static str,
     /// Its value.
     pub value: ComputeField,
+    /// The texts that it may hold; `None` if they cannot be listed.
+    pub values: Option<FieldValues>,
+}
+
+/// The texts that a field may hold. An empty text is always one of them.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldValues {
+    /// Lists them.
+    pub list: fn() -> Vec<Cow<'static, str>>,
+    /// What comes before the number in texts for numbers without a name, for example `sys_`.
+    pub unnamed: &'static str,
+}
+
+impl FieldValues {
+    /// Returns whether a field may hold this text, or a text that matches this pattern.
+    fn may_be(self, text: &str) -> bool {
+        let is_number = |digits: &str| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+        match is_glob(text) {
+            true => {
+                (self.list)().iter().any(|value| glob_matches(text, value))
+                    || !self.unnamed.is_empty() && text.starts_with(self.unnamed)
+            }
+            false => {
+                text.is_empty()
+                    || text.strip_prefix(self.unnamed).is_some_and(is_number)
+                    || (self.list)().iter().any(|value| value == text)
+            }
+        }
+    }
 }
 
 impl Rule {
@@ -249,24 +280,33 @@ impl Rule {
 }
 
 impl Field {
+    const fn new(name: &'static str, about: &'static str, value: ComputeField) -> Field {
+        Field { name, about, value, values: None }
+    }
+
+    /// Only these texts.
+    pub const fn one_of(self, list: fn() -> Vec<Cow<'static, str>>, unnamed: &'static str) -> Field {
+        Field { values: Some(FieldValues { list, unnamed }), ..self }
+    }
+
     /// A signed number.
     pub const fn int(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> i64) -> Field {
-        Field { name, about, value: ComputeField::Int(value) }
+        Field::new(name, about, ComputeField::Int(value))
     }
 
     /// An unsigned number.
     pub const fn uint(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
-        Field { name, about, value: ComputeField::Uint(value) }
+        Field::new(name, about, ComputeField::Uint(value))
     }
 
     /// A time in ns.
     pub const fn time(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
-        Field { name, about, value: ComputeField::Time(value) }
+        Field::new(name, about, ComputeField::Time(value))
     }
 
     /// An address.
     pub const fn address(name: &'static str, about: &'static str, value: fn(&SpanView<'_>) -> u64) -> Field {
-        Field { name, about, value: ComputeField::Address(value) }
+        Field::new(name, about, ComputeField::Address(value))
     }
 
     /// Text.
@@ -275,7 +315,7 @@ impl Field {
         about: &'static str,
         value: for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>,
     ) -> Field {
-        Field { name, about, value: ComputeField::Text(value) }
+        Field::new(name, about, ComputeField::Text(value))
     }
 
     /// Text that depends on a number only.
@@ -285,12 +325,12 @@ impl Field {
         number: fn(&SpanView<'_>) -> i64,
         text: for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>,
     ) -> Field {
-        Field { name, about, value: ComputeField::TextOfNumber(number, text) }
+        Field::new(name, about, ComputeField::TextOfNumber(number, text))
     }
 
     /// An array of unsigned numbers of 64 bits.
     pub const fn words(name: &'static str, about: &'static str, value: for<'a> fn(&SpanView<'a>) -> &'a [u8]) -> Field {
-        Field { name, about, value: ComputeField::Words(value) }
+        Field::new(name, about, ComputeField::Words(value))
     }
 }
 
@@ -327,7 +367,27 @@ impl SourceDefinition {
             Filter::parse(text, &format.format).map_err(|error| wrong(text, error))?;
         }
         let text = parts.join(" && ");
-        Filter::parse(&text, &format.format).map(Some).map_err(|error| wrong(&text, error))
+        let filter = Filter::parse(&text, &format.format).map_err(|error| wrong(&text, error))?;
+        format
+            .texts_of(&filter)
+            .into_iter()
+            .try_for_each(|(field, text)| self.check_value(&self.fields[field], text))?;
+        Ok(Some(filter))
+    }
+
+    /// Fails if a field can never hold this text, or a text that matches this pattern.
+    fn check_value(&self, field: &Field, text: &str) -> Result<(), SpanError> {
+        const FEW: usize = 32;
+        let Some(values) = field.values.filter(|values| !values.may_be(text)) else { return Ok(()) };
+        let all = (values.list)();
+        let known = if all.len() > FEW { String::new() } else { format!("\nits values: {}", all.join(", ")) };
+        Err(SpanError::UnknownValue {
+            source_name: self.name.to_owned(),
+            field: field.name.to_owned(),
+            value: text.to_owned(),
+            near: similar_names(text, &all),
+            known,
+        })
     }
 
     /// Returns the names of the selected tasks, which may have wildcards; empty for all tasks. If the source has a

@@ -20,6 +20,8 @@ mod task_state;
 mod tcp;
 mod workqueue;
 
+use std::borrow::Cow;
+
 use perf_prof_format::spec::{SpanEvents, SpanSpec};
 
 use self::definition::{Field, Flag, Rule};
@@ -64,6 +66,15 @@ pub fn source_of(spec: &SpanSpec) -> Result<Option<&'static SourceDefinition>, S
             source(name).map(Some).ok_or_else(|| SpanError::Source(name.clone()))
         }
     }
+}
+
+/// The names that [`task_state`] returns.
+const TASK_STATES: [&str; 10] =
+    ["preempted", "sleeping", "disk", "stopped", "traced", "dead", "zombie", "parked", "idle", "unknown"];
+
+/// Returns a list of texts, for [`Field::one_of`].
+fn texts(list: impl IntoIterator<Item = &'static str>) -> Vec<Cow<'static, str>> {
+    list.into_iter().map(Cow::Borrowed).collect()
 }
 
 /// The names of a task's states, by the bits of `prev_state` in `sched:sched_switch`: those of `TASK_REPORT` in

@@ -2,7 +2,7 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition, task_state};
+use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -35,7 +35,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Field::int("pid", "thread id of the task", |span| span.key(0)),
         Field::text("state", "why it did not run: sleeping, disk, stopped, preempted, ...", |span| {
             task_state(span.begin().int("prev_state")).as_bytes().into()
-        }),
+        })
+        .one_of(|| texts(TASK_STATES), ""),
         Field::time("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
             span.duration() - waited(span)
         }),

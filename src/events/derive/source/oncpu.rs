@@ -2,7 +2,7 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition, task_state};
+use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::event::SpanTask;
 
 /// A switch ends the span of the task that leaves the CPU, and opens the span of the task that comes. The idle tasks (0)
@@ -30,7 +30,8 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         Field::int("pid", "thread id of the task", |span| span.key(0)),
         Field::text("why", "why it stopped: preempted, sleeping, disk, stopped, dead, ...", |span| {
             span.end().map_or("", |end| task_state(end.int("prev_state"))).as_bytes().into()
-        }),
+        })
+        .one_of(|| texts(TASK_STATES), ""),
     ],
     narrow: None,
 };

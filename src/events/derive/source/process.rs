@@ -78,7 +78,8 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
                 End::Signal(None) => b"unknown".into(),
                 End::Exit(_) | End::Unknown => b"".into(),
             },
-        ),
+        )
+        .one_of(|| signals::signal_names().chain(["unknown".into()]).collect(), ""),
     ],
     narrow: None,
 };

@@ -1,8 +1,11 @@
 //! `signal`: signals, from the time at which they are sent until they are delivered.
 
-use perf_prof_format::{abi::signals::signal_name, spec::Nesting};
+use perf_prof_format::{
+    abi::signals::{signal_name, signal_names},
+    spec::Nesting,
+};
 
-use super::{Field, Rule, Scope, SourceDefinition};
+use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::event::SpanTask;
 
 /// A signal is sent to a process or to a thread. `pid` of `signal_generate` is the id of this process or thread.
@@ -33,7 +36,8 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         Field::text("name", "its name: SIGTERM, SIGRTMIN+1, ...", |span| match signal_name(span.key(1)) {
             std::borrow::Cow::Borrowed(name) => name.as_bytes().into(),
             std::borrow::Cow::Owned(name) => name.into_bytes().into(),
-        }),
+        })
+        .one_of(|| signal_names().collect(), ""),
         Field::int("sig", "its number", |span| span.key(1)),
         Field::int("sender", "thread id of the task that sent it; -1 if an interrupt did", |span| {
             let begin = span.begin();
@@ -63,7 +67,8 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
                 Some(1) => b"ignored".into(),
                 Some(_) => b"handler".into(),
             }
-        }),
+        })
+        .one_of(|| texts(["handler", "default", "ignored"]), ""),
         Field::time("waited", "ns until it was delivered", |span| span.duration()),
     ],
     narrow: None,

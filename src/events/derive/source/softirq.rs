@@ -2,7 +2,7 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition};
+use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::{derive::span::Keep, event::SpanTask};
 
 /// The names of the soft interrupts from number 0 on: `softirq_to_name` in kernel/softirq.c.
@@ -31,7 +31,8 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
                 Some(name) => name.as_bytes().into(),
                 None => span.key(1).to_string().into_bytes().into(),
             }
-        }),
+        })
+        .one_of(|| texts(NAMES), ""),
         Field::int("vec", "its number", |span| span.key(1)),
         Field::time("waited", "ns from its first raise until it ran; 0 if no raise was seen", |span| {
             span.note("softirq_raise").map_or(0, |raise| span.begin().time().saturating_sub(raise.time()))

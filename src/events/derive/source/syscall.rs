@@ -5,7 +5,7 @@ use perf_prof_format::{
     spec::{Nesting, SpanOption, is_glob},
 };
 
-use super::{Field, Flag, Rule, Scope, SourceDefinition};
+use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
 use crate::event::{SpanTask, SpanView};
 
 /// The number of the call is a part of the key. So a return whose entry was not seen does not end another call.
@@ -29,7 +29,8 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
                 Some(name) => name.as_bytes().into(),
                 None => format!("sys_{nr}").into_bytes().into(),
             },
-        ),
+        )
+        .one_of(|| texts(system_calls::names()), "sys_"),
         Field::int("nr", "number of the call", |span| span.key(1)),
         Field::words("args", "its six arguments, as numbers", |span| span.begin().bytes("args")),
         Field::int("ret", "the value that it returned", |span| span.last().int("ret")),
@@ -37,7 +38,8 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
             0 => b"".into(),
             _ => system_calls::error_name(errno)
                 .map_or_else(|| format!("errno_{errno}").into_bytes().into(), |name| name.as_bytes().into()),
-        }),
+        })
+        .one_of(|| texts(system_calls::error_names()), "errno_"),
     ],
     narrow: Some(narrow),
 };

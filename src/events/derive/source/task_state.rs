@@ -2,7 +2,7 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition, task_state};
+use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::event::{PartView, SpanTask};
 
 /// Each change of a task's state ends one span and opens the next one.
@@ -46,7 +46,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
                 _ => "runnable",
             };
             state.as_bytes().into()
-        }),
+        })
+        .one_of(|| texts(TASK_STATES.into_iter().chain(["running", "runnable"])), ""),
     ],
     narrow: None,
 };

@@ -7,7 +7,7 @@ use std::{
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition};
+use super::{Field, Rule, Scope, SourceDefinition, texts};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -55,7 +55,8 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
     fields: &[
         Field::text("role", "client if this end asked for the connection, server if it accepted it", |span| {
             if is_client(span) { b"client".into() } else { b"server".into() }
-        }),
+        })
+        .one_of(|| texts(["client", "server"]), ""),
         Field::text("saddr", "address of this end", |span| address(&latest(span), "saddr", "saddr_v6")),
         Field::uint("sport", "port of this end", |span| latest(span).uint("sport")),
         Field::text("daddr", "address of the other end", |span| address(&latest(span), "daddr", "daddr_v6")),

@@ -1,6 +1,9 @@
 //! Tests of the definitions: the grammar knows their names, and their examples can be selected.
 
-use perf_prof_format::spec::{EventKind, SPAN_SOURCES, parse_events};
+use perf_prof_format::{
+    spec::{EventKind, SPAN_SOURCES, parse_events},
+    tracefs::Filter,
+};
 
 use super::*;
 
@@ -59,10 +62,47 @@ fn options_and_filters_that_a_source_does_not_have_are_reported() {
         ("lock/comm==\"make\"/", "an option selects tasks by their names: comm=NAME"),
     ];
     for (selector, part) in rows {
-        let spec = parse_events(selector).unwrap().remove(0);
-        let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
-        let source = source_of(span).unwrap().unwrap();
-        let error = source.filter(span, spec.filter.as_deref()).unwrap_err().to_string();
+        let error = filter_of(selector).unwrap_err().to_string();
         assert!(error.contains(part), "{selector}: {error}");
     }
+}
+
+#[test]
+fn a_value_that_a_field_never_has_is_an_error() {
+    let rows = [
+        ("syscall/name=opnat/", "no `name` of syscall is `opnat`; did you mean openat"),
+        ("syscall/name=read|opnat/", "`opnat`"),
+        ("syscall/name==\"opnat\" && duration > 5/", "no `name` of syscall is `opnat`; did you mean openat"),
+        ("syscall/!(name ~ \"opnat*\")/", "no `name` of syscall is `opnat*`"),
+        ("syscall/errno=ENONET1/", "no `errno` of syscall is `ENONET1`; did you mean ENONET"),
+        ("offcpu/state=sleepng/", "did you mean sleeping?\nits values: preempted, sleeping, disk"),
+        ("task-state/state=runable/", "did you mean runnable?"),
+        ("signal/name=TERM/", "no `name` of signal is `TERM`"),
+        ("block-io/op=wirte/", "did you mean write?"),
+    ];
+    for (selector, part) in rows {
+        let error = filter_of(selector).unwrap_err().to_string();
+        assert!(error.contains(part), "{selector}: {error}");
+    }
+    // Numbers without a name, patterns, and texts that cannot be listed.
+    let accepted = [
+        "syscall/name=open*|sys_467/",
+        "syscall/errno=errno_600|ENOENT/",
+        "syscall/errno==\"\"/",
+        "signal/name=SIGRTMIN+3/",
+        "process/signal=unknown|SIGKILL/",
+        "softirq/name=12|NET_*/",
+        "lock/kind=futex/",
+        "offcpu/comm=nobody/",
+    ];
+    for selector in accepted {
+        filter_of(selector).unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+}
+
+/// Returns the filter of a source.
+fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
+    let spec = parse_events(selector).unwrap().remove(0);
+    let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
+    source_of(span)?.unwrap().filter(span, spec.filter.as_deref())
 }

@@ -74,6 +74,20 @@ pub enum SpanError {
         /// The value.
         value: String,
     },
+    /// A value that the field of a source never has.
+    #[error("no `{field}` of {source_name} is `{value}`{}{known}", did_you_mean(.near))]
+    UnknownValue {
+        /// The name of the source.
+        source_name: String,
+        /// The field.
+        field: String,
+        /// The value, which may be a pattern.
+        value: String,
+        /// Values with a similar name.
+        near: Vec<String>,
+        /// A line with all values, if there are few.
+        known: String,
+    },
     /// A source that is not defined.
     #[error("there is no source `{0}`")]
     Source(String),

@@ -55,6 +55,8 @@ pub struct Span {
     definition: Option<&'static SourceDefinition>,
     fields: Vec<SpanField>,
     filters: Option<Filters>,
+    /// What a span has to fulfil to be delivered, as the user typed it.
+    conditions: String,
     /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
     comms: Vec<String>,
 }
@@ -150,7 +152,8 @@ impl Span {
             }
         };
         let comms = definition.map(|definition| definition.comms(&spec)).unwrap_or_default();
-        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, comms })
+        let conditions = spec.conditions().into_iter().chain(filter.map(str::to_owned)).collect::<Vec<_>>().join(", ");
+        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, conditions, comms })
     }
 
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
@@ -159,7 +162,8 @@ impl Span {
         let task = self.definition.map_or(SpanTask::OfEnd, |definition| definition.task);
         let system = self.definition.map_or(SPAN_SYSTEM, |definition| definition.system);
         let name = (system, self.spec.name.as_str());
-        let format = SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?;
+        let format =
+            SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?.with_conditions(&self.conditions);
         let layout = format.layout();
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
     }

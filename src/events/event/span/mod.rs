@@ -64,6 +64,8 @@ pub struct SpanFormat {
     pub task: SpanTask,
     /// The fields besides `duration` and `open`.
     pub fields: Vec<SpanField>,
+    /// What a span has to fulfil to be delivered, as the user typed it; empty if all spans are delivered.
+    pub conditions: String,
 }
 
 /// The task of a span: `_pid` and `_tid`.
@@ -279,7 +281,13 @@ impl SpanFormat {
             chain,
             task,
             fields,
+            conditions: String::new(),
         })
+    }
+
+    /// Sets what a span has to fulfil to be delivered.
+    pub fn with_conditions(self, conditions: &str) -> Self {
+        Self { conditions: conditions.to_owned(), ..self }
     }
 
     /// Returns the name of the event: `span:fsync`, or that of the source.
@@ -337,6 +345,13 @@ impl SpanFormat {
     /// Returns the fields that a filter over the raw data of the spans reads.
     pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
+    }
+
+    /// Returns the texts that a filter compares with fields of the spans, or their patterns, each with the index of the
+    /// field.
+    pub fn texts_of<'a>(&self, filter: &'a Filter) -> Vec<(usize, &'a str)> {
+        let texts = filter.texts().into_iter();
+        texts.filter_map(|(offset, text)| Some((offset.checked_sub(FIELDS)? / 8, text))).collect()
     }
 
     /// Returns the field that a filter reads, if it reads only this field and the field is text that depends only on a

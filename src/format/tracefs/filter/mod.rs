@@ -177,6 +177,14 @@ impl Filter {
         self.0.reads(offset)
     }
 
+    /// Returns the texts that the filter compares with fields of the sample's raw data, or their patterns, each with the
+    /// offset of the field.
+    pub fn texts(&self) -> Vec<(usize, &str)> {
+        let mut texts = Vec::new();
+        self.0.add_texts(&mut texts);
+        texts
+    }
+
     /// Returns the offset of the field in the sample's raw data, if the filter reads one field and nothing else.
     pub fn only_place(&self) -> Option<usize> {
         self.0.only_place()
@@ -205,6 +213,15 @@ impl Node {
             Node::Number { data, offset, .. } => *data == Data::Sample && *offset == place,
             Node::Text { data, extent, .. } => *data == Data::Sample && extent.offset() == place,
             Node::Cpu { .. } => false,
+        }
+    }
+
+    fn add_texts<'a>(&'a self, texts: &mut Vec<(usize, &'a str)>) {
+        match self {
+            Node::All(nodes) | Node::Any(nodes) => nodes.iter().for_each(|node| node.add_texts(texts)),
+            Node::Not(node) => node.add_texts(texts),
+            Node::Text { data: Data::Sample, extent, value, .. } => texts.push((extent.offset(), value)),
+            Node::Text { .. } | Node::Number { .. } | Node::Cpu { .. } => {}
         }
     }
 

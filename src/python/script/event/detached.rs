@@ -147,7 +147,14 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
         let format = Arc::new(EventFormat::clone(&format).with_words());
         let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
         // The functions that compute fields are needed only to write records, and this record exists already.
-        let span = SpanFormat { format, inputs, chain, task: SpanTask::default(), fields: Vec::new() };
+        let span = SpanFormat {
+            format,
+            inputs,
+            chain,
+            task: SpanTask::default(),
+            fields: Vec::new(),
+            conditions: String::new(),
+        };
         Ok(EventType { format: Format::Span(Arc::new(span)), ..event })
     })
 }
