@@ -1,7 +1,7 @@
-#!/usr/bin/env -S perf-prof python -q --order -e uprobe:open64@libc//path=+0(arg1):ustring/,uprobe:openat64@libc//path=+0(arg2):ustring/,uprobe:fopen64@libc//path=+0(arg1):ustring/,uretprobe:fopen64@libc,syscalls:sys_enter_openat,syscalls:sys_exit_openat
-"""Opened files: path, flags, result or error, and how long the call took.
+#!/usr/bin/env -S perf-prof python -q --order -e uprobe:open64@libc//path=+0(arg1):ustring/,uprobe:openat64@libc//path=+0(arg2):ustring/,uprobe:fopen64@libc//path=+0(arg1):ustring/,uretprobe:fopen64@libc,syscall/name=open|openat|openat2|creat/
+"""Files that programs open by this machine's libc: path, flags, result or error, and how long the call took.
 
-usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--all]
+usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--all] [--json]
 
     TIME         COMM PID                 TOOK us  RESULT    FLAGS                    PATH
     14:03:12.518 nginx 604                   12.4  7         O_RDONLY|O_CLOEXEC       /etc/nginx/mime.types
@@ -10,105 +10,89 @@ usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--
 A program that looks for its files in a wrong place has lines with ENOENT; the last line before it ends often has the
 file that it lacks. EMFILE is a limit (`ulimit -n`), EACCES a missing right.
 
-The path is read where open(), openat() and fopen() of this machine's libc are entered, so only their callers are seen
-with it. The loader of libraries, programs in Go, programs in containers and functions of libc such as opendir() call the
-kernel by themselves. The last line counts these calls, and --all shows them, with `?` as the path. A relative path is
-as the caller gave it. Needs root, as all probes with arguments do.
+Not seen: the path is read where open(), openat() and fopen() of this machine's libc are entered. The loader of libraries,
+statically linked programs, those in Go or in containers, and functions of libc such as opendir() call the kernel by
+themselves. The last line counts these calls, and --all shows them, with `?` as the path.
+
+A relative path is completed with the current folder of its process, as it is when the line is printed, up to 0.1 s later.
+If the process has ended by then, or if openat() has the descriptor of a folder, the path is as the caller gave it; with
+--name, which compares the path as it is shown, a last line counts these. Needs root, as all probes with arguments do.
 """
 from __future__ import annotations
 
 import os
 from collections import Counter
-from typing import NamedTuple
+from typing import Any
 
-from perf_prof import Losses, Parts, PerfEvent, errno_name, print
-from perf_prof.script import Options, clock
+from perf_prof import PerfEvent, print, stats
+from perf_prof.script import Columns, Lines, Options, absolute, clock
 
-options = Options(__doc__)
+options = Options(__doc__, json=True)
 options.add_argument("--failed", action="store_true", help="only calls that fail")
 options.add_argument("--name", metavar="TEXT", help="only paths with this text")
 options.add_argument("--all", action="store_true", help="also calls whose path is not known")
 args = options.parse()
 
-ACCESS = ("O_RDONLY", "O_WRONLY", "O_RDWR")
-# A flag with several bits comes before the flags that it contains: O_SYNC contains the bit of O_DSYNC.
-FLAGS = [(name, getattr(os, name)) for name in (
-    "O_SYNC", "O_DSYNC", "O_TMPFILE", "O_DIRECTORY", "O_CREAT", "O_EXCL", "O_NOCTTY", "O_TRUNC", "O_APPEND", "O_NONBLOCK",
-    "O_ASYNC", "O_DIRECT", "O_NOFOLLOW", "O_NOATIME", "O_CLOEXEC", "O_PATH",
-)]  # fmt: skip
+# A flag with several bits comes before those that it contains: O_SYNC has the bit of O_DSYNC. Of two names with the same
+# bits, the later one is used: O_NONBLOCK, not O_NDELAY.
+NAMES = {bits: name for name, bits in sorted(vars(os).items()) if name.startswith("O_") and bits > os.O_ACCMODE}
+FLAGS = sorted(NAMES.items(), key=lambda flag: (-flag[0].bit_count(), flag[0]))
 
-class Open(NamedTuple):
-    """A call that is not complete: a probe saw it, or the kernel has begun it."""
-
-    path: str | None  # None if no probe saw the call
-    flags: int | None  # None until the system call
-    began: int
-    cpu: int
-
-
-counts: Counter[str] = Counter()  # with the keys "untold" and "unnamed"
-opens: dict[int, Open] = {}  # from the thread
-losses = Losses(Parts())
+counts: Counter[str] = Counter()  # with the keys "unnamed" and "relative"
+paths: dict[int, str] = {}  # from a thread to the path with which it calls a function of libc
+columns = Columns(
+    args.json, time=("TIME", "<12", clock), task=("COMM PID", "<22"), took=("TOOK us", ">9.1f", lambda ns: ns / 1000),
+    result=("RESULT", "<9"), flags=("FLAGS", "<24"), path=("PATH", ""),
+)  # fmt: skip
+__init__ = Lines(columns).init
 
 
 def flag_names(flags: int) -> str:
-    access = flags & os.O_ACCMODE
-    names = [ACCESS[access] if access < len(ACCESS) else str(access)]
-    rest = flags & ~os.O_ACCMODE
-    for name, bits in FLAGS:
-        if rest & bits == bits != 0:
+    names = [("O_RDONLY", "O_WRONLY", "O_RDWR", "3")[flags & os.O_ACCMODE]]
+    for bits, name in FLAGS:
+        if flags & bits == bits:
             names.append(name)
-            rest &= ~bits
+            flags &= ~bits
     return "|".join(names)
 
 
-def __init__() -> None:
-    print(f"{'TIME':<12} {'COMM PID':<22} {'TOOK us':>9}  {'RESULT':<9} {'FLAGS':<24} PATH")
+def enters(event: PerfEvent) -> None:
+    paths[event._tid] = event.path
 
 
-def entry(event: PerfEvent) -> None:
-    opens[event._tid] = Open(event.path, None, event._time, event._cpu)
-
-
-uprobe__open64 = uprobe__openat64 = uprobe__fopen64 = entry
+uprobe__open64 = uprobe__openat64 = uprobe__fopen64 = enters
 
 
 def uretprobe__fopen64(event: PerfEvent) -> None:
     # If fopen() made no system call, its path does not belong to the next one.
-    opens.pop(event._tid, None)
+    paths.pop(event._tid, None)
 
 
-def syscalls__sys_enter_openat(event: PerfEvent) -> None:
-    named = opens.get(event._tid)
-    path = None
-    # If the call of a path was lost, the path does not belong to this call.
-    if named is not None and named.flags is None and not losses.since(named.began, named.cpu):
-        path = named.path
-    opens[event._tid] = Open(path, event.flags, event._time, event._cpu)
-
-
-def syscalls__sys_exit_openat(event: PerfEvent) -> None:
-    call = opens.pop(event._tid, None)
-    if call is None or call.flags is None:
+def syscall(call: Any) -> None:
+    folder, _, flags, *_ = call.args
+    # Functions of libc make no other of these calls.
+    path = paths.pop(call._tid, None) if call.name == "openat" else None
+    counts["unnamed"] += path is None
+    if path is not None:
+        whole = absolute(path, call._pid, folder)
+        counts["relative"] += whole is None
+        path = whole or path
+    if path is None and not args.all or args.failed and not call.errno or (args.name or "") not in (path or ""):
         return
-    if losses.since(call.began, call.cpu):
-        counts["untold"] += 1
-        return
-    counts["unnamed"] += call.path is None
-    if call.path is None and not args.all or args.failed and event.ret >= 0 or (args.name or "") not in (call.path or ""):
-        return
-    result = errno_name(event.ret) if event.ret < 0 else str(event.ret)
-    took = (event._time - call.began) / 1000
-    task, flags = f"{event._comm} {event._pid}", flag_names(call.flags)
-    print(f"{clock(event._realtime)} {task:<22} {took:>9.1f}  {result:<9} {flags:<24} {'?' if call.path is None else call.path}")
+    names = flag_names(flags) if call.name == "openat" else None
+    task, result = f"{call.comm} {call._pid}", call.errno or str(call.ret)
+    print(columns.line(call._realtime, task, call.duration, result, names, "?" if path is None else path))
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    losses.note(lost_end)
+    # If the call of a path was lost, the path does not belong to the next call.
+    paths.clear()
 
 
 def __exit__() -> None:
     if (unnamed := counts["unnamed"]) and not args.all:
-        print(f"(calls that are not shown, because they did not come from open(), openat() or fopen() of libc: {unnamed})")
-    if untold := counts["untold"]:
-        print(f"(calls that are not shown, because events of their CPU were lost meanwhile: {untold})")
+        columns.note(f"calls that are not shown, because they did not come from open(), openat() or fopen() of libc: {unnamed}")
+    if (relative := counts["relative"]) and args.name:
+        columns.note(f"relative paths whose folder is not known, compared with --name as they are: {relative}")
+    if untold := stats().get("events", {}).get("syscall", {}).get("dropped"):
+        columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")

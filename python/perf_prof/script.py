@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -18,26 +20,38 @@ from typing import Any, TypeVar
 from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, print, shard
 
 __all__ = [
+    "AT_FDCWD",
     "IN_INTERRUPT",
+    "Columns",
     "Lines",
     "Options",
     "Percentiles",
     "Report",
     "Switches",
     "Times",
+    "Wakers",
     "WholeRun",
+    "absolute",
+    "arguments",
     "clock",
     "counted",
     "cpu_list",
     "first_rows",
     "function_name",
     "mapped_file",
+    "parent_of",
+    "program",
     "save_flame",
     "signal_name",
     "signal_result",
 ]
 
 _Item = TypeVar("_Item")
+
+_INTERPRETERS = ("ash", "awk", "bash", "dash", "ksh", "lua", "node", "perl", "php", "python", "ruby", "sh", "zsh")
+_LONGEST_COMMAND = 4096  # in bytes
+
+AT_FDCWD = -100  # include/uapi/linux/fcntl.h: the current folder, in the place of a descriptor
 
 # Bits of common_flags: TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
 IN_INTERRUPT = 0x08 | 0x10
@@ -52,6 +66,7 @@ class Options(ArgumentParser):
     * top: --top N, the number of rows. Without the option it is top. rows says what the rows are.
     * comm: --comm NAME, the name of a task.
     * flame: --flame FILE. A file that cannot be written is wrong usage.
+    * json: --json, for Columns.
 
     error(message) ends the script with wrong usage, exit status 2.
     """
@@ -64,6 +79,7 @@ class Options(ArgumentParser):
         rows: str = "rows in a table",
         comm: bool = False,
         flame: bool = False,
+        json: bool = False,
     ) -> None:
         title, _, explained = (doc or "").split("\n\n", 2)
         super().__init__(
@@ -77,6 +93,8 @@ class Options(ArgumentParser):
         if flame:
             text = "write a flame graph: FILE.svg, or FILE.folded as text"
             self.add_argument("--flame", metavar="FILE", help=text)
+        if json:
+            self.add_argument("--json", action="store_true", help="print JSON objects, one a line, for programs")
 
     def parse(self) -> Namespace:
         """Returns the arguments of the script."""
@@ -91,17 +109,75 @@ class Options(ArgumentParser):
         return parsed
 
 
+class Columns:
+    """The columns of a script's output: lines of text below a head or, with --json, an object for each line.
+
+        columns = Columns(args.json, time=("TIME", "<12", clock), task=("TASK", "<22"), count=("COUNT", ">8"))
+        print(columns.line(event._realtime, event._comm, 1))
+
+    Each has the name of its member in JSON, its title, the format of its value as text, and maybe a function that makes
+    text of the value. JSON has the value itself. None is `-`, and null in JSON.
+    """
+
+    def __init__(self, json: bool, **columns: Any) -> None:
+        self.json = json
+        self.end: int | None = None  # the end of the interval whose rows are printed, for a Report
+        self._names = list(columns)
+        self._titles, forms, self._shown = zip(*((*column, lambda value: value)[:3] for column in columns.values()))
+        self._forms: list[str] = list(forms)
+        self._widths = [form[: len(form) - len(form.lstrip("<>0123456789"))] for form in forms]
+        right = [form.startswith(">") for form in forms]
+        # Two spaces are between a number and a text after it, else one.
+        self._spaces = ["", *("  " if of and not after else " " for of, after in zip(right, right[1:]))]
+
+    def head(self) -> str:
+        """Returns the titles, as wide as the columns."""
+        return self._joined(f"{title:{width}}" for title, width in zip(self._titles, self._widths))
+
+    def line(self, *values: Any) -> str:
+        """Returns the line of a row, with a value for each column."""
+        if self.json:
+            end = {} if self.end is None else {"end": self.end}
+            return json.dumps(end | dict(zip(self._names, values)))
+        cells = zip(values, self._shown, self._forms, self._widths)
+        return self._joined(
+            f"{'-':{width}}" if value is None else f"{shown(value):{form}}" for value, shown, form, width in cells
+        )
+
+    def print(self, rows: Iterable[Iterable[Any]], last: str) -> None:
+        """Prints a table: the head, a line for each row, a last line, and an empty one. JSON has the rows alone."""
+        lines = [self.line(*row) for row in rows]
+        for text in lines if self.json else [self.head(), *lines, last + "\n"]:
+            print(text)
+
+    def note(self, text: str) -> None:
+        """Prints a line about the output, such as a loss: in parentheses, and in JSON an object with the member note."""
+        print(json.dumps({"note": text}) if self.json else f"({text})")
+
+    def _joined(self, cells: Iterable[str]) -> str:
+        return "".join(space + cell for space, cell in zip(self._spaces, cells)).rstrip()
+
+
 class Report(Parts):
     """A table for each interval of -i, below the time of day at which the interval ended, or one for the whole run.
 
-    As Parts, but show(table) need not print this time. A script takes its callbacks from here:
+    As Parts, but show(table) need not print this time: text has it above the table, and JSON has it as the member end of
+    each row, if columns are those that show() prints. A script takes its callbacks from here:
 
         __interval__, __partial__, __merge__, __exit__ = report.callbacks
     """
 
-    def __init__(self, table: Callable[[], Any], show: Callable[[Any], None], total: Any = None) -> None:
+    def __init__(
+        self,
+        table: Callable[[], Any],
+        show: Callable[[Any], None],
+        total: Any = None,
+        columns: Columns | None = None,
+    ) -> None:
         def show_below_time(table: Any, end: int | None) -> None:
-            if end is not None:
+            if columns is not None:
+                columns.end = end
+            if end is not None and (columns is None or not columns.json):
                 print(_second(end))
             show(table)
 
@@ -227,12 +303,13 @@ class Switches(States):
 class Lines:
     """Lines about single events, below a head. With --jobs, they are in the order of time too.
 
-    parts has the states that the script keeps. A script without a callback of its own takes them from here:
+    head is its text, or the Columns of lines that add() prints. parts has the states that the script keeps. A script
+    without a callback of its own takes them from here:
 
         __init__, __partial__, __merge__ = lines.callbacks
     """
 
-    def __init__(self, head: str, parts: Parts | None = None) -> None:
+    def __init__(self, head: str | Columns, parts: Parts | None = None) -> None:
         self._head = head
         self._parts = parts or Parts()
         # The result of a part of --jobs. Its lines are printed when the results of all parts are known.
@@ -247,10 +324,16 @@ class Lines:
         else:
             print(text)
 
+    def add(self, time: int, *values: Any) -> None:
+        """Prints the line of a row, with a value for each of the Columns."""
+        assert isinstance(self._head, Columns)
+        self.print(time, self._head.line(*values))
+
     def init(self) -> None:
-        """Prints the head."""
-        if not self._is_part:
-            print(self._head)
+        """Prints the head. JSON has none."""
+        head = self._head
+        if not self._is_part and not (isinstance(head, Columns) and head.json):
+            print(head.head() if isinstance(head, Columns) else head)
 
     def partial(self) -> Any:
         """Returns the lines of this part, and its states."""
@@ -265,6 +348,42 @@ class Lines:
         self._is_part = False
         for _, text in sorted(self._kept, key=lambda line: line[0]):
             print(text)
+
+
+class Wakers:
+    """Who ended the waits of tasks. A task that ends a wait may have waited itself meanwhile: then another one is the cause.
+
+        wakers.note(tid, began, ended, waker, "writer 4711")
+        wakers.chain(waker, "writer 4711", began, ended)  # of a wait that this waker ended
+    """
+
+    _WAITS = 16  # of a task that are kept
+    _TASKS = 10_000  # that are kept
+
+    def __init__(self) -> None:
+        self._waits: dict[int, list[tuple[int, int, int, str]]] = {}
+
+    def note(self, tid: int, began: int, ended: int, waker: int, name: str) -> None:
+        """Notes a wait of a task, which another task ended. name is a text about the other one. Times are in ns."""
+        waits = self._waits.pop(tid, [])[1 - self._WAITS :]
+        self._waits[tid] = [*waits, (began, ended, waker, name)]
+        if len(self._waits) > self._TASKS:
+            del self._waits[next(iter(self._waits))]
+
+    def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
+        """Returns texts about the tasks that delayed a wait: its waker, the waker of that, and so on to the start.
+
+        A task passes the wait on if it waited for more than half of the time for which it could have ended it.
+        """
+        names, seen = [name], {waker}
+        while True:
+            earlier = (wait for wait in reversed(self._waits.get(waker, ())) if wait[1] <= ended)
+            its_began, its_ended, waker, name = next(earlier, (0, 0, waker, ""))
+            if waker in seen or 2 * (its_ended - max(its_began, began)) <= ended - began:
+                return names
+            names.append(name)
+            seen.add(waker)
+            ended = its_ended
 
 
 def clock(ns: int | None) -> str:
@@ -322,6 +441,54 @@ def mapped_file(pid: int, address: int) -> str | None:
     except OSError:
         pass
     return None
+
+
+def parent_of(pid: int) -> int | None:
+    """Returns the parent of a process, or None if it is not known: the process has ended, or the events come from a
+    recording."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return None if is_recording() else int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def arguments(pid: int) -> list[str]:
+    """Returns the words of a process's command line, without the end of a long one. It has none if they are not known: the
+    process has ended, or the events come from a recording."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(_LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
+    return [] if is_recording() or words == [b""] else [os.fsdecode(word) for word in words]
+
+
+def absolute(path: str, pid: int, folder: int = AT_FDCWD) -> str | None:
+    """Returns the absolute path of a path that a process uses. folder is the descriptor to which it is relative, a number of
+    32 bits in a word, as arguments of system calls are.
+
+    A relative path belongs to the current folder of the process, as it is now: the call was up to 0.1 s ago. Returns None
+    if that is not known: the process has ended, the events come from a recording, or the path is relative to another
+    descriptor, which may be that of another folder now.
+    """
+    if path.startswith("/"):
+        return os.path.normpath(path)
+    try:
+        if (folder - AT_FDCWD) % 2**32 == 0 and not is_recording():
+            return os.path.normpath(os.path.join(os.readlink(f"/proc/{pid}/cwd"), path))
+    except OSError:
+        pass
+    return None
+
+
+def program(pid: int) -> str:
+    """Returns what a process runs: its program or, of an interpreter, the script, which is the first word of its command
+    line that is no option. Returns "" if it is not known."""
+    first, *words = arguments(pid) or [""]
+    if not os.path.basename(first).startswith(_INTERPRETERS):
+        return first
+    return next((word for word in words if not word.startswith("-")), first)
 
 
 def signal_name(number: int) -> str:

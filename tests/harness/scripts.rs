@@ -79,6 +79,12 @@ pub fn text(output: Output) -> String {
     out.into_owned()
 }
 
+/// Returns the objects that a script prints with --json.
+#[track_caller]
+pub fn objects(out: &str) -> Vec<serde_json::Value> {
+    out.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
 /// Returns the words of the line that begins with `first`.
 #[track_caller]
 pub fn row<'a>(text: &'a str, first: &str) -> Vec<&'a str> {

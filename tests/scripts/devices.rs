@@ -1,11 +1,11 @@
 //! Scripts about block devices, connections and files, with requests, connections and files that are known.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use crate::harness::{
     loop_device::LoopDevice,
     machine::{Need, needs},
-    scripts::{row, script, text},
+    scripts::{objects, row, script, text},
 };
 
 /// Writes 5 times 8192 bytes to a device, each after the other, and flushes it twice. Then a read fails, because the file
@@ -110,7 +110,7 @@ fn tcplife_shows_both_ends_of_each_connection() {
 
 /// Creates files and removes them, some in another process. The argument is the folder.
 const FILES: &str = "
-import os, sys, time
+import ctypes, os, sys, time
 os.chdir(sys.argv[1])
 folder = os.getcwd()
 def create(path):
@@ -119,7 +119,7 @@ create(folder + '/fl-own')
 time.sleep(1)
 os.unlink(folder + '/fl-own')
 create('fl-relative')
-os.remove('fl-relative')
+os.remove(folder + '/fl-relative')
 create(folder + '/fl-other')
 if os.fork() == 0:
     open('/proc/self/comm', 'w').write('fl-remover')
@@ -137,26 +137,51 @@ try:
     os.unlink(folder + '/fl-missing')
 except FileNotFoundError:
     pass
+# Removals whose path is not seen whole, or whose file was not seen before.
+os.unlink('fl-before')
+create('fl-old')
+os.rename('fl-old', 'fl-new')
+os.unlink('fl-new')
+create('fl-at')
+os.unlink('fl-at', dir_fd=os.open('.', os.O_RDONLY))
+create('fl-itself')
+assert ctypes.CDLL(None).syscall(87, b'fl-itself') == 0
+# As long as the process lives, its current folder is known.
+time.sleep(2)
 ";
 
 #[test]
-fn filelife_shows_files_that_are_removed() {
+fn filelife_shows_files_that_are_removed_and_counts_the_removals_that_it_cannot_show() {
     needs([Need::Tracefs, Need::Uprobes]);
     let folder = tempfile::tempdir().unwrap();
     let run = |options: &[&str]| {
+        fs::write(folder.path().join("fl-before"), "").unwrap();
         let mut command = script("filelife.py");
         let command = command.args(options).args(["--name", "fl-", "--exec", "python3", "-c", FILES]);
-        text(command.arg(folder.path()).output().unwrap())
+        let out = text(command.arg(folder.path()).output().unwrap());
+        fs::remove_dir(folder.path().join("fl-folder")).unwrap();
+        out
     };
     let out = run(&[]);
     let lines: Vec<Vec<&str>> = out.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let paths: Vec<&str> = lines.iter().map(|words| words[6]).collect();
-    assert_eq!(paths, [path("fl-own").as_str(), "fl-relative", &path("fl-other")], "{out}");
+    let paths: Vec<&str> = lines.iter().take(3).map(|words| words[6]).collect();
+    // A path may be relative where the file is created, and absolute where it is removed.
+    assert_eq!(paths, ["fl-own", "fl-relative", "fl-other"].map(path), "{out}");
     assert!(lines[0][1].parse::<f64>().unwrap() >= 1000.0, "{out}");
     assert_eq!((lines[0][2], lines[0][3]), (lines[0][4], lines[0][5]), "{out}");
     assert_eq!((lines[2][3], lines[2][4]), (lines[0][3], "fl-remover"), "{out}");
-    std::fs::remove_dir(folder.path().join("fl-folder")).unwrap();
-    let short = run(&["--max", "990"]);
-    assert!(!short.contains("fl-own") && short.contains("fl-relative"), "{short}");
+    let untold: Vec<&str> = out.lines().skip(4).collect();
+    let expected = [
+        "(removals that are not shown, by programs that do not use this libc: 1)",
+        "(removals that are not shown, by relative paths of unknown folders: 1)",
+        "(removals that are not shown, of files that were renamed, at most: 1)",
+        "(removals that are not shown, of files whose creation was not seen: 2)",
+    ];
+    assert_eq!(untold, expected, "{out}");
+    let short = run(&["--max", "990", "--json"]);
+    let objects = objects(&short);
+    let paths: Vec<&str> = objects.iter().filter_map(|object| object["path"].as_str()).collect();
+    assert_eq!(paths, ["fl-relative", "fl-other"].map(path), "{short}");
+    assert_eq!(objects.iter().filter(|object| object.get("note").is_some()).count(), 4, "{short}");
 }

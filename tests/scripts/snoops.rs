@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::harness::{
     compile::compile,
     machine::{Need, needs, skip},
-    scripts::{script, text},
+    scripts::{objects, script, text},
 };
 
 /// Runs a program in Python. Returns what it and the script print, and the lines of it as words, without their times.
@@ -118,11 +118,45 @@ fn opensnoop_shows_the_paths_that_callers_of_libc_open() {
     assert!(ours[3].ends_with(opened) && ours[4].ends_with(synced), "{out}");
     assert!(out.contains("because they did not come from open(), openat() or fopen() of libc: "), "{out}");
     let (lines, out) = shown(&["--all"]);
-    assert!(lines.iter().any(|line| line.ends_with("|O_DIRECTORY|O_NONBLOCK|O_CLOEXEC ?")), "{out}");
+    assert!(lines.iter().any(|line| line.ends_with("|O_NONBLOCK|O_DIRECTORY|O_CLOEXEC ?")), "{out}");
     assert!(!out.contains("/dev/zero"), "{out}");
     let (lines, out) = shown(&["--failed", "--name", "no/such"]);
     assert_eq!(lines.iter().filter(|line| *line == failed).count(), 3, "{out}");
     assert!(!out.contains("/dev/null"), "{out}");
+}
+
+/// Opens a file by a relative path, by a path relative to another folder, and by a system call of its own. It lives on
+/// until all of this is shown.
+const RELATIVE: &str = "
+import ctypes, os, sys, time
+os.chdir(sys.argv[1])
+open('here', 'w').close()
+os.open('there', os.O_RDONLY | os.O_CREAT, dir_fd=os.open('.', os.O_RDONLY))
+ctypes.CDLL(None).syscall(2, b'itself', 0)
+time.sleep(2)
+";
+
+#[test]
+fn opensnoop_completes_relative_paths_and_counts_those_that_it_cannot() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().display().to_string();
+    let run = |options: &[&str]| {
+        let mut command = script("opensnoop.py");
+        text(command.args(options).args(["--exec", "python3", "-c", RELATIVE, &folder]).output().unwrap())
+    };
+    let out = run(&["--name", &folder]);
+    let paths: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
+    assert!(paths.contains(&&*format!("{folder}/here")), "{out}");
+    assert!(!paths.iter().any(|path| path.ends_with("there")), "{out}");
+    let count = out.lines().find_map(|line| line.strip_prefix("(relative paths whose folder is not known, "));
+    assert_eq!(count, Some("compared with --name as they are: 1)"), "{out}");
+    let out = run(&["--all", "--json"]);
+    let objects = objects(&out);
+    let object = |path: &str| objects.iter().filter(|object| object["path"] == path).count();
+    assert_eq!((object("there"), object(&format!("{folder}/here"))), (1, 1), "{out}");
+    // The call that libc does not make is shown without its path.
+    assert!(objects.iter().any(|object| object["path"] == "?" && object["flags"].is_null()), "{out}");
 }
 
 /// Reads three times from a socket to which nobody writes, until the read ends by its time limit, and sleeps twice.
