@@ -512,12 +512,11 @@ fn scripts_are_executable_and_documented() {
 const SCRIPT: usize = 100;
 
 /// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
-const LONGER_SCRIPTS: [(&str, usize); 8] = [
+const LONGER_SCRIPTS: [(&str, usize); 7] = [
     ("execsnoop.py", 247),
     ("faults.py", 120),
-    ("killsnoop.py", 117),
+    ("killsnoop.py", 110),
     ("offcpu.py", 151),
-    ("opensnoop.py", 114),
     ("runqlat.py", 163),
     ("syscalls.py", 136),
     ("uprobe_latency.py", 108),

@@ -486,7 +486,8 @@ def program(pid: int) -> str:
     """Returns what a process runs: its program or, of an interpreter, the script, which is the first word of its command
     line that is no option. Returns "" if it is not known."""
     first, *words = arguments(pid) or [""]
-    if not os.path.basename(first).startswith(_INTERPRETERS):
+    # Code after -c is no script.
+    if "-c" in words[:3] or not os.path.basename(first).startswith(_INTERPRETERS):
         return first
     return next((word for word in words if not word.startswith("-")), first)
 

@@ -40,13 +40,14 @@ fn commands(usage: &str, tasks: Tasks) -> (String, String) {
     (record.replace(" -a ", instead), lines[at + 1].to_owned())
 }
 
-/// Returns the command of perf that the usage offers, and the command of perf-prof that it replaces.
-fn in_perf(usage: &str) -> (String, String) {
+/// Returns the command of perf that the usage offers, and the command of perf-prof that it replaces. perf does not know
+/// sources.
+fn in_perf(usage: &str) -> Option<(String, String)> {
     let usage = usage.split_whitespace().collect::<Vec<_>>().join(" ");
-    let (before, after) = usage.split_once(" can be used instead of `").expect(&usage);
+    let (before, after) = usage.split_once(" can be used instead of `")?;
     let (_, offered) = before.rsplit_once("(`").expect(&usage);
     let first = |text: &str| text.split('`').next().unwrap().to_owned();
-    (first(offered), first(after))
+    Some((first(offered), first(after)))
 }
 
 fn shell(folder: &Path, command: &str) -> Output {
@@ -61,6 +62,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
     if !perf {
         println!("not tested: recordings of perf, which is not in PATH");
     }
+    let mut by_both = 0;
     for (name, tasks, options, shown) in [
         ("wakeups.py", Tasks::OfCommand, "", " wake-ups, "),
         ("runqlat.py", Tasks::All, "--comm sleep", "sleep: "),
@@ -70,12 +72,13 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
         ("profile.py", Tasks::OfCommand, "", " samples in "),
         ("faults.py", Tasks::OfCommand, "", " minor and "),
         ("signals.py", Tasks::All, "", " SIGCHLD "),
-        ("killsnoop.py", Tasks::OfCommand, "", " RESULT\n"),
+        ("killsnoop.py", Tasks::OfCommand, "", " PARENT\n"),
     ] {
         let usage = text(script(name).arg("--usage").output().unwrap());
         let (record, show) = commands(&usage, tasks);
-        let (theirs, ours) = in_perf(&usage);
-        let records = [Some(record.clone()), perf.then(|| record.replace(&ours, &theirs))];
+        let by_perf = in_perf(&usage).filter(|_| perf).map(|(theirs, ours)| record.replace(&ours, &theirs));
+        let records = [Some(record.clone()), by_perf];
+        by_both += usize::from(records[1].is_some());
         for record in records.into_iter().flatten() {
             let folder = tempfile::tempdir().unwrap();
             // If stdout were a pipe, perf would write the recording to it. While another program on the machine asks
@@ -99,6 +102,7 @@ fn scripts_work_on_recordings_that_their_usage_describes() {
             }
         }
     }
+    assert!(!perf || by_both >= 5, "perf made {by_both} recordings");
 }
 
 /// For a recording, the script must not read the mappings of the processes that exist now.
