@@ -877,10 +877,10 @@ class InCommon(unittest.TestCase):
         def runs(*command):
             process = subprocess.Popen(command)
             self.addCleanup(lambda: process.kill() or process.wait())
-            # Until its exec, a child is this program.
-            while program(process.pid) == program(os.getpid()):
+            # Until its exec is done, a child is this program, or none.
+            while (found := program(process.pid)) in ("", program(os.getpid())):
                 time.sleep(0.01)
-            return program(process.pid)
+            return found
 
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
             file.write("import time\ntime.sleep(100)\n")

@@ -108,6 +108,38 @@ fn tcplife_shows_both_ends_of_each_connection() {
     assert!(!bad.contains(&ports[0]) && bad.contains(&ports[1]), "{bad}");
 }
 
+/// A server that does not read what it gets: its close() sends a reset. Prints its port.
+const UNREAD: &str = "
+import select, socket
+listener = socket.create_server(('127.0.0.1', 0))
+client = socket.create_connection(listener.getsockname())
+server, _ = listener.accept()
+client.sendall(b'unread')
+select.select([server], [], [])
+server.close()
+try:
+    client.recv(1)
+except ConnectionResetError:
+    pass
+print('\\nports', listener.getsockname()[1])
+";
+
+#[test]
+fn tcplife_shows_the_connections_that_a_server_resets_with_the_task_that_does_so() {
+    needs([Need::Tracefs]);
+    let mut command = script("tcplife.py");
+    let out = text(command.args(["--states", "--exec", "python3", "-c", UNREAD]).output().unwrap());
+    let port = format!(" 127.0.0.1:{} ", row(&out, "ports")[1]);
+    let lines: Vec<&str> = out.lines().filter(|line| line.contains(&port)).collect();
+    let line = |role: &str| lines.iter().find(|line| line.contains(role)).unwrap_or_else(|| panic!("{out}"));
+    assert!(line(" server ").contains(" python3 ") && line(" server ").ends_with(" reset sent"), "{out}");
+    assert!(line(" client ").ends_with(" reset received"), "{out}");
+    let json = text(script("tcplife.py").args(["--json", "--exec", "python3", "-c", UNREAD]).output().unwrap());
+    let lines: String = json.lines().filter(|line| line.starts_with('{')).flat_map(|line| [line, "\n"]).collect();
+    let server = objects(&lines).into_iter().find(|object| object["role"] == "server").unwrap_or_else(|| panic!("{json}"));
+    assert!(server["end"] == "reset sent" && server["states"]["ESTABLISHED"].is_number(), "{json}");
+}
+
 /// Creates files and removes them, some in another process. The argument is the folder.
 const FILES: &str = "
 import ctypes, os, sys, time

@@ -12,7 +12,7 @@ use crate::harness::{
 /// Makes connections, and prints for each end: `truth ROLE SADDR SPORT DADDR DPORT STATES RESET RETRANSMITS`. The first
 /// argument is the address of all of them.
 const CONNECTIONS: &str = r#"
-import socket, struct, sys, time
+import select, socket, struct, sys, time
 host = sys.argv[1]
 
 def truth(role, own, other, states, reset='-', retransmits=0):
@@ -55,8 +55,25 @@ try:
 except ConnectionResetError:
     pass
 server.close()
-truth('client', own, other, 'SYN_SENT,ESTABLISHED')
+truth('client', own, other, 'SYN_SENT,ESTABLISHED', 'sent')
 truth('server', other, own, 'SYN_RECV,ESTABLISHED', 'received')
+
+# The server's close() sends a reset, because data is unread or because of SO_LINGER.
+for is_unread in True, False:
+    client, server, own, other = connected()
+    if is_unread:
+        client.sendall(b'x')
+        select.select([server], [], [])
+    else:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
+    server.close()
+    try:
+        client.recv(1)
+    except ConnectionResetError:
+        pass
+    client.close()
+    truth('client', own, other, 'SYN_SENT,ESTABLISHED', 'received')
+    truth('server', other, own, 'SYN_RECV,ESTABLISHED', 'sent')
 
 # Nobody listens.
 closed = socket.socket()
@@ -125,16 +142,18 @@ fn a_connection_has_both_ends_and_its_states() {
     let selector = format!("tcp/(saddr == \"{host}\" || saddr == \"{mapped}\") && pid > 0/");
     let out = command_live_and_recorded(SCRIPT, &selector, &command);
     let (seen, truths) = (rows(&out, "seen"), rows(&out, "truth"));
-    assert_eq!(truths.len(), 12, "{out}");
-    let retransmits = truths[11][7].parse::<u32>().unwrap();
+    assert_eq!(truths.len(), 16, "{out}");
+    let retransmits = truths[15][7].parse::<u32>().unwrap();
     assert!(retransmits > 0, "{out}");
     for truth in &truths {
-        // The server's end was closed by the reset, so no event tells its process.
+        // The other end's reset closed the server's end, so no event tells its process.
         let is_without_owner = truth[0] == "server" && truth[6] == "received";
         assert_eq!(seen.iter().filter(|row| row == &truth).count(), usize::from(!is_without_owner), "{truth:?}: {out}");
     }
     for (check, row) in rows(&out, "check").iter().zip(&seen) {
-        let has_slept = row[5].contains("FIN_WAIT2") || row[5].contains("LAST_ACK");
+        // The connection that nobody accepts is reset when the program ends, and with it the listener.
+        let is_queued = row[0] == "server" && row[3] == "127.0.0.1";
+        let has_slept = row[5].contains("FIN_WAIT2") || row[5].contains("LAST_ACK") || is_queued;
         let slept = if has_slept { "True" } else { "False" };
         assert_eq!((&check[..4], check[5]), (&["True"; 4][..], slept), "{row:?}: {out}");
     }

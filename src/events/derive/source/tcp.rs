@@ -63,7 +63,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Field::uint("dport", "port of the other end", |span| latest(span).uint("dport")),
         Field::int(
             "pid",
-            "process that asked for the connection, or that closed the accepted one; -1 if the events do not say it",
+            "process that asked for the connection, or that closed or reset the accepted one; -1 if the events do not say it",
             |span| owner(span).map_or(-1, |part| part.pid().into()),
         ),
         Field::text("comm", "name of this task; empty if it is not known", |span| {
@@ -76,8 +76,8 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         Field::uint("retransmits", "packets that were sent again", |span| span.count("tcp_retransmit_skb")),
         Field::text(
             "reset",
-            "received or sent, if a reset ended it. The kernel sends the reset of a socket that is closed with unread data after the end, so that one is not seen",
-            |span| match (span.note("tcp_receive_reset"), span.note("tcp_send_reset")) {
+            "received or sent, if a reset ended it",
+            |span| match (span.note("tcp_receive_reset"), span.note("tcp_send_reset").or_else(|| cut_off(span))) {
                 (Some(_), _) => b"received".into(),
                 (None, Some(_)) => b"sent".into(),
                 (None, None) => b"".into(),
@@ -108,12 +108,20 @@ fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
 
 /// Returns the change of state that happened in a task which uses the socket: connect() in that of a client, and
 /// close() or shutdown() in that of a server (`tcp_close_state()` in net/ipv4/tcp.c). All others may happen in an
-/// interrupt of any task.
+/// interrupt of any task, except the end of a connection that a call cuts off.
 fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match is_client(span) {
         true => Some(span.begin()),
-        false => changes(span).find(|part| matches!(part.int("newstate"), 4 | 9)),
+        false => changes(span).find(|part| matches!(part.int("newstate"), 4 | 9)).or_else(|| cut_off(span)),
     }
+}
+
+/// Returns the end of a connection that a call cut off while it was established (1), or after the other end had closed
+/// it (8). The kernel sends the reset right after this end: close() with unread data or with a SO_LINGER time of 0,
+/// connect() with AF_UNSPEC, and `ss --kill` (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c).
+fn cut_off<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    let is_received = span.note("tcp_receive_reset").is_some();
+    span.end().filter(|end| matches!(end.int("oldstate"), 1 | 8) && !end.is_in_interrupt() && !is_received)
 }
 
 fn task(span: &SpanView<'_>) -> Option<(i32, i32)> {
