@@ -136,7 +136,8 @@ fn tcplife_shows_the_connections_that_a_server_resets_with_the_task_that_does_so
     assert!(line(" client ").ends_with(" reset received"), "{out}");
     let json = text(script("tcplife.py").args(["--json", "--exec", "python3", "-c", UNREAD]).output().unwrap());
     let lines: String = json.lines().filter(|line| line.starts_with('{')).flat_map(|line| [line, "\n"]).collect();
-    let server = objects(&lines).into_iter().find(|object| object["role"] == "server").unwrap_or_else(|| panic!("{json}"));
+    let server =
+        objects(&lines).into_iter().find(|object| object["role"] == "server").unwrap_or_else(|| panic!("{json}"));
     assert!(server["end"] == "reset sent" && server["states"]["ESTABLISHED"].is_number(), "{json}");
 }
 

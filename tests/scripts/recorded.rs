@@ -280,6 +280,28 @@ fn a_script_says_how_to_record_the_events_that_it_needs() {
     }
 }
 
+/// The names of recorded events need not be those of the script's functions: `profile` is recorded as cpu-clock, and sources
+/// are made of others.
+#[test]
+fn a_script_that_is_typed_behind_perf_prof_gets_the_events_of_its_first_line() {
+    needs([Need::Tracefs]);
+    for (name, events, sees) in [
+        ("profile.py", "-g -e cpu-clock", " samples in "),
+        ("schedblame.py", "-a -m 2048 -e sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new", " waits of "),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        recorded(folder, events);
+        let (status, out, err) = shown(folder, &format!("{name} --input perf.data"));
+        assert!(status == Some(0) && out.contains(sees) && !format!("\n{out}").contains("\n0 "), "{name}: {out}{err}");
+        let path = script(name).get_program().to_str().unwrap().to_owned();
+        for jobs in ["", " --jobs 2"] {
+            let typed = shown(folder, &format!("perf-prof python -q --input perf.data{jobs} {path}"));
+            assert_eq!((typed.0, &typed.1), (status, &out), "{name}{jobs}: {}", typed.2);
+        }
+    }
+}
+
 /// A script without `__without__` needs all events of its first line. Events that the user gives with -e are always
 /// needed.
 #[test]

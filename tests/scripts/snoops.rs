@@ -60,7 +60,8 @@ fn killsnoop_shows_the_script_that_started_the_sender() {
     fs::write(&path, "sleep 100 &\n/bin/kill -TERM $!\nsleep 100 &\nkill -KILL $!\nsleep 2\n").unwrap();
     let out = text(script("killsnoop.py").args(["--json", "--exec", "sh"]).arg(&path).output().unwrap());
     let objects = objects(&out);
-    let of_signal = |name: &str| objects.iter().find(|object| object["signal"] == name).unwrap_or_else(|| panic!("{out}"));
+    let of_signal =
+        |name: &str| objects.iter().find(|object| object["signal"] == name).unwrap_or_else(|| panic!("{out}"));
     let (script, by_program, by_itself) = (path.display().to_string(), of_signal("SIGTERM"), of_signal("SIGKILL"));
     assert!(by_program["sender"].as_str().unwrap().starts_with("kill "), "{out}");
     assert!(by_program["parent"].as_str().unwrap().starts_with(&format!("{script} ")), "{out}");

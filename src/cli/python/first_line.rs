@@ -7,7 +7,7 @@ use std::{
 };
 
 use clap::FromArgMatches;
-use perf_prof_format::spec::parse_events;
+use perf_prof_format::spec::{EventSpec, parse_events};
 
 use super::{
     options::{self, Options},
@@ -42,15 +42,25 @@ fn docstring(script: &str) -> Option<&str> {
 /// events of the command line, and the script is written for these events. Returns 0 if the script was not started
 /// through its first line.
 pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
-    given_by_first_line(argv, module).map_or(0, count_events)
+    given_by_first_line(argv, module).map_or(0, |given| events_of(given).len())
+}
+
+/// Returns the events that the first line of the script `module` selects.
+pub fn events(module: &OsStr) -> Vec<EventSpec> {
+    given(module).map(events_of).unwrap_or_default()
+}
+
+/// Returns the words behind `perf-prof python` on the first line of the script `module`.
+fn given(module: &OsStr) -> Option<Vec<OsString>> {
+    let line = read_first_line(module)?;
+    let words = split_words(line.strip_prefix("#!")?)?;
+    let python = words.iter().position(|word| word == "python")?;
+    Some(words[python + 1..].iter().map(OsString::from).collect())
 }
 
 /// Returns the options on the first line of the script `module`, if the script was started through this line.
 fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
-    let line = read_first_line(module)?;
-    let words = split_words(line.strip_prefix("#!")?)?;
-    let python = words.iter().position(|word| word == "python")?;
-    let given: Vec<OsString> = words[python + 1..].iter().map(OsString::from).collect();
+    let given = given(module)?;
     // If the command line starts with the words of the first line, and then has the script, the kernel made it from the
     // first line. Otherwise the user typed it.
     let typed = argv.get(2..)?;
@@ -63,12 +73,13 @@ pub fn is_of_perf_prof(module: &OsStr) -> bool {
     words.is_some_and(|words| words.windows(2).any(|pair| pair[0].ends_with("perf-prof") && pair[1] == "python"))
 }
 
-fn count_events(words: Vec<OsString>) -> usize {
+fn events_of(words: Vec<OsString>) -> Vec<EventSpec> {
     let command = options::command();
-    let Ok(split) = split::split(&split::flags(&command), words) else { return 0 };
+    let Ok(split) = split::split(&split::flags(&command), words) else { return Vec::new() };
     let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(split.options));
-    let Some(options) = parsed.ok().and_then(|matches| Options::from_arg_matches(&matches).ok()) else { return 0 };
-    options.events.iter().filter_map(|list| parse_events(list).ok()).map(|events| events.len()).sum()
+    let options = parsed.ok().and_then(|matches| Options::from_arg_matches(&matches).ok());
+    let lists = options.iter().flat_map(|options| &options.events);
+    lists.filter_map(|list| parse_events(list).ok()).flatten().collect()
 }
 
 fn read_first_line(module: &OsStr) -> Option<String> {

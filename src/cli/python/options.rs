@@ -127,7 +127,8 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Events and targets")]
 pub struct Options {
-    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,...
+    /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u,... With --input, they need not be
+    /// given: the default is those of the script's first line, or else all that were recorded
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     pub events: Vec<String>,
     /// Replay this recording instead of tracing live: a file or directory of `perf record`, or - for a pipe. If it is

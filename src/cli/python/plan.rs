@@ -115,10 +115,18 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         Some(module) => Module::Script { module, args: split.script_args },
     };
     let own_events = match &module {
-        Module::Script { module, .. } if !paths.is_empty() => match &options.part {
-            Some(part) => part.own_events,
-            None => first_line::count_own_events(argv, module),
-        },
+        Module::Script { module, .. } if !paths.is_empty() => {
+            // A script that is typed behind `perf-prof python` is still written for the events of its first line.
+            let typed = events.len();
+            if typed == 0 {
+                events = first_line::events(module);
+            }
+            match &options.part {
+                Some(part) => part.own_events,
+                None if typed == 0 => events.len(),
+                None => first_line::count_own_events(argv, module),
+            }
+        }
         _ => 0,
     };
     let recording = recording(&options, &module, argv)?;

@@ -74,15 +74,13 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
         }),
         Field::text("states", "its states, each with the ns in it: SYN_SENT=52000 ESTABLISHED=1830000", states),
         Field::uint("retransmits", "packets that were sent again", |span| span.count("tcp_retransmit_skb")),
-        Field::text(
-            "reset",
-            "received or sent, if a reset ended it",
-            |span| match (span.note("tcp_receive_reset"), span.note("tcp_send_reset").or_else(|| cut_off(span))) {
+        Field::text("reset", "received or sent, if a reset ended it", |span| {
+            match (span.note("tcp_receive_reset"), span.note("tcp_send_reset").or_else(|| cut_off(span))) {
                 (Some(_), _) => b"received".into(),
                 (None, Some(_)) => b"sent".into(),
                 (None, None) => b"".into(),
-            },
-        ),
+            }
+        }),
     ],
     narrow: None,
 };
