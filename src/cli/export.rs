@@ -16,8 +16,9 @@ The end of the file's name says what is written:
   x.ndjson          a line of JSON for each event, as perf-prof trace --json prints it
   x.parquet         columns for DuckDB, pandas, polars, Spark: a row for each event, integers of the fields' own widths
   x.arrow           the same columns in the file format of Arrow, which programs map into memory
-  x.pftrace         a trace for Perfetto, ui.perfetto.dev: the tasks on each CPU and the states of threads (from \
-sched_switch and sched_wakeup), and all other events as moments of their threads, with call chains
+  x.pftrace         a trace for Perfetto, ui.perfetto.dev, and its SQL: the tasks on each CPU and the states of threads \
+(from sched_switch and sched_wakeup), the ends of tasks, the frequency of CPUs (power:cpu_frequency), and all other \
+events as moments of their threads, with call chains
   x.json            a profile for the Firefox Profiler, profiler.firefox.com: samples with call chains, and tracepoints as \
 markers
 With .gz after it, the file is compressed. Parquet files are compressed in themselves, and Arrow files are not.";

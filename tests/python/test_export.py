@@ -16,13 +16,69 @@ import unittest
 import perf_prof as pp
 
 try:
-    from test_timeline import Reader, perfetto
+    from test_timeline import perfetto
 except ImportError:
     perfetto = None
 
 # Sleeps eight times, and makes system calls in between.
 WORK = "for i in 1 2 3 4 5 6 7 8; do sleep 0.005; done"
 EVENTS = ["sched:sched_switch", "sched:sched_wakeup", "sched:sched_process_exec", "cpu-clock"]
+
+
+class Tables:
+    """The tables that Perfetto fills from the packets of a trace, as `ftrace_sched_event_tracker.cc`,
+    `thread_state_tracker.cc` and `process_tracker.cc` of its trace processor do it."""
+
+    def __init__(self, trace):
+        self.sched, self.thread_state, self.instants, self.ended = [], [], [], {}
+        self.threads, self.processes, self.system, self.realtime = {}, {}, None, None
+        tracks, names, events = {}, {}, []
+        for packet in trace.packet:
+            names |= {name.iid: name.name for name in packet.interned_data.event_names}
+            if packet.HasField("system_info"):
+                self.system = packet.system_info
+            if packet.HasField("clock_snapshot"):
+                boot, wall = sorted(packet.clock_snapshot.clocks, key=lambda clock: -clock.clock_id)
+                self.realtime = boot.timestamp, wall.timestamp
+            for thread in packet.process_tree.threads:
+                self.threads[thread.tid] = thread.name, thread.tgid
+            if packet.HasField("track_descriptor"):
+                track = packet.track_descriptor
+                if track.HasField("process"):
+                    self.processes[track.process.pid] = track.process.process_name
+                else:
+                    tracks[track.uuid] = track.thread.tid
+            if packet.HasField("track_event"):
+                self.instants.append((tracks[packet.track_event.track_uuid], packet.timestamp, names[packet.track_event.name_iid]))
+            cpu = packet.ftrace_events.cpu
+            events += [(event.timestamp, cpu, event) for event in packet.ftrace_events.event]
+        self.fill(sorted(events, key=lambda event: event[0]))
+
+    def fill(self, events):
+        running, states = {}, {}
+
+        def state(tid, new, time):
+            if tid:
+                old, since = states.get(tid, (None, 0))
+                if old is not None:
+                    self.thread_state.append((tid, old, since, time))
+                states[tid] = new, time
+
+        for time, cpu, event in events:
+            kind = event.WhichOneof("event")
+            of = getattr(event, kind)
+            if kind == "sched_switch":
+                if cpu in running:
+                    # Perfetto would let the slice go on to the end of the trace.
+                    assert running[cpu][1] == of.prev_pid
+                    self.sched.append((*running[cpu], time, of.prev_state))
+                running[cpu] = cpu, of.next_pid, time
+                state(of.prev_pid, of.prev_state, time)
+                state(of.next_pid, "Running", time)
+            elif kind == "sched_waking" and states.get(of.pid, (1, 0))[0] not in ("R", "Running", 0, 0x100):
+                state(of.pid, "R", time)
+            elif kind == "sched_process_free":
+                self.ended[of.pid] = time
 
 
 @unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
@@ -38,7 +94,8 @@ class Export(unittest.TestCase):
             cls.events = [(event._event, event._time, event._cpu, event._tid, event._comm, event.to_dict()) for event in events]
 
     def export(self, *args, check=True):
-        command = [sys.executable, "-m", "perf_prof", "export", "-i", str(self.recording), *args]
+        args = args if "-i" in args else ("-i", str(self.recording), *args)
+        command = [sys.executable, "-m", "perf_prof", "export", *args]
         done = subprocess.run(command, capture_output=True, cwd=self.path, timeout=120, check=False)
         if check:
             self.assertEqual(done.returncode, 0, done.stderr)
@@ -68,29 +125,61 @@ class Export(unittest.TestCase):
             present = "next_pid" if name == "sched:sched_switch" else "pid"
             self.assertEqual(int(row[present]), fields[present])
 
+    def tables(self, recording):
+        self.export("-o", "x.pftrace", "-i", str(recording))
+        return Tables(perfetto.Trace.FromString((self.path / "x.pftrace").read_bytes()))
+
     @unittest.skipUnless(perfetto, "perfetto is not installed")
-    def test_a_timeline_has_a_slice_for_each_time_on_a_cpu(self):
-        self.export("-o", "x.pftrace")
-        read = Reader(perfetto.Trace.FromString((self.path / "x.pftrace").read_bytes()))
-        switches = [event for event in self.events if event[0] == "sched:sched_switch"]
-        expected, running = [], {}
-        for _, time, cpu, _, _, fields in switches:
-            since, comm, tid = running.get(cpu, (0, "", 0))
-            if tid:
-                expected.append((f"CPUs/CPU {cpu}", comm, since, time - since, {"tid": tid}))
-            running[cpu] = time, fields["next_comm"], fields["next_pid"]
-        last = self.events[-1][1]
-        expected += [
-            (f"CPUs/CPU {cpu}", comm, since, last - since, {"tid": tid})
-            for cpu, (since, comm, tid) in running.items()
-            if tid
-        ]
-        slices = [of for of in read.slices if of[0].startswith("CPUs/")]
-        self.assertEqual(sorted(slices, key=repr), sorted(expected, key=repr))
-        sleeping = [of for of in read.slices if of[1] == "sleeping" and of[0].startswith("threads/sleep ")]
-        self.assertTrue([of for of in sleeping if of[3] >= 5_000_000])
-        execs = [event for event in self.events if event[0] == "sched:sched_process_exec"]
-        self.assertEqual(len([of for of in read.instants if of[1] == "sched:sched_process_exec"]), len(execs))
+    def test_perfettos_tables_are_filled_with_scheduling_tasks_and_their_ends(self):
+        path = self.path / "cpus.data"
+        cpus = sorted(os.sched_getaffinity(0))
+        pp.record(*EVENTS[:3], "sched:sched_process_exit", output=path, cpus=cpus, mmap_pages="8M", exec=["sh", "-c", WORK])
+        with pp.replay(path) as events:
+            rows = [(event._event, event._time, event._cpu, event._tid, event._realtime, event.to_dict()) for event in events]
+            self.assertEqual(events.lost, 0)
+        tables = self.tables(path)
+        self.check_scheduling(tables, rows)
+        names = {tid: name for tid, (name, _) in tables.threads.items()}
+        for name, _, _, tid, _, fields in rows:
+            if name == "sched:sched_process_exec":
+                self.assertEqual((names[tid], tables.processes[tid]), (tables.threads[tid][0],) * 2)
+        slept = [tid for tid, name in names.items() if name == "sleep"]
+        asleep = {tid for tid, state, start, end in tables.thread_state if state == 1 and end - start >= 5_000_000}
+        self.assertTrue(len(slept) >= 8 and len(asleep & set(slept)) >= 8)
+        # No task is a zombie to the end of the picture.
+        exited = {of["prev_pid"] for name, *_, of in rows if name == "sched:sched_switch" and of["prev_state"] & 0x30}
+        self.assertTrue(set(slept) - {rows[-1][3]} <= exited)
+        self.assertEqual(set(tables.ended), exited)
+        self.assertEqual(tables.realtime, (rows[0][1], rows[0][4]))
+        self.assertEqual(tables.system.utsname.release, os.uname().release)
+
+    def check_scheduling(self, tables, rows):
+        # Where the kernel reports no switch, Perfetto is told one. So there may be more slices than switches.
+        switches = [row for row in rows if row[0] == "sched:sched_switch"]
+        ends = {(cpu, fields["prev_pid"], time, fields["prev_state"]) for _, time, cpu, *_, fields in switches}
+        self.assertLessEqual(ends - {(cpu, tid, end, state) for cpu, tid, _, end, state in tables.sched}, self.first_of(switches))
+        starts = {(cpu, fields["next_pid"], time) for _, time, cpu, *_, fields in switches}
+        last = {cpu: (cpu, fields["next_pid"], time) for _, time, cpu, *_, fields in switches}
+        self.assertLessEqual(starts - {row[:3] for row in tables.sched}, set(last.values()))
+        for cpu in last:
+            slices = sorted(row[2:4] for row in tables.sched if row[0] == cpu)
+            self.assertTrue(all(end == start for (_, end), (start, _) in zip(slices, slices[1:])), slices)
+        woken = {(fields["pid"], time) for name, time, *_, fields in rows if name == "sched:sched_wakeup"}
+        runnable = {(tid, start) for tid, state, start, _ in tables.thread_state if state == "R"}
+        self.assertTrue(runnable and runnable <= woken)
+
+    def first_of(self, switches):
+        """Returns the ends of the tasks that leave their CPU first: Perfetto does not know since when they have it."""
+        firsts = {}
+        for _, time, cpu, *_, fields in switches:
+            firsts.setdefault(cpu, (cpu, fields["prev_pid"], time, fields["prev_state"]))
+        return set(firsts.values())
+
+    @unittest.skipUnless(perfetto, "perfetto is not installed")
+    def test_other_events_are_instants_of_their_threads(self):
+        tables = self.tables(self.recording)
+        execs = [(tid, time) for name, time, _, tid, *_ in self.events if name == "sched:sched_process_exec"]
+        self.assertEqual([(tid, time) for tid, time, name in tables.instants if name == "sched:sched_process_exec"], execs)
 
     def test_the_firefox_profiler_gets_samples_and_markers(self):
         self.export("-o", "x.json.gz")
@@ -100,6 +189,8 @@ class Export(unittest.TestCase):
         clock = len([event for event in self.events if event[0] == "cpu-clock"])
         self.assertEqual((samples, markers), (clock, len(self.events) - clock))
         self.assertIn("sleep", {thread["name"] for thread in profile["threads"]})
+        with pp.replay(self.recording) as events:
+            self.assertAlmostEqual(profile["meta"]["startTime"], next(iter(events))._realtime / 1e6, delta=1)
         self.assertEqual(profile["meta"]["markerSchema"][0]["name"], "tracepoint")
 
     def test_mistakes_are_told(self):

@@ -148,16 +148,6 @@ impl Timeline {
         Ok(track)
     }
 
-    /// Gives a track another name. The old name then belongs to a new track.
-    pub fn rename(&mut self, track: TrackId, name: &str) -> Result<(), TimelineError> {
-        let Track { name: old, parent, .. } = self.tracks.get_mut(track.0 as usize).ok_or(TimelineError::Track)?;
-        let old = std::mem::replace(old, name.to_owned());
-        let parent = *parent;
-        self.by_name.remove(&(parent, old));
-        self.by_name.entry((parent, name.to_owned())).or_insert(track);
-        Ok(())
-    }
-
     /// Adds a slice, an instant or a value. Values of counters have no name.
     pub fn add(
         &mut self,

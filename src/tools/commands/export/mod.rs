@@ -2,8 +2,8 @@
 //! Firefox Profiler.
 
 mod column_file;
-mod cpu_tracks;
 mod firefox;
+mod kernel_trace;
 mod rows;
 
 use std::{
@@ -19,6 +19,7 @@ use flate2::{Compression, write::GzEncoder};
 use perf_prof_events::{
     column::Plan,
     event::{Context, Deliver, EventType, Flow, Sample, Sink, Stop},
+    picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
 use perf_prof_session::{
@@ -34,8 +35,8 @@ use perf_prof_system::{
 
 use self::{
     column_file::{Arrow, ColumnFile, Parquet},
-    cpu_tracks::CpuTracks,
     firefox::FirefoxProfile,
+    kernel_trace::{Dating, PerfettoTrace},
     rows::{CsvTable, JsonRows},
 };
 
@@ -121,6 +122,9 @@ trait Exporter {
     /// Takes a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
+    /// Events were lost before the next sample.
+    fn lost(&mut self) {}
+
     /// Writes the remaining data after the last sample.
     fn finish(self) -> io::Result<()>;
 }
@@ -146,6 +150,20 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if columns.schema.index_of(REALTIME).is_ok() {
         chosen.find_time_of_day()?;
     }
+    let is_picture = matches!(plan.form, Form::Perfetto | Form::Firefox);
+    let dating = if is_picture && chosen.look_for_time_of_day()? { Dating::Known } else { Dating::None };
+    if is_picture && dating == Dating::None {
+        output::say(format_args!(
+            "warning: {} does not say at what time of day it was recorded: times are those of its clock",
+            chosen.recording().name
+        ));
+    }
+    let features = &chosen.recording().features;
+    let machine = Machine {
+        hostname: features.hostname.clone(),
+        kernel: features.os_release.clone(),
+        arch: features.arch.clone(),
+    };
     let types = chosen.selected().types.clone();
     let reading = Reading { run, chosen };
     let name = match &plan.output {
@@ -172,8 +190,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(reading, table)
         }
         Form::Perfetto => {
-            let tracks = CpuTracks::new(&types, &mut to);
-            export(reading, tracks)
+            let trace = PerfettoTrace::new(&types, machine, dating, &mut to).with_context(failed)?;
+            export(reading, trace)
         }
         Form::Firefox => {
             let profile = FirefoxProfile::new(&plan.input.path, &mut to);
@@ -242,6 +260,11 @@ impl<E: Exporter> Deliver for Exporting<E> {
                 ControlFlow::Break(if is_closed { Stop::ClosedPipe } else { Stop::Failed })
             }
         }
+    }
+
+    fn lost(&mut self, _: u64, _: u64) -> Flow {
+        self.exporter.lost();
+        ControlFlow::Continue(())
     }
 }
 

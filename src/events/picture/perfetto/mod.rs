@@ -1,5 +1,8 @@
-//! Writes a timeline as a trace of Perfetto (ui.perfetto.dev). The messages and the numbers of their fields are those of
-//! `protos/perfetto/trace/` in Perfetto; only the fields that are written are listed.
+//! Writes traces of Perfetto (ui.perfetto.dev): timelines as track events, and the packets that exports consist of.
+
+mod kernel;
+mod kernel_trace;
+mod packet;
 
 use std::{
     cmp::Reverse,
@@ -7,136 +10,9 @@ use std::{
     io::{self, Write},
 };
 
-use prost::{
-    Message,
-    encoding::{WireType, encode_key, encode_varint},
-};
-
+pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Task, ThreadEnds, ThreadMoment};
+use self::packet::*;
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
-
-/// A packet of a trace (`trace_packet.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct TracePacket {
-    #[prost(uint64, optional, tag = "8")]
-    timestamp: Option<u64>,
-    #[prost(uint32, optional, tag = "10")]
-    trusted_packet_sequence_id: Option<u32>,
-    #[prost(message, optional, tag = "11")]
-    track_event: Option<TrackEvent>,
-    #[prost(message, optional, tag = "12")]
-    interned_data: Option<InternedData>,
-    #[prost(uint32, optional, tag = "13")]
-    sequence_flags: Option<u32>,
-    #[prost(message, optional, tag = "60")]
-    track_descriptor: Option<TrackDescriptor>,
-}
-
-/// An event on a track (`track_event.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct TrackEvent {
-    #[prost(message, repeated, tag = "4")]
-    debug_annotations: Vec<DebugAnnotation>,
-    #[prost(enumeration = "EventType", optional, tag = "9")]
-    r#type: Option<i32>,
-    #[prost(uint64, optional, tag = "10")]
-    name_iid: Option<u64>,
-    #[prost(uint64, optional, tag = "11")]
-    track_uuid: Option<u64>,
-    #[prost(int64, optional, tag = "30")]
-    counter_value: Option<i64>,
-    #[prost(double, optional, tag = "44")]
-    double_counter_value: Option<f64>,
-    #[prost(fixed64, repeated, packed = "false", tag = "47")]
-    flow_ids: Vec<u64>,
-    #[prost(fixed64, repeated, packed = "false", tag = "48")]
-    terminating_flow_ids: Vec<u64>,
-    #[prost(message, optional, tag = "55")]
-    callstack: Option<InlineCallstack>,
-}
-
-/// The functions that were called, outermost first (`TrackEvent.InlineCallstack`).
-#[derive(Clone, PartialEq, Message)]
-struct InlineCallstack {
-    #[prost(message, repeated, tag = "1")]
-    frames: Vec<InlineFrame>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct InlineFrame {
-    #[prost(string, optional, tag = "1")]
-    function_name: Option<String>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
-#[repr(i32)]
-enum EventType {
-    Unspecified = 0,
-    SliceBegin = 1,
-    SliceEnd = 2,
-    Instant = 3,
-    Counter = 4,
-}
-
-/// An argument of an event (`debug_annotation.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct DebugAnnotation {
-    #[prost(uint64, optional, tag = "1")]
-    name_iid: Option<u64>,
-    #[prost(bool, optional, tag = "2")]
-    bool_value: Option<bool>,
-    #[prost(uint64, optional, tag = "3")]
-    uint_value: Option<u64>,
-    #[prost(int64, optional, tag = "4")]
-    int_value: Option<i64>,
-    #[prost(double, optional, tag = "5")]
-    double_value: Option<f64>,
-    #[prost(string, optional, tag = "6")]
-    string_value: Option<String>,
-}
-
-/// Names that events refer to by their numbers (`interned_data.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct InternedData {
-    #[prost(message, repeated, tag = "2")]
-    event_names: Vec<InternedName>,
-    #[prost(message, repeated, tag = "3")]
-    debug_annotation_names: Vec<InternedName>,
-}
-
-#[derive(Clone, PartialEq, Message)]
-struct InternedName {
-    #[prost(uint64, optional, tag = "1")]
-    iid: Option<u64>,
-    #[prost(string, optional, tag = "2")]
-    name: Option<String>,
-}
-
-/// A track (`track_descriptor.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct TrackDescriptor {
-    #[prost(uint64, optional, tag = "1")]
-    uuid: Option<u64>,
-    #[prost(string, optional, tag = "2")]
-    name: Option<String>,
-    #[prost(uint64, optional, tag = "5")]
-    parent_uuid: Option<u64>,
-    #[prost(message, optional, tag = "8")]
-    counter: Option<CounterDescriptor>,
-}
-
-/// A counter without a unit (`counter_descriptor.proto`).
-#[derive(Clone, PartialEq, Message)]
-struct CounterDescriptor {}
-
-/// All packets are of one sequence, so they share their names.
-const SEQUENCE: u32 = 1;
-
-/// The first packet defines the names, the others need them (`TracePacket.SequenceFlags`).
-const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
-const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
-
-/// The field of a `Trace` that has the packets.
-const PACKET: u32 = 1;
 
 /// A point of the trace: the start of an entry or the end of a slice.
 #[derive(Clone, Copy)]
@@ -162,7 +38,7 @@ struct Lane {
 /// Writes the trace. Slices of a track that overlap without being nested go to further tracks with the same name and
 /// parent, because slices of a track of Perfetto have to be nested.
 pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
-    let mut packets = Packets { to, bytes: Vec::new() };
+    let mut packets = Packets::new(to);
     packets.write(TracePacket {
         interned_data: Some(names(timeline)),
         sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
@@ -180,6 +56,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
                     name: Some(track.name.clone()),
                     parent_uuid: track.parent.map(self::uuid),
                     counter: (track.content == Some(Content::Counter)).then_some(CounterDescriptor {}),
+                    ..TrackDescriptor::default()
                 }),
                 ..TracePacket::default()
             })?;
@@ -216,16 +93,7 @@ fn start(timeline: &Timeline, entry: &Entry) -> TrackEvent {
         Shape::Instant => (EventType::Instant, None),
         Shape::Value(value) => (EventType::Counter, Some(value)),
     };
-    let annotation = |(name, value): &(NameId, Argument)| {
-        let named = DebugAnnotation { name_iid: Some(iid(*name)), ..DebugAnnotation::default() };
-        match value {
-            &Argument::Bool(value) => DebugAnnotation { bool_value: Some(value), ..named },
-            &Argument::Int(value) => DebugAnnotation { int_value: Some(value), ..named },
-            &Argument::Uint(value) => DebugAnnotation { uint_value: Some(value), ..named },
-            &Argument::Float(value) => DebugAnnotation { double_value: Some(value), ..named },
-            Argument::Text(value) => DebugAnnotation { string_value: Some(value.clone()), ..named },
-        }
-    };
+    let annotation = |(name, value): &(NameId, Argument)| DebugAnnotation::new(iid(*name), value);
     let frame = |name: &NameId| InlineFrame { function_name: timeline.names().get(name.0 as usize).cloned() };
     let frames: Vec<InlineFrame> = entry.stack.iter().map(frame).collect();
     TrackEvent {
@@ -323,27 +191,10 @@ fn uuid(TrackId(track): TrackId) -> u64 {
     u64::from(track) + 1
 }
 
-/// The packets of a trace, written one after the other.
-struct Packets<'a, W> {
-    to: &'a mut W,
-    /// The bytes of the packet that is written now.
-    bytes: Vec<u8>,
-}
-
-impl<W: Write> Packets<'_, W> {
-    fn write(&mut self, packet: TracePacket) -> io::Result<()> {
-        let packet = TracePacket { trusted_packet_sequence_id: Some(SEQUENCE), ..packet };
-        self.bytes.clear();
-        encode_key(PACKET, WireType::LengthDelimited, &mut self.bytes);
-        encode_varint(packet.encoded_len() as u64, &mut self.bytes);
-        packet.encode_raw(&mut self.bytes);
-        self.to.write_all(&self.bytes)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use prost::Message;
 
     use super::*;
 

@@ -1,0 +1,527 @@
+//! The trace of a kernel: scheduling, threads, processes and the counters of CPUs, in the packets from which Perfetto fills
+//! the tables of its SQL, and other events as instants of their threads. It is written as the events come, so it needs no
+//! memory for them.
+
+use std::{
+    collections::{HashMap, hash_map},
+    io::{self, Write},
+    mem,
+};
+
+use super::{
+    kernel::{
+        CLOCK_BOOTTIME, CLOCK_REALTIME, Clock, ClockSnapshot, CpuState, Event, FtraceEvent, FtraceEventBundle, NewTask,
+        ProcessFree, ProcessTree, SchedSwitch, SystemInfo, TaskRename, Thread, Utsname, Wakeup,
+    },
+    packet::{
+        DebugAnnotation, EventType, InlineCallstack, InlineFrame, InternedData, InternedName, Packets,
+        ProcessDescriptor, SEQ_INCREMENTAL_STATE_CLEARED, SEQ_NEEDS_INCREMENTAL_STATE, ThreadDescriptor, TracePacket,
+        TrackDescriptor, TrackEvent,
+    },
+};
+use crate::picture::timeline::Argument;
+
+/// The number of events of a CPU that are written together.
+const BUNDLE: usize = 256;
+
+/// The states in which a task leaves the CPU for the last time: `EXIT_DEAD` and `EXIT_ZOMBIE` (include/linux/sched.h).
+const EXIT_STATES: i64 = 0x10 | 0x20;
+
+/// A state that Perfetto shows as unknown: above all bits of a kernel since 4.14 (`task_state.cc`).
+const UNKNOWN_STATE: i64 = 0x8000;
+
+/// The machine of a trace. What is not known is left out.
+#[derive(Clone, Debug, Default)]
+pub struct Machine {
+    /// The host's name.
+    pub hostname: Option<String>,
+    /// The release of the kernel. With it, Perfetto knows what the states of tasks mean.
+    pub kernel: Option<String>,
+    /// The architecture.
+    pub arch: Option<String>,
+}
+
+/// A task of an event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Task {
+    /// Its name.
+    pub comm: String,
+    /// The id of the thread.
+    pub tid: i32,
+    /// Its priority.
+    pub prio: i32,
+}
+
+/// An event that fills tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KernelEvent {
+    /// `sched:sched_switch`.
+    Switch {
+        /// The task that leaves the CPU.
+        prev: Task,
+        /// The state in which it leaves the CPU.
+        state: i64,
+        /// The task that gets the CPU.
+        next: Task,
+    },
+    /// `sched:sched_waking`, or another event from which on a task can run.
+    Waking(Task, i32),
+    /// `sched:sched_wakeup`, if the recording has `sched:sched_waking` too.
+    Wakeup(Task, i32),
+    /// `sched:sched_wakeup_new`, if the recording has `task:task_newtask` too.
+    WakeupNew(Task, i32),
+    /// `sched:sched_process_free`.
+    Free(Task),
+    /// `task:task_newtask`.
+    NewTask {
+        /// The new task.
+        task: Task,
+        /// The flags of `clone()`.
+        clone_flags: u64,
+    },
+    /// `task:task_rename`: the task has a new name.
+    Rename {
+        /// The task with its new name.
+        task: Task,
+        /// The old name.
+        old: String,
+    },
+    /// `power:cpu_frequency`.
+    Frequency {
+        /// The CPU.
+        cpu: u32,
+        /// The frequency in kHz.
+        khz: u32,
+    },
+    /// `power:cpu_idle`.
+    Idle {
+        /// The CPU.
+        cpu: u32,
+        /// The number of the idle state; `u32::MAX` if the CPU leaves it.
+        state: u32,
+    },
+}
+
+/// Where an event happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The CPU.
+    pub cpu: u32,
+    /// The time, in ns.
+    pub time: u64,
+    /// The thread that had the CPU.
+    pub tid: i32,
+}
+
+/// Another event of a thread.
+#[derive(Clone, Debug, Default)]
+pub struct ThreadMoment {
+    /// The name of the event.
+    pub name: String,
+    /// Its fields.
+    pub arguments: Vec<(String, Argument)>,
+    /// The functions that were called, outermost first.
+    pub stack: Vec<String>,
+}
+
+/// The CPU of events, and what is not written yet.
+#[derive(Default)]
+struct Cpu {
+    events: Vec<FtraceEvent>,
+    has_lost: bool,
+    /// The task that has the CPU, and the time when it was last seen there.
+    running: Option<(Task, u64)>,
+}
+
+/// What Perfetto was told about a thread.
+struct Told {
+    pid: i32,
+    name: String,
+    track: Option<u64>,
+}
+
+/// Writes the trace.
+pub struct KernelTrace<'a, W> {
+    packets: Packets<'a, W>,
+    cpus: HashMap<u32, Cpu>,
+    threads: HashMap<i32, Told>,
+    /// The tracks of processes with their names.
+    processes: HashMap<i32, (u64, String)>,
+    /// The numbers of the names that were written.
+    names: HashMap<String, u64>,
+    tracks: u64,
+    ends: ThreadEnds,
+}
+
+/// Which events say that a thread has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ThreadEnds {
+    /// `sched:sched_process_free`.
+    Freed,
+    /// None, so a thread has ended when it leaves its CPU for the last time.
+    LeftCpu,
+}
+
+impl<'a, W: Write> KernelTrace<'a, W> {
+    /// Writes the start of the trace.
+    pub fn new(to: &'a mut W, machine: Machine, ends: ThreadEnds) -> io::Result<KernelTrace<'a, W>> {
+        let mut packets = Packets::new(to);
+        let Machine { hostname, kernel, arch } = machine;
+        let utsname = Utsname { sysname: Some("Linux".to_owned()), release: kernel, machine: arch };
+        packets.write(TracePacket {
+            system_info: Some(SystemInfo { utsname: Some(utsname), machine_name: hostname }),
+            sequence_flags: Some(SEQ_INCREMENTAL_STATE_CLEARED),
+            ..TracePacket::default()
+        })?;
+        Ok(KernelTrace {
+            packets,
+            cpus: HashMap::new(),
+            threads: HashMap::new(),
+            processes: HashMap::new(),
+            names: HashMap::new(),
+            tracks: 0,
+            ends,
+        })
+    }
+
+    /// Says which time of day a time of the trace is.
+    pub fn date(&mut self, time: u64, realtime: u64) -> io::Result<()> {
+        let clock = |(id, time)| Clock { clock_id: Some(id), timestamp: Some(time) };
+        self.packets.write(TracePacket {
+            clock_snapshot: Some(ClockSnapshot {
+                clocks: [(CLOCK_BOOTTIME, time), (CLOCK_REALTIME, realtime)].map(clock).into(),
+            }),
+            timestamp: Some(time),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Says that events of unknown CPUs were lost.
+    pub fn lost(&mut self) {
+        self.cpus.values_mut().for_each(|cpu| cpu.has_lost = true);
+    }
+
+    /// Writes the process and the name of a thread, if they are new. `main` is the name of the process.
+    pub fn thread(&mut self, (tid, pid): (i32, i32), name: &str, main: &str, time: u64) -> io::Result<()> {
+        if self.threads.get(&tid).is_some_and(|told| told.pid == pid && told.name == name) {
+            return Ok(());
+        }
+        self.process(pid, main, time)?;
+        let thread = Thread { tid: Some(tid), name: Some(name.to_owned()), tgid: Some(pid) };
+        self.packets.write(TracePacket {
+            process_tree: Some(ProcessTree { threads: vec![thread] }),
+            timestamp: Some(time),
+            ..TracePacket::default()
+        })?;
+        let track = self.threads.remove(&tid).filter(|told| told.pid == pid).and_then(|told| told.track);
+        self.threads.insert(tid, Told { pid, name: name.to_owned(), track });
+        Ok(())
+    }
+
+    fn process(&mut self, pid: i32, name: &str, time: u64) -> io::Result<()> {
+        let known = self.processes.get(&pid);
+        if known.is_some_and(|(_, known)| known == name) {
+            return Ok(());
+        }
+        let uuid = known.map(|(uuid, _)| *uuid).unwrap_or_else(|| next(&mut self.tracks));
+        self.processes.insert(pid, (uuid, name.to_owned()));
+        let process = ProcessDescriptor { pid: Some(pid), process_name: Some(name.to_owned()) };
+        let descriptor = TrackDescriptor { uuid: Some(uuid), process: Some(process), ..TrackDescriptor::default() };
+        self.describe(descriptor, time)
+    }
+
+    fn describe(&mut self, track: TrackDescriptor, time: u64) -> io::Result<()> {
+        self.packets.write(TracePacket {
+            timestamp: Some(time),
+            track_descriptor: Some(track),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Writes an event.
+    pub fn event(&mut self, place: Place, event: KernelEvent) -> io::Result<()> {
+        let is_known = self.cpus.get(&place.cpu).is_some_and(|cpu| cpu.running.is_some());
+        // Perfetto needs no switch to the task that leaves a CPU first.
+        if is_known || !matches!(event, KernelEvent::Switch { .. }) {
+            self.seen(place);
+        }
+        let mut freed = None;
+        match &event {
+            KernelEvent::Switch { prev, state, next } => {
+                self.cpus.entry(place.cpu).or_default().running = Some((next.clone(), place.time));
+                if self.ends == ThreadEnds::LeftCpu && state & EXIT_STATES != 0 {
+                    freed = Some(prev.clone());
+                }
+            }
+            KernelEvent::Free(task) => self.forget(task.tid),
+            _ => {}
+        }
+        self.push(place, event)?;
+        if let Some(task) = freed {
+            self.forget(task.tid);
+            self.push(place, KernelEvent::Free(task))?;
+        }
+        Ok(())
+    }
+
+    /// Notes which task has the CPU. If it is another one than that of the last switch, switches are missing: they were
+    /// lost, or a recording of single tasks does not have those of others. Then the last task had the CPU at least until
+    /// it was last seen there. Without a switch, Perfetto would let it run to the end of the trace.
+    fn seen(&mut self, Place { cpu, time, tid }: Place) {
+        let of_cpu = self.cpus.entry(cpu).or_default();
+        match &mut of_cpu.running {
+            Some((running, last)) if running.tid == tid => *last = time,
+            _ if tid < 0 => {}
+            running => {
+                let idle = || Task { comm: "swapper".to_owned(), ..Task::default() };
+                let name = self.threads.get(&tid).map(|told| told.name.clone());
+                let task = Task { comm: name.unwrap_or_default(), tid, prio: 0 };
+                let before = running.replace((task.clone(), time));
+                if let Some((prev, last)) = before.filter(|(prev, _)| prev.tid != 0) {
+                    let place = Place { time: last, tid: prev.tid, cpu };
+                    let event = KernelEvent::Switch { prev, state: UNKNOWN_STATE, next: idle() };
+                    of_cpu.events.push(FtraceEvent::new(place, event));
+                    of_cpu.has_lost = true;
+                }
+                if tid != 0 {
+                    let event = KernelEvent::Switch { prev: idle(), state: 0, next: task };
+                    of_cpu.events.push(FtraceEvent::new(Place { cpu, time, tid: 0 }, event));
+                }
+            }
+        }
+    }
+
+    /// A thread has ended. Its id may belong to another one later.
+    fn forget(&mut self, tid: i32) {
+        self.threads.remove(&tid);
+        self.processes.remove(&tid);
+    }
+
+    fn push(&mut self, place: Place, event: KernelEvent) -> io::Result<()> {
+        let of_cpu = self.cpus.entry(place.cpu).or_default();
+        of_cpu.events.push(FtraceEvent::new(place, event));
+        if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
+    }
+
+    /// Writes another event as an instant of its thread, whose process was told.
+    pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
+        self.seen(place);
+        let Place { time, tid, .. } = place;
+        let ThreadMoment { name, arguments, stack } = moment;
+        let Some(told) = self.threads.get_mut(&tid) else { return Ok(()) };
+        let pid = told.pid;
+        let (track, is_new) = match told.track {
+            Some(track) => (track, false),
+            None => (*told.track.insert(next(&mut self.tracks)), true),
+        };
+        if is_new {
+            let thread = ThreadDescriptor { pid: Some(pid), tid: Some(tid.into()) };
+            let descriptor = TrackDescriptor { uuid: Some(track), thread: Some(thread), ..TrackDescriptor::default() };
+            self.describe(descriptor, time)?;
+        }
+        let mut new = InternedData::default();
+        let name_iid = Some(self.name(name, &mut new));
+        let annotation = |(name, value): (String, Argument)| DebugAnnotation::new(self.name(name, &mut new), &value);
+        let debug_annotations = arguments.into_iter().map(annotation).collect();
+        let frames: Vec<InlineFrame> =
+            stack.into_iter().map(|function| InlineFrame { function_name: Some(function) }).collect();
+        let event = TrackEvent {
+            r#type: Some(EventType::Instant.into()),
+            track_uuid: Some(track),
+            name_iid,
+            debug_annotations,
+            callstack: (!frames.is_empty()).then_some(InlineCallstack { frames }),
+            ..TrackEvent::default()
+        };
+        self.packets.write(TracePacket {
+            timestamp: Some(time),
+            track_event: Some(event),
+            interned_data: (new != InternedData::default()).then_some(new),
+            sequence_flags: Some(SEQ_NEEDS_INCREMENTAL_STATE),
+            ..TracePacket::default()
+        })
+    }
+
+    /// Returns the number of a name, which is added to `new` if it was not written yet.
+    fn name(&mut self, name: String, new: &mut InternedData) -> u64 {
+        let iid = self.names.len() as u64 + 1;
+        match self.names.entry(name) {
+            hash_map::Entry::Occupied(known) => *known.get(),
+            hash_map::Entry::Vacant(entry) => {
+                let interned = InternedName { iid: Some(iid), name: Some(entry.key().clone()) };
+                new.event_names.push(interned.clone());
+                new.debug_annotation_names.push(interned);
+                *entry.insert(iid)
+            }
+        }
+    }
+
+    /// Writes what is left.
+    pub fn finish(mut self) -> io::Result<()> {
+        let mut cpus: Vec<_> = mem::take(&mut self.cpus).into_iter().collect();
+        cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
+        cpus.into_iter().try_for_each(|(cpu, mut of_cpu)| write_bundle(&mut self.packets, cpu, &mut of_cpu))
+    }
+}
+
+fn next(tracks: &mut u64) -> u64 {
+    *tracks += 1;
+    *tracks
+}
+
+fn write_bundle<W: Write>(packets: &mut Packets<'_, W>, cpu: u32, of_cpu: &mut Cpu) -> io::Result<()> {
+    let (event, has_lost) = (mem::take(&mut of_cpu.events), mem::take(&mut of_cpu.has_lost));
+    if event.is_empty() && !has_lost {
+        return Ok(());
+    }
+    let bundle = FtraceEventBundle { cpu: Some(cpu), event, lost_events: has_lost.then_some(true) };
+    packets.write(TracePacket { ftrace_events: Some(bundle), ..TracePacket::default() })
+}
+
+impl FtraceEvent {
+    fn new(Place { time, tid, .. }: Place, event: KernelEvent) -> FtraceEvent {
+        let wakeup = |Task { comm, tid, prio }, cpu| Wakeup {
+            comm: Some(comm),
+            pid: Some(tid),
+            prio: Some(prio),
+            target_cpu: Some(cpu),
+        };
+        let event = match event {
+            KernelEvent::Switch { prev, state, next } => Event::SchedSwitch(SchedSwitch {
+                prev_comm: Some(prev.comm),
+                prev_pid: Some(prev.tid),
+                prev_prio: Some(prev.prio),
+                prev_state: Some(state),
+                next_comm: Some(next.comm),
+                next_pid: Some(next.tid),
+                next_prio: Some(next.prio),
+            }),
+            KernelEvent::Waking(task, cpu) => Event::SchedWaking(wakeup(task, cpu)),
+            KernelEvent::Wakeup(task, cpu) => Event::SchedWakeup(wakeup(task, cpu)),
+            KernelEvent::WakeupNew(task, cpu) => Event::SchedWakeupNew(wakeup(task, cpu)),
+            KernelEvent::Free(Task { comm, tid, prio }) => {
+                Event::SchedProcessFree(ProcessFree { comm: Some(comm), pid: Some(tid), prio: Some(prio) })
+            }
+            KernelEvent::NewTask { task: Task { comm, tid, .. }, clone_flags } => {
+                Event::TaskNewtask(NewTask { pid: Some(tid), comm: Some(comm), clone_flags: Some(clone_flags) })
+            }
+            KernelEvent::Rename { task: Task { comm, tid, .. }, old } => {
+                Event::TaskRename(TaskRename { pid: Some(tid), oldcomm: Some(old), newcomm: Some(comm) })
+            }
+            KernelEvent::Frequency { cpu, khz } => {
+                Event::CpuFrequency(CpuState { state: Some(khz), cpu_id: Some(cpu) })
+            }
+            KernelEvent::Idle { cpu, state } => Event::CpuIdle(CpuState { state: Some(state), cpu_id: Some(cpu) }),
+        };
+        FtraceEvent { timestamp: Some(time), pid: Some(tid.cast_unsigned()), event: Some(event) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+
+    /// All packets of a trace.
+    #[derive(Clone, PartialEq, Message)]
+    struct Trace {
+        #[prost(message, repeated, tag = "1")]
+        packet: Vec<TracePacket>,
+    }
+
+    fn written(ends: ThreadEnds, work: impl Fn(&mut KernelTrace<'_, Vec<u8>>)) -> Vec<TracePacket> {
+        let mut bytes = Vec::new();
+        let mut trace = KernelTrace::new(&mut bytes, Machine::default(), ends).unwrap();
+        work(&mut trace);
+        trace.finish().unwrap();
+        Trace::decode(&*bytes).unwrap().packet
+    }
+
+    fn task(tid: i32) -> Task {
+        Task { comm: format!("task{tid}"), tid, prio: 120 }
+    }
+
+    fn at(cpu: u32, time: u64, tid: i32) -> Place {
+        Place { cpu, time, tid }
+    }
+
+    fn switch(prev: i32, state: i64, next: i32) -> KernelEvent {
+        KernelEvent::Switch { prev: task(prev), state, next: task(next) }
+    }
+
+    /// Returns the events of each bundle, as time, kind and task, and whether events were lost before them.
+    fn events(packets: &[TracePacket]) -> Vec<(Vec<(u64, String)>, bool)> {
+        let shown = |event: &FtraceEvent| {
+            let text = match event.event.as_ref().unwrap() {
+                Event::SchedSwitch(of) => format!("{} {} {}", of.prev_pid(), of.prev_state(), of.next_pid()),
+                Event::SchedProcessFree(of) => format!("free {}", of.pid()),
+                Event::SchedWaking(of) => format!("waking {}", of.pid()),
+                other => format!("{other:?}"),
+            };
+            (event.timestamp(), text)
+        };
+        let bundles = packets.iter().filter_map(|packet| packet.ftrace_events.as_ref());
+        bundles.map(|bundle| (bundle.event.iter().map(shown).collect(), bundle.lost_events())).collect()
+    }
+
+    fn owned(events: &[(u64, &str)]) -> Vec<(u64, String)> {
+        events.iter().map(|&(time, text)| (time, text.to_owned())).collect()
+    }
+
+    #[test]
+    fn threads_end_when_they_are_freed_or_leave_their_cpu_for_the_last_time() {
+        let run = |trace: &mut KernelTrace<'_, Vec<u8>>| {
+            trace.event(at(0, 1, 7), switch(7, 0x20, 0)).unwrap();
+            trace.event(at(0, 5, 0), KernelEvent::Free(task(7))).unwrap();
+        };
+        let freed = written(ThreadEnds::Freed, run);
+        assert_eq!(events(&freed), [(owned(&[(1, "7 32 0"), (5, "free 7")]), false)]);
+        let left = written(ThreadEnds::LeftCpu, |trace| {
+            trace.event(at(0, 1, 7), switch(7, 1, 8)).unwrap();
+            trace.event(at(0, 2, 8), switch(8, 0x10, 0)).unwrap();
+        });
+        assert_eq!(events(&left), [(owned(&[(1, "7 1 8"), (2, "8 16 0"), (2, "free 8")]), false)]);
+    }
+
+    #[test]
+    fn a_task_without_a_switch_away_ends_where_it_was_last_seen() {
+        let packets = written(ThreadEnds::Freed, |trace| {
+            trace.event(at(1, 1, 7), switch(7, 1, 8)).unwrap();
+            trace.event(at(1, 4, 8), KernelEvent::Waking(task(7), 1)).unwrap();
+            trace.event(at(1, 9, 7), switch(7, 1, 0)).unwrap();
+        });
+        let expected = [(1, "7 1 8"), (4, "waking 7"), (4, "8 32768 0"), (9, "0 0 7"), (9, "7 1 0")];
+        assert_eq!(events(&packets), [(owned(&expected), true)]);
+    }
+
+    #[test]
+    fn names_and_tracks_are_written_once_and_again_when_they_change() {
+        let packets = written(ThreadEnds::Freed, |trace| {
+            for name in ["sh", "sh", "sleep"] {
+                trace.thread((7, 7), name, name, 3).unwrap();
+                let moment = ThreadMoment { name: "exec".to_owned(), ..ThreadMoment::default() };
+                trace.moment(at(0, 3, 7), moment).unwrap();
+            }
+        });
+        let trees = packets.iter().filter_map(|packet| packet.process_tree.as_ref());
+        let names: Vec<&str> = trees.map(|tree| tree.threads[0].name()).collect();
+        assert_eq!(names, ["sh", "sleep"]);
+        let tracks = packets.iter().filter_map(|packet| packet.track_descriptor.as_ref());
+        let uuids: Vec<(u64, bool)> = tracks.map(|track| (track.uuid(), track.thread.is_some())).collect();
+        assert_eq!(uuids, [(1, false), (2, true), (1, false)]);
+        let interned = packets.iter().filter_map(|packet| packet.interned_data.as_ref());
+        assert_eq!(interned.map(|names| names.event_names.len()).collect::<Vec<_>>(), [1]);
+    }
+
+    #[test]
+    fn many_events_are_written_in_several_bundles() {
+        let packets = written(ThreadEnds::Freed, |trace| {
+            for time in 0..2 * BUNDLE as u64 + 1 {
+                trace.event(at(0, time, 0), KernelEvent::Waking(task(7), 0)).unwrap();
+            }
+        });
+        let lengths: Vec<usize> = events(&packets).iter().map(|(events, _)| events.len()).collect();
+        assert_eq!(lengths, [BUNDLE, BUNDLE, 1]);
+    }
+}

@@ -1,0 +1,214 @@
+//! A trace for Perfetto: scheduling, tasks and counters of CPUs in the form that fills its tables, and all other events as
+//! instants of their threads.
+
+use std::io;
+
+use perf_prof_events::{
+    event::{Context, EventType, Sample, has_callchain},
+    picture::{
+        perfetto::{KernelEvent, KernelTrace, Machine, Place, Task, ThreadEnds, ThreadMoment},
+        timeline::Argument,
+    },
+};
+use perf_prof_format::{tracefs::Field, value::Value};
+
+use super::{
+    Destination, Exporter,
+    rows::{Datum, Row, functions, text, values},
+};
+
+/// The trace, and how events become its events.
+pub struct PerfettoTrace<'a> {
+    trace: KernelTrace<'a, Destination>,
+    kinds: Vec<Kind>,
+    dating: Dating,
+}
+
+/// Whether the trace says at what time of day it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dating {
+    /// The context knows the time of day. The first event says it.
+    Known,
+    /// It is not known, or was said already.
+    None,
+}
+
+/// The events that fill tables, with their fields in the order of [`Known::FIELDS`].
+enum Kind {
+    Known(Known, Vec<Field>),
+    Other,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    Switch,
+    /// A task can run from now on.
+    Waking,
+    Wakeup,
+    WakeupNew,
+    Free,
+    NewTask,
+    Rename,
+    Frequency,
+    Idle,
+}
+
+const TASK: &[&str] = &["comm", "pid", "prio"];
+const WAKEUP: &[&str] = &["comm", "pid", "prio", "target_cpu"];
+
+/// The events with their fields.
+const KNOWN: [(&str, Known, &[&str]); 9] = [
+    (
+        "sched:sched_switch",
+        Known::Switch,
+        &["prev_comm", "prev_pid", "prev_prio", "next_comm", "next_pid", "next_prio", "prev_state"],
+    ),
+    ("sched:sched_waking", Known::Waking, WAKEUP),
+    ("sched:sched_wakeup", Known::Wakeup, WAKEUP),
+    ("sched:sched_wakeup_new", Known::WakeupNew, WAKEUP),
+    ("sched:sched_process_free", Known::Free, TASK),
+    ("task:task_newtask", Known::NewTask, &["comm", "pid", "clone_flags"]),
+    ("task:task_rename", Known::Rename, &["newcomm", "pid", "oldcomm"]),
+    ("power:cpu_frequency", Known::Frequency, &["cpu_id", "state"]),
+    ("power:cpu_idle", Known::Idle, &["cpu_id", "state"]),
+];
+
+impl Kind {
+    fn of(event: &EventType, all: &[String]) -> Kind {
+        let name = event.real_name();
+        let Some((_, known, fields)) = KNOWN.iter().find(|(of, ..)| *of == name) else { return Kind::Other };
+        let has = |name: &str| all.iter().any(|of| of == name);
+        // Perfetto lets a task be runnable from `sched_waking` and `task_newtask` on. If they were not recorded, the
+        // later events of the same wake-up stand for them.
+        let known = match known {
+            Known::Wakeup if !has("sched:sched_waking") => Known::Waking,
+            Known::WakeupNew if !has("task:task_newtask") => Known::Waking,
+            known => *known,
+        };
+        let format = event.format.tracepoint();
+        let fields: Option<Vec<Field>> =
+            fields.iter().map(|name| format.and_then(|format| format.field(name)).cloned()).collect();
+        fields.map_or(Kind::Other, |fields| Kind::Known(known, fields))
+    }
+}
+
+/// The fields of an event.
+struct Values<'a> {
+    fields: &'a [Field],
+    raw: &'a [u8],
+}
+
+impl Values<'_> {
+    fn text(&self, at: usize) -> String {
+        match self.fields.get(at).and_then(|field| field.value(self.raw)) {
+            Some(Value::Str(text)) => String::from_utf8_lossy(text).into_owned(),
+            _ => String::new(),
+        }
+    }
+
+    fn number(&self, at: usize) -> i64 {
+        match self.fields.get(at).and_then(|field| field.value(self.raw)) {
+            Some(Value::Int(number)) => number,
+            Some(Value::Uint(number)) => number as i64,
+            _ => 0,
+        }
+    }
+
+    /// Returns the task whose name, id and priority begin at `at`.
+    fn task(&self, at: usize) -> Task {
+        Task { comm: self.text(at), tid: self.number(at + 1) as i32, prio: self.number(at + 2) as i32 }
+    }
+
+    fn event(&self, known: Known) -> KernelEvent {
+        let (cpu, state) = (self.number(0) as u32, self.number(1) as u32);
+        match known {
+            Known::Switch => KernelEvent::Switch { prev: self.task(0), next: self.task(3), state: self.number(6) },
+            Known::Waking => KernelEvent::Waking(self.task(0), self.number(3) as i32),
+            Known::Wakeup => KernelEvent::Wakeup(self.task(0), self.number(3) as i32),
+            Known::WakeupNew => KernelEvent::WakeupNew(self.task(0), self.number(3) as i32),
+            Known::Free => KernelEvent::Free(self.task(0)),
+            Known::NewTask => {
+                let task = Task { prio: 0, ..self.task(0) };
+                KernelEvent::NewTask { task, clone_flags: self.number(2) as u64 }
+            }
+            Known::Rename => KernelEvent::Rename { task: Task { prio: 0, ..self.task(0) }, old: self.text(2) },
+            Known::Frequency => KernelEvent::Frequency { cpu, khz: state },
+            Known::Idle => KernelEvent::Idle { cpu, state },
+        }
+    }
+}
+
+impl<'a> PerfettoTrace<'a> {
+    /// Writes the start of the trace.
+    pub fn new(
+        types: &[EventType],
+        machine: Machine,
+        dating: Dating,
+        to: &'a mut Destination,
+    ) -> io::Result<PerfettoTrace<'a>> {
+        let names: Vec<String> = types.iter().map(EventType::real_name).collect();
+        let kinds: Vec<Kind> = types.iter().map(|event| Kind::of(event, &names)).collect();
+        let is_free = |kind: &Kind| matches!(kind, Kind::Known(Known::Free, _));
+        let ends = if kinds.iter().any(is_free) { ThreadEnds::Freed } else { ThreadEnds::LeftCpu };
+        Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends)?, kinds, dating })
+    }
+
+    /// Tells Perfetto the name and the process of a thread, if they are known and were not told.
+    fn thread(&mut self, tid: i32, pid: Option<i32>, time: u64, context: &Context) -> io::Result<()> {
+        // The idle task of each CPU is the thread 0.
+        let Some(pid) = pid.filter(|&pid| pid > 0 && tid > 0) else { return Ok(()) };
+        let name = |tid| context.comm(tid, time).map(|comm| String::from_utf8_lossy(&comm).into_owned());
+        let Some(comm) = name(tid) else { return Ok(()) };
+        let main = name(pid).unwrap_or_else(|| comm.clone());
+        self.trace.thread((tid, pid), &comm, &main, time)
+    }
+}
+
+impl Exporter for PerfettoTrace<'_> {
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        let place = Place { cpu: sample.cpu(), time: sample.time(), tid: sample.task() };
+        let (Place { time, tid, .. }, (pid, _)) = (place, sample.pid_tid());
+        if self.dating == Dating::Known
+            && let Some(realtime) = context.realtime(time)
+        {
+            self.dating = Dating::None;
+            self.trace.date(time, realtime as u64)?;
+        }
+        // The thread of the event may have exited: then its process is -1.
+        self.thread(tid, Some(pid), time, context)?;
+        if let Some(Kind::Known(known, fields)) = self.kinds.get(event) {
+            let known = Values { fields, raw: sample.raw() }.event(*known);
+            let task = match &known {
+                KernelEvent::Switch { next: task, .. } | KernelEvent::Waking(task, _) => task.tid,
+                _ => tid,
+            };
+            self.thread(task, context.process(task), time, context)?;
+            self.trace.event(place, known)?;
+            // These events have no place for functions.
+            if !has_callchain(sample) {
+                return Ok(());
+            }
+        }
+        let Row { name, .. } = Row::of(sample, context);
+        let argument = |(name, datum): (String, Datum<'_>)| {
+            let value = match datum {
+                Datum::One(Value::Int(value)) => Argument::Int(value),
+                Datum::One(Value::Uint(value)) => Argument::Uint(value),
+                Datum::One(Value::Bool(value)) => Argument::Bool(value),
+                datum => Argument::Text(text(&datum)),
+            };
+            (name, value)
+        };
+        let arguments = values(sample).map(argument).collect();
+        let stack = if has_callchain(sample) { functions(sample, context).collect() } else { Vec::new() };
+        self.trace.moment(place, ThreadMoment { name, arguments, stack })
+    }
+
+    fn lost(&mut self) {
+        self.trace.lost();
+    }
+
+    fn finish(self) -> io::Result<()> {
+        self.trace.finish()
+    }
+}
