@@ -24,7 +24,8 @@
 //! * names of generated code: `jit.rs` (finds perf maps and jitdumps, and decides which are used), `perf_map.rs`,
 //!   `jitdump.rs`
 //! * why an address has no name: `reason.rs`
-//! * parameters of functions, for probes: `signature.rs`
+//! * parameters of functions, for probes: `signature.rs`; static probes: `elf/static_probe.rs` (notes), `elf/operand.rs`
+//!   (where their arguments are)
 //! * what a file can make perf-prof hold or do: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
 //!   (one file), `dwarf_weight.rs` (its DWARF)
 //! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),

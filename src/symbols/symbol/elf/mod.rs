@@ -5,8 +5,11 @@ mod file;
 mod function;
 mod interrupt;
 mod names;
+mod operand;
 mod plt;
+mod static_probe;
 mod table;
+mod variable;
 
 pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
 pub use file::{Elf, ElfError, Section, Segment};
@@ -14,4 +17,7 @@ pub use function::{
     Function, FunctionError, FunctionKind, FunctionOffset, function, function_of, functions, functions_of,
 };
 pub use names::NAME_LIMIT;
+pub use operand::{Memory, Operand};
+pub use static_probe::{StaticArgument, StaticProbe, static_probes};
 pub use table::{FunctionAt, Symbols};
+pub use variable::variable;
