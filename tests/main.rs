@@ -37,6 +37,7 @@ mod symbol;
 mod testing;
 mod tidy;
 mod typed;
+mod usdt;
 mod watch;
 
 fn main() -> std::process::ExitCode {

@@ -106,7 +106,7 @@ impl KeptContexts {
 }
 
 fn is_probe_of_a_program(event: &EventRequest) -> bool {
-    let is_file = |probed: &ProbedCode| matches!(probed, ProbedCode::File(..));
+    let is_file = |probed: &ProbedCode| matches!(probed, ProbedCode::File(_));
     let is_of_program = event.contexts == Contexts::Own
         || event.definition.as_ref().is_some_and(|definition| is_file(&definition.probed));
     event.event.kind == PERF_TYPE_TRACEPOINT && is_of_program

@@ -1,5 +1,5 @@
-//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments. The defined
-//! tracepoints are opened instead.
+//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments, semaphores or several
+//! places. The defined tracepoints are opened instead.
 
 use std::borrow::Cow;
 
@@ -29,7 +29,7 @@ pub(super) fn tracepoints<'a>(
     let needed = inherited || members != CommonMembers::Lean;
     for at in 0..events.len() {
         let Some(definition) = &events[at].definition else { continue };
-        if !needed && definition.arguments.is_empty() {
+        if !needed && !definition.needs_tracefs() {
             continue;
         }
         // Checked first: a user who may write to tracefs could define the probe, but the kernel would then refuse the

@@ -31,6 +31,7 @@ mod export;
 mod failure;
 mod help;
 mod list;
+mod list_probes;
 mod man;
 mod option_error;
 mod parallel;

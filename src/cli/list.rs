@@ -12,12 +12,12 @@ use perf_prof_events::{
 };
 use perf_prof_format::{
     record::{SampleLayout, SampleMember},
-    spec::{EventKind, Probe, SpanEvents, did_you_mean, glob_matches, parse_events, similar_names},
+    spec::{Ids, did_you_mean, glob_matches, parse_events, parse_ids, similar_names},
     tracefs::{EventFormat, Field},
 };
 use perf_prof_session::{
     engine::ExitStatus,
-    selectors::{self, Machine, RunningMachine},
+    selectors::{self, FoundProbe, Machine, RunningMachine, StaticField},
 };
 use perf_prof_system::{
     output,
@@ -25,15 +25,23 @@ use perf_prof_system::{
 };
 use serde::Serialize;
 
-use super::failure::Failure;
+use super::{
+    failure::Failure,
+    list_probes::{Patterns, PlaceRow, number_of},
+};
 
 /// The arguments of `list`.
 #[derive(Args)]
 pub struct List {
     /// List only matching events, for example 'sched:*' or '*openat*'. The name of a system matches all events of the
-    /// system. 'uprobe:mall*@libc' lists the functions of a library or program that uprobes can trace
+    /// system. 'uprobe:mall*@libc' lists the functions of a library or program that uprobes can trace, and
+    /// 'usdt:*@libc' its static probes
     #[arg(value_name = "GLOB")]
     globs: Vec<String>,
+    /// For uprobe: and usdt:, look for files as these processes see them. Without a file, usdt:GLOB lists the static
+    /// probes of all files that they have mapped
+    #[arg(short, long = "pid", value_name = "LIST", value_parser = parse_ids)]
+    pids: Option<Ids>,
     /// Show the fields of each event, with their Python types
     #[arg(short, long, action = ArgAction::Count)]
     verbose: u8,
@@ -48,6 +56,8 @@ const TRACEPOINT: &str = "tracepoint";
 const SPAN_SOURCE: &str = "built-in source";
 /// The `kind` of a function that probes can trace.
 const FUNCTION: &str = "function";
+/// The `kind` of a static probe (USDT).
+const STATIC_PROBE: &str = "static probe";
 
 /// An event as `--json` prints it.
 #[derive(Serialize)]
@@ -69,6 +79,9 @@ struct EventRow<'a> {
     example: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldRow>>,
+    /// The places of a static probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    places: Option<Vec<PlaceRow>>,
 }
 
 /// A field as `--json` prints it.
@@ -115,17 +128,20 @@ impl List {
             .map(|(name, kind)| (name.as_str(), *kind))
             .chain(tracepoints.into_iter().map(|event| (event, TRACEPOINT)))
             .collect();
-        let (functions, globs) = split_probe_globs(&self.globs)?;
-        let mut chosen: Vec<_> = functions.iter().map(|(function, kind)| (function.as_str(), *kind)).collect();
-        if !globs.is_empty() || self.globs.is_empty() {
-            chosen.extend(select_events(&globs, &events, closed.as_ref())?);
+        let processes = self.pids.clone().map(Vec::from).unwrap_or_default();
+        let Patterns { functions, probes, others } = Patterns::find(&self.globs, &processes)?;
+        let kind = |source: &Option<String>| if source.is_some() { SPAN_SOURCE } else { FUNCTION };
+        let mut chosen: Vec<_> = functions.iter().map(|(function, source)| (function.as_str(), kind(source))).collect();
+        if !others.is_empty() || self.globs.is_empty() {
+            chosen.extend(select_events(&others, &events, closed.as_ref())?);
             if let Some(error) = closed {
                 output::say(format_args!("tracepoints are left out: {error}"));
             }
         }
         let mut out = BufWriter::new(io::stdout().lock());
+        let of_probes = probes.iter().map(|(selector, found)| Ok(self.static_row(selector, found)));
         let rows = chosen.into_iter().map(|(event, kind)| self.row(&tracefs, &machine, event, kind));
-        let rows = rows.filter_map(Result::transpose);
+        let rows = of_probes.chain(rows.filter_map(Result::transpose));
         if self.json {
             let rows: Vec<EventRow<'_>> = rows.collect::<anyhow::Result<_>>()?;
             serde_json::to_writer_pretty(&mut out, &rows).map_err(io::Error::from)?;
@@ -139,6 +155,16 @@ impl List {
         Ok(ExitStatus(0))
     }
 
+    /// Returns the row of a static probe.
+    fn static_row<'a>(&self, event: &'a str, found: &FoundProbe) -> EventRow<'a> {
+        let is_verbose = self.verbose > 0;
+        EventRow {
+            fields: is_verbose.then(|| found.fields().into_iter().map(FieldRow::of_static_probe).collect()),
+            places: is_verbose.then(|| PlaceRow::all(found)),
+            ..EventRow::new(event, STATIC_PROBE)
+        }
+    }
+
     /// Returns the row of an event; `None` if the event was removed in the meantime: another program may remove its
     /// probes at any time.
     fn row<'a>(
@@ -150,7 +176,7 @@ impl List {
     ) -> anyhow::Result<Option<EventRow<'a>>> {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
-        let mut row = EventRow { event, kind, system, name, id: None, about: None, example: None, fields: None };
+        let mut row = EventRow { system, name, ..EventRow::new(event, kind) };
         // The name of the source `function` is followed by a probe.
         let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
         let definition = of_source.and_then(source::source);
@@ -179,40 +205,11 @@ impl List {
     }
 }
 
-/// Selectors of functions, each with its kind.
-type Functions = Vec<(String, &'static str)>;
-
-/// Returns two lists: the functions that match the selectors of uprobes and of the source `function` in `globs`, with
-/// their kind, and the other elements of `globs`.
-fn split_probe_globs(globs: &[String]) -> anyhow::Result<(Functions, Vec<String>)> {
-    let (mut functions, mut others) = (Vec::new(), Vec::new());
-    for glob in globs {
-        let kind = parse_events(glob).ok().and_then(|mut specs| specs.pop()).map(|spec| spec.kind);
-        match kind {
-            Some(EventKind::Probe(probe)) if probe.kind.is_user() => {
-                functions.extend(named_functions(glob, &probe)?.into_iter().map(|function| (function, FUNCTION)));
-            }
-            Some(EventKind::Span(span)) => match &span.events {
-                SpanEvents::Source { source, function: Some(probe) } => {
-                    let found = named_functions(glob, probe)?;
-                    let of_source = found.iter().filter_map(|function| function.split_once(':'));
-                    functions.extend(of_source.map(|(_, place)| (format!("{source}:{place}"), SPAN_SOURCE)));
-                }
-                _ => others.push(glob.clone()),
-            },
-            _ => others.push(glob.clone()),
-        }
+impl<'a> EventRow<'a> {
+    fn new(event: &'a str, kind: &'static str) -> EventRow<'a> {
+        let (system, id, about, example, fields, places) = (None, None, None, None, None, None);
+        EventRow { event, kind, system, name: event, id, about, example, fields, places }
     }
-    Ok((functions, others))
-}
-
-/// Returns the selectors of the functions that match a probe. Fails if there is none.
-fn named_functions(glob: &str, probe: &Probe) -> anyhow::Result<Vec<String>> {
-    let found = selectors::functions(probe).with_context(|| glob.to_owned())?;
-    if found.is_empty() {
-        bail!("{glob}: no function in the file has a name that matches");
-    }
-    Ok(found)
 }
 
 /// Returns the members of the samples of an event other than a tracepoint.
@@ -269,6 +266,7 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
         writeln!(out, "    {about}; for example:")?;
         writeln!(out, "    -e '{example}'")?;
     }
+    row.places.iter().flatten().try_for_each(|place| writeln!(out, "    {}", place.line()))?;
     let Some(fields) = &row.fields else { return Ok(()) };
     let width = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
@@ -295,6 +293,18 @@ impl FieldRow {
         let signed = number.map(|number| number.signed);
         let access = access_by_key(&field.name);
         Self { name: field.name.clone(), python, signed, size, offset, c_type, access, meaning: None }
+    }
+
+    /// Returns an argument of a static probe.
+    fn of_static_probe(field: StaticField) -> Self {
+        let number = number_of(&field);
+        let (size, signed) = (number.map(|(size, _)| size), number.map(|(_, signed)| signed));
+        let python = if number.is_some() { "int" } else { "-" };
+        let (c_type, meaning) = match field.type_name {
+            Ok(name) => (Some(name), None),
+            Err(why) => (None, Some(why)),
+        };
+        Self { name: field.name, python, signed, size, offset: None, c_type, access: None, meaning }
     }
 
     /// Returns the fields of a source. Those with numbers are 64 bits wide.
@@ -381,11 +391,7 @@ mod tests {
         let fields = Some(format.fields().iter().map(FieldRow::new).collect());
         let mut out = Vec::new();
         let (system, kind) = (Some("s"), TRACEPOINT);
-        print(
-            &mut out,
-            &EventRow { event: "s:x", kind, system, name: "x", id: Some(7), about: None, example: None, fields },
-        )
-        .unwrap();
+        print(&mut out, &EventRow { system, name: "x", id: Some(7), fields, ..EventRow::new("s:x", kind) }).unwrap();
         expect![[r#"
             s:x
                 comm  str         char[16]

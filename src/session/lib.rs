@@ -29,7 +29,8 @@
 //! * which options fit together: `plan/draft.rs`; targets and tasks: `plan/selection.rs`; the messages: `plan/error.rs`
 //! * what a run of a source traces if `-p` is given: `plan/mod.rs`
 //! * what a selector opens: `selectors/` (perf events, PMU terms in `selectors/pmu.rs`, one file for each built-in
-//!   source); probes: `selectors/probe/` (`file.rs`, `location.rs`, `arguments.rs`)
+//!   source); probes: `selectors/probe/` (`file.rs`, `location.rs`, `arguments.rs`; static
+//!   ones: `static_probe.rs`, `static_arguments.rs`)
 //! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
 //!   `live/requests.rs`
 //! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`

@@ -10,13 +10,24 @@ use std::{
 
 use super::{file::SharedFile, tracefs::Tracefs};
 
-/// The code location that is probed.
+/// The code that is probed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbedCode {
-    /// A function of the kernel, and an offset from its start in bytes.
-    Kernel(String, u64),
-    /// A program or library, and an offset in the file in bytes.
-    File(SharedFile, u64),
+    /// A function of the kernel.
+    Kernel(String),
+    /// A program or library.
+    File(SharedFile),
+}
+
+/// A place that is probed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbedPlace {
+    /// The offset from the start of the function or of the file, in bytes.
+    pub offset: u64,
+    /// The offset in the file of a counter of 16 bits that the kernel increments while the probe is open.
+    pub semaphore: Option<u64>,
+    /// The arguments, in the kernel's syntax and without spaces: `size=%di:u64`.
+    pub arguments: Vec<String>,
 }
 
 /// The moment at which the probe fires.
@@ -31,12 +42,12 @@ pub enum FireAt {
 /// A probe that can be defined in tracefs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeDefinition {
-    /// The location of the probe.
+    /// The code that has the probe.
     pub probed: ProbedCode,
     /// The moment at which the probe fires.
     pub fire_at: FireAt,
-    /// The arguments of the probe, in the kernel's syntax and without spaces: `size=%di:u64`.
-    pub arguments: Vec<String>,
+    /// The places of the probe. The names and types of their arguments are the same.
+    pub places: Vec<ProbedPlace>,
 }
 
 /// A definition that exists in tracefs. Dropping the value removes the definition; the probe's event must not be open
@@ -57,27 +68,36 @@ static COUNT: Mutex<u32> = Mutex::new(0);
 impl ProbeDefinition {
     fn list(&self) -> &'static str {
         match self.probed {
-            ProbedCode::Kernel(..) => LISTS[0],
-            ProbedCode::File(..) => LISTS[1],
+            ProbedCode::Kernel(_) => LISTS[0],
+            ProbedCode::File(_) => LISTS[1],
         }
     }
 
-    /// Returns the line that defines the probe. The kernel splits the line at spaces and ends it at `#`. So a file is
+    /// Returns whether only tracefs knows such probes, and not the PMUs `kprobe` and `uprobe`.
+    pub fn needs_tracefs(&self) -> bool {
+        let is_plain = |place: &ProbedPlace| place.semaphore.is_none() && place.arguments.is_empty();
+        self.places.len() != 1 || !self.places.iter().all(is_plain)
+    }
+
+    /// Returns the line that defines the probe at a place. The kernel splits the line at spaces and ends it at `#`. So a file is
     /// given by its descriptor and not by its path, which may contain these characters. Besides, another file may be at
     /// the path by now.
-    fn line(&self, name: &str) -> String {
+    fn line(&self, name: &str, place: &ProbedPlace) -> String {
         let letter = if self.fire_at == FireAt::Return { 'r' } else { 'p' };
-        let mut line = match &self.probed {
-            ProbedCode::Kernel(function, 0) => format!("{letter}:{name} {function}"),
-            ProbedCode::Kernel(function, offset) => format!("{letter}:{name} {function}+{offset}"),
-            ProbedCode::File(file, offset) => format!("{letter}:{name} {}:{offset:#x}", file.path().display()),
+        let mut line = match (&self.probed, place.offset) {
+            (ProbedCode::Kernel(function), 0) => format!("{letter}:{name} {function}"),
+            (ProbedCode::Kernel(function), offset) => format!("{letter}:{name} {function}+{offset}"),
+            (ProbedCode::File(file), offset) => format!("{letter}:{name} {}:{offset:#x}", file.path().display()),
         };
-        line.extend(self.arguments.iter().flat_map(|argument| [" ", argument]));
+        if let Some(semaphore) = place.semaphore {
+            line += &format!("({semaphore:#x})");
+        }
+        line.extend(place.arguments.iter().flat_map(|argument| [" ", argument]));
         line
     }
 
-    /// Defines the probe under a new name. The first call also removes definitions left over by processes that have
-    /// exited.
+    /// Defines the probe under a new name. The kernel adds a definition with the name of an earlier one to its event, so
+    /// all places have the same event. The first call also removes definitions left over by processes that have exited.
     pub fn define(&self) -> io::Result<DefinedProbe> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let group = group(std::process::id())?;
@@ -93,10 +113,12 @@ impl ProbeDefinition {
                 break name;
             }
         };
-        let list = tracefs.root().join(self.list());
-        append(&list, self.line(&format!("{group}/{name}")).as_bytes())
-            .map_err(|error| explained(error, &tracefs, &format!("{group}/{name}")))?;
-        let mut defined = DefinedProbe { list, name: format!("{group}/{name}"), id: 0 };
+        let mut defined =
+            DefinedProbe { list: tracefs.root().join(self.list()), name: format!("{group}/{name}"), id: 0 };
+        for place in &self.places {
+            append(&defined.list, self.line(&defined.name, place).as_bytes())
+                .map_err(|error| explained(error, &tracefs, &defined.name))?;
+        }
         defined.id = tracefs.id(&group, &name).map_err(io::Error::other)?;
         Ok(defined)
     }
@@ -191,20 +213,28 @@ mod tests {
 
     #[test]
     fn lines_that_define_probes() {
-        let line = |probed, fire_at| ProbeDefinition { probed, fire_at, arguments: Vec::new() }.line("g/e");
-        assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 0), FireAt::Return), "r:g/e vfs_read");
-        assert_eq!(line(ProbedCode::Kernel("vfs_read".into(), 4), FireAt::Entry), "p:g/e vfs_read+4");
+        let line = |probed: &ProbedCode, fire_at, offset, semaphore| {
+            let place = ProbedPlace { offset, semaphore, arguments: Vec::new() };
+            ProbeDefinition { probed: probed.clone(), fire_at, places: Vec::new() }.line("g/e", &place)
+        };
+        let kernel = ProbedCode::Kernel("vfs_read".into());
+        assert_eq!(line(&kernel, FireAt::Return, 0, None), "r:g/e vfs_read");
+        assert_eq!(line(&kernel, FireAt::Entry, 4, None), "p:g/e vfs_read+4");
         let file = SharedFile::open(Path::new("/proc/self/exe")).unwrap();
-        let expected = format!("p:g/e {}:0x10", file.path().display());
-        assert_eq!(line(ProbedCode::File(file, 0x10), FireAt::Entry), expected);
+        let path = file.path().display().to_string();
+        let file = ProbedCode::File(file);
+        assert_eq!(line(&file, FireAt::Entry, 0x10, None), format!("p:g/e {path}:0x10"));
+        assert_eq!(line(&file, FireAt::Entry, 0x10, Some(0x200)), format!("p:g/e {path}:0x10(0x200)"));
     }
 
     #[test]
     fn arguments_are_words_after_the_place() {
-        let probed = ProbedCode::Kernel("do_sys_openat2".into(), 0);
+        let probed = ProbedCode::Kernel("do_sys_openat2".into());
         let arguments = vec!["path=+0(%si):ustring".to_owned(), "how=%dx".to_owned()];
-        let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, arguments };
-        assert_eq!(definition.line("g/e"), "p:g/e do_sys_openat2 path=+0(%si):ustring how=%dx");
+        let place = ProbedPlace { offset: 0, semaphore: None, arguments };
+        let definition = ProbeDefinition { probed, fire_at: FireAt::Entry, places: vec![place.clone()] };
+        assert_eq!(definition.line("g/e", &place), "p:g/e do_sys_openat2 path=+0(%si):ustring how=%dx");
+        assert!(definition.needs_tracefs());
     }
 
     #[test]

@@ -54,12 +54,16 @@ pub enum Need {
     Programs,
     /// The program under test has `perf-prof python`: it was built with the feature `python`.
     Python,
+    /// The server of PostgreSQL, with static probes, and a user `postgres`.
+    Postgresql,
     /// The Python package index can be reached.
     Pypi,
     /// Threads may have a real-time policy.
     RealTime,
     /// The kernel has not lowered its limit of samples per second too far, or has lowered it as far as the test needs.
     SampleRate,
+    /// The header `sys/sdt.h`, for programs with static probes.
+    StaticProbes,
     /// The program sudo.
     Sudo,
     /// A file system that can drop its files from memory, and whose inodes are shown in memory maps.
@@ -80,7 +84,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 27] = [
+    pub const ALL: [(Need, &str); 29] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -97,11 +101,13 @@ impl Need {
         (PlainUser, "plain-user"),
         (Pmu, "pmu"),
         (Programs, "programs"),
+        (Postgresql, "postgresql"),
         (Pypi, "pypi"),
         (Python, "python"),
         (RealTime, "real-time"),
         (SampleRate, "sample-rate"),
         (Schedstat, "schedstat"),
+        (StaticProbes, "static-probes"),
         (Storage, "storage"),
         (Sudo, "sudo"),
         (Tracefs, "tracefs"),
@@ -141,6 +147,7 @@ impl Need {
             Perf if !is_root() => Err("recording needs root".to_owned()),
             Perf => runs(&["perf", "--version"]),
             Python if !cfg!(feature = "python") => Err("perf-prof was built without Python".to_owned()),
+            StaticProbes => runs(&["gcc", "-fsyntax-only", "-include", "sys/sdt.h", "-x", "c", "/dev/null"]),
             Sudo => runs(&["sudo", "--version"]),
             Schedstat => read("/proc/self/schedstat").map(drop),
             Tracefs => {
@@ -156,8 +163,8 @@ impl Need {
                 probe_lock::shared();
                 Ok(())
             }
-            BuildIds | EmbeddedPython | Kernel | Offline | PlainUser | Pmu | Programs | Pypi | Python | RealTime
-            | SampleRate | Storage | Vdso => Ok(()),
+            BuildIds | EmbeddedPython | Kernel | Offline | PlainUser | Pmu | Postgresql | Programs | Pypi | Python
+            | RealTime | SampleRate | Storage | Vdso => Ok(()),
         }
     }
 }

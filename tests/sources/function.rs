@@ -8,8 +8,11 @@ use super::{command_live_and_recorded, live_and_recorded, rows};
 use crate::harness::{
     compile::{FRAMES, compile},
     machine::{Need, needs},
+    run::{perf_prof, said},
     script::Run,
 };
+#[cfg(target_arch = "x86_64")]
+use crate::harness::{counting::objects, run::stdout};
 
 /// The argument is the name of the function that is called.
 const CALLS: &str = r#"
@@ -179,4 +182,80 @@ def __sample__(e): print(e.name, e.comm)
             usleep three
         "#]],
     );
+}
+
+/// Has the function that each simple statement of a PostgreSQL client comes to.
+#[cfg(target_arch = "x86_64")]
+const STATEMENTS: &str = r#"
+#include <unistd.h>
+__attribute__((noinline)) int exec_simple_query(const char *query, int rows) {
+    if (rows > 1) usleep(20000);
+    __asm__ volatile("" :: "r"(query));
+    return rows * 2;
+}
+int main(void) {
+    for (int i = 0; i < 3; i++) { exec_simple_query("select 1", 1); exec_simple_query("select * from slow", 9); }
+    exec_simple_query("", 0);
+    return 0;
+}
+"#;
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn one_line_gives_the_latency_of_each_statement_by_its_text() {
+    needs([Need::Tracefs, Need::Uprobes, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "postgres", STATEMENTS, FRAMES);
+    let selector = format!("function:exec_simple_query@{}//q=+0(%di):string/", program.display());
+    let text = stdout(&perf_prof(&["top", "--json", &selector, "--by", "q", "--"]).arg(&program).output().unwrap());
+    let rows = objects(&text)[0]["rows"].clone();
+    let row = |at: usize| (rows[at]["q"].as_str().unwrap(), rows[at]["count"].as_u64().unwrap());
+    assert_eq!([row(0), row(1), row(2)].map(|(_, count)| count).iter().sum::<u64>(), 7);
+    assert_eq!(row(0), ("select * from slow", 3));
+    assert!(rows[0]["total"].as_u64() > Some(60_000_000), "{rows}");
+    // The text is a field like all others, in filters too.
+    let quoted = program.display().to_string();
+    let filtered =
+        format!("function:exec_simple_query@\"{quoted}\"/q ~ \"*slow\" && n == 9/q=+0(%di):string/n=%si:s32/");
+    let text = stdout(&perf_prof(&["top", "--json", &filtered, "--by", "q,n", "--"]).arg(&program).output().unwrap());
+    let rows = objects(&text)[0]["rows"].clone();
+    assert_eq!((rows.as_array().unwrap().len(), &rows[0]["count"], &rows[0]["n"]), (1, &3.into(), &9.into()));
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn arguments_of_a_call_are_in_the_span_and_in_its_events_live_and_recorded() {
+    needs([Need::Tracefs, Need::Uprobes, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "postgres", STATEMENTS, FRAMES);
+    let script = "
+def __sample__(e): print(repr(e.q), e.n, e.begin.q == e.q, e.end.twice, e.duration >= 20_000_000)
+";
+    let expected = "'select 1' 1 True 2 False\n'select * from slow' 9 True 18 True\n".repeat(3) + "'' 0 True 0 False\n";
+    let file = program.display();
+    let arguments = "q=+0(%di):string/n=%si:s32/end.twice=retval:s32/";
+    for selector in [
+        format!("function:exec_simple_query@{file}//{arguments}"),
+        format!("span:call=uprobe:exec_simple_query@{file}..uretprobe:exec_simple_query@{file}//key=_tid/{arguments}"),
+    ] {
+        let out = command_live_and_recorded(script, &selector, &[program.as_os_str()]);
+        assert_eq!(out, expected, "{selector}");
+    }
+}
+
+#[test]
+fn an_argument_of_a_call_that_cannot_be_read_says_why() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    for (arguments, expected) in [
+        ("q=+0(%nothing):string", "Invalid register name"),
+        ("frame=%di", "two arguments have the name `frame`"),
+        ("duration=%di", "`duration`"),
+        ("q=5", "argument: `5` is not a fetch argument"),
+        ("end.q=$arg1", "the arguments of a function are in their registers only where the function starts"),
+    ] {
+        let selector = format!("function:usleep@libc//{arguments}/");
+        let output = perf_prof(&["top", &selector, "--", "true"]).output().unwrap();
+        let said = said(&output);
+        assert!(!output.status.success() && said.contains(expected), "{arguments}: {said}");
+    }
 }

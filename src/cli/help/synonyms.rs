@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
 /// this table.
-const SYNONYMS: [(&str, &str); 54] = [
+const SYNONYMS: [(&str, &str); 55] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -60,6 +60,7 @@ const SYNONYMS: [(&str, &str); 54] = [
         "root, sudo, permission, permission denied, eperm, eacces, capability, capabilities, privilege, unprivileged",
         "without root, CAP_PERFMON, permission, doctor",
     ),
+    ("sdt, dtrace, stapsdt, static probe, marker, semaphore", "usdt, static probe"),
     ("kprobe, uprobe, probe, breakpoint, watchpoint, hook, function argument", "probe, uprobe, kprobe, function, mem"),
     ("counter, pmu, ipc, cache miss, instructions per cycle", "stat, hardware event, counter, PMU"),
     ("every second, periodic, interval, refresh, live", "--interval, __interval__, every second"),

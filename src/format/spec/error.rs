@@ -196,9 +196,20 @@ pub enum SpanSyntaxError {
     /// The name has characters that the name of an event cannot have.
     #[error("`{0}` is not a name for a span; use letters, digits, `_` and `-`")]
     Name(String),
-    /// An event that is not a tracepoint.
-    #[error("`{0}` is not a tracepoint; a span begins and ends with tracepoints: system:name, several with `|`")]
+    /// An event that is neither a tracepoint nor a probe.
+    #[error(
+        "`{0}` is not a tracepoint; a span begins and ends with tracepoints, system:name, or probes, several with `|`"
+    )]
     Event(String),
+    /// An invalid probe.
+    #[error(transparent)]
+    Probe(ProbeSyntaxError),
+    /// An argument that its probes cannot read.
+    #[error("argument: {0}")]
+    Argument(ValueError),
+    /// An argument for events that are no probes.
+    #[error("{0}: only probes have arguments, and the span has tracepoints there")]
+    NoProbe(&'static str),
     /// The events of the span are not system calls, and there is no key.
     #[error(
         "the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`"

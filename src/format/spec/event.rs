@@ -76,7 +76,7 @@ impl EventSpec {
     pub fn matches(&self, system: &str, name: &str) -> bool {
         match &self.kind {
             EventKind::Tracepoint { system: s, name: n } => glob_matches(s, system) && glob_matches(n, name),
-            EventKind::Probe(probe) => probe.kind.name() == system && probe.recorded_name() == name,
+            EventKind::Probe(probe) => probe.matches(system, name),
             EventKind::Source { .. } | EventKind::Breakpoint { .. } | EventKind::Span(_) => false,
         }
     }

@@ -18,9 +18,11 @@ mod probe;
 mod probe_args;
 mod quantity;
 mod span;
+mod span_events;
 mod terms;
 mod threads;
 mod time_ranges;
+mod usdt;
 
 pub use attrs::{Attrs, Stack, attribute_meant_by};
 pub use breakpoint::{Access, Breakpoint, breakpoint_at};
@@ -40,7 +42,7 @@ pub use probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError};
 pub use probe_args::{FetchBase, ProbeArgument};
 pub use quantity::{QuantityError, RingSize, parse_frequency, parse_interval, parse_pages, parse_period, parse_size};
 pub use span::{
-    KeyField, Nesting, OpenAtEnd, SPAN_SOURCES, SpanEvents, SpanOption, SpanSpec, SpanStack, TracepointName,
+    KeyField, Nesting, OpenAtEnd, SPAN_SOURCES, SpanArguments, SpanEvents, SpanOption, SpanSpec, SpanStack,
 };
 pub use terms::{Rate, Term, number, terms};
 pub use threads::{ThreadSpec, Threads, ThreadsError};

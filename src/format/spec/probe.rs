@@ -5,8 +5,10 @@ use std::fmt;
 
 use super::{
     error::Bracket,
+    glob::glob_matches,
     parse::{find, unquote},
     terms::number,
+    usdt,
 };
 
 /// A dynamic probe, as the user requested it.
@@ -31,10 +33,12 @@ pub enum ProbeKind {
     Uprobe,
     /// The probe is hit when a user function returns.
     Uretprobe,
+    /// The probe is hit when a program reaches a static probe (USDT), which its author put there.
+    Usdt,
 }
 
 impl ProbeKind {
-    const ALL: [Self; 4] = [Self::Kprobe, Self::Kretprobe, Self::Uprobe, Self::Uretprobe];
+    const ALL: [Self; 5] = [Self::Kprobe, Self::Kretprobe, Self::Uprobe, Self::Uretprobe, Self::Usdt];
 
     /// Returns the kind's name, as it is written before the colon.
     pub fn name(self) -> &'static str {
@@ -43,12 +47,13 @@ impl ProbeKind {
             Self::Kretprobe => "kretprobe",
             Self::Uprobe => "uprobe",
             Self::Uretprobe => "uretprobe",
+            Self::Usdt => "usdt",
         }
     }
 
     /// Returns whether the probe is in a program or library, and not in the kernel.
     pub fn is_user(self) -> bool {
-        matches!(self, Self::Uprobe | Self::Uretprobe)
+        matches!(self, Self::Uprobe | Self::Uretprobe | Self::Usdt)
     }
 
     /// Returns whether the probe is hit when the function returns.
@@ -69,6 +74,13 @@ pub enum ProbeLocation {
     },
     /// An address in the running kernel, or in the file as `nm` and `objdump` show it.
     Address(u64),
+    /// A static probe. A file may have it at several places. Both names may contain wildcards.
+    Static {
+        /// The name that the program or library has for itself.
+        provider: String,
+        /// The name of the probe.
+        name: String,
+    },
 }
 
 /// What is wrong with a probe's text.
@@ -91,6 +103,9 @@ pub enum ProbeSyntaxError {
     /// The function or address is missing.
     #[error("the function is missing; write {0}")]
     NoPlace(&'static str),
+    /// Not the name of a static probe.
+    #[error("`{0}` is not the name of a static probe; write usdt:PROVIDER:NAME@\"FILE\"")]
+    Static(String),
     /// The text after the `+` is not a number.
     #[error("`{0}` is not an offset; write a number of bytes, for example 16 or 0x10")]
     Offset(String),
@@ -112,6 +127,7 @@ fn form(kind: ProbeKind) -> &'static str {
         ProbeKind::Kretprobe => "kretprobe:FUNCTION",
         ProbeKind::Uprobe => "uprobe:FUNCTION[+OFFSET]@\"FILE\" or uprobe:0xADDRESS@\"FILE\"",
         ProbeKind::Uretprobe => "uretprobe:FUNCTION@\"FILE\"",
+        ProbeKind::Usdt => "usdt:PROVIDER:NAME@\"FILE\"",
     }
 }
 
@@ -123,7 +139,11 @@ fn form(kind: ProbeKind) -> &'static str {
 pub(super) fn parse(text: &str) -> Option<Result<(Probe, usize), ProbeSyntaxError>> {
     let (name, rest) = text.split_once(':')?;
     let kind = ProbeKind::ALL.into_iter().find(|kind| kind.name() == name)?;
-    let probe = if kind.is_user() { user(kind, rest) } else { kernel(kind, rest) };
+    let probe = match kind {
+        ProbeKind::Usdt => usdt::parse(rest),
+        kind if kind.is_user() => user(kind, rest),
+        kind => kernel(kind, rest),
+    };
     Some(probe.map(|(probe, after)| (probe, text.len() - after.len())))
 }
 
@@ -177,12 +197,12 @@ fn file_first<'a>(kind: ProbeKind, file: &str, after: &'a str) -> Result<(Probe,
 }
 
 /// Returns whether `text` starts with a path that is recognised without quotes.
-fn is_path(text: &str) -> bool {
+pub(super) fn is_path(text: &str) -> bool {
     ["/", "./", "../"].iter().any(|begin| text.starts_with(begin))
 }
 
 /// Splits `text` after the file's name. `text` starts after the `@`.
-fn file(text: &str) -> Result<(&str, &str), ProbeSyntaxError> {
+pub(super) fn file(text: &str) -> Result<(&str, &str), ProbeSyntaxError> {
     let path = text.trim_start();
     if !is_path(path) {
         return up_to(text, &[',', '/', '@']);
@@ -193,7 +213,7 @@ fn file(text: &str) -> Result<(&str, &str), ProbeSyntaxError> {
 }
 
 /// Splits `text` at the first separator outside quotes and parentheses.
-fn up_to<'a>(text: &'a str, separators: &[char]) -> Result<(&'a str, &'a str), ProbeSyntaxError> {
+pub(super) fn up_to<'a>(text: &'a str, separators: &[char]) -> Result<(&'a str, &'a str), ProbeSyntaxError> {
     from(text, 0, separators).map(|at| text.split_at(at))
 }
 
@@ -215,7 +235,7 @@ fn from(text: &str, at: usize, separators: &[char]) -> Result<usize, ProbeSyntax
 
 /// Returns a copy of `text`. Returns an error if it cannot be enclosed in quotes because it contains both kinds of
 /// quotes.
-fn checked_for_quotes(text: &str) -> Result<String, ProbeSyntaxError> {
+pub(super) fn checked_for_quotes(text: &str) -> Result<String, ProbeSyntaxError> {
     if text.contains('"') && text.contains('\'') {
         return Err(ProbeSyntaxError::Quotes(text.to_owned()));
     }
@@ -252,11 +272,42 @@ fn location(kind: ProbeKind, text: &str) -> Result<ProbeLocation, ProbeSyntaxErr
 }
 
 impl Probe {
-    /// Returns the name of the probe's event in a recording. The name consists of letters, digits and `_` only, because
-    /// perf does not accept other characters.
-    pub fn recorded_name(&self) -> String {
-        self.location.to_string().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
+    /// Returns the system and the name of the probe's event in a recording. The name consists of letters, digits and `_`
+    /// only, because perf does not accept other characters. Static probes have the names that perf has for them.
+    pub fn recorded_name(&self) -> (String, String) {
+        match &self.location {
+            ProbeLocation::Static { provider, name } => (static_system(&plain(provider)), plain(name)),
+            location => (self.kind.name().to_owned(), plain(&location.to_string())),
+        }
     }
+
+    /// Returns the system and the name of the probe's live event. The name is the place, as the user wrote it.
+    pub fn event_name(&self) -> (String, String) {
+        match &self.location {
+            ProbeLocation::Static { .. } => self.recorded_name(),
+            location => (self.kind.name().to_owned(), location.to_string()),
+        }
+    }
+
+    /// Returns whether the probe is recorded under this name.
+    pub fn matches(&self, system: &str, name: &str) -> bool {
+        match &self.location {
+            ProbeLocation::Static { provider, name: wanted } => {
+                glob_matches(&static_system(provider), system) && glob_matches(wanted, name)
+            }
+            _ => self.recorded_name() == (system.to_owned(), name.to_owned()),
+        }
+    }
+}
+
+/// Returns the system of a provider's events. perf has chosen the name.
+fn static_system(provider: &str) -> String {
+    format!("sdt_{provider}")
+}
+
+/// Returns a name of letters, digits and `_` only.
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }
 
 impl fmt::Display for ProbeLocation {
@@ -265,6 +316,7 @@ impl fmt::Display for ProbeLocation {
             ProbeLocation::Function { name, offset: 0 } => f.write_str(name),
             ProbeLocation::Function { name, offset } => write!(f, "{name}+{offset:#x}"),
             ProbeLocation::Address(address) => write!(f, "{address:#x}"),
+            ProbeLocation::Static { provider, name } => write!(f, "{provider}:{name}"),
         }
     }
 }
@@ -283,7 +335,7 @@ impl fmt::Display for Probe {
             }
             location => write!(f, "{location}")?,
         }
-        if self.kind.is_user() { write!(f, "@{}", quoted(&self.file)) } else { Ok(()) }
+        if self.file.is_empty() { Ok(()) } else { write!(f, "@{}", quoted(&self.file)) }
     }
 }
 

@@ -6,9 +6,12 @@ use std::fmt;
 use super::{
     attrs::Attrs,
     error::{SpanSyntaxError, SpecError},
-    parse::{quoted, unquote},
+    event::EventKind,
+    parse::{find, quoted, unquote},
     probe::{Probe, ProbeKind},
+    probe_args::ProbeArgument,
     quantity::parse_interval,
+    span_events::{self, ParsedEvents},
 };
 
 /// The names of the built-in sources that are spans. `events/derive/source/` defines them.
@@ -34,6 +37,12 @@ pub const SPAN_SOURCES: &[&str] = &[
 /// The part before the colon in the name of a source whose events are probes of a function.
 const FUNCTION: &str = "function:";
 
+/// The part before the colon in the name of a span whose events the user names.
+const SPAN: &str = "span:";
+
+/// The options of the source `function`. Other names with a value are arguments of its probes.
+const OPTIONS_OF_FUNCTION: [&str; 3] = ["name", "ret", "comm"];
+
 /// The default number of spans that may be open.
 const MAX_OPEN: u32 = 1_000_000;
 
@@ -48,6 +57,8 @@ pub struct SpanSpec {
     pub key: Vec<KeyField>,
     /// The options of a source: `failed`, `comm=make|cc*`. Empty for other spans.
     pub options: Vec<SpanOption>,
+    /// What the probes that begin and end it read, besides what the span needs itself.
+    pub arguments: SpanArguments,
     /// `min=TIME`: the duration of the shortest span that is delivered, in ns.
     pub min: u64,
     /// Which events of a span have a call chain.
@@ -65,10 +76,10 @@ pub struct SpanSpec {
 pub enum SpanEvents {
     /// The user names them.
     Selected {
-        /// The tracepoints that begin a span.
-        begin: Vec<TracepointName>,
-        /// The tracepoints that end a span.
-        end: Vec<TracepointName>,
+        /// The tracepoints and probes that begin a span.
+        begin: Vec<EventKind>,
+        /// The tracepoints and probes that end a span.
+        end: Vec<EventKind>,
     },
     /// A built-in source defines them.
     Source {
@@ -88,13 +99,13 @@ pub struct SpanOption {
     pub values: Vec<String>,
 }
 
-/// The name of a tracepoint. Both parts may contain wildcards.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TracepointName {
-    /// The part before the colon.
-    pub system: String,
-    /// The part after the colon.
-    pub name: String,
+/// The arguments of the probes of a span.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpanArguments {
+    /// `NAME=FETCH` or `begin.NAME=FETCH`: what the probes that begin a span read.
+    pub begin: Vec<ProbeArgument>,
+    /// `end.NAME=FETCH`: what the probes that end a span read.
+    pub end: Vec<ProbeArgument>,
 }
 
 /// A field of the key, with its name in the event that begins a span and in the event that ends it.
@@ -152,24 +163,26 @@ impl SpanSpec {
         options.chain(unit.map(|(size, unit)| format!("min={}{unit}", self.min / size))).collect()
     }
 
-    /// Parses `span:NAME=BEGIN..END`, or the name of a source. Returns `None` if the text is neither.
-    pub(super) fn parse(selector: &str) -> Option<Result<SpanSpec, SpecError>> {
-        if SPAN_SOURCES.contains(&selector) {
-            let events = SpanEvents::Source { source: selector.to_owned(), function: None };
-            return Some(Ok(SpanSpec::new(selector, events)));
-        }
-        let text = selector.strip_prefix("span:")?;
-        let wrong = |error| SpecError::Span { selector: selector.to_owned(), error };
-        Some(Self::parse_name(text).map_err(wrong))
+    /// Parses the name of a source. Returns `None` if the text is something else.
+    pub(super) fn parse_source(selector: &str) -> Option<SpanSpec> {
+        let events = SpanEvents::Source { source: selector.to_owned(), function: None };
+        SPAN_SOURCES.contains(&selector).then(|| SpanSpec::new(selector, events))
     }
 
-    /// Parses `function:NAME@FILE` at the start of a text. Returns the span and the place after it, or `None` if the
-    /// text is something else.
-    pub(super) fn parse_function(text: &str) -> Option<Result<(SpanSpec, usize), SpecError>> {
+    /// Parses `span:NAME=BEGIN..END` or `function:NAME@FILE` at the start of a text. Returns the span and the place after
+    /// it, or `None` if the text is something else.
+    pub(super) fn parse_with_events(text: &str) -> Option<Result<(SpanSpec, usize), SpecError>> {
+        let Some(after) = text.strip_prefix(SPAN) else { return Self::parse_function(text) };
+        let head = || find(text, 0, &[',', '/']).ok().flatten().map_or(text, |end| &text[..end]).trim().to_owned();
+        let wrong = |error| SpecError::Span { selector: head(), error };
+        Some(Self::parse_named(after).map(|(span, length)| (span, SPAN.len() + length)).map_err(wrong))
+    }
+
+    fn parse_function(text: &str) -> Option<Result<(SpanSpec, usize), SpecError>> {
         let probe_text = format!("{}:{}", ProbeKind::Uprobe.name(), text.strip_prefix(FUNCTION)?);
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
         let parsed = super::probe::parse(&probe_text)?.map_err(wrong).map(|(probe, end)| {
-            let name = probe.recorded_name();
+            let (_, name) = probe.recorded_name();
             let events = SpanEvents::Source { source: "function".to_owned(), function: Some(Box::new(probe)) };
             (SpanSpec::new(&name, events), end + text.len() - probe_text.len())
         });
@@ -182,6 +195,7 @@ impl SpanSpec {
             events,
             key: Vec::new(),
             options: Vec::new(),
+            arguments: SpanArguments::default(),
             min: 0,
             stack: SpanStack::Inherit,
             max_open: MAX_OPEN,
@@ -190,15 +204,16 @@ impl SpanSpec {
         }
     }
 
-    fn parse_name(text: &str) -> Result<SpanSpec, SpanSyntaxError> {
+    /// Parses `NAME=BEGIN..END` at the start of a text. Returns the span and its length.
+    fn parse_named(text: &str) -> Result<(SpanSpec, usize), SpanSyntaxError> {
         let (name, events) = text.split_once('=').ok_or(SpanSyntaxError::Form)?;
-        let (begin, end) = events.split_once("..").ok_or(SpanSyntaxError::Form)?;
+        let before = name.len() + 1;
         let name = name.trim();
         if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c)) {
             return Err(SpanSyntaxError::Name(name.to_owned()));
         }
-        let events = |text: &str| text.split('|').map(TracepointName::parse).collect::<Result<Vec<_>, _>>();
-        Ok(SpanSpec::new(name, SpanEvents::Selected { begin: events(begin)?, end: events(end)? }))
+        let ParsedEvents { begin, end, length } = span_events::parse(events)?;
+        Ok((SpanSpec::new(name, SpanEvents::Selected { begin, end }), before + length))
     }
 
     /// Parses the first section of a source: options, separated by commas. Returns false, and changes nothing, if the
@@ -208,11 +223,38 @@ impl SpanSpec {
             return Ok(false);
         }
         for text in section.split(',').map(str::trim) {
-            if !self.add(text)? {
+            if !self.add(text)? && !self.add_argument(text)? {
                 self.add_option(text);
             }
         }
         Ok(true)
+    }
+
+    /// Adds an attribute as an argument of the probes that begin the span, or of those that end it. Returns false if it
+    /// is none, or if the span has no probes.
+    pub(super) fn add_argument(&mut self, text: &str) -> Result<bool, SpanSyntaxError> {
+        let (part, text) = match (text.strip_prefix("begin."), text.strip_prefix("end.")) {
+            (Some(text), _) => (Some("begin"), text),
+            (None, Some(text)) => (Some("end"), text),
+            (None, None) => (None, text),
+        };
+        let are_probes = |events: &[EventKind]| events.iter().all(|event| matches!(event, EventKind::Probe(_)));
+        let (takes, is_option) = match &self.events {
+            SpanEvents::Selected { begin, end } => (are_probes(if part == Some("end") { end } else { begin }), false),
+            SpanEvents::Source { function, .. } => {
+                let name = text.split('=').next().unwrap_or(text).trim();
+                (function.is_some(), OPTIONS_OF_FUNCTION.contains(&name))
+            }
+        };
+        match (ProbeArgument::parse(text).filter(|_| part.is_some() || takes && !is_option), part) {
+            (None, _) => Ok(false),
+            (Some(_), Some(part)) if !takes => Err(SpanSyntaxError::NoProbe(part)),
+            (Some(argument), part) => {
+                let argument = argument.map_err(SpanSyntaxError::Argument)?;
+                if part == Some("end") { &mut self.arguments.end } else { &mut self.arguments.begin }.push(argument);
+                Ok(true)
+            }
+        }
     }
 
     /// Adds an attribute as an option of the source. Returns false if it is an attribute of all events, or if this is
@@ -278,7 +320,10 @@ impl SpanSpec {
         if !self.key.is_empty() {
             return Ok(());
         }
-        let is_system_call = |event: &TracepointName| ["syscalls", "raw_syscalls"].contains(&event.system.as_str());
+        let is_system_call = |event: &EventKind| match event {
+            EventKind::Tracepoint { system, .. } => ["syscalls", "raw_syscalls"].contains(&system.as_str()),
+            _ => false,
+        };
         if !begin.iter().chain(end).all(is_system_call) {
             return Err(SpanSyntaxError::NoKey);
         }
@@ -297,6 +342,9 @@ impl SpanSpec {
                 [] => write!(f, "{name}/")?,
                 values => write!(f, "{name}={}/", quoted(&values.join("|")))?,
             }
+        }
+        for (part, arguments) in [("begin", &self.arguments.begin), ("end", &self.arguments.end)] {
+            arguments.iter().try_for_each(|argument| write!(f, "{}/", quoted(&format!("{part}.{argument}"))))?;
         }
         if self.min != 0 {
             write!(f, "min={}ns/", self.min)?;
@@ -330,19 +378,6 @@ fn is_option(text: &str) -> bool {
     is_word(name.trim()) && !value.starts_with('=') && !value.contains("&&")
 }
 
-impl TracepointName {
-    fn parse(text: &str) -> Result<TracepointName, SpanSyntaxError> {
-        let is_word =
-            |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-*?[]!^".contains(c));
-        match text.trim().split_once(':') {
-            Some((system, name)) if is_word(system) && is_word(name) => {
-                Ok(TracepointName { system: system.to_owned(), name: name.to_owned() })
-            }
-            _ => Err(SpanSyntaxError::Event(text.trim().to_owned())),
-        }
-    }
-}
-
 impl KeyField {
     fn parse(text: &str) -> Result<KeyField, SpanSyntaxError> {
         let (begin, end) = text.split_once(':').unwrap_or((text, text));
@@ -361,10 +396,13 @@ impl KeyField {
 
 impl fmt::Display for SpanSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = |events: &[TracepointName]| {
-            let names: Vec<String> = events.iter().map(|event| format!("{}:{}", event.system, event.name)).collect();
-            names.join("|")
+        let name = |event: &EventKind| match event {
+            EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+            EventKind::Probe(probe) => probe.to_string(),
+            // A span has no other events.
+            _ => String::new(),
         };
+        let names = |events: &[EventKind]| events.iter().map(name).collect::<Vec<_>>().join("|");
         match &self.events {
             SpanEvents::Selected { begin, end } => write!(f, "span:{}={}..{}", self.name, names(begin), names(end)),
             SpanEvents::Source { source, function: None } => f.write_str(source),
@@ -409,7 +447,8 @@ mod tests {
         let text = "span:io=a:b|a:c..d:e/ret < 0 && duration > 5/key=dev+x:y/min=2ms/stack=both/alias=z/cpus=0,2/\
                     max-open=10/nested/open/";
         let (event, span) = parse(text);
-        let name = |system: &str, name: &str| TracepointName { system: system.to_owned(), name: name.to_owned() };
+        let name =
+            |system: &str, name: &str| EventKind::Tracepoint { system: system.to_owned(), name: name.to_owned() };
         let (begin, end) = (vec![name("a", "b"), name("a", "c")], vec![name("d", "e")]);
         assert_eq!(span.events, SpanEvents::Selected { begin, end });
         assert_eq!(span.key.iter().map(KeyField::to_string).collect::<Vec<_>>(), ["dev", "x:y"]);
@@ -418,6 +457,40 @@ mod tests {
         assert_eq!(event.filter.as_deref(), Some("ret < 0 && duration > 5"));
         assert_eq!(event.attrs.alias.as_deref(), Some("z"));
         assert!(event.attrs.cpus.is_some());
+    }
+
+    #[test]
+    fn a_span_may_begin_and_end_with_probes() {
+        for (text, events, end) in [
+            ("usdt:a:b@/usr/bin/x..usdt:a:c@/usr/bin/x", "usdt:a:b@\"/usr/bin/x\"..usdt:a:c@\"/usr/bin/x\"", ""),
+            ("usdt:a:b..usdt:a:c|usdt:a:d@./x,y:z", "usdt:a:b..usdt:a:c|usdt:a:d@\"./x\"", ",y:z"),
+            ("uprobe:f@../lib/x.so.6..uretprobe:f@\"a..b\"", "uprobe:f@\"../lib/x.so.6\"..uretprobe:f@\"a..b\"", ""),
+            ("a:b|kprobe:f+0x4..usdt:c:d@x", "a:b|kprobe:f+0x4..usdt:c:d@\"x\"", ""),
+            ("usdt:a:b@/x//..c:d", "", ""),
+            ("usdt:a:b@/x/../y..c:d", "usdt:a:b@\"/x/../y\"..c:d", ""),
+        ] {
+            let text = format!("span:s={text}");
+            match SpanSpec::parse_with_events(&text).unwrap() {
+                Ok((span, at)) => assert_eq!((span.to_string(), &text[at..]), (format!("span:s={events}"), end)),
+                Err(error) => assert!(events.is_empty(), "{text}: {error}"),
+            }
+        }
+    }
+
+    #[test]
+    fn arguments_are_read_by_the_probes_that_begin_or_end_the_span() {
+        let arguments = |text: &str| {
+            let SpanArguments { begin, end } = parse(text).1.arguments;
+            let shown = |of: Vec<ProbeArgument>| of.iter().map(ProbeArgument::to_string).collect::<Vec<_>>().join(" ");
+            (shown(begin), shown(end))
+        };
+        let row = |begin: &str, end: &str| (begin.to_owned(), end.to_owned());
+        let text = "function:f@postgres//q=+0(%di):string/end.rows=%ax:u32/ret=5/comm=a/";
+        assert_eq!(arguments(text), row("q=+0(%di):string", "rows=%ax:u32"));
+        assert_eq!(parse(text).1.options.len(), 2);
+        assert_eq!(arguments("function:f@x/min=1ms,q=%di/"), row("q=%di", ""));
+        let text = "span:s=usdt:a:b@x..usdt:a:c@x//key=_tid/q=arg1:string/begin.arg2:string/end.n=arg1/";
+        assert_eq!(arguments(text), row("q=arg1:string arg2:string", "n=arg1"));
     }
 
     #[test]
@@ -436,6 +509,8 @@ mod tests {
             "syscall/name=openat|read*, min=10ms, failed/stack/",
             "offcpu/duration > 5 && state == \"disk\"/comm=make/stack=both/alias=q/",
             "function:malloc@\"/usr/lib/libc.so.6\"/min=1us/open/",
+            "function:f@x//name=a/q=+0(%di):string/end.comm=%ax/",
+            "span:s=usdt:a:b@/usr/x|usdt:a:c@y..a:d//key=_tid/begin.q=arg1:string/",
         ] {
             let (event, span) = parse(text);
             let (again, span_again) = parse(&event.to_string());
@@ -478,6 +553,9 @@ mod tests {
             ("span:x=a:b..c:d//key/", "key needs a value"),
             ("span:x=a:b..c:d//key=a/period=5/", "period"),
             ("span:x=a:b..c:d//key=a/maximum/", "unknown attribute `maximum`"),
+            ("span:x=a:b..c:d//key=a/end.q=%di/", "end: only probes have arguments"),
+            ("span:x=usdt:a:b..c:d//key=a/q=5/", "argument: `5` is not a fetch argument"),
+            ("span:x=uprobe:f..c:d//key=a/", "a probe in user space needs a file"),
         ];
         for (text, part) in rows {
             let message = parse_events(text).unwrap_err().to_string();

@@ -197,8 +197,7 @@ fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     let kind = kinds.into_iter().find(|known| known.name() == kind)?;
     let is_function = !function.is_empty() && !function.contains(['\n', '@', '/']);
     let format = |kind| {
-        selectors::probe_format(kind, function, None)
-            .map_err(|error| FormatsError::Format { name: name.to_owned(), error })
+        selectors::probe_format(kind, function).map_err(|error| FormatsError::Format { name: name.to_owned(), error })
     };
     is_function.then(|| format(kind))
 }

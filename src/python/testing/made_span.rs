@@ -175,7 +175,10 @@ impl<'py> Make<'_, 'py> {
         for rule in self.rules.iter().filter(|rule| does(rule.action)) {
             let name = match &rule.event {
                 EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
-                EventKind::Probe(probe) => format!("{}:{}", probe.kind.name(), probe.location),
+                EventKind::Probe(probe) => {
+                    let (system, name) = probe.event_name();
+                    format!("{system}:{name}")
+                }
                 _ => continue,
             };
             if events.iter().all(|(known, _)| *known != name) {
@@ -231,7 +234,8 @@ impl<'py> Make<'_, 'py> {
                 glob_matches(system, &format.system) && glob_matches(name, &format.name)
             }
             (EventKind::Probe(probe), Some(format)) => {
-                *format.system == *probe.kind.name() && format.name == probe.location.to_string()
+                let (system, name) = probe.event_name();
+                *format.system == *system && *format.name == *name
             }
             _ => false,
         };
@@ -250,13 +254,9 @@ impl<'py> Make<'_, 'py> {
     }
 }
 
-/// Returns the format of a probe with these arguments. Its file is not read, so the result of a function is always a
-/// number of 64 bits.
+/// Returns the format of a probe with these arguments. Its file is not read.
 fn probe_format(probe: &Probe, arguments: &[ProbeArgument]) -> PyResult<Format> {
-    let names = arguments.iter().filter_map(|argument| argument.name.as_deref());
-    let arguments: Vec<(&str, bool)> = names.map(|name| (name, name == "ret")).collect();
-    let format = selectors::made_format(probe.kind, &probe.location.to_string(), &arguments);
-    let format = format.map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let format = selectors::made_format(probe, arguments).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(Format::Tracepoint(Arc::new(format)))
 }
 

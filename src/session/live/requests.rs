@@ -215,6 +215,7 @@ pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, 
     for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
         output::say(format_args!("{} is not {done}: the kernel does not allow sampling of this event", event.name));
     }
+    selected.iter().flat_map(|event| &event.lacks).for_each(output::say);
     if verbosity >= Verbosity::Verbose {
         report_capture(planned, selected, capture);
     }

@@ -42,6 +42,8 @@ pub struct Selected {
     pub limit: Option<u64>,
     /// A note about the event. It is printed with `-v`.
     pub note: Option<String>,
+    /// What the event's samples lack.
+    pub lacks: Vec<String>,
 }
 
 /// Where an event happens.
@@ -64,7 +66,8 @@ impl Selected {
         let name = format!("{}:{}", format.system, format.name);
         let request = EventRequest::tracepoint(name, format.id);
         let (spec, format) = (spec.clone(), Format::Tracepoint(format));
-        Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note: None }
+        let stacks = Stacks::default();
+        Selected { spec, format, request, stacks, place, limit: None, note: None, lacks: Vec::new() }
     }
 }
 
@@ -123,7 +126,7 @@ impl Selection {
     fn add(&mut self, plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<()> {
         match &spec.kind {
             EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
-            EventKind::Probe(probe) => self.events.push(self::probe(plan, spec, probe)?),
+            EventKind::Probe(probe) => self.events.extend(probes(plan, spec, probe)?),
             EventKind::Span(span) => self.add_span(plan, spec, span, tracefs)?,
             EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
         }
@@ -242,17 +245,25 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
     }
 }
 
-/// Resolves a dynamic probe. The path of the probed file is looked up as the traced processes see it.
-fn probe(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Selected> {
+/// Resolves a probe. The path of the probed file is looked up as the traced processes see it. A static probe may be several
+/// events.
+fn probes(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Vec<Selected>> {
     let processes = match &plan.target {
         Target::Processes(ids) | Target::Threads(ids) => ids.as_slice(),
         _ => &[],
     };
     let found = selectors::probe(probe, &spec.attrs.arguments, processes, &RunningMachine);
-    let ResolvedProbe { request, format, note } = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
-    let (spec, format) = (spec.clone(), Format::Tracepoint(Arc::new(format)));
+    let found = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let place = if probe.kind.is_user() { EventLocation::Anywhere } else { EventLocation::Kernel };
-    Ok(Selected { spec, format, request, stacks: Stacks::default(), place, limit: None, note })
+    let mut spec = spec.clone();
+    let selected = found.into_iter().map(|ResolvedProbe { probe, request, format, note, lacks }| {
+        let (format, stacks) = (Format::Tracepoint(Arc::new(format)), Stacks::default());
+        spec.kind = EventKind::Probe(probe);
+        let selected = Selected { spec: spec.clone(), format, request, stacks, place, limit: None, note, lacks };
+        spec.grouping = spec.grouping.next_role();
+        selected
+    });
+    Ok(selected.collect())
 }
 
 /// Resolves an event that is neither a tracepoint nor a probe.
@@ -292,6 +303,7 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
         place,
         limit: source.limit,
         note: source.note,
+        lacks: Vec::new(),
     })
 }
 

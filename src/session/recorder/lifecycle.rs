@@ -8,7 +8,7 @@ use perf_prof_capture::{Capture, CommonMembers, EventRequest, Lost, LostRecords,
 use perf_prof_format::{
     abi::{PERF_SAMPLE_ID, PERF_SAMPLE_IP},
     record::{Batch, EventAttr, EventIds, TrailerLayout},
-    spec::{CallGraph, EventKind, Grouping, ProbeKind},
+    spec::{CallGraph, EventKind, Grouping},
 };
 use perf_prof_recordings::{
     StoredIndex,
@@ -116,15 +116,15 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
     requests
 }
 
-/// Gives each probe the name that it has in recordings, and returns the formats with these names. In tracefs, the
+/// Gives each probe the name that it has in recordings, and returns their systems and formats with these names. In tracefs, the
 /// probes have other names, and their definitions in tracefs are removed soon.
-fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(ProbeKind, String)> {
+fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(String, String)> {
     let mut formats = Vec::new();
     for (event, attr) in selected.iter().zip(attrs) {
         if let (EventKind::Probe(probe), Some(format)) = (&event.spec.kind, event.format.tracepoint()) {
-            let (system, name) = (probe.kind.name(), probe.recorded_name());
-            formats.push((probe.kind, selectors::with_name(format.text(), &name, attr.attr.config as u32)));
+            let (system, name) = probe.recorded_name();
             attr.name = format!("{system}:{name}");
+            formats.push((system, selectors::with_name(format.text(), &name, attr.attr.config as u32)));
         }
     }
     formats
@@ -180,8 +180,8 @@ impl RecordingWriter {
         let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();
         if !tracepoints.is_empty() || !probes.is_empty() {
             let mut data = machine::tracing_data(tracefs, tracepoints.into_iter())?;
-            for (kind, text) in probes {
-                data.formats.entry(kind.name().to_owned()).or_default().push(text.into_bytes());
+            for (system, text) in probes {
+                data.formats.entry(system).or_default().push(text.into_bytes());
             }
             features.set(&Feature::TracingData(&data));
         }

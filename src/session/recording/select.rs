@@ -184,7 +184,11 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
 /// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
 /// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
 fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
-    let name = |attr: usize| formats[attr].name();
+    // The places of a static probe are several events with the same name if their arguments have different types.
+    let name = |attr: usize| {
+        let fields = formats[attr].tracepoint().map(|format| format.fields()).unwrap_or_default();
+        fields.iter().fold(formats[attr].name(), |name, field| name + " " + &field.c_type())
+    };
     // The events that are opened when the span is recorded.
     let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
         let rules = SpanRule::all(span).unwrap_or_default();

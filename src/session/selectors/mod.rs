@@ -21,7 +21,8 @@ pub use self::{
     error::SourceError,
     machine::{Machine, RunningMachine},
     probe::{
-        FileError, LocationError, ProbeError, ResolvedProbe, functions, made_format, probe, probe_format, with_name,
+        FileError, FoundProbe, LocationError, Place, ProbeError, ResolvedProbe, StaticField, functions, made_format,
+        probe, probe_format, static_probes, with_name,
     },
 };
 

@@ -264,8 +264,9 @@ fn members_to_be_sampled() {
 fn show_probe(list: &str, machine: &dyn Machine) -> String {
     let EventKind::Probe(asked) = parse_events(list).unwrap().remove(0).kind else { panic!("{list} is not a probe") };
     match probe(&asked, &[], &[], machine) {
-        Ok(ResolvedProbe { request, format, .. }) => {
-            format!("{} fields={}", show_request(&request), format.fields().len())
+        Ok(resolved) => {
+            let ResolvedProbe { request, format, .. } = &resolved[0];
+            format!("{} fields={}", show_request(request), format.fields().len())
         }
         Err(error) => format!("error: {error}"),
     }
@@ -311,11 +312,11 @@ fn the_kernel_gets_the_file_whose_symbols_were_read() {
     let read = inode(&path);
     let list = format!("uprobe:main@\"{}\"", path.display());
     let EventKind::Probe(asked) = parse_events(&list).unwrap().remove(0).kind else { panic!("{list} is not a probe") };
-    let request = probe(&asked, &[], &[], &FakeMachine { cycles: true }).unwrap().request;
+    let request = probe(&asked, &[], &[], &FakeMachine { cycles: true }).unwrap().remove(0).request;
     fs::rename(&other, &path).unwrap();
     let Config::Text(config) = &request.event.config1 else { panic!("{:?}", request.event.config1) };
     assert_eq!(inode(Path::new(config.to_str().unwrap())), read);
-    let Some(ProbedCode::File(file, _)) = request.definition.map(|definition| definition.probed) else { panic!() };
+    let Some(ProbedCode::File(file)) = request.definition.map(|definition| definition.probed) else { panic!() };
     assert_eq!(inode(&file.path()), read);
     assert_ne!(inode(&path), read);
 }

@@ -346,8 +346,14 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns the filter for the source's spans: the user's filter and the filters of the options.
-    pub(crate) fn filter(&self, spec: &SpanSpec, filter: Option<&str>) -> Result<Option<Filter>, SpanError> {
+    /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are those of
+    /// the source, and the arguments of its probes.
+    pub(crate) fn filter(
+        &self,
+        spec: &SpanSpec,
+        filter: Option<&str>,
+        fields: &[SpanField],
+    ) -> Result<Option<Filter>, SpanError> {
         let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
         for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
             parts.push(self.option(option)?);
@@ -355,7 +361,7 @@ impl SourceDefinition {
         if parts.is_empty() {
             return Ok(None);
         }
-        let format = SpanFormat::new(("", self.name), Vec::new(), SpanPart::Begin, self.task, self.span_fields())?;
+        let format = SpanFormat::new(("", self.name), Vec::new(), SpanPart::Begin, self.task, fields.to_vec())?;
         let wrong = |text: &str, error| SpanError::SourceFilter {
             filter: text.to_owned(),
             error: Box::new(error),

@@ -19,7 +19,9 @@ fn the_example_of_a_source_selects_it() {
         let specs = parse_events(source.example).unwrap_or_else(|error| panic!("{}: {error}", source.example));
         let EventKind::Span(span) = &specs[0].kind else { panic!("{}", source.example) };
         assert_eq!(source_of(span).unwrap().map(|source| source.name), Some(source.name));
-        source.filter(span, specs[0].filter.as_deref()).unwrap_or_else(|error| panic!("{}: {error}", source.example));
+        source
+            .filter(span, specs[0].filter.as_deref(), &source.span_fields())
+            .unwrap_or_else(|error| panic!("{}: {error}", source.example));
     }
 }
 
@@ -43,7 +45,7 @@ fn every_source_selects_tasks_by_their_names() {
         let spec = parse_events(&selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
         let has_field = source.fields.iter().any(|field| field.name == "comm");
-        assert_eq!(source.filter(span, None).unwrap().is_some(), has_field, "{selector}");
+        assert_eq!(source.filter(span, None, &source.span_fields()).unwrap().is_some(), has_field, "{selector}");
         let names = if has_field { &[][..] } else { &["make", "cc*"] };
         assert_eq!(source.comms(span), names, "{selector}");
     }
@@ -104,5 +106,6 @@ fn a_value_that_a_field_never_has_is_an_error() {
 fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
-    source_of(span)?.unwrap().filter(span, spec.filter.as_deref())
+    let source = source_of(span)?.unwrap();
+    source.filter(span, spec.filter.as_deref(), &source.span_fields())
 }

@@ -31,8 +31,9 @@ mod verdicts;
 use std::sync::Arc;
 
 use perf_prof_format::{
-    spec::{Nesting, SpanSpec, SpanStack},
-    tracefs::{EventFormat, Filter},
+    spec::{FetchBase, Nesting, ProbeArgument, SpanSpec, SpanStack},
+    tracefs::{EventFormat, Field, Filter},
+    value::ValueType,
 };
 
 pub use self::{
@@ -114,8 +115,10 @@ impl Span {
         inputs: &[(Format, Vec<usize>)],
     ) -> Result<Span, SpanError> {
         const MEMBERS: [&str; 4] = ["duration", "open", "begin", "end"];
-        if let Some(field) = spec.key.iter().find(|field| MEMBERS.contains(&field.begin.as_str())) {
-            return Err(SpanError::Name(field.begin.clone()));
+        let arguments = argument_names(spec);
+        let mut names = spec.key.iter().map(|field| &field.begin).chain(&arguments);
+        if let Some(name) = names.find(|name| MEMBERS.contains(&name.as_str())) {
+            return Err(SpanError::Name(name.clone()));
         }
         let rules = SpanRule::all(spec)?;
         let format = |of: &Format| of.tracepoint().cloned().ok_or_else(|| SpanError::NotTracepoint(of.name()));
@@ -141,12 +144,14 @@ impl Span {
                 if definition.nesting == Nesting::Nested {
                     spec.nesting = Nesting::Nested;
                 }
-                let fields = definition.span_fields();
-                let filter = definition.filter(&spec, filter)?;
+                let mut fields = definition.span_fields();
+                add_argument_fields(&arguments, &formats, &prepared, &mut fields);
+                let filter = definition.filter(&spec, filter, &fields)?;
                 (fields, filter.map(Filters::OfSpan))
             }
             None => {
-                let fields = key_fields(&spec, &prepared);
+                let mut fields = key_fields(&spec, &prepared);
+                add_argument_fields(&arguments, &formats, &prepared, &mut fields);
                 let filter = filter.map(|text| self::filters(text, &formats, &prepared)).transpose()?;
                 (fields, filter.map(Filters::OfPairs))
             }
@@ -198,9 +203,40 @@ fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
         begin.map_or_else(|| vec![None; spec.key.len()], |step| step.key.fields().map(Option::<&_>::cloned).collect())
     };
     let of_inputs: Vec<Vec<_>> = inputs.iter().map(fields_of).collect();
-    let field = |at: usize, name: &str| SpanField::of_key(name, of_inputs.iter().map(|of| of[at].clone()).collect());
+    let field = |at: usize, name: &str| SpanField::of_begin(name, of_inputs.iter().map(|of| of[at].clone()).collect());
     let own = spec.key.iter().enumerate().filter(|(_, key)| !key.begin.starts_with('_'));
     own.map(|(at, key)| field(at, &key.begin)).collect()
+}
+
+/// Returns the names of what the probes that begin the span read for the user.
+fn argument_names(spec: &SpanSpec) -> Vec<String> {
+    let of_base = |base| match base {
+        FetchBase::Parameter(name) => name,
+        FetchBase::Argument(number) => format!("arg{number}"),
+        FetchBase::ReturnValue | FetchBase::Kernel(_) => String::new(),
+    };
+    let name = |argument: &ProbeArgument| argument.name.clone().unwrap_or_else(|| of_base(argument.base()));
+    spec.arguments.begin.iter().map(name).collect()
+}
+
+/// Adds a field for each argument of the probes that begin the span. An argument that is called like another field is only
+/// a field of the event that begins the span.
+fn add_argument_fields(
+    names: &[String],
+    formats: &[(Arc<EventFormat>, &[usize])],
+    inputs: &[Input],
+    fields: &mut Vec<SpanField>,
+) {
+    for name in names {
+        let of_input = |((format, _), input): (&(Arc<EventFormat>, &[usize]), &Input)| {
+            let begins = input.steps.iter().any(|step| step.action.begins());
+            format.field(name).filter(|field| begins && field.kind.value_type() != ValueType::Bytes).cloned()
+        };
+        let of_inputs: Vec<Option<Field>> = formats.iter().zip(inputs).map(of_input).collect();
+        if of_inputs.iter().any(Option::is_some) && fields.iter().all(|field| field.name != *name) {
+            fields.push(SpanField::of_begin(name, of_inputs));
+        }
+    }
 }
 
 /// Parses the filter for all pairs of events.

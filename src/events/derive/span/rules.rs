@@ -1,7 +1,7 @@
 //! The rules of a span: what the samples of its events do.
 
 use perf_prof_format::{
-    spec::{EventKind, KeyField, ProbeArgument, SpanEvents, SpanSpec, SpanStack, TracepointName},
+    spec::{EventKind, KeyField, ProbeArgument, SpanArguments, SpanEvents, SpanSpec, SpanStack},
     tracefs::EventFormat,
 };
 
@@ -134,11 +134,12 @@ impl SpanRule {
             SpanEvents::Selected { begin, end } => (begin, end),
             SpanEvents::Source { function, .. } => {
                 let definition = source::source_of(spec)?.ok_or_else(|| SpanError::Source(spec.name.clone()))?;
-                return Ok(definition.rules.iter().map(|rule| rule.resolve(function.as_deref())).collect());
+                let resolved = definition.rules.iter().map(|rule| rule.resolve(function.as_deref()));
+                return Ok(resolved.map(|rule| rule.with_arguments(&spec.arguments)).collect());
             }
         };
-        let rule = |TracepointName { system, name }: &TracepointName, action, key: fn(&KeyField) -> &String| SpanRule {
-            event: EventKind::Tracepoint { system: system.clone(), name: name.clone() },
+        let rule = |event: &EventKind, action, key: fn(&KeyField) -> &String| SpanRule {
+            event: event.clone(),
             arguments: Vec::new(),
             action,
             key: spec.key.iter().map(|field| key(field).clone()).collect(),
@@ -150,6 +151,14 @@ impl SpanRule {
         };
         let begins = begin.iter().map(|event| rule(event, Action::Begin, |key| &key.begin));
         let ends = end.iter().map(|event| rule(event, Action::End, |key| &key.end));
-        Ok(begins.chain(ends).collect())
+        Ok(begins.chain(ends).map(|rule| rule.with_arguments(&spec.arguments)).collect())
+    }
+
+    /// Adds what the user wants the probe to read.
+    fn with_arguments(mut self, arguments: &SpanArguments) -> SpanRule {
+        let SpanArguments { begin, end } = arguments;
+        let wanted = if self.action.begins() { begin } else { end };
+        self.arguments.extend_from_slice(wanted);
+        self
     }
 }

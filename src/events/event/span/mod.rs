@@ -96,7 +96,7 @@ pub enum SpanPart {
 pub struct SpanField {
     /// Its name.
     pub name: String,
-    /// What it holds; empty for a part of the key.
+    /// What it holds; empty for a field of the event that begins the span.
     pub about: &'static str,
     /// The type of its values.
     pub kind: SpanFieldKind,
@@ -124,8 +124,8 @@ pub enum SpanFieldKind {
 /// Where the values of a field come from.
 #[derive(Clone, Debug)]
 pub enum SpanFieldSource {
-    /// The field is a part of the key. For each input: its field; `None` in those that begin no spans.
-    Key(Vec<Option<Field>>),
+    /// A field of the event that begins the span. For each input: its field; `None` in those that begin no spans.
+    Begin(Vec<Option<Field>>),
     /// A function computes it.
     Computed(ComputeField),
 }
@@ -194,15 +194,15 @@ pub struct SpanSamples<'a> {
 }
 
 impl SpanField {
-    /// Creates the field for a part of the key. `fields` has the field in each input.
-    pub fn of_key(name: &str, fields: Vec<Option<Field>>) -> SpanField {
+    /// Creates the field for a part of the key or an argument of a probe. `fields` has the field in each input.
+    pub fn of_begin(name: &str, fields: Vec<Option<Field>>) -> SpanField {
         // The arguments of system calls say `signed:0`, whatever their type is.
         let kind = match fields.iter().flatten().next().map(|field| &field.kind) {
             Some(kind) if kind.is_text() => SpanFieldKind::Text,
             Some(FieldKind::Int { signed: true, .. }) => SpanFieldKind::Int,
             _ => SpanFieldKind::Uint,
         };
-        SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Key(fields) }
+        SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields) }
     }
 
     /// Returns its value in a span. `None` if the record of the begin is too short.
@@ -217,7 +217,7 @@ impl SpanField {
                 Some(SpanValue::Bytes(compute(view, number(view))))
             }
             SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
-            SpanFieldSource::Key(fields) => {
+            SpanFieldSource::Begin(fields) => {
                 let begin = view.begin();
                 match fields.get(view.begin_input())?.as_ref()?.value(begin.raw())? {
                     Value::Int(value) => Some(SpanValue::Int(value)),

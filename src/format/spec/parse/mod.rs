@@ -75,7 +75,7 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     }
     let mut span = match (function, &kind) {
         (Some(span), _) => Some(span),
-        (None, None) => SpanSpec::parse(name).transpose()?,
+        (None, None) => SpanSpec::parse_source(name),
         (None, Some(_)) => None,
     };
     let takes_modifiers = matches!(kind, Some(EventKind::Breakpoint { .. })) || !name.contains(':');
@@ -103,8 +103,8 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     Ok((spec, text[end..].trim_start()))
 }
 
-/// Finds the end of the part before the sections. If this part is a probe or a breakpoint, or the span of a function, it
-/// is parsed: it may contain a `/` that does not start a section.
+/// Finds the end of the part before the sections. If this part is a probe or a breakpoint, or a span that may have probes,
+/// it is parsed: it may contain a `/` that does not start a section.
 fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
     if let Some(probe) = probe::parse(text) {
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
@@ -114,7 +114,7 @@ fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), Spec
     if let Some((breakpoint, modifiers, end)) = breakpoint::parse(text)? {
         return Ok((Some(EventKind::Breakpoint { breakpoint, option: None, modifiers }), None, end));
     }
-    if let Some((span, end)) = SpanSpec::parse_function(text).transpose()? {
+    if let Some((span, end)) = SpanSpec::parse_with_events(text).transpose()? {
         return Ok((None, Some(span), end));
     }
     let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
@@ -176,7 +176,9 @@ fn attributes(
     };
     for section in sections {
         if let Some(span) = &mut span
-            && (span.add(section).map_err(wrong_span)? || span.add_as_option(section))
+            && (span.add(section).map_err(wrong_span)?
+                || span.add_argument(section).map_err(wrong_span)?
+                || span.add_as_option(section))
         {
             continue;
         }

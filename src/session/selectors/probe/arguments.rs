@@ -51,6 +51,34 @@ pub enum ArgumentError {
         "`{0}`: perf-prof does not know the registers of arguments of this file's processor; write %REGISTER instead"
     )]
     Processor(String),
+    /// A static probe has only arguments with numbers.
+    #[error("the static probe has no argument `{name}`; {}", match count {
+        0 => "it has none".to_owned(),
+        1 => "it has arg1".to_owned(),
+        count => format!("it has arg1 to arg{count}"),
+    })]
+    NoStatic {
+        /// The name.
+        name: String,
+        /// The number of its arguments.
+        count: usize,
+    },
+    /// An argument of a static probe that the kernel cannot read.
+    #[error("arg{number} cannot be read: {why}")]
+    Unreadable {
+        /// The number of the argument.
+        number: usize,
+        /// The reason.
+        why: &'static str,
+    },
+    /// An argument of a static probe is too small for an address.
+    #[error("arg{number} is a number of {size} bytes and not an address, so nothing can be read where it points to")]
+    NoAddress {
+        /// The number of the argument.
+        number: usize,
+        /// Its size in bytes.
+        size: u8,
+    },
     /// Two arguments with the same name.
     #[error("two arguments have the name `{0}`; give one of them another name with NAME=")]
     SameName(String),

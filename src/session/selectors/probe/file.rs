@@ -27,6 +27,11 @@ pub enum FileError {
         /// The path.
         path: String,
     },
+    /// Nothing says which file is meant.
+    #[error(
+        "a file is missing; write usdt:PROVIDER:NAME@\"/path/or/name\", or select processes with -p: then the files that they have mapped are searched"
+    )]
+    NoFile,
     /// No file has this name.
     #[error("found no program or library {name} in PATH or the dynamic linker's folders; give its path")]
     Nowhere {
@@ -81,6 +86,23 @@ pub(super) fn find(name: &str, processes: &[u32]) -> Result<PathBuf, FileError> 
     Ok(found)
 }
 
+/// Returns the files that the processes have mapped as code. A file that several processes have mapped is returned once.
+pub(super) fn mapped(processes: &[u32]) -> Result<Vec<PathBuf>, FileError> {
+    if processes.is_empty() {
+        return Err(FileError::NoFile);
+    }
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for view in processes.iter().copied().map(View::of_process) {
+        for mapped in view.mapped.iter().filter(|mapped| mapped.is_code) {
+            let path = view.mapped_path(mapped);
+            if path.is_file() && !paths.iter().any(|known| is_same(known, &path)) {
+                paths.push(path);
+            }
+        }
+    }
+    Ok(paths)
+}
+
 fn is_same(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     a == b || identity(a).is_some_and(|a| Some(a) == identity(b))
@@ -111,6 +133,8 @@ struct Mapped {
     path: PathBuf,
     /// A path that always leads to the mapped file itself.
     file: PathBuf,
+    /// Whether this part of the file may be executed.
+    is_code: bool,
 }
 
 impl Mapped {
@@ -119,8 +143,10 @@ impl Mapped {
     fn parse(line: &[u8], map_files: &Path) -> Option<Mapped> {
         let path = &line[line.iter().position(|&byte| byte == b'/')?..];
         let path = Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
-        let range = line.split(|&byte| byte == b' ').next()?;
-        Some(Mapped { path: path.into(), file: map_files.join(OsStr::from_bytes(range)) })
+        let mut words = line.split(|&byte| byte == b' ');
+        let range = words.next()?;
+        let is_code = words.next()?.contains(&b'x');
+        Some(Mapped { path: path.into(), file: map_files.join(OsStr::from_bytes(range)), is_code })
     }
 }
 
@@ -172,10 +198,7 @@ impl View {
             };
         }
         let of_name = |mapped: &&Mapped| mapped.path.file_name().is_some_and(|file| is_called(name, file));
-        let mapped = self.mapped.iter().filter(of_name).map(|mapped| match self.path(&mapped.path) {
-            path if is_replaced(&path, mapped) => mapped.file.clone(),
-            path => path,
-        });
+        let mapped = self.mapped.iter().filter(of_name).map(|mapped| self.mapped_path(mapped));
         if let Some(path) = self.only(name, mapped.filter(|path| path.is_file()).collect())? {
             return Ok(path);
         }
@@ -205,6 +228,14 @@ impl View {
             Some(script) => FileError::Script { path: script.display().to_string() },
             None => FileError::Nowhere { name: name.to_owned() },
         })
+    }
+
+    /// Returns a path that leads to a mapped file: the path that the process sees, if it still leads there.
+    fn mapped_path(&self, mapped: &Mapped) -> PathBuf {
+        match self.path(&mapped.path) {
+            path if is_replaced(&path, mapped) => mapped.file.clone(),
+            path => path,
+        }
     }
 
     /// Returns the file that the process has mapped from `path`. After an upgrade, there may be a new file at this
@@ -384,7 +415,7 @@ mod tests {
             fs::write(at(script), "#!/bin/sh\n").unwrap();
         }
         fs::write(at("usr/bin/tool"), own).unwrap();
-        let mapped = |path: &str| Mapped { path: path.into(), file: "/no/such/file".into() };
+        let mapped = |path: &str| Mapped { path: path.into(), file: "/no/such/file".into(), is_code: true };
         let view = View {
             root: directory.path().into(),
             mapped: ["/opt/app/libmine.so", "/opt/app/gone.so"].map(mapped).into(),
@@ -429,6 +460,7 @@ mod tests {
     fn lines_of_maps() {
         let parsed = |line: &str| {
             let mapped = Mapped::parse(line.as_bytes(), Path::new("/m"))?;
+            assert!(mapped.is_code);
             Some(format!("{} {}", mapped.path.display(), mapped.file.display()))
         };
         let line = "7f00-7f10 r-xp 00001000 fe:00 77                         /a b/libx.so.1";

@@ -1,30 +1,52 @@
 //! The format of a probe's samples, in the form that the kernel uses for its events.
 
 use perf_prof_format::{
-    spec::ProbeKind,
+    spec::{Probe, ProbeArgument, ProbeKind},
     tracefs::{EventFormat, FormatError},
 };
 
-/// Returns the format of a probe's event. `text` is the format of a definition of the probe in tracefs. Without one, the
-/// format is made from the kind of the probe: it has no arguments then.
-pub fn format(kind: ProbeKind, name: &str, text: Option<&str>) -> Result<EventFormat, FormatError> {
-    let text = text.map_or_else(|| format_text(kind), str::to_owned);
-    EventFormat::parse(kind.name(), &with_name(&text, name, 0))
+/// Returns the format of the event of a probe without arguments, as the kernel would write it. `name` is its place.
+pub fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
+    EventFormat::parse(kind.name(), &with_name(&format_text(kind), name, 0))
 }
 
-/// Returns the format of a probe's event with arguments that are numbers of 64 bits: their names, and whether they are
-/// signed. The kernel does not know the probe.
-pub fn made_format(kind: ProbeKind, name: &str, arguments: &[(&str, bool)]) -> Result<EventFormat, FormatError> {
-    let text = format_text(kind);
+/// Returns the format of a probe's event. `text` is the format of a definition of the probe in tracefs.
+pub(super) fn defined_format(probe: &Probe, text: &str) -> Result<EventFormat, FormatError> {
+    let (system, name) = probe.event_name();
+    EventFormat::parse(&system, &with_name(text, &name, 0))
+}
+
+/// The arguments that the kernel does not know in [`made_format`]: `sys/sdt.h` has macros for so many.
+const STATIC_ARGUMENTS: usize = 12;
+
+/// Returns the format of a probe's event with these arguments, if the kernel does not know the probe, and its file is not
+/// read. Numbers have 64 bits. A static probe also has `arg1` to `arg12`.
+pub fn made_format(probe: &Probe, arguments: &[ProbeArgument]) -> Result<EventFormat, FormatError> {
+    let text = format_text(probe.kind);
     let (fields, print_fmt) = text.split_once("\n\nprint fmt: ").unwrap_or((&text, ""));
     let (mut fields, mut print_fmt) = (fields.to_owned(), print_fmt.trim_end().to_owned());
-    let first = 8 + addresses(kind).len() * size_of::<libc::c_ulong>();
-    for (at, &(name, signed)) in arguments.iter().enumerate() {
-        let (c_type, signed) = if signed { ("s64", 1) } else { ("u64", 0) };
-        fields += &format!("\n\tfield:{c_type} {name};\toffset:{};\tsize:8;\tsigned:{signed};", first + 8 * at);
-        print_fmt = print_fmt.replacen("\", ", &format!(" {name}=%lld\", "), 1) + &format!(", REC->{name}");
+    let mut made: Vec<(String, Option<&str>)> =
+        arguments.iter().filter_map(|argument| Some((argument.name.clone()?, argument.type_name.as_deref()))).collect();
+    if probe.kind == ProbeKind::Usdt {
+        let own = (1..=STATIC_ARGUMENTS).map(|number| (format!("arg{number}"), Some("s64")));
+        let own: Vec<_> = own.filter(|(name, _)| made.iter().all(|(known, _)| known != name)).collect();
+        made.extend(own);
     }
-    format(kind, name, Some(&format!("{fields}\n\nprint fmt: {print_fmt}\n")))
+    let first = 8 + addresses(probe.kind).len() * size_of::<libc::c_ulong>();
+    for (at, (name, type_name)) in made.iter().enumerate() {
+        let is = |prefix: &str| type_name.is_some_and(|name| name.starts_with(prefix));
+        let (c_type, size, signed, form, value) = match () {
+            () if is("string") || is("ustring") => {
+                ("__data_loc char[]", 4, 1, "\\\"%s\\\"", format!("__get_str({name})"))
+            }
+            // The result of a function.
+            () if is("s") || name == "ret" => ("s64", 8, 1, "%lld", format!("REC->{name}")),
+            () => ("u64", 8, 0, "%llu", format!("REC->{name}")),
+        };
+        fields += &format!("\n\tfield:{c_type} {name};\toffset:{};\tsize:{size};\tsigned:{signed};", first + 8 * at);
+        print_fmt = print_fmt.replacen("\", ", &format!(" {name}={form}\", "), 1) + &format!(", {value}");
+    }
+    defined_format(probe, &format!("{fields}\n\nprint fmt: {print_fmt}\n"))
 }
 
 /// Returns the text of a format with another name and number.
@@ -102,14 +124,14 @@ mod tests {
 
     #[test]
     fn the_entry_of_a_function() {
-        let format = format(ProbeKind::Uprobe, "f+0x4", None).unwrap();
+        let format = format(ProbeKind::Uprobe, "f+0x4").unwrap();
         assert_eq!((&*format.system, &*format.name), ("uprobe", "f+0x4"));
         expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_ip=0x563695e73190 (0x563695e73190)"].assert_eq(&shown(&format, &raw(&[0x5636_95e7_3190])));
     }
 
     #[test]
     fn the_return_of_a_function() {
-        let format = format(ProbeKind::Kretprobe, "vfs_read", None).unwrap();
+        let format = format(ProbeKind::Kretprobe, "vfs_read").unwrap();
         expect!["common_type=0x0 common_flags=0x0 common_preempt_count=0x1 common_pid=Some(Int(3004)) __probe_func=0x5610e75ab190 __probe_ret_ip=0x5610e75ab07a (0x5610e75ab07a <- 0x5610e75ab190)"].assert_eq(&shown(&format, &raw(&[0x5610_e75a_b190, 0x5610_e75a_b07a])));
     }
 }

@@ -95,10 +95,12 @@ pub(super) fn address_and_offset(
             }
             Ok((*address, offset))
         }
+        // Its places are in the notes of the file: see `static_probe.rs`.
+        ProbeLocation::Static { .. } => Err(wrong(ElfError::Malformed("a static probe has no symbol"))),
     }
 }
 
-fn in_code(elf: &Elf, path: &Path, address: u64) -> Result<u64, LocationError> {
+pub(super) fn in_code(elf: &Elf, path: &Path, address: u64) -> Result<u64, LocationError> {
     let code = || elf.segments.iter().filter(|segment| segment.executable);
     let into = |from: u64, segment: &Segment| address.checked_sub(from).filter(|&into| into < segment.size);
     if let Some(offset) = code().find_map(|segment| Some(segment.offset + into(segment.address, segment)?)) {

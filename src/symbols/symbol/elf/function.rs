@@ -65,7 +65,7 @@ pub enum FunctionError {
         path: String,
     },
     /// The file has functions, but none of this name.
-    #[error("{path} has no function `{name}`{}", spec_near(near))]
+    #[error("{path} has no function `{name}`{}{}", spec_near(near), only_exported(*.stripped))]
     Unknown {
         /// The file's path.
         path: String,
@@ -73,6 +73,8 @@ pub enum FunctionError {
         name: String,
         /// Similar names.
         near: Vec<String>,
+        /// Whether only the functions are known that other files can call.
+        stripped: bool,
     },
     /// The file has several functions of this name.
     #[error("{path} has {count} functions named `{name}`; give the address of one instead: {}", hex(addresses))]
@@ -103,6 +105,14 @@ pub enum FunctionError {
 
 fn spec_near(near: &[String]) -> String {
     if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
+}
+
+fn only_exported(stripped: bool) -> &'static str {
+    if stripped {
+        "; only exported functions are known: the debug symbols of the file, which have all, are missing"
+    } else {
+        ""
+    }
 }
 
 fn implementations(others: &[String]) -> String {
@@ -156,7 +166,10 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
             let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
             let names = functions.iter().map(|function| function.name.as_str());
             let near = spec::similar_names(name, names.filter(is_similar_length));
-            Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near })
+            let has_all = |elf: &Elf| elf.sections.iter().any(|section| section.kind == elf::SHT_SYMTAB);
+            let debug = || debug_file(main, file, &DebugSearch::default()).map(|(_, debug)| debug);
+            let stripped = !has_all(main) && !debug().is_some_and(|debug| has_all(&debug));
+            Err(FunctionError::Unknown { path: path(), name: name.to_owned(), near, stripped })
         }
         _ => {
             let addresses = found.iter().take(NAMED).map(|function| function.offset.address).collect();
