@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -g -e offcpu/stack=both/
 """Time off CPU with its cause: the stack where a task waits, and the stack of the task that woke it.
 
-usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--top N] [--flame FILE]
+usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--top N] [--by-thread] [--flame FILE]
 
         2.031 s  71.2%  worker
                             __schedule
@@ -12,30 +12,33 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
                             futex_wake
                             pthread_mutex_unlock
                             write_log
+                        which waited for flusher
 
 The first stack is the wait: the function that called into the kernel is where the code waits. The second is why it went
-on: with a lock, the holder that gave it back; with a pipe, the writer; (interrupt) is a timer or a device. The flame
-graph (FILE.svg, or FILE.folded for text) has the waiter's stack, and on top of it the waker's from the inside out.
+on: with a lock, the holder that gave it back; with a pipe, the writer; (interrupt) is a timer or a device. If the waker
+itself waited for most of that time, the last lines say for whom, up to the start of the chain. The flame graph (FILE.svg,
+or FILE.folded for text) has the waiter's stack, and on top of it the waker's from the inside out.
 
--p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. Waits that a
-task ends by itself (it was only preempted) are left out. With -i 1000, a table is printed every second, else one at
-the end.
+-p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
+through selected tasks only. Waits that a task ends by itself (it was only preempted) are left out. With -i 1000, a table
+is printed every second, else one at the end.
 """
 from __future__ import annotations
 
 from collections import Counter
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
-from perf_prof.script import Options, first_rows, save_flame
+from perf_prof.script import Options, Wakers, first_rows, save_flame
 
 options = Options(__doc__, top=10, rows="stacks in a table", comm=True, flame=True)
 options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only waits of at least US microseconds")
+options.add_argument("--by-thread", action="store_true", help="tasks by their thread ids, not only by their names")
 args = options.parse()
 
 Stack = tuple[str, ...]
-# The task, its stack, the waker and its stack. Both stacks are innermost first.
-waits: Counter[tuple[str, Stack, str, Stack]] = Counter()
-chains = CallChains()
+# The task, its stack, the stack of the waker, and the chain of wakers. Stacks are innermost first.
+waits: Counter[tuple[str, Stack, Stack, Stack]] = Counter()
+chains, wakers = CallChains(), Wakers()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 
 
@@ -43,29 +46,35 @@ def names(event: PerfEvent) -> Stack:
     return tuple(frame["symbol"] or f"[{frame['dso']}]" for frame in event._callchain)
 
 
+def task(comm: str, tid: int) -> str:
+    return f"{comm} {tid}" if args.by_thread and tid > 0 else comm or "?"
+
+
 def offcpu(event: PerfEvent) -> None:
     us = event.duration // 1000
-    if event.state == "preempted" or us < args.min or args.comm not in (None, event.comm):
+    if event.state == "preempted":
+        return
+    waker, woken = task(event.waker_comm, event.waker_pid), event._time - event.waited
+    if event.waker_pid > 0:
+        wakers.note(event.pid, event.begin._time, woken, event.waker_pid, waker)
+    if us < args.min or args.comm not in (None, event.comm):
         return
     chains.note(event._callchain)
-    waker = names(event.between[0]) if event.between else ()
-    key = (event.comm, names(event), event.waker_comm or "?", waker)
+    links = tuple(wakers.chain(event.waker_pid, waker, event.begin._time, woken))
+    key = task(event.comm, event.pid), names(event), names(event.between[0]) if event.between else (), links
     waits[key] += us
     if whole is not None:
-        whole.add([event.comm, *reversed(key[1]), "--", *waker, key[2]], us)
+        whole.add([key[0], *reversed(key[1]), "--", *key[2], *links], us)
 
 
 def show() -> None:
     chains.say()
     total = waits.total()
     rows, more = first_rows(waits.items(), args.top, lambda row: -row[1])
-    for (task, stack, waker, of_waker), us in rows:
-        print(f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {task}")
-        for frame in stack:
-            print(f"{'':>28}{frame}")
-        print(f"{'':>24}woken by {waker}")
-        for frame in of_waker:
-            print(f"{'':>28}{frame}")
+    for (waiter, stack, of_waker, (waker, *others)), us in rows:
+        lines = [f"{us / 10**6:>10.3f} s {us / max(total, 1):>6.1%}  {waiter}", *(f"{'':>28}{frame}" for frame in stack)]
+        lines += [f"{'':>24}woken by {waker}", *(f"{'':>28}{frame}" for frame in of_waker)]
+        print("\n".join([*lines, *(f"{'':>24}which waited for {other}" for other in others)]))
     print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{more}\n")
 
 

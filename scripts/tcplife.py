@@ -33,11 +33,16 @@ args = options.parse()
 CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
 
 
-# The last column is for JSON alone. Text has the states in a line of their own.
+
+def times(states: dict[str, int]) -> str:
+    """Returns the text for the states, which is a line of its own."""
+    return f"\n{'':>12} " + ", ".join(f"{name} {ns / 10**6:.2f} ms" for name, ns in states.items()) if args.states else ""
+
+
 columns = Columns(
     args.json, time=("TIME", "<12", clock), task=("TASK", "<22"), role=("ROLE", "<7"), local=("LOCAL", "<21"),
     remote=("REMOTE", "<21"), connect=("CONNECT ms", ">10.2f", lambda ns: ns / 10**6),
-    life=("LIFE ms", ">10.2f", lambda ns: ns / 10**6), resent=("RESENT", ">6"), end=("END", ""), states=("", "", lambda states: ""),
+    life=("LIFE ms", ">10.2f", lambda ns: ns / 10**6), resent=("RESENT", ">6"), end=("END", ""), states=("", "", times),
 )  # fmt: skip
 __init__ = Lines(columns).init
 
@@ -59,5 +64,3 @@ def tcp(event: PerfEvent) -> None:
     ends = end(event.saddr, event.sport), end(event.daddr, event.dport)
     numbers = event.connect or None, event.duration, event.retransmits
     print(columns.line(event._realtime, task, event.role, *ends, *numbers, how, states))
-    if args.states and not args.json:
-        print(f"{'':>12} " + ", ".join(f"{name} {ns / 10**6:.2f} ms" for name, ns in states.items()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -18,11 +19,13 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, print, shard
+from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
     "AT_FDCWD",
     "IN_INTERRUPT",
     "Columns",
+    "Futexes",
     "Lines",
     "Options",
     "Percentiles",
@@ -155,7 +158,7 @@ class Columns:
         print(json.dumps({"note": text}) if self.json else f"({text})")
 
     def _joined(self, cells: Iterable[str]) -> str:
-        return "".join(space + cell for space, cell in zip(self._spaces, cells)).rstrip()
+        return re.sub(" +$", "", "".join(map(str.__add__, self._spaces, cells)), flags=re.MULTILINE)
 
 
 class Report(Parts):
@@ -348,42 +351,6 @@ class Lines:
         self._is_part = False
         for _, text in sorted(self._kept, key=lambda line: line[0]):
             print(text)
-
-
-class Wakers:
-    """Who ended the waits of tasks. A task that ends a wait may have waited itself meanwhile: then another one is the cause.
-
-        wakers.note(tid, began, ended, waker, "writer 4711")
-        wakers.chain(waker, "writer 4711", began, ended)  # of a wait that this waker ended
-    """
-
-    _WAITS = 16  # of a task that are kept
-    _TASKS = 10_000  # that are kept
-
-    def __init__(self) -> None:
-        self._waits: dict[int, list[tuple[int, int, int, str]]] = {}
-
-    def note(self, tid: int, began: int, ended: int, waker: int, name: str) -> None:
-        """Notes a wait of a task, which another task ended. name is a text about the other one. Times are in ns."""
-        waits = self._waits.pop(tid, [])[1 - self._WAITS :]
-        self._waits[tid] = [*waits, (began, ended, waker, name)]
-        if len(self._waits) > self._TASKS:
-            del self._waits[next(iter(self._waits))]
-
-    def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
-        """Returns texts about the tasks that delayed a wait: its waker, the waker of that, and so on to the start.
-
-        A task passes the wait on if it waited for more than half of the time for which it could have ended it.
-        """
-        names, seen = [name], {waker}
-        while True:
-            earlier = (wait for wait in reversed(self._waits.get(waker, ())) if wait[1] <= ended)
-            its_began, its_ended, waker, name = next(earlier, (0, 0, waker, ""))
-            if waker in seen or 2 * (its_ended - max(its_began, began)) <= ended - began:
-                return names
-            names.append(name)
-            seen.add(waker)
-            ended = its_ended
 
 
 def clock(ns: int | None) -> str:

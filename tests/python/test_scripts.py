@@ -56,8 +56,12 @@ class ScriptTest(unittest.TestCase):
         """Returns the lines that the script prints, each as a list of words."""
         return [line.split() for line in self.run_script(*args, **options).splitlines()]
 
-    def on_spans(self, script, name, spans, *args):
+    def on_spans(self, *args):
         """Returns the lines that a script prints for made spans, each as a list of words."""
+        return [line.split() for line in self.run_on_spans(*args).splitlines()]
+
+    def run_on_spans(self, script, name, spans, *args):
+        """Returns what a script prints for made spans."""
         # The run needs an event. The handler gets objects with the members that it reads.
         module = run_script(os.path.join(SCRIPTS, script), [make("page-faults", 0)], args).module
         with redirect_stdout(StringIO()) as out:
@@ -66,7 +70,7 @@ class ScriptTest(unittest.TestCase):
                 handler(span)
             if hasattr(module, "__exit__"):
                 module.__exit__()
-        return [line.split() for line in out.getvalue().splitlines()]
+        return out.getvalue()
 
 
 def switch(time, prev, next, state=1, cpu=0, **more):
@@ -601,13 +605,13 @@ class LockStat(ScriptTest):
         chain.append({"symbol": "main", "dso": "/bin/app", "kernel": False})
         return SimpleNamespace(kind=kind, addr=addr, name=name, duration=us * 1000, _callchain=chain)
 
-    def futex(self, us, operation, *functions):
+    def futex(self, us, operation, *functions, tid=7, comm="app", at=0, addr=0x7F00, dso="/bin/app", ret=0, errno=""):
         chain = [{"symbol": "do_syscall_64", "dso": "[kernel.kallsyms]", "kernel": True}]
         chain.append({"symbol": "__lll_lock_wait", "dso": "/lib/libc.so.6", "kernel": False})
-        chain += [{"symbol": function, "dso": "/bin/app", "kernel": False} for function in functions]
-        return SimpleNamespace(
-            comm="app", duration=us * 1000, _callchain=chain, args=(0x7F00, operation, 0, 0, 0, 0)
-        )
+        chain += [{"symbol": function, "dso": dso, "kernel": False} for function in functions]
+        task = {"comm": comm, "_tid": tid, "_pid": 7, "_time": (at + us) * 1000, "begin": SimpleNamespace(_time=at * 1000)}
+        call = {"args": (addr, operation, 0, 0, 0, 0), "ret": ret, "errno": errno, "duration": us * 1000}
+        return SimpleNamespace(_callchain=chain, **task, **call)
 
     def test_waits_are_added_up_by_the_function_that_asks_for_the_lock(self):
         waits = [
@@ -643,6 +647,51 @@ class LockStat(ScriptTest):
         self.assertEqual(rows[1], ["futex", "2", "0.007", "0.004", "app:", "work"])
         self.assertEqual(rows[2], ["futex", "1", "0.001", "0.001", "app:", "?", "0x7f00"])
         self.assertEqual(self.on_spans("lockstat.py", "syscall", calls, "--kernel"), [])
+
+    def test_the_holder_of_a_futex_is_the_task_that_wakes_the_waiter(self):
+        wait = self.futex(100, 0x80, "work", tid=8)
+        wake = self.futex(5, 0x81, "flush", comm="writer", at=97, ret=1)
+        other = self.futex(5, 0x81, "flush", comm="other", at=97, ret=1, addr=0x9000)
+        # The wait may end before or after the call that wakes it.
+        for calls in [other, wait, wake], [other, wake, wait]:
+            rows = self.on_spans("lockstat.py", "syscall", calls)
+            self.assertEqual(rows[2], "held: 100% writer 7: flush".split())
+        # A call that wakes nobody, and one that was over before.
+        for wake in self.futex(5, 0x81, "flush", at=97), self.futex(5, 0x81, "flush", at=-9, ret=1):
+            rows = self.on_spans("lockstat.py", "syscall", [wake, wait])
+            self.assertEqual(rows[2], "1 waits in 1 row".split())
+        over = self.futex(100, 0x80, "work", tid=8, ret=-110, errno="ETIMEDOUT")
+        rows = self.on_spans("lockstat.py", "syscall", [over, wait, self.futex(5, 0x81, "flush", at=97, ret=1)])
+        self.assertEqual(rows[2], "held: 50% (time limit), 50% app 7: flush".split())
+
+    def test_a_call_wakes_as_many_tasks_as_it_says(self):
+        waits = [self.futex(100, 0x80, "work", tid=tid) for tid in (8, 9, 10)]
+        rows = self.on_spans("lockstat.py", "syscall", [*waits, self.futex(5, 0x81, "flush", at=97, ret=2)], "--by-thread")
+        self.assertEqual([row[5] for row in rows if row[:1] == ["futex"]], ["10:", "8:", "9:"])
+        self.assertEqual(len([row for row in rows if row[:1] == ["held:"]]), 2)
+
+    def test_the_holder_is_the_start_of_the_chain(self):
+        calls = [
+            self.futex(90, 0x80, "work", tid=8, comm="middle", at=5, addr=0x9000),
+            self.futex(2, 0x81, "flush", tid=9, comm="slow", at=94, addr=0x9000, ret=1),
+            self.futex(100, 0x80, "work", tid=7, comm="last"),
+            self.futex(2, 0x81, "step", tid=8, comm="middle", at=99, ret=1),
+        ]
+        text = self.run_on_spans("lockstat.py", "syscall", calls, "--json")
+        rows = {row["where"]: row for row in map(json.loads, text.splitlines())}
+        self.assertEqual(rows["last: work"]["held"], {"slow 9: flush, through 1 other": 1.0})
+        self.assertEqual(rows["middle: work"]["held"], {"slow 9: flush": 1.0})
+
+    def test_functions_of_python_win_over_those_of_the_interpreter(self):
+        inner = ["PyThread_acquire_lock_timed", "_PyEval_Vector", "py::Queue.get:/app/queue.py", "py::main:/app/x.py"]
+        for dso in "/usr/bin/python3.12", "/usr/lib/libpython3.12.so.1.0":
+            rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, *inner, dso=dso)])
+            self.assertEqual(rows[1][5:], ["Queue.get:/app/queue.py", "[PyThread_acquire_lock_timed]"])
+        # The function of an extension is nearer.
+        rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, *inner, dso="/usr/lib/ext.so")])
+        self.assertEqual(rows[1][5:], ["PyThread_acquire_lock_timed"])
+        rows = self.on_spans("lockstat.py", "syscall", [self.futex(3, 0, "take_gil", dso="/usr/bin/python3.12")])
+        self.assertEqual(rows[1][5:], ["take_gil"])
 
 
 class MemLeak(ScriptTest):
@@ -716,12 +765,13 @@ class RunqLen(ScriptTest):
 
 
 class OffWake(ScriptTest):
-    def wait(self, us, state="sleeping", waker="pong"):
+    def wait(self, us, state="sleeping", waker="pong", comm="ping", at=0, **more):
         chain = [{"symbol": name, "dso": "/bin/app", "kernel": False} for name in ("schedule", "read")]
         waking = SimpleNamespace(_callchain=[{"symbol": "write", "dso": "/bin/app"}])
-        return SimpleNamespace(
-            comm="ping", state=state, duration=us * 1000, waker_comm=waker, between=[waking] if waker else [], _callchain=chain
-        )
+        times = {"begin": SimpleNamespace(_time=at * 1000), "duration": us * 1000, "_time": (at + us) * 1000, "waited": 0}
+        tasks = {"comm": comm, "pid": 7, "waker_comm": waker, "waker_pid": 8 if waker else -1}
+        parts = {"between": [waking] if waker else [], "_callchain": chain}
+        return SimpleNamespace(state=state, **times | tasks | parts | more)
 
     def test_a_wait_has_the_stacks_of_both_tasks(self):
         rows = self.on_spans("offwake.py", "offcpu", [self.wait(3000), self.wait(1000), self.wait(5000, "preempted")])
@@ -729,6 +779,16 @@ class OffWake(ScriptTest):
         self.assertEqual([" ".join(row) for row in rows if row], expected)
         rows = self.on_spans("offwake.py", "offcpu", [self.wait(10, waker=""), self.wait(3000)], "--min", "100")
         self.assertEqual(rows[0], "0.003 s 100.0% ping".split())
+
+    def test_a_waker_that_waited_itself_is_followed(self):
+        own = self.wait(2000, waker="slow", comm="pong", at=500, pid=8, waker_pid=9)
+        text = self.run_on_spans("offwake.py", "offcpu", [own, self.wait(3000)], "--comm", "ping", "--by-thread")
+        self.assertIn("  ping 7\n", text)
+        self.assertLess(text.index("woken by pong 8\n"), text.index("which waited for slow 9\n"))
+        # A short wait of the waker did not delay the other one.
+        own = self.wait(1000, waker="slow", comm="pong", at=500, pid=8, waker_pid=9)
+        text = self.run_on_spans("offwake.py", "offcpu", [own, self.wait(3000)], "--comm", "ping")
+        self.assertNotIn("which waited for", text)
 
 
 class BioLatency(ScriptTest):

@@ -47,6 +47,24 @@ for _ in range(5):
 os.wait()
 ";
 
+/// A byte goes through three tasks: the last one waits for the middle one, which waits for the first one, which sleeps.
+const THROUGH: &str = "
+import os, time
+os.sched_setaffinity(0, {0})
+there, back = os.pipe(), os.pipe()
+def task(name, begin, end):
+    if os.fork() == 0:
+        open('/proc/self/comm', 'w').write(name)
+        for _ in range(5):
+            end(begin())
+        os._exit(0)
+task('ow-last', lambda: os.read(back[0], 1), lambda byte: None)
+task('ow-middle', lambda: os.read(there[0], 1), lambda byte: os.write(back[1], byte))
+task('ow-first', lambda: time.sleep(0.05), lambda byte: os.write(there[1], b'x'))
+for _ in range(3):
+    os.wait()
+";
+
 fn run(name: &str, options: &[&str], program: &str) -> String {
     text(script(name).args(options).args(["--exec", "python3", "-c", program]).output().unwrap())
 }
@@ -98,4 +116,15 @@ fn offwake_shows_the_task_that_woke_another() {
     let us: u64 = stacks.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
     assert!(us >= 80_000, "{stacks}");
     assert!(stacks.lines().any(|line| line.starts_with("ow-reader;") && line.contains(";--;")), "{stacks}");
+}
+
+#[test]
+fn offwake_follows_the_wakers_to_the_start_of_the_chain() {
+    needs([Need::Tracefs]);
+    let out = run("offwake.py", &["--comm", "ow-last", "--min", "10000", "--by-thread"], THROUGH);
+    let after = |line: &str| out.lines().position(|other| other.trim_start().starts_with(line));
+    let (waker, start) = (after("woken by ow-middle "), after("which waited for ow-first "));
+    assert!(waker.is_some() && waker < start, "{out}");
+    // What the first one waits for is no task.
+    assert!(!out.contains("which waited for (interrupt)"), "{out}");
 }

@@ -7,7 +7,7 @@ use crate::{
         compile::{FRAMES, compile},
         machine::{Need, needs},
         run::tested_program,
-        scripts::{in_path, on_workload, script, text},
+        scripts::{in_path, on_workload, row, script, text},
         workload::words,
     },
     sources::numbers,
@@ -54,6 +54,88 @@ fn lockstat_shows_where_a_program_waits_for_a_futex() {
     assert!(out.ends_with("5 waits in 1 row\n\n"), "{out}");
 }
 
+/// Three threads: `slow` has the first lock, `middle` has the second one and waits for the first one, and `last` waits for
+/// the second one. `slow` gives its lock back when both wait, which /proc says. Prints its thread id.
+const CHAIN: &str = r#"
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static pthread_mutex_t first = PTHREAD_MUTEX_INITIALIZER, second = PTHREAD_MUTEX_INITIALIZER;
+static volatile long ids[3], has_first;
+static void waits(int thread) {
+    char path[64], call[256] = "";
+    while (strncmp(call, "202 ", 4)) {
+        usleep(1000);
+        snprintf(path, sizeof path, "/proc/self/task/%ld/syscall", ids[thread]);
+        FILE *file = fopen(path, "r");
+        if (file) {
+            fgets(call, sizeof call, file);
+            fclose(file);
+        }
+    }
+    usleep(50000);
+}
+__attribute__((noinline)) static void flush(void) {
+    pthread_mutex_lock(&first);
+    has_first = 1;
+    waits(1);
+    waits(2);
+    pthread_mutex_unlock(&first);
+    __asm__ volatile("");
+}
+static void *slow(void *of) {
+    prctl(PR_SET_NAME, "slow");
+    printf("\nslow %ld\n", ids[0] = syscall(SYS_gettid));
+    flush();
+    return of;
+}
+static void *middle(void *of) {
+    prctl(PR_SET_NAME, "middle");
+    while (!has_first) usleep(1000);
+    pthread_mutex_lock(&second);
+    ids[1] = syscall(SYS_gettid);
+    pthread_mutex_lock(&first);
+    pthread_mutex_unlock(&first);
+    pthread_mutex_unlock(&second);
+    return of;
+}
+static void *last(void *of) {
+    prctl(PR_SET_NAME, "last");
+    while (!ids[1]) usleep(1000);
+    ids[2] = syscall(SYS_gettid);
+    pthread_mutex_lock(&second);
+    pthread_mutex_unlock(&second);
+    return of;
+}
+int main(void) {
+    void *(*of[])(void *) = {slow, middle, last};
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++) pthread_create(threads + i, 0, of[i], 0);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], 0);
+    return 0;
+}
+"#;
+
+#[test]
+fn lockstat_shows_the_holder_of_a_futex_at_the_start_of_a_chain() {
+    needs([Need::Tracefs, Need::Compilers]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "chain", CHAIN, &["-O0", "-pthread"]);
+    let args = ["--futex", "--call-graph", "dwarf", "--exec"];
+    let out = text(script("lockstat.py").args(args).arg(&program).output().unwrap());
+    let tid = row(&out, "slow")[1];
+    let held = |waiter: &str| {
+        let mut lines = out.lines().skip_while(|line| !line.ends_with(&format!("  {waiter}")));
+        lines.nth(1).unwrap_or_else(|| panic!("{out}")).trim().to_owned()
+    };
+    assert_eq!(held("middle: middle"), format!("held: 100% slow {tid}: flush"), "{out}");
+    assert_eq!(held("last: last"), format!("held: 100% slow {tid}: flush, through 1 other"), "{out}");
+}
+
 #[test]
 fn lockstat_shows_waits_for_locks_of_the_kernel() {
     needs([Need::Tracefs]);
@@ -74,7 +156,8 @@ fn memleak_shows_the_messages_that_nobody_receives() {
     // Other tasks allocate too. If that is so much that events are lost, what is open is forgotten, and the run says nothing.
     let runs = (0..10).map(|_| {
         let mut memleak = script("memleak.py");
-        let output = memleak.args(["-m", "16M", "--top", "100000", "--exec"]).args(words("allocations")).output().unwrap();
+        let output =
+            memleak.args(["-m", "16M", "--top", "100000", "--exec"]).args(words("allocations")).output().unwrap();
         // A message about memory that was freed without an event is allowed.
         let (out, err) = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).into();
         assert!(output.status.success() && !err.contains("Traceback"), "{err}");

@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 11] = [
+static EMBEDDED: [EmbeddedModule; 12] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -38,6 +38,7 @@ static EMBEDDED: [EmbeddedModule; 11] = [
     embedded!("perf_prof._options", "_options.py", Module),
     embedded!("perf_prof._parts", "_parts.py", Module),
     embedded!("perf_prof._runs", "_runs.py", Module),
+    embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.script", "script.py", Module),
     embedded!("perf_prof.testing", "testing.py", Module),
 ];

@@ -1,0 +1,157 @@
+"""Who ends the waits of tasks, for scripts about locks."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections import Counter
+
+
+class Wakers:
+    """Who ended the waits of tasks. A task that ends a wait may have waited itself meanwhile: then another one is the cause.
+
+        wakers.note(tid, began, ended, waker, "writer 4711")
+        wakers.chain(waker, "writer 4711", began, ended)  # of a wait that this waker ended
+    """
+
+    _WAITS = 16  # of a task that are kept
+    _TASKS = 10_000  # that are kept
+
+    def __init__(self) -> None:
+        self._waits: dict[int, list[tuple[int, int, int, str]]] = {}
+
+    def note(self, tid: int, began: int, ended: int, waker: int, name: str) -> None:
+        """Notes a wait of a task, which another task ended. name is a text about the other one. Times are in ns."""
+        waits = self._waits.pop(tid, [])[1 - self._WAITS :]
+        self._waits[tid] = [*waits, (began, ended, waker, name)]
+        if len(self._waits) > self._TASKS:
+            del self._waits[next(iter(self._waits))]
+
+    def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
+        """Returns texts about the tasks that delayed a wait: its waker, the waker of that, and so on to the start.
+
+        A task passes the wait on if it waited for more than half of the time for which it could have ended it.
+        """
+        names, seen = [name], {waker}
+        while True:
+            earlier = (wait for wait in reversed(self._waits.get(waker, ())) if wait[1] <= ended)
+            its_began, its_ended, waker, name = next(earlier, (0, 0, waker, ""))
+            if waker in seen or 2 * (its_ended - max(its_began, began)) <= ended - began:
+                return names
+            names.append(name)
+            seen.add(waker)
+            ended = its_ended
+
+
+# include/uapi/linux/futex.h
+_FUTEX_CMD = 0x7F  # without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
+_WAITS = {0, 6, 9, 11, 13}  # FUTEX_WAIT, _LOCK_PI, _WAIT_BITSET, _WAIT_REQUEUE_PI and _LOCK_PI2
+_WAKES = {1, 5, 10}  # FUTEX_WAKE, _WAKE_OP and _WAKE_BITSET, which return the number of tasks that they wake
+_UNLOCK_PI = 7  # which wakes one
+
+
+_LIBC = re.compile(r"/(libc|libpthread|ld)[-.]")
+_INTERPRETER = re.compile(r"/(lib)?python[\d.]+(so[\d.]*)?$")
+
+
+class _Wait(NamedTuple):
+    """A wait that a task ended which is not known yet."""
+
+    tid: int
+    began: int
+    ended: int
+    holders: Counter[str]
+
+
+class _Wake:
+    """A call that wakes tasks which are not known yet."""
+
+    def __init__(self, call: Any, name: str, tasks: int) -> None:
+        self.tid, self.name, self.tasks = call._tid, name, tasks
+        self.began, self.ended = call.begin._time, call._time
+
+    def may_end(self, wait: _Wait) -> bool:
+        """Returns whether the wait was there during the call."""
+        return self.tasks > 0 and self.began <= wait.ended and wait.began <= self.ended
+
+
+class Futexes:
+    """Who ends the waits for futexes: the task that wakes the waiter at the same address, which had the lock then.
+
+    Call waits(call, holders) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call, name)
+    for all others. Of the two, the one that comes later adds the duration of the wait to holders, below the name of the
+    task at the start of the chain (see Wakers).
+    """
+
+    _CALLS = 64  # that are kept of an address
+    _ADDRESSES = 10_000  # that are kept
+
+    def __init__(self) -> None:
+        self._wakers = Wakers()
+        # By process and address: waits and wakes that have no counterpart yet.
+        self._open: dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]] = {}
+
+    @staticmethod
+    def place(call: Any) -> str:
+        """Returns the function that makes a call: the first one of its call chain that belongs neither to the kernel nor to
+        libc, or `?`.
+
+        Of a Python program that has names for its functions (python -X perf), it is that of Python and not that of the
+        interpreter, which is then in brackets: step:/app.py [PyThread_acquire_lock_timed].
+        """
+        frames = [(str(frame["symbol"]), str(frame["dso"])) for frame in call._callchain if frame["symbol"]]
+        frames = [(name, file) for name, file in frames if not file.startswith("[") and not _LIBC.search(file)]
+        first, file = frames[0] if frames else ("?", "")
+        python = next((name.removeprefix("py::") for name, _ in frames if name.startswith("py::")), None)
+        if python is None or first.startswith("py::"):
+            return python or first
+        return f"{python} [{first}]" if _INTERPRETER.search(file) else first
+
+    @staticmethod
+    def is_wait(call: Any) -> bool:
+        """Returns whether the call waits. It may return at once, if the lock was free."""
+        return call.args[1] & _FUTEX_CMD in _WAITS
+
+    def waits(self, call: Any, holders: Counter[str]) -> None:
+        """Notes a call that waited."""
+        if call.errno:
+            holders["(time limit)" if call.errno == "ETIMEDOUT" else "(nobody)"] += call.duration
+            return
+        wait = _Wait(call._tid, call.begin._time, call._time, holders)
+        waits, wakes = self._at(call)
+        # Tasks are woken in the order in which they came.
+        for wake in wakes:
+            if wake.may_end(wait):
+                self._join(wait, wake)
+                return
+        waits.append(wait)
+        del waits[: -self._CALLS]
+
+    def wakes(self, call: Any, name: str) -> None:
+        """Notes a call that may wake tasks. name is a text about its task."""
+        operation = call.args[1] & _FUTEX_CMD
+        tasks = call.ret if operation in _WAKES else int(operation == _UNLOCK_PI)
+        if call.errno or tasks <= 0:
+            return
+        wake = _Wake(call, name, tasks)
+        waits, wakes = self._at(call)
+        for wait in [wait for wait in waits if wake.may_end(wait)][:tasks]:
+            waits.remove(wait)
+            self._join(wait, wake)
+        wakes[:] = [*(other for other in wakes if other.tasks), wake][-self._CALLS :]
+
+    def _at(self, call: Any) -> tuple[list[_Wait], list[_Wake]]:
+        address = call._pid, call.args[0]
+        calls = self._open[address] = self._open.pop(address, ([], []))
+        if len(self._open) > self._ADDRESSES:
+            del self._open[next(iter(self._open))]
+        return calls
+
+    def _join(self, wait: _Wait, wake: _Wake) -> None:
+        wake.tasks -= 1
+        self._wakers.note(wait.tid, wait.began, wake.began, wake.tid, wake.name)
+        *others, start = self._wakers.chain(wake.tid, wake.name, wait.began, wake.began)
+        through = f", through {len(others)} other{'s' if len(others) > 1 else ''}" if others else ""
+        wait.holders[start + through] += wait.ended - wait.began
