@@ -135,7 +135,11 @@ impl Property {
 
     fn of_span((name, python, text): (&str, &'static str, &str)) -> Property {
         let module = if python == "PerfEvent" { "_perf_prof" } else { "_builtins" };
-        let items = if name == "end" { " | None" } else { "" };
+        let items = match name {
+            "end" => " | None",
+            "between" => "[_perf_prof.PerfEvent, ...]",
+            _ => "",
+        };
         Property { name: name.to_owned(), module, python, items, text: text.to_owned() }
     }
 
