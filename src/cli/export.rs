@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
-use perf_prof_format::spec::parse_events;
-use perf_prof_session::engine::ExitStatus;
+use perf_prof_session::{engine::ExitStatus, selectors};
 use perf_prof_tools::commands::export::{self, ExportPlan, Form, Output};
 
 use super::{failure::Failure, script::RecordingOptions};
@@ -76,7 +75,7 @@ impl Export {
         let wrong = |message: String| Failure::Usage(message, READ_ON.into());
         let mut events = Vec::new();
         for list in &self.events {
-            events.extend(parse_events(list).map_err(|error| wrong(error.to_string()))?);
+            events.extend(selectors::parse(list).map_err(|error| wrong(error.to_string()))?);
         }
         let form = match &self.format {
             Some(name) => Form::named(name),

@@ -10,12 +10,12 @@ use std::{
 use anyhow::Context;
 use clap::Args;
 use perf_prof_events::{derive, event::EventType, template};
-use perf_prof_format::spec::{EventSpec, SpecError, parse_events};
+use perf_prof_format::spec::{EventSpec, SpecError};
 use perf_prof_session::{
     engine::ExitStatus,
     live::{requests, select::Selection, unprivileged},
     plan::{Capture, ReadLimits},
-    recording,
+    recording, selectors,
 };
 use perf_prof_system::{output, shell::shell_quote_all};
 
@@ -66,7 +66,7 @@ impl Stubs {
         let wrong = |error: SpecError| Failure::Usage(error.to_string(), READ_ON.into());
         let mut events = Vec::new();
         for list in &self.events {
-            events.extend(parse_events(list).map_err(wrong)?);
+            events.extend(selectors::parse(list).map_err(wrong)?);
         }
         let types = match &self.input {
             Some(_) => self.types_in_recording(&events)?,

@@ -7,7 +7,8 @@ use std::{
 };
 
 use clap::FromArgMatches;
-use perf_prof_format::spec::{EventSpec, parse_events};
+use perf_prof_format::spec::EventSpec;
+use perf_prof_session::selectors;
 
 use super::{
     options::{self, Options},
@@ -79,7 +80,7 @@ fn events_of(words: Vec<OsString>) -> Vec<EventSpec> {
     let parsed = command.try_get_matches_from([OsString::from("python")].into_iter().chain(split.options));
     let options = parsed.ok().and_then(|matches| Options::from_arg_matches(&matches).ok());
     let lists = options.iter().flat_map(|options| &options.events);
-    lists.filter_map(|list| parse_events(list).ok()).flatten().collect()
+    lists.filter_map(|list| selectors::parse(list).ok()).flatten().collect()
 }
 
 fn read_first_line(module: &OsStr) -> Option<String> {

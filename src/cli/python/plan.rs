@@ -3,13 +3,16 @@
 use std::ffi::{OsStr, OsString};
 
 use perf_prof_capture::OwnThreads;
-use perf_prof_format::spec::{EventSpec, SpecError, parse_events};
+use perf_prof_format::spec::{EventSpec, SpecError};
 use perf_prof_python::run::{
     inputs::{PatternError, expand},
     plan::{Dialect, Module, ScriptPlan},
 };
-use perf_prof_session::plan::{
-    AllCpus, Callchain, Clock, DeliveryOrder, Draft, Face, PlanError, RecordingOutput, Selection, SplitBy, Switch,
+use perf_prof_session::{
+    plan::{
+        AllCpus, Callchain, Clock, DeliveryOrder, Draft, Face, PlanError, RecordingOutput, Selection, SplitBy, Switch,
+    },
+    selectors,
 };
 use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
 use perf_prof_system::shell::{shell_quote, shell_quote_all};
@@ -99,7 +102,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     };
     let mut events: Vec<EventSpec> = Vec::new();
     for list in &options.events {
-        events.extend(parse_events(list)?);
+        events.extend(selectors::parse(list)?);
     }
     let first = match (events.first(), paths.first()) {
         (None, None) => return Err(no_event(split.module.as_deref())),

@@ -2,7 +2,6 @@
 
 mod hist;
 mod options;
-mod system_calls;
 mod tally;
 mod top;
 mod trace;

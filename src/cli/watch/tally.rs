@@ -8,12 +8,10 @@ use std::{
 
 use clap::{Args, builder::RangedU64ValueParser};
 use perf_prof_format::spec::{CallGraph, parse_events};
+use perf_prof_session::selectors::with_system_calls;
 use perf_prof_tools::watch::{Form, Place, TallyPlan};
 
-use super::{
-    options::{Needs, WatchOptions},
-    system_calls::with_system_calls,
-};
+use super::options::{Needs, WatchOptions};
 use crate::{option_error::OptionError, values};
 
 /// How often a screen is drawn if the user gives no interval.

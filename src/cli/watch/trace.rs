@@ -7,17 +7,17 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_format::spec::{CallGraph, parse_events};
-use perf_prof_session::engine::ExitStatus;
+use perf_prof_session::{
+    engine::ExitStatus,
+    selectors::{SYSTEM_CALLS, with_system_calls},
+};
 use perf_prof_system::shell::shell_quote;
 use perf_prof_tools::watch::{
     Destination, Form,
     trace::{self, LineTimes, TracePlan},
 };
 
-use super::{
-    options::{Needs, WatchOptions},
-    system_calls::{SYSTEM_CALLS, with_system_calls},
-};
+use super::options::{Needs, WatchOptions};
 use crate::{event_as_command, event_filters::EventFilters, failure::Failure, option_error::OptionError};
 
 const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD [ARGS...]]

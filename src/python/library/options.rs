@@ -14,6 +14,7 @@ use perf_prof_session::{
         Verbosity,
     },
     recorder::{Delay, Level, Output, RecordPlan},
+    selectors,
     stat::{Rows, StatPlan, Totals},
 };
 use perf_prof_symbols::symbol::{Inline, Srcline};
@@ -71,7 +72,12 @@ fn asked(
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
             return Err(PyTypeError::new_err(text));
         };
-        let events = parse_events(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
+        // What is recorded or counted are events of the kernel, not of sources.
+        let parse = match action {
+            Action::Trace | Action::Replay => selectors::parse,
+            Action::Record | Action::Count => parse_events,
+        };
+        let events = parse(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
         asked.draft.events.extend(events);
     }
     if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {

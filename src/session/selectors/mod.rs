@@ -10,6 +10,7 @@ mod pmu;
 mod probe;
 mod profile;
 mod samples;
+mod system_calls;
 
 use perf_prof_capture::{EventRequest, Excluded, Frames, PerfEvent, Sampling};
 use perf_prof_format::{
@@ -24,6 +25,7 @@ pub use self::{
         FileError, FoundProbe, LocationError, Place, ProbeError, ResolvedProbe, StaticField, functions, made_format,
         probe, probe_format, static_probes, with_name,
     },
+    system_calls::{SYSTEM_CALLS, parse, with_system_calls},
 };
 
 /// A built-in event source.

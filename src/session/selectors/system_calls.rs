@@ -4,18 +4,22 @@ use std::env::consts::ARCH;
 
 use perf_prof_format::{
     abi::system_calls,
-    spec::{Attrs, EventKind, EventSpec, Grouping, named_event, parse_events},
+    spec::{Attrs, EventKind, EventSpec, Grouping, SpecError, named_event, parse_events},
 };
-use perf_prof_session::selectors;
 
-use crate::option_error::OptionError;
+use super::built_in;
 
 /// The source of system calls.
 pub const SYSTEM_CALLS: &str = "syscall";
 
+/// Parses a list of selectors, in which names of system calls are events too.
+pub fn parse(list: &str) -> Result<Vec<EventSpec>, SpecError> {
+    with_system_calls(parse_events(list)?)
+}
+
 /// Replaces names of system calls, such as `openat,read`, by the source of system calls with these names. Calls with
 /// attributes, such as `openat//stack/`, are selected alone.
-pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, OptionError> {
+pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, SpecError> {
     let mut selected = Vec::new();
     let mut calls: Vec<String> = Vec::new();
     for event in events {
@@ -36,6 +40,21 @@ pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, Optio
 fn system_call(event: &EventSpec) -> Option<String> {
     let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
     let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
-    let is_event = named_event(name).is_some() || selectors::built_in(name).is_some();
+    let is_event = named_event(name).is_some() || built_in(name).is_some();
     (is_alone && !is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_system_calls_are_one_event_of_their_source() {
+        let selected = |list: &str| parse(list).unwrap().iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(selected("fsync"), ["syscall/name=fsync/"]);
+        assert_eq!(selected("openat,cycles,read"), ["cycles", "syscall/name=openat|read/"]);
+        assert_eq!(selected("openat//stack/,read").len(), 2);
+        // The name of another event is that event, and other names stay unknown.
+        assert_eq!(selected("syscall,offcpu,fsycn"), ["syscall", "offcpu", "fsycn"]);
+    }
 }
