@@ -696,6 +696,10 @@ class Trace:
     def lost(self) -> int:
         """the number of events that were lost so far; exact when the iteration has ended"""
     @property
+    def status(self) -> int | None:
+        """the exit status of the command of exec, or 0 without one, when all events were delivered; None before. 128 and the
+        signal's number if a signal ended the command"""
+    @property
     def closed(self) -> bool:
         """True after close() and after the with statement, and in a forked child"""
     def stats(self) -> _Stats:
@@ -729,6 +733,8 @@ class Batch:
     """
 
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value."""
     def __getitem__(self, name: str, /) -> Column: ...
     @property
     def column_names(self) -> list[str]:
@@ -746,6 +752,8 @@ class Table:
     """
 
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value."""
     def __getitem__(self, name: str, /) -> Column:
         """Copies the column if the table has several batches."""
     @property
@@ -763,8 +771,9 @@ class Table:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 class Column:
-    """A column of a batch or of a table. numpy.asarray(column) does not copy the numbers of a column without nulls;
-    pyarrow.array(column), polars.Series(column) and others read all columns.
+    """A column of a batch or of a table. numpy.asarray(column) does not copy the numbers of a column without nulls; of other
+    columns it makes an array of objects, with None for missing values. pyarrow.array(column), polars.Series(column) and
+    others read all columns.
     """
 
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -778,6 +787,10 @@ class Column:
     @property
     def null_count(self) -> int:
         """the number of values that are missing"""
+    def to_list(self) -> list[Any]:
+        """Returns the values as a list: int, bool, str, bytes, lists of them, and None for missing values."""
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        """numpy calls this if the column has no buffer of numbers."""
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 

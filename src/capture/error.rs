@@ -176,6 +176,27 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
+    /// Returns the errno that the kernel gives, or would give, for the same reason; `None` if it gave none.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            CaptureError::Permission { .. } => Some(libc::EACCES),
+            CaptureError::TooManyFiles { .. } => Some(libc::EMFILE),
+            CaptureError::TooManyFilesOfAll { .. } => Some(libc::ENFILE),
+            CaptureError::GroupCpus { .. } | CaptureError::SampleRate { .. } => Some(libc::EINVAL),
+            CaptureError::NoSuchCpu { .. } => Some(libc::ENODEV),
+            CaptureError::NoSuchTask { .. } => Some(libc::ESRCH),
+            CaptureError::MaxStack { .. } => Some(libc::EOVERFLOW),
+            CaptureError::BreakpointSlots { .. } => Some(libc::ENOSPC),
+            CaptureError::Mmap { source, .. }
+            | CaptureError::Definition { source, .. }
+            | CaptureError::Filter { source, .. }
+            | CaptureError::Cgroup { source, .. } => source.raw_os_error(),
+            CaptureError::Unsupported { source, .. }
+            | CaptureError::Open { source, .. }
+            | CaptureError::Call(source) => Some(source.errno()),
+        }
+    }
+
     /// Returns the error for an event that perf_event_open refused. `to` is what the event was to be attached to, and
     /// `source` contains the errno.
     pub(super) fn open(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, source: CallError) -> Self {

@@ -79,6 +79,29 @@ class Live(unittest.TestCase):
         self.assertEqual({event._tid for event in found}, {threading.get_native_id()})
 
     @needs_root
+    def test_names_of_system_calls_are_events_in_all_faces(self):
+        command = [sys.executable, "-c", "import os\nfor i in range(5): os.getpgid(0)\nos.getsid(0)"]
+        with pp.trace("getpgid,getsid", exec=command) as events:
+            self.assertEqual([event.name for event in events], ["getpgid"] * 5 + ["getsid"])
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "calls.py")
+        with open(path, "w") as file:
+            file.write("def syscall(event): print(event.name)\n")
+        words = ["python", "-q", "-e", "getsid", "-e", "getpgid", path, "--exec", *command]
+        done = subprocess.run([sys.executable, "-m", "perf_prof", *words], capture_output=True, text=True, timeout=60)
+        self.assertEqual(sorted(done.stdout.split()), ["getpgid"] * 5 + ["getsid"], done.stderr)
+
+    def test_a_trace_has_the_exit_status_of_its_command(self):
+        with pp.trace("page-faults:u", exec=["sh", "-c", "exit 7"]) as events:
+            self.assertIsNone(events.status)
+            list(events)
+            self.assertEqual(events.status, 7)
+        with pp.trace("page-faults:u", exec=["sh", "-c", "kill -9 $$"]) as events:
+            list(events)
+        self.assertEqual(events.status, 137)
+
+    @needs_root
     def test_events_outlive_their_trace(self):
         with pp.trace("sched:sched_process_exit", exec=["true"]) as events:
             kept = list(events)
@@ -876,6 +899,12 @@ class Texts(unittest.TestCase):
             pp.trace("page-faults:u", exec=["/nonexistent/command"])
         self.assertEqual(raised.exception.errno, errno.ENOENT)
         self.assertNotIn("os error", str(raised.exception))
+
+    def test_an_error_of_the_kernel_has_a_number_where_no_call_was_made(self):
+        for number, options in [(errno.ESRCH, {"pid": 2**22 - 1}), (errno.ENODEV, {"cpus": [1023]})]:
+            with self.assertRaises(pp.KernelError) as raised:
+                pp.trace("page-faults:u", **options)
+            self.assertEqual(raised.exception.errno, number, raised.exception)
 
 
 class Errors(unittest.TestCase):

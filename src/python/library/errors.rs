@@ -79,11 +79,7 @@ fn errno(cause: &(dyn Error + 'static)) -> Option<i32> {
         Some(WorkloadError::Exec { source, .. }) => source.raw_os_error(),
         _ => None,
     };
-    let of_capture = || match cause.downcast_ref::<CaptureError>() {
-        Some(CaptureError::TooManyFiles { .. }) => Some(libc::EMFILE),
-        Some(CaptureError::TooManyFilesOfAll { .. }) => Some(libc::ENFILE),
-        _ => None,
-    };
+    let of_capture = || cause.downcast_ref::<CaptureError>().and_then(CaptureError::errno);
     let of_tracefs = || match cause.downcast_ref::<TracefsError>() {
         Some(TracefsError::NotMounted(error)) => error.raw_os_error(),
         _ => None,

@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_events::column::Plan;
-use perf_prof_session::{plan::RunPlan, recording::columns::ColumnRun, spine::About};
+use perf_prof_session::{engine::ExitStatus, plan::RunPlan, recording::columns::ColumnRun, spine::About};
 use pyo3::{
     exceptions::PyResourceWarning,
     gc::{PyTraverseError, PyVisit},
@@ -70,6 +70,8 @@ struct TakenEvents {
     next: usize,
     delivered: u64,
     state: Progress,
+    /// The exit status, when the run has ended.
+    status: Option<u8>,
     /// An exception for the next call. It was raised after events that the current call still returns.
     pending: Option<PyErr>,
 }
@@ -235,7 +237,11 @@ impl Trace {
         messages::warn(py)?;
         match end {
             Some(Err(error)) => Err(exception(py, &error)),
-            _ => Ok(()),
+            Some(Ok(ExitStatus(status))) => {
+                self.taken().status = Some(status);
+                Ok(())
+            }
+            None => Ok(()),
         }
     }
 
@@ -415,10 +421,15 @@ impl Trace {
         // lock while it waits for the end of the run.
         self.queue.requests.end_now();
         self.queue.close();
-        py.detach(|| {
+        let end = py.detach(|| {
             self.origin.close();
-            self.thread().close();
+            let mut thread = self.thread();
+            thread.close();
+            thread.end()
         });
+        if let Some(Ok(ExitStatus(status))) = end {
+            self.taken().status = Some(status);
+        }
         messages::warn(py)
     }
 
@@ -459,6 +470,13 @@ impl Trace {
     #[getter]
     fn lost(&self) -> u64 {
         self.run.stats.total_lost()
+    }
+
+    /// the exit status of the command of exec, or 0 without one, when all events were delivered; None before. 128 and the
+    /// signal's number if a signal ended the command
+    #[getter]
+    fn status(&self) -> Option<u8> {
+        self.taken().status
     }
 
     /// True after close() and after the with statement, and in a forked child

@@ -157,6 +157,22 @@ class Recorded(unittest.TestCase):
         self.assertEqual(read["_time"].tolist(), [row["_time"] for row in rows])
         self.assertEqual(duckdb.sql("select * from events_table").fetchall(), [tuple(row.values()) for row in rows])
 
+    def test_numpy_reads_texts_and_nulls_as_one_dimension_of_objects(self):
+        table = self.table(columns=["next_pid", "prev_comm"])
+        expected = [(event.get("next_pid"), event.get("prev_comm")) for event in self.events]
+        pids, comms = numpy.asarray(table["next_pid"]), numpy.asarray(table["prev_comm"])
+        self.assertEqual((pids.shape, pids.dtype, comms.shape, comms.dtype), ((len(expected),), object) * 2)
+        self.assertEqual(list(zip(pids.tolist(), comms.tolist())), expected)
+        self.assertEqual(table["prev_comm"].to_list(), comms.tolist())
+        self.assertEqual([(row["next_pid"], row["prev_comm"]) for row in table], expected)
+
+    def test_pandas_makes_a_frame_of_a_table(self):
+        with pp.replay(self.recording, "sched:sched_switch") as events:
+            table = events.table(["_cpu", "prev_comm"])
+        frame = pandas.DataFrame(table)
+        self.assertEqual(frame.to_dict("records"), list(table))
+        self.assertEqual((list(frame.columns), len(frame)), (table.column_names, len(table)))
+
     def test_what_has_no_room_in_a_batch_can_be_iterated(self):
         with pp.replay(self.recording) as events:
             first = next(events.batches(["_time"], rows=5))

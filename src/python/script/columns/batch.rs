@@ -12,6 +12,7 @@ use pyo3::{
 use super::{
     capsules::{ArrayCapsules, array_capsules, error, schema_capsule, stream_capsule},
     column::Column,
+    values::Rows,
 };
 
 /// Some rows: an event each, with a column for each name. pyarrow.record_batch(batch), polars.DataFrame(batch) and
@@ -84,6 +85,11 @@ impl Batch {
         self.rows.num_rows()
     }
 
+    /// The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value.
+    fn __iter__(&self) -> Rows {
+        Rows::new(vec![self.rows.clone()])
+    }
+
     fn __getitem__(&self, name: &str) -> PyResult<Column> {
         let at = index(self.rows.schema_ref(), name)?;
         Ok(Column::new(self.rows.schema_ref().fields()[at].clone(), self.rows.column(at).clone()))
@@ -135,6 +141,11 @@ impl Batch {
 impl Table {
     fn __len__(&self) -> usize {
         self.rows()
+    }
+
+    /// The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value.
+    fn __iter__(&self) -> Rows {
+        Rows::new(self.batches.clone())
     }
 
     /// Copies the column if the table has several batches.

@@ -14,12 +14,21 @@ use arrow_array::{
     },
 };
 use arrow_schema::{DataType, FieldRef, TimeUnit};
-use pyo3::{exceptions::PyBufferError, ffi, prelude::*, types::PyCapsule};
+use pyo3::{
+    exceptions::{PyBufferError, PyValueError},
+    ffi,
+    prelude::*,
+    types::{PyCapsule, PyList},
+};
 
-use super::capsules::{ArrayCapsules, array_capsules, field_capsule};
+use super::{
+    capsules::{ArrayCapsules, array_capsules, field_capsule},
+    values,
+};
 
-/// A column of a batch or of a table. numpy.asarray(column) does not copy the numbers of a column without nulls;
-/// pyarrow.array(column), polars.Series(column) and others read all columns.
+/// A column of a batch or of a table. numpy.asarray(column) does not copy the numbers of a column without nulls; of other
+/// columns it makes an array of objects, with None for missing values. pyarrow.array(column), polars.Series(column) and
+/// others read all columns.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Column {
     field: FieldRef,
@@ -85,6 +94,26 @@ impl Column {
 
     fn __len__(&self) -> usize {
         self.array.len()
+    }
+
+    /// Returns the values as a list: int, bool, str, bytes, lists of them, and None for missing values.
+    fn to_list<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        values::list(py, &self.array)
+    }
+
+    /// numpy calls this if the column has no buffer of numbers.
+    #[pyo3(signature = (dtype = None, copy = None))]
+    fn __array__<'py>(
+        &self,
+        py: Python<'py>,
+        dtype: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if copy == Some(false) {
+            let text = format!("the column {:?} has no buffer of numbers: numpy has to copy it", self.field.name());
+            return Err(PyValueError::new_err(text));
+        }
+        values::numpy_array(py, &self.array, dtype)
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {

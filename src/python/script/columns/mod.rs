@@ -4,6 +4,7 @@
 mod batch;
 mod capsules;
 mod column;
+mod values;
 
 pub use batch::{Batch, Table, rows_capsule};
 pub use capsules::stream_capsule;
