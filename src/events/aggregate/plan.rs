@@ -24,7 +24,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PlanError {
     /// The event has nothing of this name.
-    #[error("{event} has no field or member `{name}`{}", did_you_mean_quoted(.similar))]
+    #[error("{event} has no field or member `{name}`{}", near_or_all(.similar, .fields))]
     Unknown {
         /// The name.
         name: String,
@@ -32,6 +32,8 @@ pub enum PlanError {
         event: String,
         /// Names that the user may have meant.
         similar: Vec<String>,
+        /// The names of all fields.
+        fields: Vec<String>,
     },
     /// The samples have no call chain.
     #[error("{event} has no call chains for `{name}`: use -g, or write {event}/stack/")]
@@ -111,6 +113,20 @@ impl Plan {
     }
 }
 
+/// Returns the end of a message about a name: the names that are like it, or else those of all fields.
+fn near_or_all(similar: &[String], fields: &[String]) -> String {
+    match (similar, fields) {
+        ([], []) => String::new(),
+        ([], fields) => format!("; its fields are {}", fields.join(", ")),
+        (similar, _) => did_you_mean_quoted(similar),
+    }
+}
+
+/// Returns the names of an event's fields, without its members.
+fn fields(event: &EventType) -> Vec<String> {
+    names(event).into_iter().filter(|name| !name.starts_with('_') && !name.starts_with("common_")).collect()
+}
+
 pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
     similar_names(name, names(event))
 }
@@ -118,7 +134,9 @@ pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
 fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {
     let (named, shown) = (name.to_owned(), event.shown_name());
     resolve(name, event).map_err(|error| match error {
-        ReadError::Unknown => PlanError::Unknown { name: named, event: shown, similar: similar(name, event) },
+        ReadError::Unknown => {
+            PlanError::Unknown { name: named, event: shown, similar: similar(name, event), fields: fields(event) }
+        }
         ReadError::NoCallchain => PlanError::NoCallchain { name: named, event: shown },
         ReadError::Several => PlanError::Several { name: named, event: shown },
     })

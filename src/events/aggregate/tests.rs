@@ -198,7 +198,8 @@ fn names_that_an_event_does_not_have() {
     let errors = |definition: Definition| Plan::new(&definition, &event(0)).unwrap_err().to_string();
     expect!["s:made has no field or member `_com`; did you mean `_comm`?"]
         .assert_eq(&errors(definition(&["_com"], None)));
-    expect!["s:made has no field or member `nothing`"].assert_eq(&errors(definition(&[], Some("nothing"))));
+    expect!["s:made has no field or member `nothing`; its fields are comm, pid, bytes"]
+        .assert_eq(&errors(definition(&[], Some("nothing"))));
     expect!["`comm` of s:made cannot be added up: it is text, not a number"]
         .assert_eq(&errors(definition(&[], Some("comm"))));
     expect!["s:made has no call chains for `_stack`: use -g, or write s:made/stack/"]

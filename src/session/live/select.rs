@@ -9,7 +9,7 @@ use perf_prof_events::{
     event::{EventType, Format},
 };
 use perf_prof_format::{
-    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE},
+    abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, system_calls},
     record::SampleLayout,
     spec::{
         Attrs, EventKind, EventSpec, Grouping, Probe, SpanSpec, Stack, did_you_mean, handler_name, is_glob,
@@ -313,6 +313,7 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     names.extend(selectors::names(machine).into_iter().map(|(name, _)| name));
     names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
+    names.extend(system_calls::names().into_iter().map(str::to_owned));
     match similar_names(name, names.iter().map(String::as_str))[..] {
         [] => format!(
             "unknown event {name}: it is neither a built-in source nor an event that perf has a name for; write \
