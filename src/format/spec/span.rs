@@ -465,6 +465,7 @@ mod tests {
             ("usdt:a:b@/usr/bin/x..usdt:a:c@/usr/bin/x", "usdt:a:b@\"/usr/bin/x\"..usdt:a:c@\"/usr/bin/x\"", ""),
             ("usdt:a:b..usdt:a:c|usdt:a:d@./x,y:z", "usdt:a:b..usdt:a:c|usdt:a:d@\"./x\"", ",y:z"),
             ("uprobe:f@../lib/x.so.6..uretprobe:f@\"a..b\"", "uprobe:f@\"../lib/x.so.6\"..uretprobe:f@\"a..b\"", ""),
+            ("uprobe:f..uretprobe:g", "uprobe:f..uretprobe:g", ""),
             ("a:b|kprobe:f+0x4..usdt:c:d@x", "a:b|kprobe:f+0x4..usdt:c:d@\"x\"", ""),
             ("usdt:a:b@/x//..c:d", "", ""),
             ("usdt:a:b@/x/../y..c:d", "usdt:a:b@\"/x/../y\"..c:d", ""),
@@ -555,7 +556,7 @@ mod tests {
             ("span:x=a:b..c:d//key=a/maximum/", "unknown attribute `maximum`"),
             ("span:x=a:b..c:d//key=a/end.q=%di/", "end: only probes have arguments"),
             ("span:x=usdt:a:b..c:d//key=a/q=5/", "argument: `5` is not a fetch argument"),
-            ("span:x=uprobe:f..c:d//key=a/", "a probe in user space needs a file"),
+            ("span:x=uretprobe:f+4@x..c:d//key=a/", "a return probe takes no offset"),
         ];
         for (text, part) in rows {
             let message = parse_events(text).unwrap_err().to_string();

@@ -1,6 +1,11 @@
 //! The events of a span: `BEGIN|BEGIN..END|END`. Each of them is a tracepoint or a probe.
 
-use super::{error::SpanSyntaxError, event::EventKind, parse::find, probe};
+use super::{
+    error::SpanSyntaxError,
+    event::EventKind,
+    parse::find,
+    probe::{self, ProbeSyntaxError},
+};
 
 /// The events that begin a span, the events that end it, and where their text ends.
 pub(super) struct ParsedEvents {
@@ -37,9 +42,11 @@ pub(super) fn parse(text: &str) -> Result<ParsedEvents, SpanSyntaxError> {
 fn event(text: &str) -> Result<(EventKind, usize), SpanSyntaxError> {
     let text = &text[..end_of_event(text)];
     let blank = text.len() - text.trim_start().len();
-    if let Some(parsed) = probe::parse(&text[blank..]) {
-        let (probe, length) = parsed.map_err(SpanSyntaxError::Probe)?;
-        return Ok((EventKind::Probe(probe), blank + length));
+    match probe::parse(&text[blank..]) {
+        Some(Ok((probe, length))) => return Ok((EventKind::Probe(probe), blank + length)),
+        // A recording has the names of probes, but not their files.
+        Some(Err(ProbeSyntaxError::NoFile { .. })) | None => {}
+        Some(Err(error)) => return Err(SpanSyntaxError::Probe(error)),
     }
     let length = find(text, 0, &[',', '/']).ok().flatten().unwrap_or(text.len());
     Ok((tracepoint(text[..length].trim())?, length))

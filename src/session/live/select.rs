@@ -336,6 +336,9 @@ fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> 
 
 fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     let typed = format!("{system}:{name}");
+    if ["uprobe", "uretprobe"].contains(&system) {
+        return format!("{typed}: a probe in user space needs a file; write {typed}@\"/path/or/name\"");
+    }
     let mut names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     // The user may have typed the wrong system with the right name.
     let elsewhere = all.iter().filter(|(_, n)| n == name).map(|(system, name)| format!("{system}:{name}"));
