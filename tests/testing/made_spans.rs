@@ -112,6 +112,25 @@ for keywords in dict(begin=dict(frame=1), end=dict(frame=2)), dict(begin=dict(re
 }
 
 #[test]
+fn arguments_of_probes_are_made_without_their_files() {
+    let code = r#"
+call = make_event("function:exec@app//q=+0(%di):string/", begin=dict(q="select 1"), end=dict(ret=-1), duration=800)
+print(call.q, call.begin.q, call.ret)
+SELECTOR = "span:s=usdt:a:b@x..usdt:a:c@x//key=_tid/q=arg1:string/end.n=arg2/"
+query = make_event(SELECTOR, begin=dict(q="select 2", arg2=-7, _tid=5), end=dict(n=3, arg12=4), duration=900)
+print(query.q, query.begin.arg2, query.end.n, query.end.arg12, query.begin._event, query.end._event)
+"#;
+    prints(
+        code,
+        expect![[r#"
+        select 1 select 1 -1
+        select 2 -7 3 4 sdt_a:b sdt_a:c
+        --- status 0
+    "#]],
+    );
+}
+
+#[test]
 fn what_makes_no_span_is_refused_with_the_reason() {
     let code = format!(
         "{MAKE}{}",
