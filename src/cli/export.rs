@@ -14,13 +14,14 @@ The end of the file's name says what is written:
   x.csv             a table: a line for each event, a column for each field
   x.ndjson          a line of JSON for each event, as perf-prof trace --json prints it
   x.parquet         columns for DuckDB, pandas, polars, Spark: a row for each event, integers of the fields' own widths
-  x.arrow           the same columns in the file format of Arrow, which programs map into memory
+  x.arrow           the same columns in the file format of Arrow
   x.pftrace         a trace for Perfetto, ui.perfetto.dev, and its SQL: the tasks on each CPU and the states of threads \
 (from sched_switch and sched_wakeup), the ends of tasks, the frequency of CPUs (power:cpu_frequency), and all other \
 events as moments of their threads, with call chains
   x.json            a profile for the Firefox Profiler, profiler.firefox.com: samples with call chains, and tracepoints as \
 markers
-With .gz after it, the file is compressed. Parquet files are compressed in themselves, and Arrow files are not.";
+With .gz after it, the file is compressed. Parquet and Arrow files are compressed in themselves; their metadata are the \
+host, its kernel, the clock and the command of the recording, and `partial` if events were lost.";
 
 const AFTER_HELP: &str = "\
 Examples:

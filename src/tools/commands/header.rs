@@ -64,7 +64,7 @@ fn header_text(recording: &Recording, captured: Option<String>, times: Option<(u
 }
 
 /// Returns the name of the clock that the times of the records come from.
-fn clock(recording: &Recording) -> String {
+pub fn clock(recording: &Recording) -> String {
     let of_events = recording.events.iter().find(|event| event.attr.has(AttrFlag::UseClockid));
     match of_events.map(|event| event.attr.clockid) {
         Some(number) => format!("{} ({number})", clock_name(number)),

@@ -304,6 +304,29 @@ class Recorded(unittest.TestCase):
         self.command("export", "-i", "perf.data", "-o", "y.parquet", "-e", "sched:sched_switch", "--columns", "_cpu,prev_comm")
         self.assertEqual(pyarrow.parquet.read_schema(self.path / "y.parquet").names, ["_cpu", "prev_comm"])
 
+    def test_files_of_columns_are_compressed_and_say_where_they_are_from(self):
+        self.command("export", "-i", "perf.data", "-o", "x.arrow")
+        self.command("export", "-i", "perf.data", "-o", "x.parquet")
+        arrow = pyarrow.ipc.open_file(self.path / "x.arrow")
+        self.assertEqual(arrow.schema.field("prev_comm").type, pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+        # All batches share the dictionaries, which come after them.
+        self.assertEqual(arrow.read_all().to_pylist(), pyarrow.parquet.read_table(self.path / "x.parquet").to_pylist())
+        sizes = [(self.path / name).stat().st_size for name in ("x.arrow", "x.parquet")]
+        self.assertLess(sizes[0], 2 * sizes[1])
+        for metadata in (arrow.schema.metadata, pyarrow.parquet.read_schema(self.path / "x.parquet").metadata):
+            self.assertEqual(metadata[b"host"].decode(), os.uname().nodename)
+            self.assertEqual(metadata[b"kernel"].decode(), os.uname().release)
+            self.assertTrue(metadata[b"command"].startswith(b"perf-prof record") and metadata[b"clock"])
+            self.assertNotIn(b"partial", metadata)
+
+    def test_a_file_of_a_recording_that_is_cut_off_says_so(self):
+        whole = (self.path / "perf.data").read_bytes()
+        (self.path / "cut.data").write_bytes(whole[: len(whole) // 2])
+        self.command("export", "-i", "cut.data", "-o", "cut.arrow")
+        self.command("export", "-i", "cut.data", "-o", "cut.parquet")
+        for schema in (pyarrow.ipc.open_file(self.path / "cut.arrow").schema, pyarrow.parquet.read_schema(self.path / "cut.parquet")):
+            self.assertIn(b"is cut off", schema.metadata[b"partial"])
+
     def test_a_wrong_column_replaces_no_file(self):
         before = b"something"
         (self.path / "kept.parquet").write_bytes(before)

@@ -1,12 +1,15 @@
 //! Files of columns: Parquet, and the file format of Arrow.
 
-use std::io;
+use std::{collections::HashMap, io, sync::Arc};
 
-use arrow_array::{ArrayRef, RecordBatch, cast::AsArray, types::Int32Type};
-use arrow_ipc::writer::FileWriter;
-use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
-use arrow_select::take::take;
-use parquet::{arrow::ArrowWriter, basic::Compression, errors::ParquetError, file::properties::WriterProperties};
+use arrow_array::RecordBatch;
+use arrow_schema::{ArrowError, SchemaRef};
+use parquet::{
+    arrow::ArrowWriter,
+    basic::Compression,
+    errors::ParquetError,
+    file::{metadata::KeyValue, properties::WriterProperties},
+};
 use perf_prof_events::{
     column::{Columns, Plan, Row},
     event::{Context, Sample},
@@ -29,24 +32,24 @@ pub struct ColumnFile<W> {
 pub trait ColumnWriter: Sized {
     /// Writes rows.
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()>;
-    /// Writes the end of the file.
-    fn finish(self) -> io::Result<()>;
+    /// Writes the end of the file. `partial` says what is missing in it.
+    fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
+
+/// The name of the metadata that say what is missing.
+pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.
 pub struct Parquet<'a>(ArrowWriter<&'a mut Destination>);
 
-/// A file in the file format of Arrow. Text is not encoded as a dictionary, because all batches of a file would have to
-/// share one dictionary.
-pub struct Arrow<'a> {
-    to: FileWriter<&'a mut Destination>,
-    schema: SchemaRef,
-}
-
 impl<W: ColumnWriter> ColumnFile<W> {
-    /// Creates a file with the columns of a plan.
-    pub fn new(plan: Plan, open: impl FnOnce(&SchemaRef) -> io::Result<W>) -> io::Result<ColumnFile<W>> {
-        let to = open(&plan.schema)?;
+    /// Creates a file with the columns of a plan. `metadata` are about the recording.
+    pub fn new(
+        plan: Plan,
+        metadata: HashMap<String, String>,
+        open: impl FnOnce(&SchemaRef) -> io::Result<W>,
+    ) -> io::Result<ColumnFile<W>> {
+        let to = open(&Arc::new(plan.schema.as_ref().clone().with_metadata(metadata)))?;
         Ok(ColumnFile { columns: Columns::new(plan, ROWS), to })
     }
 
@@ -62,18 +65,21 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
         if self.columns.room() == 0 { self.write() } else { Ok(()) }
     }
 
-    fn finish(mut self) -> io::Result<()> {
+    fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
         if !self.columns.is_empty() {
             self.write()?;
         }
-        self.to.finish()
+        self.to.finish(partial)
     }
 }
 
 impl<'a> Parquet<'a> {
     /// Writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef) -> io::Result<Parquet<'a>> {
+        // The schema of Arrow in a Parquet file has them too, but not all programs read it.
+        let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let properties = WriterProperties::builder()
+            .set_key_value_metadata(Some(metadata.collect()))
             .set_compression(Compression::SNAPPY)
             .set_max_row_group_row_count(Some(GROUP))
             .set_created_by(concat!("perf-prof ", env!("CARGO_PKG_VERSION")).to_owned());
@@ -86,42 +92,16 @@ impl ColumnWriter for Parquet<'_> {
         self.0.write(rows).map_err(of_parquet)
     }
 
-    fn finish(self) -> io::Result<()> {
+    fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
+        if let Some(partial) = partial {
+            self.0.append_key_value_metadata(KeyValue::new(PARTIAL.to_owned(), partial.to_owned()));
+        }
         self.0.close().map(|_| ()).map_err(of_parquet)
     }
 }
 
-impl<'a> Arrow<'a> {
-    /// Writes the start of the file.
-    pub fn open(to: &'a mut Destination, schema: &SchemaRef) -> io::Result<Arrow<'a>> {
-        let plain = |field: &Field| match field.data_type() {
-            DataType::Dictionary(_, values) => Field::new(field.name(), (**values).clone(), field.is_nullable()),
-            _ => field.clone(),
-        };
-        let fields: Vec<Field> = schema.fields().iter().map(|field| plain(field)).collect();
-        let schema = SchemaRef::new(Schema::new(fields));
-        Ok(Arrow { to: FileWriter::try_new(to, &schema).map_err(of_arrow)?, schema })
-    }
-}
-
-impl ColumnWriter for Arrow<'_> {
-    fn write(&mut self, rows: &RecordBatch) -> io::Result<()> {
-        let plain = |column: &ArrayRef| match column.as_dictionary_opt::<Int32Type>() {
-            Some(dictionary) => take(dictionary.values(), dictionary.keys(), None),
-            None => Ok(column.clone()),
-        };
-        let columns = rows.columns().iter().map(plain).collect::<Result<_, _>>().map_err(of_arrow)?;
-        let rows = RecordBatch::try_new(self.schema.clone(), columns).map_err(of_arrow)?;
-        self.to.write(&rows).map_err(of_arrow)
-    }
-
-    fn finish(mut self) -> io::Result<()> {
-        self.to.finish().map_err(of_arrow)
-    }
-}
-
 /// Returns the I/O error, so that a closed pipe can be distinguished from other errors.
-fn of_arrow(error: ArrowError) -> io::Error {
+pub fn of_arrow(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,
         other => io::Error::other(other),

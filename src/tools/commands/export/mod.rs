@@ -1,12 +1,14 @@
 //! `perf-prof export`: writes the events of a recording for other programs: tables, files of columns, Perfetto, the
 //! Firefox Profiler.
 
+mod arrow_file;
 mod column_file;
 mod firefox;
 mod kernel_trace;
 mod rows;
 
 use std::{
+    collections::HashMap,
     fs::File,
     io::{self, BufWriter, Stdout, Write},
     ops::ControlFlow,
@@ -22,23 +24,27 @@ use perf_prof_events::{
     picture::perfetto::Machine,
 };
 use perf_prof_format::spec::EventSpec;
+use perf_prof_recordings::Recording;
 use perf_prof_session::{
     engine::{ExitStatus, exit_status::Callbacks},
     plan::{Input, RunPlan, Verbosity},
-    spine::{About, ChosenRecording, Slice},
+    spine::{About, ChosenRecording, Outcome, Replayed, Slice},
 };
 use perf_prof_system::{
     output,
     output_path::{self, ExistingFile},
+    shell::shell_quote_all,
     signals::Signals,
 };
 
 use self::{
-    column_file::{Arrow, ColumnFile, Parquet},
+    arrow_file::ArrowFile,
+    column_file::{ColumnFile, Parquet},
     firefox::FirefoxProfile,
     kernel_trace::{Dating, PerfettoTrace},
     rows::{CsvTable, JsonRows},
 };
+use super::header::clock;
 
 /// The plan of an export.
 #[derive(Clone, Debug)]
@@ -125,8 +131,34 @@ trait Exporter {
     /// Events were lost before the next sample.
     fn lost(&mut self) {}
 
-    /// Writes the remaining data after the last sample.
-    fn finish(self) -> io::Result<()>;
+    /// Writes the remaining data after the last sample. `partial` says what is missing.
+    fn finish(self, partial: Option<&str>) -> io::Result<()>;
+}
+
+/// Returns what files of columns say about their recording.
+fn metadata(recording: &Recording) -> HashMap<String, String> {
+    let features = &recording.features;
+    let command = Some(shell_quote_all(&features.cmdline)).filter(|words| !words.is_empty());
+    let offset = features.clock.map(|clock| (clock.wall as i64).wrapping_sub(clock.time as i64).to_string());
+    let all = [
+        ("host", features.hostname.clone()),
+        ("kernel", features.os_release.clone()),
+        ("arch", features.arch.clone()),
+        ("recorder", features.version.clone()),
+        ("command", command),
+        ("clock", Some(clock(recording))),
+        ("realtime_offset_ns", offset),
+    ];
+    all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+/// Returns what the events of a replay lack.
+fn partial(outcome: &Outcome) -> Option<String> {
+    let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
+    let lost = outcome.lost.max(lost.iter().sum());
+    let lost = (lost != 0).then(|| format!("{lost} event{} lost", if lost == 1 { "" } else { "s" }));
+    let all: Vec<String> = lost.into_iter().chain(damage.iter().cloned()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
 }
 
 /// The column of the time of day.
@@ -158,6 +190,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             chosen.recording().name
         ));
     }
+    let metadata = metadata(chosen.recording());
     let features = &chosen.recording().features;
     let machine = Machine {
         hostname: features.hostname.clone(),
@@ -174,11 +207,13 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let mut to = Destination::open(&plan.output).with_context(failed)?;
     let exported = match plan.form {
         Form::Parquet => {
-            let file = ColumnFile::new(columns, |schema| Parquet::open(&mut to, schema)).with_context(failed)?;
+            let file =
+                ColumnFile::new(columns, metadata, |schema| Parquet::open(&mut to, schema)).with_context(failed)?;
             export(reading, file)
         }
         Form::Arrow => {
-            let file = ColumnFile::new(columns, |schema| Arrow::open(&mut to, schema)).with_context(failed)?;
+            let file =
+                ColumnFile::new(columns, metadata, |schema| ArrowFile::open(&mut to, schema)).with_context(failed)?;
             export(reading, file)
         }
         Form::NdJson => {
@@ -228,7 +263,7 @@ fn export<E: Exporter>(reading: Reading, exporter: E) -> Result<(ExitStatus, u64
     outcome.report(&reading.run)?;
     let written = match sink.failure {
         Some(error) => Err(error),
-        None => sink.exporter.finish(),
+        None => sink.exporter.finish(partial(&outcome).as_deref()),
     };
     Ok((outcome.status(Callbacks::Returned), sink.count, written))
 }

@@ -1,0 +1,177 @@
+//! A file in the file format of Arrow: compressed, with a dictionary for each column of text.
+//!
+//! All rows of a file share a dictionary, and its texts are known only at the end. The format allows that: a dictionary may
+//! come after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The file writer
+//! of the library cannot do that, so this one writes the messages, the dictionaries and then the footer.
+
+use std::{
+    collections::HashMap,
+    io::{self, Write},
+    sync::Arc,
+};
+
+use arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArray, cast::AsArray, types::Int32Type};
+use arrow_ipc::{
+    Block, CompressionType, FooterBuilder, MetadataVersion,
+    convert::IpcSchemaEncoder,
+    writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message},
+};
+use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
+use flatbuffers::FlatBufferBuilder;
+
+use super::{
+    Destination,
+    column_file::{ColumnWriter, PARTIAL, of_arrow},
+};
+
+const MAGIC: &[u8] = b"ARROW1";
+/// Messages begin at multiples of 64, as those of the library's writer.
+const HEADER: [u8; 64] = {
+    let mut header = [0; 64];
+    let mut at = 0;
+    while at < MAGIC.len() {
+        header[at] = MAGIC[at];
+        at += 1;
+    }
+    header
+};
+/// The end of the messages: a continuation marker, and the length 0.
+const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// The file.
+pub struct ArrowFile<'a> {
+    to: &'a mut Destination,
+    schema: SchemaRef,
+    /// The schema of the rows: the indexes of dictionaries are a column of integers.
+    indexes: SchemaRef,
+    options: IpcWriteOptions,
+    context: IpcWriteContext,
+    dictionaries: DictionaryTracker,
+    /// The texts of each column with a dictionary.
+    texts: Vec<Option<Texts>>,
+    /// The number of bytes before the next message.
+    offset: usize,
+    rows: Vec<Block>,
+}
+
+/// The texts of a column, each once.
+#[derive(Default)]
+struct Texts {
+    indexes: HashMap<Arc<str>, i32>,
+    /// In the order of their indexes.
+    texts: Vec<Arc<str>>,
+}
+
+impl Texts {
+    /// Returns the indexes of a batch among the texts of all batches.
+    fn indexes(&mut self, column: &ArrayRef) -> Result<Int32Array, ArrowError> {
+        let column = column.as_dictionary::<Int32Type>();
+        let texts = column.values().as_string::<i32>();
+        let own = texts.iter().map(|text| self.index(text.unwrap_or_default())).collect::<Result<Vec<i32>, _>>()?;
+        Ok(column.keys().iter().map(|key| key.and_then(|key| own.get(key as usize).copied())).collect())
+    }
+
+    fn index(&mut self, text: &str) -> Result<i32, ArrowError> {
+        if let Some(&index) = self.indexes.get(text) {
+            return Ok(index);
+        }
+        let index = i32::try_from(self.texts.len()).map_err(|_| ArrowError::DictionaryKeyOverflowError)?;
+        let text: Arc<str> = text.into();
+        self.texts.push(text.clone());
+        self.indexes.insert(text, index);
+        Ok(index)
+    }
+}
+
+impl<'a> ArrowFile<'a> {
+    /// Writes the start of the file.
+    pub fn open(to: &'a mut Destination, schema: &SchemaRef) -> io::Result<ArrowFile<'a>> {
+        let is_text = |field: &Field| matches!(field.data_type(), DataType::Dictionary(..));
+        let of_indexes = |field: &Field| match is_text(field) {
+            true => Field::new(field.name(), DataType::Int32, field.is_nullable()),
+            false => field.clone(),
+        };
+        let fields: Vec<Field> = schema.fields().iter().map(|field| of_indexes(field)).collect();
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD)).map_err(of_arrow)?;
+        let mut file = ArrowFile {
+            to,
+            schema: schema.clone(),
+            indexes: Arc::new(Schema::new(fields)),
+            options,
+            context: IpcWriteContext::default(),
+            dictionaries: DictionaryTracker::new(true),
+            texts: schema.fields().iter().map(|field| is_text(field).then(Texts::default)).collect(),
+            offset: HEADER.len(),
+            rows: Vec::new(),
+        };
+        file.to.write_all(&HEADER)?;
+        let (generator, options) = (IpcDataGenerator::default(), &file.options);
+        let message = generator.schema_to_bytes_with_dictionary_tracker(schema, &mut file.dictionaries, options);
+        file.message(message)?;
+        Ok(file)
+    }
+
+    /// Writes a message. Returns its place.
+    fn message(&mut self, message: EncodedData) -> io::Result<Block> {
+        let (head, body) = write_message(&mut *self.to, message, &self.options).map_err(of_arrow)?;
+        let block = Block::new(self.offset as i64, head as i32, body as i64);
+        self.offset += head + body;
+        Ok(block)
+    }
+
+    /// Writes the dictionaries. Returns their places.
+    fn write_dictionaries(&mut self) -> io::Result<Vec<Block>> {
+        let empty = |(field, texts): (&Arc<Field>, &Option<Texts>)| -> Result<ArrayRef, ArrowError> {
+            let Some(Texts { texts, .. }) = texts else { return Ok(arrow_array::new_empty_array(field.data_type())) };
+            let texts: StringArray = texts.iter().map(|text| Some(&**text)).collect();
+            Ok(Arc::new(DictionaryArray::try_new(Int32Array::new_null(0), Arc::new(texts))?))
+        };
+        let columns: Result<_, _> = self.schema.fields().iter().zip(&self.texts).map(empty).collect();
+        let none = RecordBatch::try_new(self.schema.clone(), columns.map_err(of_arrow)?).map_err(of_arrow)?;
+        let encoded =
+            IpcDataGenerator::default().encode(&none, &mut self.dictionaries, &self.options, &mut self.context);
+        let (dictionaries, _) = encoded.map_err(of_arrow)?;
+        dictionaries.into_iter().map(|dictionary| self.message(dictionary)).collect()
+    }
+}
+
+impl ColumnWriter for ArrowFile<'_> {
+    fn write(&mut self, rows: &RecordBatch) -> io::Result<()> {
+        let columns = rows.columns().iter().zip(&mut self.texts).map(|(column, texts)| match texts {
+            Some(texts) => Ok(Arc::new(texts.indexes(column)?) as ArrayRef),
+            None => Ok(column.clone()),
+        });
+        let columns = columns.collect::<Result<_, ArrowError>>().map_err(of_arrow)?;
+        let rows = RecordBatch::try_new(self.indexes.clone(), columns).map_err(of_arrow)?;
+        // There are no dictionaries among the columns of indexes.
+        let mut none = DictionaryTracker::new(false);
+        let encoded = IpcDataGenerator::default().encode(&rows, &mut none, &self.options, &mut self.context);
+        let block = self.message(encoded.map_err(of_arrow)?.1)?;
+        self.rows.push(block);
+        Ok(())
+    }
+
+    fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
+        let dictionaries = self.write_dictionaries()?;
+        self.to.write_all(&END)?;
+        let mut metadata = self.schema.metadata().clone();
+        metadata.extend(partial.map(|partial| (PARTIAL.to_owned(), partial.to_owned())));
+        let schema = self.schema.as_ref().clone().with_metadata(metadata);
+        let mut footer = FlatBufferBuilder::new();
+        let (dictionaries, rows) = (footer.create_vector(&dictionaries), footer.create_vector(&self.rows));
+        self.dictionaries.clear();
+        let mut encoder = IpcSchemaEncoder::new().with_dictionary_tracker(&mut self.dictionaries);
+        let schema = encoder.schema_to_fb_offset(&mut footer, &schema);
+        let mut builder = FooterBuilder::new(&mut footer);
+        builder.add_version(MetadataVersion::V5);
+        builder.add_schema(schema);
+        builder.add_dictionaries(dictionaries);
+        builder.add_recordBatches(rows);
+        let root = builder.finish();
+        footer.finish(root, None);
+        let footer = footer.finished_data();
+        self.to.write_all(footer)?;
+        self.to.write_all(&(footer.len() as i32).to_le_bytes())?;
+        self.to.write_all(MAGIC)
+    }
+}
