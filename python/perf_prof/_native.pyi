@@ -41,6 +41,10 @@ class _SpanCounts(TypedDict, total=False):
     open: int
     dropped: int
     without_begin: int
+    unseen: int
+    partial: bool
+    incomplete_tasks: dict[int, tuple[str, int]]
+    cpus_without_idle_events: list[int]
 
 class _EventCounts(_SpanCounts):
     """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans."""
@@ -649,7 +653,11 @@ def stats() -> _Stats:
     'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
     are exact: delivered + lost + own is the number of events that the kernel produced.
 
-    The row of a span also has 'opened', 'ended', 'open', 'dropped' and 'without_begin'.
+    The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
+    of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
+    'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
+    the number of its gaps by thread id, and 'cpus_without_idle_events' the CPUs of whose idle task the kernel delivers
+    no events.
     """
 
 class Trace:

@@ -39,7 +39,8 @@
 //!   each origin
 //! * signals, `-i`, `--duration`: `engine/run_loop.rs`; `-N` and losses: `engine/pump/mod.rs`; when output is written:
 //!   `engine/flushing.rs`
-//! * lines about losses, statistics on SIGUSR2: `engine/losses.rs`; the exit status: `engine/exit_status.rs`
+//! * lines about losses, statistics on SIGUSR2: `engine/losses.rs`; about missing spans:
+//!   `engine/span_report.rs`; the exit status: `engine/exit_status.rs`
 //! * how a traced command ends: `live/workload_end.rs`
 //! * which path is a recording, and the message if none is: `recording/open.rs`
 //! * what a replay says if nothing was selected: `recording/empty_result.rs`

@@ -3,6 +3,7 @@
 pub mod allocations;
 mod block_io;
 mod function;
+mod incomplete;
 pub mod interrupts;
 pub mod locks;
 mod process;

@@ -1,5 +1,6 @@
 //! `perf-prof doctor`: checks whether this machine is ready. Prints each problem and the command that fixes it.
 
+mod idle;
 mod machine;
 #[cfg(feature = "python")]
 mod python;
@@ -80,6 +81,7 @@ const CHECKS: &[fn() -> Check] = &[
     rights::capabilities,
     machine::tracefs,
     machine::tracepoint,
+    idle::idle_events,
     machine::hardware,
     machine::probes,
     machine::open_files,

@@ -14,6 +14,7 @@ mod perf_line;
 pub mod reader;
 mod sample;
 mod shares;
+mod shortfall;
 mod sink;
 mod span;
 mod stack_text;
@@ -35,10 +36,11 @@ pub use perf_frame::{PerfFrame, PerfFrameSymbol, PerfMap, perf_address, perf_cha
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
 pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};
+pub use shortfall::{IncompleteTask, Shortfall};
 pub use sink::{Deliver, Discard, Flow, Sink, Stop};
 pub use span::{
-    ComputeField, PartView, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote,
-    SpanPart, SpanSamples, SpanTask, SpanView, notes,
+    ComputeField, IdleEvents, Incomplete, PartView, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind, SpanFieldSource,
+    SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask, SpanView, TaskGaps, notes,
 };
 pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};

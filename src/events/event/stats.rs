@@ -73,17 +73,9 @@ impl Stats {
         self.spans.get(event.checked_sub(self.first_span)?)
     }
 
-    /// Returns the numbers of all spans that began, of those that were dropped after a loss, and of those that were dropped
-    /// because their key began again.
-    pub fn opened_lost_and_replaced_spans(&self) -> (u64, u64, u64) {
-        self.spans.iter().fold((0, 0, 0), |(opened, lost, replaced), span| {
-            (opened + span.opened(), lost + span.lost(), replaced + span.replaced())
-        })
-    }
-
-    /// Returns the number of all spans that were dropped because there was no room for them.
-    pub fn spans_without_room(&self) -> u64 {
-        self.spans.iter().map(|span| span.without_room()).sum()
+    /// Returns the counts of all spans, in the order of their event types.
+    pub fn spans(&self) -> &[Arc<SpanCounts>] {
+        &self.spans
     }
 
     /// Uses this count of the samples of perf-prof's own threads that are left out.
@@ -160,6 +152,21 @@ impl Stats {
         self.summed().map(|count| count.load(Relaxed)).collect()
     }
 
+    /// Returns whose spans are incomplete in this process, so that another process can add it with
+    /// [`Stats::add_incomplete`]. `name` returns the name that a task had at a time.
+    pub fn incomplete(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
+        self.spans.iter().flat_map(|span| span.incomplete().encode(&name)).collect()
+    }
+
+    /// Adds what [`Stats::incomplete`] returned in other processes.
+    pub fn add_incomplete(&self, mut numbers: &[u64]) {
+        while !numbers.is_empty() && !self.spans.is_empty() {
+            for span in &self.spans {
+                numbers = span.incomplete().merge(numbers);
+            }
+        }
+    }
+
     /// Adds counts that [`Stats::counts`] returned in another process. Both processes must have the same number of
     /// events, rings and spans.
     pub fn add(&self, counts: &[u64]) {
@@ -171,6 +178,7 @@ impl Stats {
     /// Sets all counts of delivered and lost events to 0: the run begins again.
     pub fn clear(&self) {
         self.summed().for_each(|count| count.store(0, Relaxed));
+        self.spans.iter().for_each(|span| *span.incomplete() = Default::default());
         if let Ok(mut kernel) = self.kernel.lock() {
             *kernel = None;
         }

@@ -15,7 +15,7 @@ use perf_prof_events::event::Stop;
 use perf_prof_format::record::Ended;
 use perf_prof_session::{
     dividing::{Part, Results},
-    engine::{ExitStatus, exit_status::exit_status, losses, run_loop::Ending},
+    engine::{ExitStatus, exit_status::exit_status, losses, run_loop::Ending, span_report},
     plan::{Jobs, Verbosity},
     recording::{carried::Carried, empty_result::SelectionSource},
     spine::{About, Armed, ChosenRecording, Slice},
@@ -229,6 +229,7 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) 
     let callbacks = merging.callbacks(&program);
     program.clear();
     losses::print_lost(&about.stats);
+    span_report::print_missing(&about.events, &about.stats, &about.context);
     let stop = match merged {
         Ok(()) => stop,
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),

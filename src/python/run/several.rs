@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Error, Result};
 use perf_prof_events::event::Sink;
 use perf_prof_session::{
-    engine::{ExitStatus, losses},
+    engine::{ExitStatus, losses, span_report},
     plan::{Input, Origin, RunPlan},
     spine::{ChosenRecording, Slice, Totals},
 };
@@ -105,6 +105,7 @@ impl Replays<'_> {
             losses::print_unnamed_frames(&replayed.unnamed_frames, self.plan.run.verbosity);
         }
         losses::print_lost(&about.stats);
+        span_report::print_missing(&about.events, &about.stats, &about.context);
         self.totals.add(&outcome, &about);
         outcome.check().map_err(Failure::Recording)
     }

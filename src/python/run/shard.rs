@@ -58,7 +58,7 @@ impl Shard {
         partial: Vec<u8>,
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
-        let counts = self.part.counts(&about.stats, &replayed.lost, replayed.last);
+        let counts = self.part.counts(&about.stats, &about.context, &replayed.lost, replayed.last);
         // Finding the time of day may take a while, and prints a message if the recording does not contain it.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
@@ -110,6 +110,7 @@ impl Merging {
             results.add(shard.read_result().context("cannot read the result of a part")?);
         }
         about.stats.add(&results.counts.stats);
+        about.stats.add_incomplete(&results.counts.incomplete);
         self.unreported = results.counts.count_losses(&about.stats);
         about.context.note_reached(results.counts.last);
         let partials = mem::take(&mut results.partials);

@@ -32,7 +32,7 @@ pub fn handlers(
     let handler = |(handler, event): (&Option<EventHandler>, &EventType)| {
         let Some(EventHandler { name, aggregators, functions }) = handler else { return Ok(None) };
         let functions = functions.iter().map(|function| function.share(py)).collect();
-        let feed = |aggregator: &Py<PyAny>| Feed::new(aggregator.bind(py), event, &run.context).transpose();
+        let feed = |aggregator: &Py<PyAny>| Feed::new(aggregator.bind(py), event, run).transpose();
         let feeds = aggregators.iter().filter_map(feed).collect::<Result<_, _>>();
         let feeds = feeds.map_err(|error| ScriptError::Aggregator {
             module: origin.to_owned(),

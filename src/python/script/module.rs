@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use perf_prof_events::event::IncompleteTask;
 use perf_prof_format::abi::system_calls;
 use perf_prof_session::spine::{About, RecordingFacts};
 use perf_prof_symbols::symbol::{AddressKind, Reason};
@@ -9,7 +10,7 @@ use perf_prof_system::clock;
 use pyo3::{
     exceptions::{PyKeyError, PyValueError},
     prelude::*,
-    types::{PyCFunction, PyDict, PyInt},
+    types::{IntoPyDict, PyCFunction, PyDict, PyInt},
 };
 
 use super::{
@@ -285,7 +286,11 @@ fn realtime() -> i64 {
 /// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
 /// are exact: delivered + lost + own is the number of events that the kernel produced.
 ///
-/// The row of a span also has 'opened', 'ended', 'open', 'dropped' and 'without_begin'.
+/// The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
+/// of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
+/// 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
+/// the number of its gaps by thread id, and 'cpus_without_idle_events' the CPUs of whose idle task the kernel delivers
+/// no events.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
@@ -325,8 +330,15 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("open", span.open()),
                 ("dropped", span.dropped()),
                 ("without_begin", span.without_begin()),
+                ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
+            let incomplete = span.incomplete().clone();
+            row.set_item("partial", incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0)?;
+            let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
+            let tasks = tasks.map(|IncompleteTask { tid, comm, gaps }| (tid, (comm, gaps)));
+            row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
+            row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             row.set_item("lost", py.None())?;
             events.set_item(event.shown_name(), row)?;
         }

@@ -10,6 +10,8 @@ pub struct PartCounts {
     pub stats: Vec<u64>,
     /// The number of lost samples of each event, as perf stored it at the end of the recording. Empty if it stored none.
     pub lost: Vec<u64>,
+    /// The tasks whose spans are incomplete, from [`Stats::incomplete`].
+    pub incomplete: Vec<u64>,
     /// The time of the last sample, in ns.
     pub last: u64,
 }
@@ -19,6 +21,7 @@ impl PartCounts {
     pub fn add(&mut self, other: &PartCounts) {
         add_each(&mut self.stats, &other.stats);
         add_each(&mut self.lost, &other.lost);
+        self.incomplete.extend(&other.incomplete);
         self.last = self.last.max(other.last);
     }
 
@@ -60,7 +63,10 @@ mod tests {
     fn stored_losses_count_once() {
         let stats = Stats::new(3, 2);
         stats.count_lost(0, 4);
-        let part = |lost: &[u64], last| PartCounts { stats: stats.counts(), lost: lost.to_vec(), last };
+        let part = |lost: &[u64], last| {
+            let (stats, lost, incomplete) = (stats.counts(), lost.to_vec(), vec![last]);
+            PartCounts { stats, lost, incomplete, last }
+        };
         let mut all = PartCounts::default();
         for part in [part(&[], 5), part(&[1, 2], 9), part(&[3, 0], 7)] {
             all.add(&part);

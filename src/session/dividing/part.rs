@@ -1,6 +1,6 @@
 //! A part of a recording: the times and CPUs to which its reader is limited.
 
-use perf_prof_events::event::Stats;
+use perf_prof_events::event::{Context, Stats};
 use perf_prof_format::spec::CpuSet;
 use perf_prof_recordings::Selection;
 
@@ -50,18 +50,21 @@ impl Part {
         }
     }
 
-    /// Returns the counts of the part. `lost` are the numbers of lost samples that perf stored at the end of the
+    /// Returns the counts of the part. `context` has the names of tasks, `lost` are the numbers of lost samples that perf stored at the end of the
     /// recording, and `last` is the time of the last sample.
-    pub fn counts(&self, stats: &Stats, lost: &[u64], last: u64) -> PartCounts {
+    pub fn counts(&self, stats: &Stats, context: &Context, lost: &[u64], last: u64) -> PartCounts {
         // The stored numbers have no time. If the recording is divided by time, each of them is in only one part. If it is
         // divided by CPU, all parts have the same numbers, and only the first one reports them.
         let lost = if self.cpus.is_none() || self.is_first() { lost.to_vec() } else { vec![0; lost.len()] };
-        PartCounts { stats: stats.counts(), lost, last }
+        let incomplete = stats.incomplete(|task, time| context.comm(task, time));
+        PartCounts { stats: stats.counts(), lost, incomplete, last }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use perf_prof_format::tracefs::NoKernel;
+
     use super::*;
 
     fn part(number: usize, time: (u64, u64), cpus: Option<&str>) -> Part {
@@ -95,7 +98,8 @@ mod tests {
 
     #[test]
     fn losses_without_a_time_are_in_one_part() {
-        let lost = |part: Part| part.counts(&Stats::new(1, 1), &[3], 0).lost;
+        let context = Context::new(Box::new(NoKernel), 0);
+        let lost = |part: Part| part.counts(&Stats::new(1, 1), &context, &[3], 0).lost;
         assert_eq!([lost(part(0, (0, 9), None)), lost(part(1, (10, 19), None))], [[3], [3]]);
         assert_eq!([lost(part(0, (0, 9), Some("0"))), lost(part(1, (0, 9), Some("1")))], [[3], [0]]);
     }

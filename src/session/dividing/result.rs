@@ -1,6 +1,6 @@
 //! The result of a part, and its encoding for other processes, which may run on other machines.
 //!
-//! All numbers are little-endian. After [`MAGIC`] and [`VERSION`] come eight numbers, the two lists of the counts, the
+//! All numbers are little-endian. After [`MAGIC`] and [`VERSION`] come eight numbers, the three lists of the counts, the
 //! frames without names, what is damaged, and the script's partial result. A list or a text begins with its length.
 
 use std::{io, str};
@@ -67,7 +67,7 @@ impl PartResult {
         let mut bytes = MAGIC.to_vec();
         let mut put = |words: &[u64]| words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         put(&[VERSION, *lost, *reached, raised.into(), delivered, unknown_ids, guests, short.into(), counts.last]);
-        for list in [&counts.stats, &counts.lost] {
+        for list in [&counts.stats, &counts.lost, &counts.incomplete] {
             put(&[list.len() as u64]);
             put(list);
         }
@@ -96,7 +96,7 @@ impl PartResult {
         let (delivered, unknown_ids, guests) = (rest.word()?, rest.word()?, rest.word()?);
         let reach = if rest.flag("flag of the end")? { ReadExtent::Short } else { ReadExtent::End };
         let last = rest.word()?;
-        let counts = PartCounts { stats: rest.words()?, lost: rest.words()?, last };
+        let counts = PartCounts { stats: rest.words()?, lost: rest.words()?, incomplete: rest.words()?, last };
         let mut unnamed_frames = UnnamedFrames::default();
         unnamed_frames.add_text(rest.text("list of files")?);
         let damage = rest.text("list of warnings")?.split_terminator('\0').map(str::to_owned).collect();
@@ -187,7 +187,12 @@ mod tests {
 
     fn example() -> PartResult {
         PartResult {
-            counts: PartCounts { stats: vec![7, 0, 0x0102_0304_0506_0708], lost: vec![9], last: 1_000_000_007 },
+            counts: PartCounts {
+                stats: vec![7, 0, 0x0102_0304_0506_0708],
+                lost: vec![9],
+                incomplete: vec![3],
+                last: 1_000_000_007,
+            },
             lost: 9,
             sample_counts: SampleCounts { delivered: 7, unknown_ids: 1, guests: 2, reach: ReadExtent::Short },
             reached: 1_700_000_000_000_000_000,
@@ -217,6 +222,7 @@ mod tests {
             03000000000000000700000000000000 ................
             00000000000000000807060504030201 ................
             01000000000000000900000000000000 ................
+            01000000000000000300000000000000 ................
             11000000000000003f2031202f757372 ........?.1./usr
             2f62696e2f6120620007000000000000 /bin/a.b........
             00783a20637574000500000000000000 .x:.cut.........
@@ -243,16 +249,21 @@ mod tests {
     }
 
     fn results() -> impl Strategy<Value = PartResult> {
-        let counts =
-            (prop::collection::vec(any::<u64>(), 0..9), prop::collection::vec(any::<u64>(), 0..9), any::<u64>());
+        let counts = (prop::array::uniform3(prop::collection::vec(any::<u64>(), 0..9)), any::<u64>());
         let samples = (any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>());
         let rest = (prop::collection::vec("/[^\0]*", 0..4), prop::collection::vec(any::<u8>(), 0..50));
         let all = (counts, samples, any::<(u64, u64, bool)>(), rest);
         all.prop_map(
-            |(counts, (delivered, unknown_ids, guests, is_short), (lost, reached, has_raised), (paths, partial))| {
+            |(
+                (lists, last),
+                (delivered, unknown_ids, guests, is_short),
+                (lost, reached, has_raised),
+                (paths, partial),
+            )| {
+                let [stats, stored, incomplete] = lists;
                 let reach = if is_short { ReadExtent::Short } else { ReadExtent::End };
                 PartResult {
-                    counts: PartCounts { stats: counts.0, lost: counts.1, last: counts.2 },
+                    counts: PartCounts { stats, lost: stored, incomplete, last },
                     lost,
                     sample_counts: SampleCounts { delivered, unknown_ids, guests, reach },
                     reached,

@@ -60,7 +60,7 @@ mod tests {
 
     fn part(delivered: u64, callbacks: Callbacks, reach: ReadExtent) -> PartResult {
         PartResult {
-            counts: PartCounts { stats: vec![delivered], lost: Vec::new(), last: delivered },
+            counts: PartCounts { stats: vec![delivered], last: delivered, ..PartCounts::default() },
             lost: 1,
             sample_counts: SampleCounts { delivered, unknown_ids: 5, guests: 2, reach },
             reached: delivered,

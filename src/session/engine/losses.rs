@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perf_prof_events::event::{Context, EventType, Format, StackEndings, Stats};
+use perf_prof_events::event::{EventType, StackEndings, Stats};
 use perf_prof_format::record::Source;
 use perf_prof_symbols::symbol::UnnamedFrames;
 use perf_prof_system::{compat, output, usage::Usage};
@@ -112,12 +112,6 @@ pub fn report_offline_cpus(source: &mut impl Source) {
     }
 }
 
-/// Prints at the end of a run how many events were lost, not delivered or late, if any.
-pub fn print_totals(stats: &Stats, source: &dyn Source) {
-    print_lost(stats);
-    print_limited_and_late(source);
-}
-
 /// Prints how many events were lost or not delivered, if any.
 pub fn print_lost(stats: &Stats) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
@@ -128,23 +122,6 @@ pub fn print_lost(stats: &Stats) {
             "lost {lost} of {} events ({share:.1} %), delivered {delivered}",
             delivered + lost
         ));
-    }
-    let (opened, lost, replaced) = stats.opened_lost_and_replaced_spans();
-    if lost != 0 {
-        output::say_lost(format_args!(
-            "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
-             full"
-        ));
-    }
-    let without_room = stats.spans_without_room();
-    if without_room != 0 {
-        output::say_lost(format_args!(
-            "dropped {without_room} of {opened} spans: more than max-open were open, or they took more than their quarter \
-             of --buffer"
-        ));
-    }
-    if replaced != 0 {
-        output::say_lost(format_args!("dropped {replaced} of {opened} spans: their key began again before they ended"));
     }
     if stats.total_unattributed() != 0 {
         output::say(format_args!(
@@ -162,7 +139,8 @@ pub fn print_lost(stats: &Stats) {
     }
 }
 
-fn print_limited_and_late(source: &dyn Source) {
+/// Prints how many events were left out because of a limit, or came late, if any.
+pub fn print_limited_and_late(source: &dyn Source) {
     if source.dropped_by_limit() != 0 {
         output::say(format_args!(
             "{} events were not delivered because of --sampling-limit",
@@ -172,34 +150,6 @@ fn print_limited_and_late(source: &dyn Source) {
     let late = source.late();
     if late != 0 {
         output::say(format_args!("{late} events arrived late and were delivered out of order"));
-    }
-}
-
-/// Prints at the end of a run which spans there were none of, with the conditions that none fulfilled. A program that
-/// gets the messages reads the counts instead.
-pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
-    for (at, event) in events.iter().enumerate() {
-        let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
-        if counts.delivered() == 0
-            && verbosity >= Verbosity::Normal
-            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_tasks())
-        {
-            output::say_lost(format_args!("{}: {why}", event.shown_name()));
-        }
-    }
-}
-
-/// Returns why no span was delivered, if the user limited the spans. `ended` is the number of those that ended, and
-/// `selects_tasks` whether these are spans of all tasks, and only those of some are delivered.
-fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
-    match (conditions, ended, selects_tasks) {
-        ("", 0, _) | ("", _, false) => None,
-        ("", ended, true) => Some(format!("none of {ended} spans belongs to the selected tasks")),
-        (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
-        (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
-        (conditions, ended, true) => {
-            Some(format!("none of {ended} spans belongs to the selected tasks and fulfils `{conditions}`"))
-        }
     }
 }
 
@@ -253,21 +203,6 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_run_without_spans_names_what_none_fulfilled() {
-        let rows = [
-            (("", 0, true), ""),
-            (("", 5, false), ""),
-            (("", 5, true), "none of 5 spans belongs to the selected tasks"),
-            (("name=read", 0, false), "there was no span for `name=read`"),
-            (("name=read, min=1s", 7, false), "none of 7 spans fulfils `name=read, min=1s`"),
-            (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
-        ];
-        for ((conditions, ended, selects_tasks), expected) in rows {
-            assert_eq!(unfulfilled(conditions, ended, selects_tasks).unwrap_or_default(), expected);
-        }
-    }
 
     /// The lines of all rings must not add up to more than the total at the end.
     #[test]

@@ -9,6 +9,7 @@ pub mod pump;
 pub mod run_loop;
 pub mod sample_counts;
 pub mod sample_routes;
+pub mod span_report;
 
 /// The exit status of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use super::{
     interval::Interval,
     losses::{self, LossReport},
     pump::{BreakReason, Pump},
+    span_report,
 };
 
 /// How often the clock of the events is compared with the time of day. If the clocks drift apart by 50 ppm, the times
@@ -327,11 +328,13 @@ impl<S: Source> RunLoop<'_, S> {
             }
         });
         let told = self.stats.has_reported_losses()
-            || matches!(self.stats.opened_lost_and_replaced_spans(), (_, 1.., _) | (_, _, 1..))
+            || span_report::are_missing(&self.stats)
             || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
         // If this process replays only a part of a recording, the losses of all parts are printed later, together.
         if last == FinishAs::Program && (complete || told) {
-            losses::print_totals(&self.stats, &self.source);
+            losses::print_lost(&self.stats);
+            span_report::print_missing(self.events, &self.stats, self.pump.context());
+            losses::print_limited_and_late(&self.source);
         }
         match stop {
             Some(BreakReason::Stop(stop)) => Some(stop),

@@ -30,6 +30,7 @@ use crate::{
         losses,
         pump::{LossWindow, Pump, PumpSettings},
         run_loop::{Ending, FinishAs, RunLoop},
+        span_report,
     },
     live::{
         chosen::{ArmedEvents, event_types},
@@ -160,7 +161,7 @@ impl LiveSession {
         let now = context.time_of_realtime(clock::realtime());
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
-        losses::print_unfulfilled(events, stats, context, plan.verbosity);
+        span_report::print_unfulfilled(events, stats, context, plan.verbosity);
         losses::print_endings(context.endings(), plan.verbosity);
         Outcome {
             ending,

@@ -26,6 +26,7 @@ use crate::{
         losses,
         run_loop::FinishAs,
         sample_routes::{Intervals, ReplayState, Span},
+        span_report,
     },
     plan::{Face, Input, Jobs, ReadLimits, RunPlan, TaskSelection, Verbosity},
     recording::{
@@ -322,7 +323,7 @@ impl RecordedSession {
         let mut named = NamedSamples::new(sink, &input.names, &about.events, about.context.clone());
         let mut outcome = delivery.run(&mut named);
         if last == FinishAs::Program {
-            losses::print_unfulfilled(&about.events, &about.stats, &about.context, verbosity);
+            span_report::print_unfulfilled(&about.events, &about.stats, &about.context, verbosity);
         }
         losses::print_endings(about.context.endings(), verbosity);
         let failure = outcome.check().err().map(Into::into);

@@ -11,7 +11,7 @@ use anyhow::Result;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Memo, Plan, PlanError},
     event::{
-        Context, Deliver, EventType, Flow, Format, Sample, Sink,
+        Context, Deliver, EventType, Flow, Format, IncompleteTask, Sample, Shortfall, Sink, Stats,
         reader::{Facts, Input},
     },
 };
@@ -22,7 +22,7 @@ use perf_prof_session::{
     spine::About,
 };
 use perf_prof_system::output::say;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::{
     events::{TimeOfDay, deliver},
@@ -59,6 +59,9 @@ pub enum Place {
 /// How many keys are shown if the user gives no number.
 const ROWS: usize = 20;
 
+/// How many tasks that lack spans JSON has.
+const TASKS: usize = 100;
+
 /// The part that differs between the commands: the sums, and how they are shown.
 pub trait TallyCommand {
     /// Returns the definition of the sums for these events.
@@ -79,6 +82,8 @@ pub struct Period<'a> {
     pub length: Duration,
     /// The sums since the start. Only a screen shows them beside those of the interval.
     pub whole: Option<&'a Groups>,
+    /// What is missing in the spans since the start; `None` if they are complete.
+    pub shortfall: Option<Shortfall>,
 }
 
 impl Period<'_> {
@@ -86,13 +91,19 @@ impl Period<'_> {
     pub fn rate(&self, count: i128) -> Option<f64> {
         (!self.length.is_zero()).then(|| count as f64 / self.length.as_secs_f64())
     }
+
+    /// Returns a number of things as text. If spans are missing, it is a lower bound.
+    fn counted(&self, counted: Counted, number: u64) -> String {
+        let at_least = if self.shortfall.is_some() { "at least " } else { "" };
+        format!("{at_least}{}", counted.text(number))
+    }
 }
 
 /// Adds up the events, and shows the sums.
 pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatus> {
     let is_live = plan.watch.live().is_some();
     let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |about| {
-        let About { events, is_delivered, context, .. } = &**about;
+        let About { events, is_delivered, context, stats, .. } = &**about;
         let delivered: Vec<EventType> = events
             .iter()
             .zip(is_delivered)
@@ -120,6 +131,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             counted,
             plans,
             context: context.clone(),
+            stats: stats.clone(),
             now,
             memo,
             whole,
@@ -208,6 +220,7 @@ struct Tally<L> {
     /// For each event that is delivered: the plan for reading its keys and its value.
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
+    stats: Arc<Stats>,
     /// The sums of the interval.
     now: Groups,
     memo: Memo,
@@ -251,11 +264,12 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let end = self.times.elapsed();
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
-        let period = Period { groups: &self.now, length: end.saturating_sub(self.since), whole };
+        let shortfall = Shortfall::of(&self.stats, Some(&self.context));
+        let period = Period { groups: &self.now, length: end.saturating_sub(self.since), whole, shortfall };
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
-                let counted = self.counted.text(events(&self.whole));
+                let counted = period.counted(self.counted, events(&self.whole));
                 let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
                 let text = self.command.lines(&period, rows);
                 screen.draw(&head, &text, &mut self.output.waiting);
@@ -274,7 +288,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
             screen.close(&mut self.output.waiting);
         }
         self.whole.merge(&self.now);
-        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None };
+        let shortfall = Shortfall::of(&self.stats, Some(&self.context));
+        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall };
         print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }
@@ -296,16 +311,17 @@ fn print(
                 Some(end) => format!("{:.3} s", end.as_secs_f64()),
                 None => "total".to_owned(),
             };
-            let head = format!("{name}: {} in {seconds:.6} s", counted.text(events));
+            let head = format!("{name}: {} in {seconds:.6} s", period.counted(counted, events));
             let lines = command.lines(period, rows.unwrap_or(ROWS));
-            for line in [head].into_iter().chain(lines).chain([String::new()]) {
+            let note = period.shortfall.as_ref().map(Shortfall::note);
+            for line in [head].into_iter().chain(lines).chain(note).chain([String::new()]) {
                 out.extend_from_slice(line.as_bytes());
                 out.push(b'\n');
             }
         }
         Form::Json => {
             let kind = if end.is_some() { "interval" } else { "total" };
-            let object = json!({
+            let mut object = json!({
                 "kind": kind,
                 "time": end.map_or(seconds, |end| end.as_secs_f64()),
                 "seconds": seconds,
@@ -313,10 +329,32 @@ fn print(
                 "rows": command.json(period, rows.unwrap_or(usize::MAX)),
                 "others": others(period.groups),
             });
+            if let (Json::Object(members), Counted::Spans) = (&mut object, counted) {
+                members.extend(missing(period.shortfall.as_ref()));
+            }
             out.extend_from_slice(object.to_string().as_bytes());
             out.push(b'\n');
         }
     }
+}
+
+/// Returns the members of a JSON object that say what is missing in the spans.
+fn missing(shortfall: Option<&Shortfall>) -> Map<String, Json> {
+    let mut members = Map::new();
+    members.insert("partial".into(), json!(shortfall.is_some()));
+    if let Some(Shortfall { lost, unseen, without_room, gaps, tasks, cpus_without_idle_events }) = shortfall {
+        let tasks = tasks
+            .iter()
+            .take(TASKS)
+            .map(|IncompleteTask { tid, comm, gaps }| json!({ "tid": tid, "comm": comm, "missing": gaps }));
+        members.insert("lost".into(), json!(lost));
+        members.insert("unseen".into(), json!(unseen));
+        members.insert("without_room".into(), json!(without_room));
+        members.insert("missing".into(), json!(gaps));
+        members.insert("incomplete_tasks".into(), tasks.collect());
+        members.insert("cpus_without_idle_events".into(), json!(cpus_without_idle_events));
+    }
+    members
 }
 
 fn events(groups: &Groups) -> u64 {

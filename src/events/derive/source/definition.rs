@@ -10,7 +10,7 @@ use perf_prof_format::{
 };
 
 use crate::{
-    derive::span::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanError, SpanRule},
+    derive::span::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanError, SpanRule},
     event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
 };
 
@@ -199,6 +199,11 @@ impl Rule {
     /// From this sample on, another task runs on the CPU. `comm` is the field with the task's name.
     pub const fn run(event: &'static str, comm: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), "_cpu")
+    }
+
+    /// The scheduler changes the state of a task: the key. A task that leaves its CPU has the key `prev_pid+prev_state`.
+    pub const fn schedule(event: &'static str, key: &'static str, change: Change) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Schedule(change), key)
     }
 
     /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.

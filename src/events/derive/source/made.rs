@@ -12,7 +12,7 @@ use perf_prof_format::{
 use super::SourceDefinition;
 use crate::{
     derive::{Derivation, Span, SpanRule},
-    event::{Context, EventType, Flow, Format, Sample, SpanCounts},
+    event::{Context, EventType, Flow, Format, Sample, SpanCounts, SpanPart},
 };
 
 /// An event of a source.
@@ -41,8 +41,16 @@ pub struct MadeRun {
     counts: Arc<SpanCounts>,
     context: Arc<Context>,
     engine: Box<dyn Derivation>,
-    /// The process and the thread of each span that was delivered.
-    pub tasks: Vec<(i32, i32)>,
+    /// The spans that were delivered.
+    pub delivered: Vec<MadeSpan>,
+}
+
+/// A span that was delivered: its process and its thread, and when it began and ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MadeSpan {
+    pub task: (i32, i32),
+    pub begin: u64,
+    pub end: u64,
 }
 
 impl MadeEvent {
@@ -87,7 +95,7 @@ impl MadeRun {
         let counts = Arc::new(SpanCounts::default());
         let context = Arc::new(Context::new(Box::new(NoKernel), 0));
         let engine = made.start(&event, counts.clone(), context.clone()).unwrap();
-        MadeRun { event, inputs, counts, context, engine, tasks: Vec::new() }
+        MadeRun { event, inputs, counts, context, engine, delivered: Vec::new() }
     }
 
     /// Notes that a thread belongs to a process, as the kernel's records about tasks do.
@@ -112,11 +120,14 @@ impl MadeRun {
             let (pid, tid) = (sample.tid, sample.tid);
             let values = SampleValues { pid, tid, time: sample.time, cpu: sample.cpu, raw, ..SampleValues::default() };
             let record = self.inputs[input].layout.encode(&values).unwrap();
-            let (event, tasks) = (&self.event, &mut self.tasks);
+            let (event, delivered) = (&self.event, &mut self.delivered);
             let _ = self.engine.sample(input, &record, &mut |record| {
                 let mut text = Vec::new();
                 let Format::Span(format) = &event.format else { panic!() };
-                tasks.push(Sample { event, record }.pid_tid());
+                let span = Sample { event, record };
+                let time = |part| format.sample(part, span.raw()).map_or(0, |sample| sample.time());
+                let (begin, end) = (time(SpanPart::Begin), time(SpanPart::End));
+                delivered.push(MadeSpan { task: span.pid_tid(), begin, end });
                 format.format.render(Sample { event, record }.raw(), &NoKernel, &mut text);
                 spans.push(String::from_utf8(text).unwrap());
                 Flow::Continue(())
@@ -128,6 +139,16 @@ impl MadeRun {
     /// Reports a loss.
     pub fn lost(&mut self) {
         self.engine.lost(0, 0);
+    }
+
+    /// Returns the tasks that lack spans, each with the number of its gaps.
+    pub fn gaps(&self) -> Vec<(i32, u64)> {
+        self.counts.incomplete().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()
+    }
+
+    /// Returns the CPUs of whose idle task no event was delivered.
+    pub fn cpus_without_idle_events(&self) -> Vec<u32> {
+        self.counts.incomplete().cpus_without_idle_events()
     }
 
     /// Returns four counts: opened, ended and dropped spans, and ends without a begin.

@@ -97,4 +97,6 @@ fn task_state(prev_state: i64) -> &'static str {
 #[cfg(test)]
 mod made;
 #[cfg(test)]
+mod missed;
+#[cfg(test)]
 mod tests;

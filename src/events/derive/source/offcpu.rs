@@ -4,7 +4,7 @@ use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
-    derive::span::Keep,
+    derive::span::{Change, Keep},
     event::{PartView, SpanTask, SpanView},
 };
 
@@ -16,6 +16,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
     about: "the time for which a task did not run: blocked, and then waiting for a CPU",
     example: "offcpu/comm=make|cc*, min=10ms/stack/",
     rules: &[
+        Rule::schedule("sched:sched_switch", "prev_pid+prev_state", Change::Leaves),
+        Rule::schedule("sched:sched_switch", "next_pid", Change::Comes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
         // The waker is the task in which `sched_waking` happens. `sched_wakeup` may happen in an interrupt of another

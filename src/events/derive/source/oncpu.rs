@@ -3,7 +3,7 @@
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
-use crate::event::SpanTask;
+use crate::{derive::span::Change, event::SpanTask};
 
 /// A switch ends the span of the task that leaves the CPU, and opens the span of the task that comes. The idle tasks (0)
 /// are left out.
@@ -13,6 +13,8 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
     about: "the time for which a task ran, from the switch to it to the next switch",
     example: "oncpu/comm=make, min=10ms/",
     rules: &[
+        Rule::schedule("sched:sched_switch", "prev_pid+prev_state", Change::Leaves),
+        Rule::schedule("sched:sched_switch", "next_pid", Change::Comes),
         Rule::end("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
     ],

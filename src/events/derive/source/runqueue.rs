@@ -3,7 +3,7 @@
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition};
-use crate::event::SpanTask;
+use crate::{derive::span::Change, event::SpanTask};
 
 /// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends it.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
@@ -12,6 +12,10 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     about: "the time for which a task could run and waited for a CPU",
     example: "runqueue/min=5ms/",
     rules: &[
+        Rule::schedule("sched:sched_switch", "prev_pid+prev_state", Change::Leaves),
+        Rule::schedule("sched:sched_switch", "next_pid", Change::ComesAfterWakeup),
+        Rule::schedule("sched:sched_wakeup", "pid", Change::Wakes),
+        Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::run("sched:sched_switch", "next_comm"),
         // A task that leaves its CPU was running, so an open span of it is wrong: events were missed.
@@ -113,6 +117,7 @@ mod tests {
         });
         assert_eq!(run.spans(&made).len(), 3);
         let other = other as i32;
-        assert_eq!(run.tasks, [(7, first as i32), (other, other), (-1, unknown as i32)]);
+        let tasks: Vec<_> = run.delivered.iter().map(|span| span.task).collect();
+        assert_eq!(tasks, [(7, first as i32), (other, other), (-1, unknown as i32)]);
     }
 }

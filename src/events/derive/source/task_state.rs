@@ -3,7 +3,10 @@
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
-use crate::event::{PartView, SpanTask};
+use crate::{
+    derive::span::Change,
+    event::{PartView, SpanTask},
+};
 
 /// Each change of a task's state ends one span and opens the next one.
 pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
@@ -12,9 +15,16 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
     about: "an interval of a task's life: running, waiting for a CPU, sleeping, ...",
     example: "task-state/comm=make, state=disk/",
     rules: &[
-        Rule::end("sched:sched_switch", "prev_pid"),
+        Rule::schedule("sched:sched_switch", "prev_pid+prev_state", Change::Leaves),
+        Rule::schedule("sched:sched_switch", "next_pid", Change::ComesAfterWakeup),
+        Rule::schedule("sched:sched_wakeup", "pid", Change::Wakes),
+        Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
+        // A span of another state cannot end here: events of its task were not delivered.
+        Rule::end("sched:sched_switch", "prev_pid").after(is_running),
+        Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
-        Rule::end("sched:sched_switch", "next_pid"),
+        Rule::end("sched:sched_switch", "next_pid").after(is_runnable),
+        Rule::discard("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
         // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). This
         // does not end the span.
@@ -51,6 +61,16 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
     ],
     narrow: None,
 };
+
+/// Returns whether the span that this sample began is the time for which the task `tid` runs.
+fn is_running(begin: &PartView<'_>, tid: i64) -> bool {
+    begin.is("sched_switch") && begin.int("next_pid") == tid
+}
+
+/// Returns whether the span that this sample began is the time for which the task `tid` waits for a CPU.
+fn is_runnable(begin: &PartView<'_>, tid: i64) -> bool {
+    !is_running(begin, tid) && !is_blocked(begin, tid)
+}
 
 /// Returns whether the span that this sample began is the time for which the task `tid` is blocked.
 fn is_blocked(begin: &PartView<'_>, tid: i64) -> bool {

@@ -6,11 +6,13 @@ use perf_prof_format::{
     record::SampleLayout,
     spec::{Nesting, OpenAtEnd, glob_matches},
 };
+use perf_prof_system::own_threads;
 
 use super::{
-    Action, Filters, Keep, Span,
+    Action, Change, Filters, Keep, Span,
     key::Key,
     runs::Runs,
+    scheduler::{At, Scheduler},
     table::{OpenSpan, OpenSpans},
     verdicts::Verdicts,
 };
@@ -35,6 +37,9 @@ pub(super) struct Engine {
     ahead: OpenSpans,
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
+    scheduler: Scheduler,
+    /// Whether the events of the scheduler are inputs.
+    has_scheduler: bool,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
@@ -77,8 +82,10 @@ impl Engine {
             }
             _ => (Vec::new(), None),
         };
-        let mut steps = span.inputs.iter().flat_map(|input| &input.steps);
-        let has_runs = steps.any(|step| matches!(step.action, Action::Run(_)));
+        let has =
+            |is: fn(Action) -> bool| span.inputs.iter().flat_map(|input| &input.steps).any(|step| is(step.action));
+        let has_runs = has(|action| matches!(action, Action::Run(_)));
+        let has_scheduler = has(|action| matches!(action, Action::Schedule(_)));
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -90,6 +97,8 @@ impl Engine {
             open,
             ahead,
             runs: has_runs.then(Runs::default),
+            scheduler: Scheduler::default(),
+            has_scheduler,
             counts,
             last: 0,
             record: Vec::new(),
@@ -143,6 +152,7 @@ impl Engine {
             // events.
             counts.add_dropped(1);
             counts.add_lost(1);
+            self.add_gap_of(key.numbers(), &begin, time);
             return Flow::Continue(());
         }
         counts.add_ended(1);
@@ -167,6 +177,57 @@ impl Engine {
         let ran = self.runs.as_ref().map(|runs| runs.between(cpu, time - duration, time));
         let (begin, end, ran) = ((begin.input, begin_record), Some((input, record)), ran.as_deref());
         self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
+    }
+
+    /// Follows a change of a task's state, and counts the events that this shows to be missing.
+    fn schedule(&mut self, change: Change, at: At, [task, state]: [i64; 2]) {
+        let task = task as i32;
+        let scheduler = &mut self.scheduler;
+        match change {
+            Change::Leaves => {
+                if let Some(idle) = scheduler.leaves(at, task, state) {
+                    self.counts.incomplete().add_idle(at.cpu, idle);
+                }
+            }
+            Change::Comes => scheduler.comes(at, task),
+            Change::ComesAfterWakeup => scheduler.comes_after_wakeup(at, task),
+            Change::Wakes => scheduler.wakes(at, task),
+        }
+        // While a ring loses events, some are missing anyway.
+        if self.lossy_rings == 0 {
+            for &task in self.scheduler.contradicted().iter().filter(|&&task| self.delivers_spans_of(task)) {
+                self.counts.add_unseen(1);
+                self.counts.incomplete().add(task, at.time);
+            }
+        }
+    }
+
+    /// Returns whether the user selected a task, and events of it are not left out: the wakeups of the threads that
+    /// perf-prof starts are.
+    fn delivers_spans_of(&self, task: i32) -> bool {
+        let is_own = || !self.context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
+        !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
+    }
+
+    /// Counts that the open span with this key is missing, because the key begins again.
+    fn add_gap_of_replaced(&self, key: &Key, time: u64) {
+        // For a source of the scheduler, the event that is missing was counted.
+        if self.span.spec.nesting == Nesting::Replaced
+            && !self.has_scheduler
+            && let Some(begin) = self.open.last(key)
+        {
+            self.add_gap_of(key.numbers(), &begin, time);
+        }
+    }
+
+    /// Counts that a span is missing.
+    fn add_gap_of(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) {
+        let (record, notes) = begin.split();
+        let begin = (begin.input, record);
+        let task = self.format.thread(&SpanSamples { begin, end: None, notes, key, duration: 0, ran: None });
+        if self.delivers_spans_of(task) {
+            self.counts.incomplete().add(task, time);
+        }
     }
 
     /// Returns whether the user selected the task of a span, by its id and by its name.
@@ -261,13 +322,12 @@ impl Derivation for Engine {
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
+                    self.add_gap_of_replaced(&key, time);
                     let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
                     let (replaced, without_room) = self.open.open(key, input, record);
                     self.counts.add_dropped(replaced);
+                    self.counts.add_replaced(replaced);
                     self.drop_without_room(without_room);
-                    if !self.span.spec.is_source() {
-                        self.counts.add_replaced(replaced);
-                    }
                     if let Some((key, ahead)) = ahead {
                         self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);
                     }
@@ -283,6 +343,10 @@ impl Derivation for Engine {
                 Action::Ahead(_) => _ = self.ahead.open(key, input, record),
                 Action::Recall => recalled = self.ahead.close(&key),
                 Action::Forget => drop(self.ahead.close(&key)),
+                Action::Schedule(change) => {
+                    let at = At { cpu: layout.cpu(record).unwrap_or(0), time };
+                    self.schedule(change, at, key.numbers().map(|number| number as i64));
+                }
                 Action::Run(comm) => {
                     let cpu = layout.cpu(record).unwrap_or(0);
                     let comm = PartView::new(&self.format.inputs[input], record).text(comm);
@@ -301,8 +365,12 @@ impl Derivation for Engine {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
         // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
         // after this call were opened after the loss.
+        for (key, begin) in self.open.iter() {
+            self.add_gap_of(key.numbers(), &begin, self.last);
+        }
         let dropped = self.open.clear();
         self.ahead.clear();
+        self.scheduler.clear();
         self.runs.iter_mut().for_each(Runs::clear);
         self.counts.add_dropped(dropped);
         self.counts.add_lost(dropped);

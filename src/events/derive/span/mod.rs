@@ -25,6 +25,7 @@ mod error;
 mod key;
 mod rules;
 mod runs;
+mod scheduler;
 mod table;
 mod verdicts;
 
@@ -38,7 +39,7 @@ use perf_prof_format::{
 
 pub use self::{
     error::SpanError,
-    rules::{Action, BeginCondition, FieldCondition, Keep, Presence, SpanRule},
+    rules::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanRule},
 };
 use self::{error::name, key::KeyPlan};
 use super::{

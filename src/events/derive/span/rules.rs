@@ -80,6 +80,22 @@ pub enum Action {
     /// The task whose name is in this field runs on the CPU from now on. A span that ends can then list the tasks that
     /// ran meanwhile.
     Run(&'static str),
+    /// The scheduler did something. The key is the task, with `prev_state` if it leaves a CPU. This finds events that were
+    /// not delivered.
+    Schedule(Change),
+}
+
+/// What the scheduler does with a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// The task leaves its CPU.
+    Leaves,
+    /// The task comes to a CPU.
+    Comes,
+    /// The same, and the wakeups of tasks are inputs too.
+    ComesAfterWakeup,
+    /// The task is woken.
+    Wakes,
 }
 
 /// Which samples of a rule are kept with an open span. All of them are counted.
@@ -122,7 +138,7 @@ impl Action {
             SpanStack::Inherit => false,
             SpanStack::Begin => self.begins(),
             SpanStack::End => self.ends(),
-            SpanStack::Both => !matches!(self, Action::Discard | Action::Recall | Action::Forget),
+            SpanStack::Both => !matches!(self, Action::Discard | Action::Recall | Action::Forget | Action::Schedule(_)),
         }
     }
 }

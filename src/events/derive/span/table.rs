@@ -277,6 +277,13 @@ impl OpenSpans {
         Some(self.take(at))
     }
 
+    /// Returns the open spans with their keys, the oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, OpenSpan<&[u8]>)> {
+        let slot = |at: u32| self.slots.get(at as usize);
+        std::iter::successors(slot(self.oldest), move |last| slot(last.newer))
+            .map(|slot| (&slot.key, OpenSpan { input: slot.input.into(), record: &*slot.record }))
+    }
+
     /// Returns the key of the oldest span.
     pub fn oldest_key(&self) -> Option<&Key> {
         self.slots.get(self.oldest as usize).map(|slot| &slot.key)

@@ -504,3 +504,32 @@ proptest! {
         prop_assert_eq!(run.counts(), counts);
     }
 }
+
+/// A span of a task is dropped by another one with its key, by a loss, and during one.
+#[test]
+fn the_tasks_of_dropped_spans_are_counted() {
+    let selector = "span:x=s:begin..s:end//key=number:other/";
+    let mut run = start(selector).unwrap();
+    let sample = |run: &mut Run, input: usize, time, tid, number| {
+        let record = record(&run.inputs[input], time, tid, number, "");
+        run.sample(input, &record).len()
+    };
+    let gaps = |run: &Run| -> Vec<(i32, u64, u64)> {
+        let of_task = |(task, gaps): (i32, crate::event::TaskGaps)| (task, gaps.count, gaps.time);
+        run.counts.incomplete().tasks().into_iter().map(of_task).collect()
+    };
+    // The key begins again, in another task. The task of an open span is that of its begin.
+    sample(&mut run, 0, 10, 5, 1);
+    sample(&mut run, 0, 11, 6, 1);
+    assert_eq!(gaps(&run), [(5, 1, 11)]);
+    sample(&mut run, 0, 12, 7, 2);
+    sample(&mut run, 0, 13, 7, 3);
+    // A span that ends while events are lost, and one that is open then.
+    run.engine.loss_begins();
+    assert_eq!(sample(&mut run, 1, 14, 8, 2), 0);
+    run.engine.lost(13, 15);
+    assert_eq!(gaps(&run), [(7, 2, 14), (5, 1, 11), (6, 1, 14)]);
+    assert_eq!(run.counts(), [4, 0, 4, 0]);
+    assert_eq!(sample(&mut run, 0, 16, 9, 4) + sample(&mut run, 1, 17, 9, 4), 1);
+    assert_eq!(gaps(&run).len(), 3);
+}

@@ -1,6 +1,11 @@
 //! The counts of spans: how many began, ended and were dropped.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use super::Incomplete;
 
 /// The counts of a selected span. `opened` is the sum of `ended`, `dropped` and the spans that are open.
 #[derive(Debug, Default)]
@@ -10,11 +15,13 @@ pub struct SpanCounts {
     dropped: AtomicU64,
     lost: AtomicU64,
     replaced: AtomicU64,
+    unseen: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
     /// The number of spans that were open before the counting began. Another process has counted them in `opened`.
     before: AtomicU64,
+    incomplete: Mutex<Incomplete>,
 }
 
 macro_rules! counts {
@@ -46,7 +53,8 @@ counts! {
     ended add_ended "spans that ended, whether they were delivered or not.";
     dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because there was no room.";
     lost add_lost "dropped spans that were open during a loss.";
-    replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
+    replaced add_replaced "dropped spans whose key began again before they ended.";
+    unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     without_room add_without_room "dropped spans that had no room: more than `max-open` were open, or they took too much memory.";
@@ -56,6 +64,11 @@ impl SpanCounts {
     /// Returns the number of spans that are open.
     pub fn open(&self) -> u64 {
         (self.before.load(Relaxed) + self.opened()).saturating_sub(self.ended() + self.dropped())
+    }
+
+    /// Returns whose spans are incomplete.
+    pub fn incomplete(&self) -> MutexGuard<'_, Incomplete> {
+        self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the number of spans that were open before the counting began.

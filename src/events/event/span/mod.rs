@@ -10,6 +10,7 @@
 //! a cut copy has its recorded frames only.
 
 mod counts;
+mod incomplete;
 mod view;
 
 use std::{borrow::Cow, sync::Arc};
@@ -26,6 +27,7 @@ use perf_prof_format::{
 
 pub use self::{
     counts::SpanCounts,
+    incomplete::{IdleEvents, Incomplete, TaskGaps},
     view::{PartView, SpanNote, SpanView, notes},
 };
 use super::{Context, EventType, Sample};

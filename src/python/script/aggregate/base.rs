@@ -22,6 +22,7 @@ use super::{
         event::{Class, with_input},
     },
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
+    span_run::SpanRun,
 };
 
 /// A table that is shared with the run that feeds it. Its lock is never held while Python code runs, or while a thread
@@ -49,6 +50,7 @@ pub struct Aggregator {
     unit: String,
     /// The plans for the classes of the events that `add` got. Classes are never freed.
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
+    span_run: SpanRun,
 }
 
 impl Aggregator {
@@ -56,12 +58,17 @@ impl Aggregator {
     pub fn new(definition: Definition, unit: &str) -> PyResult<Aggregator> {
         definition.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
         let groups = Shared(Arc::new(Mutex::new(Groups::new(definition))));
-        Ok(Aggregator { groups, unit: unit.to_owned(), plans: Mutex::default() })
+        Ok(Aggregator { groups, unit: unit.to_owned(), plans: Mutex::default(), span_run: SpanRun::default() })
     }
 
     /// Returns the table.
     pub fn groups(&self) -> &Shared {
         &self.groups
+    }
+
+    /// Returns the run whose spans are in the table.
+    pub fn span_run(&self) -> &SpanRun {
+        &self.span_run
     }
 
     /// Returns the name of the amounts.
@@ -109,9 +116,13 @@ impl Aggregator {
 
     fn text(&self, top: Option<usize>) -> String {
         let groups = self.groups.lock();
-        match groups.total() {
+        let text = match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => of.text(&self.unit, groups.buckets()),
             _ => groups.report(top, &self.unit).text(),
+        };
+        match self.span_run.shortfall() {
+            Some(note) => format!("{text}\n{note}"),
+            None => text,
         }
     }
 }
@@ -280,7 +291,11 @@ impl Aggregator {
         let groups = self.groups.lock();
         match groups.total() {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => of.html(&self.unit, groups.buckets()),
-            _ => groups.report(None, &self.unit).html(),
+            _ => {
+                let mut report = groups.report(None, &self.unit);
+                report.notes.extend(self.span_run.shortfall());
+                report.html()
+            }
         }
     }
 

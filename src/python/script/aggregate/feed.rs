@@ -9,6 +9,7 @@ use perf_prof_events::{
         reader::{Facts, Input},
     },
 };
+use perf_prof_session::spine::About;
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple},
@@ -39,24 +40,22 @@ pub fn is_aggregator(object: &Bound<'_, PyAny>) -> bool {
 }
 
 impl Feed {
-    /// Creates the feed of an aggregator. Returns `None` if the object is no aggregator.
-    pub fn new(
-        object: &Bound<'_, PyAny>,
-        event: &EventType,
-        context: &Arc<Context>,
-    ) -> Result<Option<Feed>, PlanError> {
+    /// Creates the feed of an aggregator in a run. Returns `None` if the object is no aggregator.
+    pub fn new(object: &Bound<'_, PyAny>, event: &EventType, run: &About) -> Result<Option<Feed>, PlanError> {
         let (target, plan) = if let Ok(aggregator) = object.cast::<Aggregator>() {
+            aggregator.get().span_run().note(run, event);
             let groups = aggregator.get().groups().clone();
             let plan = Plan::new(groups.lock().definition(), event)?;
             (Target::Groups { groups, memo: Box::default() }, plan)
         } else if let Ok(top) = object.cast::<Top>() {
+            top.get().span_run().note(run, event);
             let largest = top.get().largest().clone();
             let plan = Plan::new(largest.lock().definition(), event)?;
             (Target::Largest(largest), plan)
         } else {
             return Ok(None);
         };
-        Ok(Some(Feed { target, plan, event: Arc::new(event.clone()), context: Arc::clone(context) }))
+        Ok(Some(Feed { target, plan, event: Arc::new(event.clone()), context: Arc::clone(&run.context) }))
     }
 
     /// Adds a sample.

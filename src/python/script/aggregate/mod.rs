@@ -6,6 +6,7 @@ mod distribution;
 mod feed;
 mod keys;
 mod kinds;
+mod span_run;
 mod top;
 
 pub use base::Aggregator;

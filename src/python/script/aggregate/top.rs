@@ -18,6 +18,7 @@ use pyo3::{
 use super::{
     super::event::{Class, detached_event, with_input},
     keys::{key_from, key_object, names_of},
+    span_run::SpanRun,
 };
 
 /// A list that is shared with the run that feeds it.
@@ -41,6 +42,7 @@ impl SharedLargest {
 pub struct Top {
     largest: SharedLargest,
     plans: Mutex<HashMap<usize, PlanOfEvent>>,
+    span_run: SpanRun,
 }
 
 /// The plan for an event type, and the event type.
@@ -50,6 +52,11 @@ impl Top {
     /// Returns the list.
     pub fn largest(&self) -> &SharedLargest {
         &self.largest
+    }
+
+    /// Returns the run whose spans are in the list.
+    pub fn span_run(&self) -> &SpanRun {
+        &self.span_run
     }
 
     fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
@@ -99,7 +106,7 @@ fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Returns the kept values as a table.
-fn table(keep: &[String], value: &str, entries: &[Entry]) -> String {
+fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) -> String {
     let values = |entry: &Entry| match &entry.kept {
         Kept::Values(values) => values.clone(),
         Kept::Event { .. } => Vec::new(),
@@ -112,7 +119,7 @@ fn table(keep: &[String], value: &str, entries: &[Entry]) -> String {
         let cells = values(entry).into_iter().map(|part| part.text().into_owned());
         cells.chain([entry.value.to_string()]).collect()
     };
-    Report { columns, rows: entries.iter().map(row).collect(), notes: Vec::new() }.text()
+    Report { columns, rows: entries.iter().map(row).collect(), notes }.text()
 }
 
 #[pymethods]
@@ -129,7 +136,7 @@ impl Top {
             return Err(PyValueError::new_err(format!("keep has {} names, more than {MAX_KEYS}", of.keys.len())));
         }
         let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
-        Ok(Top { largest, plans: Mutex::default() })
+        Ok(Top { largest, plans: Mutex::default(), span_run: SpanRun::default() })
     }
 
     /// Looks at an event. Raises ValueError if the event does not have one of the names.
@@ -177,7 +184,8 @@ impl Top {
             return self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()));
         }
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
-        let text = table(&keep, &value, &self.entries());
+        let notes = self.span_run.shortfall().into_iter().collect();
+        let text = table(&keep, &value, &self.entries(), notes);
         py.import("builtins")?.getattr("print")?.call1((text,))?;
         Ok(())
     }

@@ -146,6 +146,11 @@ impl Pump {
         self.replay_state.as_deref()
     }
 
+    /// Returns what resolves tasks and addresses to names.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
     /// Returns how many samples may still be delivered before the limit (`-N`) is reached.
     pub fn samples_left(&self) -> u64 {
         self.samples_left

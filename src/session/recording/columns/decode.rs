@@ -80,7 +80,7 @@ impl Decoder {
         failure.map_or(Ok(()), Err)?;
         let lost = pump.replay_state().map_or_else(Vec::new, ReplayState::lost_per_event);
         let warnings = if part == 0 { replay.take_warnings() } else { replay.take_own_warnings() };
-        let counts = PartCounts { stats: stats.counts(), lost, last };
+        let counts = PartCounts { stats: stats.counts(), lost, last, ..PartCounts::default() };
         Ok(Some(PartEnd { counts, warnings, losses: rows.lost }))
     }
 }

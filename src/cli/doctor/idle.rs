@@ -1,0 +1,133 @@
+//! Checks whether the events of each CPU's idle task arrive: a task sleeps on the CPU, and the switches to the idle task
+//! and away from it are counted.
+
+use std::{
+    os::fd::{AsFd, OwnedFd},
+    thread,
+    time::{Duration, Instant},
+};
+
+use perf_prof_format::{
+    abi::{PERF_TYPE_TRACEPOINT, perf_event_attr},
+    spec::CpuSet,
+};
+use perf_prof_system::{CallError, perf, procfs, thread::pin, tracefs::Tracefs};
+
+use super::Check;
+
+/// How long the task sleeps on a CPU, all naps together, and how long a nap is.
+const SLEEP: Duration = Duration::from_millis(20);
+const NAP: Duration = Duration::from_millis(1);
+
+/// The switches to the idle task of a CPU, and from it. The kernel makes them in pairs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Switches {
+    cpu: u32,
+    to_idle: u64,
+    from_idle: u64,
+}
+
+pub(super) fn idle_events() -> Check {
+    match measure() {
+        Ok(switches) => judge(&switches),
+        Err(error) => Check::warn("idle tasks", format!("not measured: {error:#}"), None),
+    }
+}
+
+/// Sleeps on all CPUs at the same time.
+fn measure() -> anyhow::Result<Vec<Switches>> {
+    let id = Tracefs::find()?.id("sched", "sched_switch")?;
+    let cpus: Vec<u32> = procfs::online_cpus()?.iter().collect();
+    let counters =
+        cpus.iter().map(|&cpu| Ok((cpu, count(id, cpu, c"next_pid == 0")?, count(id, cpu, c"prev_pid == 0")?)));
+    let counters = counters.collect::<Result<Vec<_>, CallError>>()?;
+    thread::scope(|scope| {
+        for cpu in cpus {
+            scope.spawn(move || sleep_on(cpu));
+        }
+    });
+    let switches = counters
+        .into_iter()
+        .map(|(cpu, to_idle, from_idle)| Ok(Switches { cpu, to_idle: read(&to_idle)?, from_idle: read(&from_idle)? }));
+    Ok(switches.collect::<Result<_, CallError>>()?)
+}
+
+/// Counts the switches on a CPU that pass a filter.
+fn count(id: u32, cpu: u32, filter: &std::ffi::CStr) -> Result<OwnedFd, CallError> {
+    let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, config: id.into(), ..Default::default() };
+    attr.set_disabled(1);
+    let counter = perf::open(&attr, perf::Attach::Cpu(cpu))?;
+    perf::set_filter(counter.as_fd(), filter)?;
+    perf::enable(counter.as_fd())?;
+    Ok(counter)
+}
+
+fn read(counter: &OwnedFd) -> Result<u64, CallError> {
+    let mut count = [0];
+    perf::read(counter.as_fd(), &mut count)?;
+    Ok(count[0])
+}
+
+/// Sleeps on a CPU, if this process may use it. A nap on a CPU that has nothing else to do leaves it to its idle task.
+fn sleep_on(cpu: u32) {
+    let cpus: CpuSet = [cpu].into_iter().collect();
+    if pin(&cpus).is_ok() {
+        let start = Instant::now();
+        while start.elapsed() < SLEEP {
+            thread::sleep(NAP);
+        }
+    }
+}
+
+fn judge(switches: &[Switches]) -> Check {
+    let name = "idle tasks";
+    let list =
+        |is: fn(&Switches) -> bool| -> CpuSet { switches.iter().filter(|cpu| is(cpu)).map(|cpu| cpu.cpu).collect() };
+    // A CPU may be left in the idle task, or have left it before the counters were on.
+    let silent = list(|cpu| cpu.to_idle > 1 && cpu.from_idle == 0);
+    let busy = list(|cpu| cpu.to_idle <= 1 && cpu.from_idle == 0);
+    let others = list(|cpu| cpu.to_idle <= 1 || cpu.from_idle != 0);
+    let unknown =
+        if busy.is_empty() { String::new() } else { format!("; not known of CPU {busy}, which had other work") };
+    if silent.is_empty() {
+        let seen = list(|cpu| cpu.from_idle != 0);
+        let detail = match seen.is_empty() {
+            true => "whether their events arrive is not known: all CPUs had other work".to_owned(),
+            false => format!("their events arrive on CPU {seen}{unknown}"),
+        };
+        return Check::ok(name, detail);
+    }
+    let detail = format!(
+        "no event of the idle task of CPU {silent} arrives, so the times of tasks there are incomplete (offcpu, oncpu, \
+         runqueue, task-state); BPF programs see these events{unknown}"
+    );
+    let mend = (!others.is_empty()).then(|| format!("taskset -c {others} COMMAND, for the program to measure"));
+    Check::warn(name, detail, mend.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_whose_idle_task_is_left_without_an_event_is_named() {
+        let cpu = |cpu, to_idle, from_idle| Switches { cpu, to_idle, from_idle };
+        let rows = [
+            (vec![cpu(0, 9, 8), cpu(1, 5, 5)], "their events arrive on CPU 0-1", None),
+            (vec![cpu(0, 9, 8), cpu(1, 0, 0)], "their events arrive on CPU 0; not known of CPU 1, which had", None),
+            (
+                vec![cpu(0, 9, 8), cpu(1, 5, 0), cpu(2, 7, 0)],
+                "no event of the idle task of CPU 1-2 arrives",
+                Some("taskset -c 0 "),
+            ),
+            (vec![cpu(0, 0, 0), cpu(1, 1, 0)], "whether their events arrive is not known", None),
+            (vec![cpu(0, 9, 0)], "no event of the idle task of CPU 0 arrives", None),
+        ];
+        for (switches, detail, mend) in rows {
+            let check = judge(&switches);
+            assert!(check.detail.starts_with(detail), "{}", check.detail);
+            assert_eq!(check.mend.is_some(), mend.is_some());
+            assert!(mend.is_none_or(|mend| check.mend.unwrap().starts_with(mend)));
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Tests of the sources of the scheduler with events that are not delivered, although none was lost.
+
+use proptest::prelude::*;
+
+use super::{
+    SourceDefinition,
+    made::{MadeEvent, MadeRun, MadeSample},
+    offcpu::OFFCPU,
+    oncpu::ONCPU,
+    runqueue::RUNQUEUE,
+    task_state::TASK_STATE,
+};
+
+const SWITCH: &str = "sched:sched_switch";
+const WAKEUP: &str = "sched:sched_wakeup";
+const WAKING: &str = "sched:sched_waking";
+const NEW: &str = "sched:sched_wakeup_new";
+
+const SWITCH_FIELDS: &[&str] =
+    &["int prev_pid", "int prev_state", "int next_pid", "char prev_comm[8]", "char next_comm[8]"];
+const WAKEUP_FIELDS: &[&str] = &["int pid", "int target_cpu", "char comm[8]"];
+
+const SLEEPS: i64 = 1;
+const MS: u64 = 1_000_000;
+
+/// An event: its name, the CPU, the time in ms, and the numbers in its fields.
+type Event = (&'static str, u32, u64, Vec<(&'static str, i64)>);
+
+fn switch(cpu: u32, time: u64, (prev, state): (i64, i64), next: i64) -> Event {
+    (SWITCH, cpu, time, vec![("prev_pid", prev), ("prev_state", state), ("next_pid", next)])
+}
+
+fn wakeup(cpu: u32, time: u64, task: i64) -> Event {
+    (WAKEUP, cpu, time, vec![("pid", task), ("target_cpu", cpu.into())])
+}
+
+/// Starts a source and delivers events. Returns it with the text lines of its spans.
+fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
+    let names: &[&str] = match source.name {
+        "oncpu" => &[SWITCH],
+        "offcpu" => &[SWITCH, WAKING, WAKEUP],
+        _ => &[SWITCH, WAKEUP, NEW],
+    };
+    let fields = |name| if name == SWITCH { SWITCH_FIELDS } else { WAKEUP_FIELDS };
+    let inputs: Vec<MadeEvent> =
+        names.iter().map(|&name| MadeEvent { name, fields: fields(name), print: "\"\"" }).collect();
+    let mut run = MadeRun::start(source, source.name, &inputs);
+    let samples = events.iter().filter(|(event, ..)| names.contains(event));
+    // A switch happens in the task that leaves the CPU.
+    let task =
+        |fields: &[(&str, i64)]| fields.iter().find(|field| field.0 == "prev_pid").map_or(0, |field| field.1 as i32);
+    let samples: Vec<MadeSample<'_>> = samples
+        .map(|(event, cpu, time, fields)| MadeSample { event, tid: task(fields), cpu: *cpu, time: time * MS, fields })
+        .collect();
+    let lines = run.spans(&samples);
+    (run, lines)
+}
+
+/// Task 7 naps on CPU 1, and task 8 computes on CPU 0. Beside a nap, the idle task of CPU 1 wakes task 7 and switches to
+/// it.
+fn naps(events: Idle) -> Vec<Event> {
+    let mut all = vec![switch(0, 1, (5, SLEEPS), 8), switch(1, 2, (6, SLEEPS), 7), wakeup(0, 3, 9)];
+    for nap in 1..=10 {
+        let time = 200 * nap;
+        all.push(switch(1, time, (7, SLEEPS), 0));
+        if events == Idle::Delivered {
+            all.extend([wakeup(1, time + 100, 7), switch(1, time + 110, (0, 0), 7)]);
+        }
+        all.extend([switch(0, time + 120, (8, 0), 9), switch(0, time + 121, (9, SLEEPS), 8)]);
+        all.push(wakeup(0, time + 122, 9));
+    }
+    all
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Idle {
+    Delivered,
+    Missing,
+}
+
+#[test]
+fn a_source_without_missing_events_is_complete() {
+    for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
+        let (run, spans) = run(source, &naps(Idle::Delivered));
+        assert!(spans.len() >= 20, "{}: {spans:?}", source.name);
+        assert_eq!((run.gaps(), run.cpus_without_idle_events()), (vec![], vec![]), "{}", source.name);
+    }
+}
+
+#[test]
+fn a_cpu_without_events_of_its_idle_task_and_the_tasks_that_lack_spans_are_known() {
+    for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
+        let (run, _) = run(source, &naps(Idle::Missing));
+        // The first nap begins before anything is known about the CPU's idle task.
+        assert_eq!((run.gaps(), run.cpus_without_idle_events()), (vec![(7, 9)], vec![1]), "{}", source.name);
+    }
+}
+
+/// The switch to task 7 is missing each time, so no span of it may reach beyond.
+#[test]
+fn no_span_is_made_over_a_switch_that_was_not_delivered() {
+    let of_task = |line: &&String| line.contains("pid=7");
+    let (_, spans) = run(&TASK_STATE, &naps(Idle::Missing));
+    let own: Vec<&String> = spans.iter().filter(of_task).collect();
+    assert_eq!(own.len(), 1, "{own:?}");
+    assert!(own[0].starts_with("198.000000 ms") && own[0].ends_with("state=running"), "{own:?}");
+    for source in [&OFFCPU, &RUNQUEUE] {
+        let (_, spans) = run(source, &naps(Idle::Missing));
+        assert_eq!(spans.iter().filter(of_task).count(), 0, "{}: {spans:?}", source.name);
+    }
+}
+
+#[test]
+fn a_wakeup_that_was_not_delivered_ends_no_span_and_is_counted() {
+    let events = [
+        switch(0, 1, (8, SLEEPS), 7),
+        switch(0, 200, (7, SLEEPS), 9),
+        // Task 7 was woken meanwhile.
+        switch(0, 300, (9, 0), 7),
+        switch(0, 400, (7, SLEEPS), 9),
+    ];
+    for source in [&RUNQUEUE, &TASK_STATE] {
+        let (run, spans) = run(source, &events);
+        assert!(!spans.iter().any(|line| line.contains("pid=7") && line.contains("sleeping")), "{spans:?}");
+        assert_eq!(run.gaps(), [(7, 1)], "{}", source.name);
+    }
+}
+
+/// What happens on a machine with two CPUs and four tasks.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// What runs on a CPU leaves it, or goes to sleep, and a task comes.
+    Switch { cpu: u32, next: i64, sleeps: bool },
+    /// What runs on a CPU, or an interrupt there, wakes a task.
+    Wake { cpu: u32, task: i64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        3 => (0..2u32, 0..5i64, any::<bool>()).prop_map(|(cpu, next, sleeps)| Step::Switch { cpu, next, sleeps }),
+        2 => (0..2u32, 1..5i64).prop_map(|(cpu, task)| Step::Wake { cpu, task }),
+    ]
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    Runs,
+    Waits,
+    Sleeps,
+}
+
+/// A machine: what runs on each CPU, and since when each task does what.
+struct Machine {
+    running: [i64; 2],
+    tasks: [(Doing, Option<u64>); 5],
+    /// The intervals of the tasks that ended: task, begin, end, and what it did.
+    intervals: Vec<(i64, u64, u64, Doing)>,
+}
+
+impl Machine {
+    fn becomes(&mut self, task: i64, doing: Doing, time: u64) {
+        let (was, since) = std::mem::replace(&mut self.tasks[task as usize], (doing, Some(time)));
+        self.intervals.extend(since.map(|since| (task, since, time, was)));
+    }
+
+    /// Returns the events of the steps that are possible, without those of the idle task of CPU 1 if `idle` says so.
+    fn events(&mut self, steps: &[Step], idle: Idle) -> Vec<Event> {
+        let mut events = Vec::new();
+        for (time, step) in (1..).zip(steps) {
+            let (cpu, event) = match *step {
+                Step::Wake { cpu, task } if self.tasks[task as usize].0 == Doing::Sleeps => {
+                    self.becomes(task, Doing::Waits, time);
+                    (cpu, wakeup(cpu, time, task))
+                }
+                Step::Switch { cpu, next, sleeps }
+                    if next != self.running[cpu as usize]
+                        && (next == 0 || self.tasks[next as usize].0 == Doing::Waits) =>
+                {
+                    let left = std::mem::replace(&mut self.running[cpu as usize], next);
+                    let state = if sleeps && left != 0 { SLEEPS } else { 0 };
+                    if left != 0 {
+                        self.becomes(left, if sleeps { Doing::Sleeps } else { Doing::Waits }, time);
+                    }
+                    if next != 0 {
+                        self.becomes(next, Doing::Runs, time);
+                    }
+                    let is_of_idle_task = left == 0 && idle == Idle::Missing;
+                    let event = switch(cpu, time, (left, state), next);
+                    events.extend((!is_of_idle_task || cpu == 0).then_some(event));
+                    continue;
+                }
+                Step::Wake { .. } | Step::Switch { .. } => continue,
+            };
+            let is_of_idle_task = self.running[cpu as usize] == 0 && idle == Idle::Missing;
+            events.extend((!is_of_idle_task || cpu == 0).then_some(event));
+        }
+        events
+    }
+
+    /// Returns the spans of a source that are true: those of tasks whose state was seen from the start.
+    fn truths(&self, source: &str) -> Vec<(i64, u64, u64)> {
+        let wanted = |doing: Doing| match source {
+            "oncpu" => doing == Doing::Runs,
+            "runqueue" => doing == Doing::Waits,
+            _ => true,
+        };
+        let all = self.intervals.iter().filter(|interval| wanted(interval.3));
+        if source != "offcpu" {
+            return all.map(|&(task, begin, end, _)| (task, begin, end)).collect();
+        }
+        // From the end of a run to the begin of the next one of the same task.
+        let runs: Vec<_> = self.intervals.iter().filter(|interval| interval.3 == Doing::Runs).collect();
+        let begins = |task| self.intervals.iter().filter(move |other| other.0 == task && other.3 == Doing::Waits);
+        runs.iter()
+            .filter_map(|run| {
+                let end = begins(run.0).map(|wait| wait.2).filter(|&end| end > run.2).min()?;
+                Some((run.0, run.2, end))
+            })
+            .collect()
+    }
+}
+
+proptest! {
+    /// If no event is missing, all spans are made. If those of a CPU's idle task are missing, spans may be, but none is
+    /// wrong.
+    #[test]
+    fn no_span_is_wrong_without_the_events_of_an_idle_task(steps in prop::collection::vec(step(), 0..300)) {
+        for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
+            for idle in [Idle::Delivered, Idle::Missing] {
+                let mut machine =
+                    Machine { running: [0; 2], tasks: [(Doing::Sleeps, None); 5], intervals: Vec::new() };
+                let events = machine.events(&steps, idle);
+                let (run, _) = run(source, &events);
+                let mut truths = machine.truths(source.name);
+                truths.sort_unstable();
+                let mut spans: Vec<(i64, u64, u64)> = run.delivered.iter()
+                    .map(|span| (span.task.1.into(), span.begin / MS, span.end / MS))
+                    .collect();
+                spans.sort_unstable();
+                match idle {
+                    Idle::Delivered => prop_assert_eq!(&spans, &truths, "{}", source.name),
+                    Idle::Missing => {
+                        let wrong = spans.iter().find(|span| truths.binary_search(span).is_err());
+                        prop_assert_eq!(wrong, None, "{}: {:?}", source.name, truths);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported: the next event of a CPU or
+//! of a task contradicts the last one.
+//!
+//! The switches of a CPU are a chain: the task that leaves is the one that came last. A kernel may deliver no events of
+//! the idle task of some CPU, so that the chain has a gap after each switch to the idle task.
+
+use rustc_hash::FxHashMap;
+
+use crate::event::IdleEvents;
+
+/// The number of the idle tasks.
+const IDLE: i32 = 0;
+
+/// The time in ns after the first event in which no wakeup is missed: a live run enables the switches and the wakeups of
+/// all CPUs one after the other.
+const STARTING: u64 = 100_000_000;
+
+/// The maximum number of tasks, and of CPUs, about which something is known. A damaged recording may have any numbers.
+const MOST: usize = 1 << 18;
+
+/// What is known about CPUs and tasks.
+#[derive(Debug, Default)]
+pub(super) struct Scheduler {
+    cpus: FxHashMap<u32, Cpu>,
+    /// The tasks that exist, as far as they were seen.
+    tasks: FxHashMap<i32, State>,
+    /// The time of the first event.
+    first: Option<u64>,
+    /// The tasks of which this event shows that another one was not delivered.
+    contradicted: Vec<i32>,
+}
+
+#[derive(Debug, Default)]
+struct Cpu {
+    /// The task that runs; `None` if this is not known.
+    running: Option<i32>,
+    /// Whether an event of its idle task was delivered.
+    has_idle_events: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Running,
+    /// It waits for a CPU.
+    Runnable,
+    Blocked,
+}
+
+/// Where and when an event of the scheduler happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct At {
+    /// The CPU on which it happened.
+    pub cpu: u32,
+    /// Its time in ns.
+    pub time: u64,
+}
+
+impl Scheduler {
+    /// A task leaves a CPU. `state` is its `prev_state`. Returns what this shows about the CPU's idle task.
+    pub fn leaves(&mut self, at: At, task: i32, state: i64) -> Option<IdleEvents> {
+        self.begin(at);
+        let cpu = self.cpus.entry(at.cpu).or_default();
+        let running = cpu.running.take();
+        let mut idle = None;
+        if task == IDLE && !std::mem::replace(&mut cpu.has_idle_events, true) {
+            idle = Some(IdleEvents::Delivered);
+        }
+        if let Some(missed) = running.filter(|&running| running != task) {
+            if missed == IDLE {
+                idle = Some(IdleEvents::Missing);
+            } else {
+                self.contradicted.push(missed);
+                self.tasks.remove(&missed);
+            }
+            if task != IDLE {
+                self.contradicted.push(task);
+            }
+        }
+        // The states are those of `source::task_state`.
+        match state & 0xff {
+            _ if task == IDLE => {}
+            0 => _ = self.tasks.insert(task, State::Runnable),
+            state if state & 0x30 != 0 => _ = self.tasks.remove(&task),
+            _ => _ = self.tasks.insert(task, State::Blocked),
+        }
+        idle
+    }
+
+    /// A task comes to a CPU.
+    pub fn comes(&mut self, at: At, task: i32) {
+        self.begin(at);
+        self.cpus.entry(at.cpu).or_default().running = Some(task);
+        if task != IDLE && self.tasks.insert(task, State::Running) == Some(State::Running) {
+            self.contradicted.push(task);
+        }
+    }
+
+    /// A task comes to a CPU, and the wakeups of tasks are observed too.
+    pub fn comes_after_wakeup(&mut self, at: At, task: i32) {
+        let is_started = self.first.is_some_and(|first| at.time.saturating_sub(first) > STARTING);
+        let was_blocked = is_started && self.tasks.get(&task) == Some(&State::Blocked);
+        self.comes(at, task);
+        if was_blocked {
+            self.contradicted.push(task);
+        }
+    }
+
+    /// A task is woken.
+    pub fn wakes(&mut self, at: At, task: i32) {
+        self.begin(at);
+        // A task on its way to sleep may be woken while it still runs.
+        let state = self.tasks.entry(task).or_insert(State::Runnable);
+        if *state == State::Blocked {
+            *state = State::Runnable;
+        }
+    }
+
+    fn begin(&mut self, at: At) {
+        self.first.get_or_insert(at.time);
+        self.contradicted.clear();
+        if self.tasks.len() > MOST || self.cpus.len() > MOST {
+            (self.tasks, self.cpus) = Default::default();
+        }
+    }
+
+    /// Returns the tasks of which the last event shows that another event was not delivered.
+    pub fn contradicted(&self) -> &[i32] {
+        &self.contradicted
+    }
+
+    /// Forgets what CPUs and tasks do, because events were lost.
+    pub fn clear(&mut self) {
+        self.cpus.values_mut().for_each(|cpu| cpu.running = None);
+        self.tasks.clear();
+        self.contradicted.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An event: a CPU, the task that leaves it with its state, and the task that comes; or a task that is woken.
+    #[derive(Clone, Copy)]
+    enum Event {
+        Switch(u32, (i32, i64), i32),
+        Wakeup(i32),
+    }
+    use Event::{Switch, Wakeup};
+
+    const SLEEPS: i64 = 1;
+    const DIES: i64 = 0x20;
+
+    /// Returns the tasks of which each event shows that another event was not delivered, and the CPUs without a switch
+    /// from their idle task.
+    fn found(events: &[Event]) -> (Vec<Vec<i32>>, Vec<u32>) {
+        let (mut scheduler, mut cpus) = (Scheduler::default(), Vec::new());
+        scheduler.begin(At { cpu: 0, time: 1 });
+        let tasks = (1..).zip(events).map(|(number, &event)| {
+            let time = STARTING + 1 + number;
+            match event {
+                Wakeup(task) => {
+                    scheduler.wakes(At { cpu: 0, time }, task);
+                    scheduler.contradicted().to_vec()
+                }
+                Switch(cpu, (task, state), next) => {
+                    let at = At { cpu, time };
+                    cpus.extend((scheduler.leaves(at, task, state) == Some(IdleEvents::Missing)).then_some(cpu));
+                    let left = scheduler.contradicted().to_vec();
+                    scheduler.comes_after_wakeup(at, next);
+                    [left, scheduler.contradicted().to_vec()].concat()
+                }
+            }
+        });
+        (tasks.collect(), cpus)
+    }
+
+    #[test]
+    fn a_machine_without_gaps_has_no_contradiction() {
+        let events = [
+            // The first events of a CPU and of a task say nothing about earlier ones.
+            Switch(0, (7, 0), 8),
+            Switch(1, (9, SLEEPS), 0),
+            Switch(0, (8, SLEEPS), 7),
+            Wakeup(8),
+            Switch(1, (0, 0), 8),
+            // A task that moves to another CPU, and one that is woken before it has left its CPU.
+            Switch(0, (7, 0), 0),
+            Wakeup(8),
+            Switch(1, (8, 0), 7),
+            Switch(1, (7, DIES), 8),
+            // The number of a task that has ended is used again.
+            Wakeup(7),
+            Switch(0, (0, 0), 7),
+        ];
+        assert_eq!(found(&events), (vec![vec![]; events.len()], vec![]));
+    }
+
+    #[test]
+    fn a_switch_that_was_not_delivered_is_found_by_the_next_event_of_its_cpu_or_task() {
+        let rows: [(&[Event], &[i32]); 6] = [
+            // The switch from 7 to 8.
+            (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, SLEEPS), 9)], &[7, 8]),
+            // Two switches to a task on a CPU without one away from it.
+            (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, 0), 7)], &[7, 8]),
+            // A switch to a task that was seen as still running on another CPU.
+            (&[Switch(0, (6, SLEEPS), 7), Switch(1, (8, SLEEPS), 7)], &[7]),
+            // The wakeup of a task.
+            (&[Switch(0, (7, SLEEPS), 8), Switch(0, (8, 0), 7)], &[7]),
+            // The switch from a task to the idle task: the next one is of the idle task.
+            (&[Switch(0, (6, SLEEPS), 7), Switch(0, (0, 0), 9)], &[7]),
+            // A number with sign.
+            (&[Switch(0, (6, SLEEPS), 0), Switch(0, (-1, 0), 0)], &[-1]),
+        ];
+        for (events, expected) in rows {
+            let (tasks, _) = found(events);
+            assert_eq!(tasks.last().map(Vec::as_slice), Some(expected));
+        }
+    }
+
+    #[test]
+    fn a_cpu_whose_idle_task_has_no_events_is_found() {
+        let nap = [Switch(1, (7, SLEEPS), 0), Switch(0, (0, 0), 8), Wakeup(7), Switch(0, (8, SLEEPS), 0)];
+        let (tasks, cpus) = found(&[nap, nap, nap].concat());
+        assert_eq!(cpus, [1, 1]);
+        assert_eq!(tasks.concat().into_iter().filter(|&task| task == 7).count(), 2);
+    }
+
+    #[test]
+    fn after_a_loss_nothing_is_known() {
+        let mut scheduler = Scheduler::default();
+        let at = |cpu| At { cpu, time: 10 * STARTING };
+        scheduler.comes(at(0), 7);
+        scheduler.comes(at(1), 8);
+        scheduler.clear();
+        assert_eq!(scheduler.leaves(at(0), 9, 0), None);
+        scheduler.comes(at(0), 8);
+        assert!(scheduler.contradicted().is_empty());
+    }
+
+    #[test]
+    fn the_memory_is_bounded() {
+        let mut scheduler = Scheduler::default();
+        for task in 0..3 * MOST as i32 {
+            scheduler.comes(At { cpu: task as u32, time: 1 }, task);
+        }
+        assert!(scheduler.tasks.len() <= MOST + 1 && scheduler.cpus.len() <= MOST + 1);
+    }
+}

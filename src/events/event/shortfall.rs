@@ -1,0 +1,166 @@
+//! What is missing in the spans of a run: whose spans, and why, for people.
+
+use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
+
+/// How many tasks are named. The others are counted.
+const NAMED: usize = 3;
+
+/// What is missing in the spans of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// The number of events that were lost.
+    pub lost: u64,
+    /// The number of events of tasks that were not delivered, although no loss was reported.
+    pub unseen: u64,
+    /// The number of spans that were dropped because there was no room for them.
+    pub without_room: u64,
+    /// The number of spans that were dropped for another reason, and of events that were not delivered, of the selected
+    /// tasks.
+    pub gaps: u64,
+    /// The tasks that lack spans, those with the most gaps first.
+    pub tasks: Vec<IncompleteTask>,
+    /// The CPUs of whose idle task no event was delivered.
+    pub cpus_without_idle_events: Vec<u32>,
+}
+
+/// A task that lacks spans.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IncompleteTask {
+    /// Its thread id.
+    pub tid: i32,
+    /// Its name; empty if it is not known.
+    pub comm: String,
+    /// How many of its spans were dropped, and of its events not delivered.
+    pub gaps: u64,
+}
+
+impl Shortfall {
+    /// Returns what is missing so far. Returns `None` if the run has no spans, or if they are complete. `context` has the
+    /// names of tasks.
+    pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
+        let mut all = Incomplete::default();
+        stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
+        let lost = if stats.spans().is_empty() { 0 } else { stats.total_lost() };
+        let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
+        let without_room = sum(SpanCounts::without_room);
+        if (lost, without_room, all.gaps()) == (0, 0, 0) {
+            return None;
+        }
+        Some(Shortfall {
+            lost,
+            unseen: sum(SpanCounts::unseen),
+            without_room,
+            gaps: all.gaps(),
+            tasks: IncompleteTask::list(&all, context),
+            cpus_without_idle_events: all.cpus_without_idle_events(),
+        })
+    }
+
+    /// Returns the tasks with the most gaps, and the number of the others: `40 of make/12, 3 of cc1/17, 20 of 12 others`.
+    pub fn tasks_text(&self) -> String {
+        let named = self.tasks.iter().take(NAMED);
+        let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
+        let rest = self.gaps - named.map(|task| task.gaps).sum::<u64>();
+        if rest != 0 {
+            let others = self.tasks.len().saturating_sub(NAMED);
+            text.push(format!("{rest} of {others} others"));
+        }
+        text.join(", ")
+    }
+
+    /// Returns the end of a sentence that names the CPUs without events of their idle tasks.
+    pub fn cpus_text(&self) -> Option<String> {
+        let cpus: Vec<String> = self.cpus_without_idle_events.iter().map(u32::to_string).collect();
+        match cpus.as_slice() {
+            [] => None,
+            [cpu] => Some(format!("the idle task of CPU {cpu}")),
+            cpus => Some(format!("the idle tasks of CPUs {}", cpus.join(","))),
+        }
+    }
+
+    /// Returns the note below a table of spans.
+    pub fn note(&self) -> String {
+        let mut reasons = Vec::new();
+        if self.lost != 0 {
+            reasons.push(format!("{} events were lost", self.lost));
+        }
+        if self.without_room != 0 {
+            reasons.push(format!("{} spans had no room", self.without_room));
+        }
+        if self.gaps != 0 {
+            reasons.push(format!("spans are missing: {}", self.tasks_text()));
+        }
+        if let Some(cpus) = self.cpus_text() {
+            reasons.push(format!("the kernel delivers no events of {cpus}"));
+        }
+        format!("(at least: {})", reasons.join("; "))
+    }
+}
+
+impl IncompleteTask {
+    /// Returns the tasks that lack spans with their names, those with the most gaps first.
+    pub fn list(incomplete: &Incomplete, context: Option<&Context>) -> Vec<IncompleteTask> {
+        let task = |(tid, gaps): (i32, TaskGaps)| {
+            let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());
+            let find = || context?.comm(tid, gaps.time);
+            let comm = known.map(<[u8]>::to_vec).or_else(find).unwrap_or_default();
+            IncompleteTask { tid, comm: String::from_utf8_lossy(&comm).into_owned(), gaps: gaps.count }
+        };
+        incomplete.tasks().into_iter().map(task).collect()
+    }
+
+    fn text(&self) -> String {
+        let IncompleteTask { tid, comm, gaps } = self;
+        if comm.is_empty() { format!("{gaps} of {tid}") } else { format!("{gaps} of {comm}/{tid}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use perf_prof_format::{record::LossCounts, tracefs::NoKernel};
+
+    use super::*;
+    use crate::event::IdleEvents;
+
+    fn context() -> Context {
+        let context = Context::new(Box::new(NoKernel), 0);
+        context.with_tasks(|tasks| tasks.named_before_run(1 << 30, b"napper"));
+        context
+    }
+
+    #[test]
+    fn complete_spans_have_no_shortfall() {
+        let stats = Stats::new(3, 1).with_spans(1);
+        stats.spans()[0].add_opened(5);
+        // Other tasks than the selected ones lack spans.
+        stats.spans()[0].add_unseen(5);
+        assert_eq!(Shortfall::of(&stats, Some(&context())), None);
+        // Events are lost, but there are no spans.
+        let without = Stats::new(1, 1);
+        without.count_lost(0, 7);
+        assert_eq!(Shortfall::of(&without, Some(&context())), None);
+    }
+
+    #[test]
+    fn the_largest_gaps_are_named_and_the_others_are_counted() {
+        let stats = Stats::new(4, 1).with_spans(2);
+        // No task of this machine has a negative number.
+        let tasks = [-1, -1, -1, 1 << 30, 1 << 30, -2, -2, -5, -6];
+        tasks.into_iter().for_each(|tid| stats.spans()[0].incomplete().add(tid, 5));
+        (0..4).for_each(|_| stats.spans()[1].incomplete().add(1 << 30, 9));
+        (0..9).for_each(|_| stats.spans()[1].incomplete().add_idle(1, IdleEvents::Missing));
+        let shortfall = Shortfall::of(&stats, Some(&context())).unwrap();
+        assert_eq!(shortfall.tasks_text(), "6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others");
+        let note = "(at least: spans are missing: 6 of napper/1073741824, 3 of -1, 2 of -2, 2 of 2 others; the \
+                    kernel delivers no events of the idle task of CPU 1)";
+        assert_eq!(shortfall.note(), note);
+        let lost = LossCounts { per_event: vec![3, 4], ..LossCounts::default() };
+        stats.set_kernel_counts(Some(lost));
+        assert!(
+            Shortfall::of(&stats, Some(&context()))
+                .unwrap()
+                .note()
+                .starts_with("(at least: 7 events were lost; spans are")
+        );
+    }
+}

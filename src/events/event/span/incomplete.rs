@@ -1,0 +1,201 @@
+//! Whose spans are incomplete: the tasks that lack spans, and the CPUs whose idle task has no events.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+/// The maximum number of tasks that are counted one by one.
+const MOST_TASKS: usize = 10_000;
+
+/// The maximum number of CPUs that are counted: more than there are. A damaged recording may have any numbers.
+const MOST_CPUS: usize = 1 << 16;
+
+/// How often the idle task of a CPU may be missing by chance: CPUs do not start to deliver events at the same time.
+const BY_CHANCE: u64 = 2;
+
+/// The tasks that lack spans, and the CPUs whose idle task has no events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Incomplete {
+    tasks: FxHashMap<i32, TaskGaps>,
+    /// The gaps of tasks beyond [`MOST_TASKS`].
+    of_others: u64,
+    cpus: BTreeMap<u32, CpuGaps>,
+}
+
+/// What a task lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskGaps {
+    /// How many of its spans were dropped, and of its events not delivered.
+    pub count: u64,
+    /// The time of the last one in ns.
+    pub time: u64,
+    /// The name of the task; empty if it has to be looked up.
+    pub name: [u8; 16],
+}
+
+/// Whether events of a CPU's idle task are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdleEvents {
+    /// A switch from it was not delivered.
+    Missing,
+    /// One was delivered.
+    Delivered,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct CpuGaps {
+    missing: u64,
+    /// How many processes, which replay parts of a recording, have seen an event of the idle task.
+    delivered: u64,
+}
+
+impl Incomplete {
+    /// Adds what other spans lack.
+    pub fn add_all(&mut self, other: &Incomplete) {
+        self.of_others += other.of_others;
+        other.tasks.iter().for_each(|(&task, &gaps)| self.add_gaps(task, gaps));
+        other.cpus.iter().for_each(|(&cpu, &gaps)| self.add_cpu(cpu, gaps));
+    }
+
+    /// Counts a gap of a task.
+    pub fn add(&mut self, task: i32, time: u64) {
+        self.add_gaps(task, TaskGaps { count: 1, time, ..TaskGaps::default() });
+    }
+
+    fn add_gaps(&mut self, task: i32, more: TaskGaps) {
+        let is_full = self.tasks.len() >= MOST_TASKS;
+        match self.tasks.get_mut(&task) {
+            Some(gaps) => *gaps = TaskGaps { count: gaps.count + more.count, time: gaps.time.max(more.time), ..*gaps },
+            None if is_full => self.of_others += more.count,
+            None => _ = self.tasks.insert(task, more),
+        }
+    }
+
+    /// Notes whether an event of a CPU's idle task was delivered.
+    pub fn add_idle(&mut self, cpu: u32, events: IdleEvents) {
+        self.add_cpu(
+            cpu,
+            match events {
+                IdleEvents::Missing => CpuGaps { missing: 1, delivered: 0 },
+                IdleEvents::Delivered => CpuGaps { missing: 0, delivered: 1 },
+            },
+        );
+    }
+
+    fn add_cpu(&mut self, cpu: u32, more: CpuGaps) {
+        if self.cpus.len() >= MOST_CPUS && !self.cpus.contains_key(&cpu) {
+            return;
+        }
+        let gaps = self.cpus.entry(cpu).or_default();
+        gaps.missing += more.missing;
+        gaps.delivered += more.delivered;
+    }
+
+    /// Returns the number of all gaps.
+    pub fn gaps(&self) -> u64 {
+        self.tasks.values().map(|gaps| gaps.count).sum::<u64>() + self.of_others
+    }
+
+    /// Returns the tasks, those with the most gaps first.
+    pub fn tasks(&self) -> Vec<(i32, TaskGaps)> {
+        let mut tasks: Vec<_> = self.tasks.iter().map(|(&task, &gaps)| (task, gaps)).collect();
+        tasks.sort_unstable_by_key(|&(task, gaps)| (std::cmp::Reverse(gaps.count), task));
+        tasks
+    }
+
+    /// Returns the CPUs of whose idle task no event was delivered, although tasks made room for it.
+    pub fn cpus_without_idle_events(&self) -> Vec<u32> {
+        let silent = self.cpus.iter().filter(|(_, gaps)| gaps.delivered == 0 && gaps.missing > BY_CHANCE);
+        silent.map(|(&cpu, _)| cpu).collect()
+    }
+
+    /// Returns everything as numbers, for [`Incomplete::merge`] in another process. `name` returns the name that a task
+    /// had at a time: the other process may not know it.
+    pub fn encode(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
+        let mut numbers = vec![self.of_others, self.tasks.len() as u64, self.cpus.len() as u64];
+        for (&task, gaps) in &self.tasks {
+            let mut bytes = gaps.name;
+            if let (0, Some(name)) = (bytes[0], name(task, gaps.time)) {
+                bytes.iter_mut().zip(name).for_each(|(to, from)| *to = from);
+            }
+            let [first, second] = bytes.as_chunks().0 else { continue };
+            let name = [first, second].map(|half| u64::from_le_bytes(*half));
+            numbers.extend([task as u64, gaps.count, gaps.time, name[0], name[1]]);
+        }
+        numbers.extend(self.cpus.iter().flat_map(|(&cpu, gaps)| [cpu.into(), gaps.missing, gaps.delivered]));
+        numbers
+    }
+
+    /// Adds the numbers of another process. Returns the numbers behind them.
+    pub fn merge<'a>(&mut self, numbers: &'a [u64]) -> &'a [u64] {
+        let [of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
+        self.of_others += of_others;
+        let (rows, rest) = split_rows::<5>(rest, *tasks);
+        for &[task, count, time, first, second] in rows {
+            let mut name = [0; 16];
+            name[..8].copy_from_slice(&first.to_le_bytes());
+            name[8..].copy_from_slice(&second.to_le_bytes());
+            self.add_gaps(task as i32, TaskGaps { count, time, name });
+        }
+        let (rows, rest) = split_rows::<3>(rest, *cpus);
+        for &[cpu, missing, delivered] in rows {
+            self.add_cpu(cpu as u32, CpuGaps { missing, delivered });
+        }
+        rest
+    }
+}
+
+/// Splits off this many rows of numbers, or as many as there are.
+fn split_rows<const N: usize>(numbers: &[u64], count: u64) -> (&[[u64; N]], &[u64]) {
+    let all = numbers.as_chunks::<N>().0;
+    let rows = &all[..usize::try_from(count).map_or(all.len(), |count| count.min(all.len()))];
+    (rows, &numbers[N * rows.len()..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tasks_with_the_most_gaps_come_first() {
+        let mut incomplete = Incomplete::default();
+        [(5, 10), (-3, 11), (5, 20), (9, 12)].into_iter().for_each(|(task, time)| incomplete.add(task, time));
+        let tasks: Vec<_> = incomplete.tasks().into_iter().map(|(task, gaps)| (task, gaps.count, gaps.time)).collect();
+        assert_eq!(tasks, [(5, 2, 20), (-3, 1, 11), (9, 1, 12)]);
+        (0..2 * MOST_TASKS as i32).for_each(|task| incomplete.add(task, 1));
+        assert_eq!((incomplete.gaps(), incomplete.tasks().len()), (4 + 2 * MOST_TASKS as u64, MOST_TASKS));
+    }
+
+    #[test]
+    fn a_cpu_is_without_events_of_its_idle_task_if_none_came() {
+        let mut incomplete = Incomplete::default();
+        for _ in 0..=BY_CHANCE {
+            [0, 1].into_iter().for_each(|cpu| incomplete.add_idle(cpu, IdleEvents::Missing));
+        }
+        incomplete.add_idle(0, IdleEvents::Delivered);
+        incomplete.add_idle(2, IdleEvents::Missing);
+        assert_eq!(incomplete.cpus_without_idle_events(), [1]);
+    }
+
+    #[test]
+    fn the_numbers_of_several_processes_add_up() {
+        let mut parts = [Incomplete::default(), Incomplete::default()];
+        parts[0].add(-7, 5);
+        parts[0].add_idle(1, IdleEvents::Missing);
+        parts[1].add(-7, 9);
+        parts[1].add(8, 2);
+        parts[1].add_idle(1, IdleEvents::Missing);
+        parts[1].add_idle(1, IdleEvents::Missing);
+        let name = |task: i32, _| (task == 8).then(|| b"eight".to_vec());
+        let numbers = parts.map(|part| part.encode(name)).concat();
+        let mut whole = Incomplete::default();
+        let rest = whole.merge(&numbers);
+        assert!(whole.merge(rest).is_empty());
+        assert_eq!((whole.gaps(), whole.cpus_without_idle_events()), (3, vec![1]));
+        assert_eq!(whole.tasks[&8].name, *b"eight\0\0\0\0\0\0\0\0\0\0\0");
+        // Damaged numbers.
+        assert_eq!(whole.merge(&[0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
+        assert!(whole.merge(&[5, 5]).is_empty());
+        assert_eq!(whole.gaps(), 3);
+    }
+}

@@ -1,0 +1,107 @@
+//! Messages about the spans of a run, on stderr: what is missing, and what no span fulfilled. A program that gets the
+//! messages reads the counts instead.
+
+use perf_prof_events::event::{Context, EventType, Format, Shortfall, SpanCounts, Stats};
+use perf_prof_system::output;
+
+use crate::plan::Verbosity;
+
+/// Prints at the end of a run how many spans were dropped, and what else is missing.
+pub fn print_missing(events: &[EventType], stats: &Stats, context: &Context) {
+    missing(events, stats, context).iter().for_each(output::say_lost);
+}
+
+/// Returns whether spans are missing.
+pub fn are_missing(stats: &Stats) -> bool {
+    let is_incomplete =
+        |span: &SpanCounts| span.lost() + span.without_room() + span.replaced() != 0 || span.incomplete().gaps() != 0;
+    stats.spans().iter().any(|span| is_incomplete(span))
+}
+
+fn missing(events: &[EventType], stats: &Stats, context: &Context) -> Vec<String> {
+    let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum::<u64>();
+    let mut lines = Vec::new();
+    let (opened, lost) = (sum(SpanCounts::opened), sum(SpanCounts::lost));
+    if lost != 0 {
+        lines.push(format!(
+            "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
+             full"
+        ));
+    }
+    let without_room = sum(SpanCounts::without_room);
+    if without_room != 0 {
+        lines.push(format!(
+            "dropped {without_room} of {opened} spans: more than max-open were open, or they took more than their quarter \
+             of --buffer"
+        ));
+    }
+    for (at, event) in events.iter().enumerate() {
+        let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
+        // Spans of other tasks than the selected ones are no loss.
+        if counts.replaced() != 0 && (!span.is_source() || counts.incomplete().gaps() != 0) {
+            let (replaced, opened) = (counts.replaced(), counts.opened());
+            lines.push(match span.is_source() {
+                true => format!("dropped {replaced} of {opened} spans: their ends were not seen"),
+                false => format!("dropped {replaced} of {opened} spans: their key began again before they ended"),
+            });
+        }
+    }
+    let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
+    if shortfall.gaps != 0 {
+        lines.push(format!("spans are missing: {}", shortfall.tasks_text()));
+    }
+    if let Some(cpus) = shortfall.cpus_text() {
+        lines.push(format!(
+            "the kernel delivers no events of {cpus}, so switches to other tasks are missing there: keep these tasks on \
+             other CPUs (`taskset`); `perf-prof doctor` checks all CPUs"
+        ));
+    }
+    lines
+}
+
+/// Prints at the end of a run which spans there were none of, with the conditions that none fulfilled.
+pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
+    for (at, event) in events.iter().enumerate() {
+        let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
+        if counts.delivered() == 0
+            && verbosity >= Verbosity::Normal
+            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_tasks())
+        {
+            output::say_lost(format_args!("{}: {why}", event.shown_name()));
+        }
+    }
+}
+
+/// Returns why no span was delivered, if the user limited the spans. `ended` is the number of those that ended, and
+/// `selects_tasks` whether these are spans of all tasks, and only those of some are delivered.
+fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
+    match (conditions, ended, selects_tasks) {
+        ("", 0, _) | ("", _, false) => None,
+        ("", ended, true) => Some(format!("none of {ended} spans belongs to the selected tasks")),
+        (conditions, 0, _) => Some(format!("there was no span for `{conditions}`")),
+        (conditions, ended, false) => Some(format!("none of {ended} spans fulfils `{conditions}`")),
+        (conditions, ended, true) => {
+            Some(format!("none of {ended} spans belongs to the selected tasks and fulfils `{conditions}`"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_spans_names_what_none_fulfilled() {
+        let rows = [
+            (("", 0, true), ""),
+            (("", 5, false), ""),
+            (("", 5, true), "none of 5 spans belongs to the selected tasks"),
+            (("name=read", 0, false), "there was no span for `name=read`"),
+            (("name=read, min=1s", 7, false), "none of 7 spans fulfils `name=read, min=1s`"),
+            (("ret < 0", 7, true), "none of 7 spans belongs to the selected tasks and fulfils `ret < 0`"),
+        ];
+        for ((conditions, ended, selects_tasks), expected) in rows {
+            assert_eq!(unfulfilled(conditions, ended, selects_tasks).unwrap_or_default(), expected);
+        }
+    }
+}

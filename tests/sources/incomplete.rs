@@ -1,0 +1,123 @@
+//! Spans that are missing because the kernel did not deliver events, and reported no loss. The recordings of these tests
+//! were made with a filter that leaves out the switches to one task.
+
+use std::path::PathBuf;
+
+use crate::harness::{
+    awake::Awake,
+    counting::objects,
+    machine::{Need, needs},
+    recording::Folder,
+    run::{perf_prof, said, stdout},
+    script::workload,
+};
+
+use super::replay;
+
+const NAPS: usize = 8;
+
+/// Records the naps of `napper`. `filter` is that of the switches.
+fn recording(folder: &Folder, filter: &str) -> PathBuf {
+    needs([Need::Tracefs]);
+    let path = folder.path("naps.data");
+    let events = format!(
+        "sched:sched_switch/{filter}/,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new,\
+         raw_syscalls:sys_enter,raw_syscalls:sys_exit"
+    );
+    // Beside tasks that compute, each nap is between two other tasks.
+    let _awake = Awake::new();
+    let naps = format!("comm napper {}", "sleep-ms 20 ".repeat(NAPS));
+    let output = perf_prof(&["record", "-q", "-a", "-m", "1024", "-e", &events, "-o"])
+        .arg(&path)
+        .arg("--")
+        .args(workload(naps.trim_end()))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    path
+}
+
+const MISSING: &str = r#"next_comm != "napper""#;
+
+#[test]
+fn tables_of_spans_with_missing_switches_say_so() {
+    let folder = Folder::new();
+    let path = recording(&folder, MISSING);
+    for (command, source) in [("top", "offcpu"), ("top", "oncpu"), ("hist", "runqueue"), ("top", "task-state")] {
+        let output = perf_prof(&[command, source, "--input"]).arg(&path).output().unwrap();
+        let (table, said) = (stdout(&output), said(&output));
+        assert!(table.starts_with("total: at least "), "{command} {source}: {table}");
+        let note = table.lines().find(|line| line.starts_with("(at least: ")).unwrap_or_default();
+        assert!(note.contains(" of napper/"), "{command} {source}: {table}");
+        assert!(said.contains("spans are missing: ") && said.contains(" of napper/"), "{command} {source}: {said}");
+        let json = perf_prof(&[command, source, "--json", "--input"]).arg(&path).output().unwrap();
+        let total = objects(&stdout(&json)).pop().unwrap();
+        assert_eq!(total["partial"], true, "{total}");
+        let tasks = total["incomplete_tasks"].as_array().unwrap();
+        let own = tasks.iter().filter(|task| task["comm"] == "napper");
+        let missing: u64 = own.map(|task| task["missing"].as_u64().unwrap()).sum();
+        // The last nap may end after the recording.
+        assert!(missing >= NAPS as u64 - 1, "{tasks:?}");
+        assert!(total["unseen"].as_u64() >= Some(missing) && total["lost"] == 0, "{total}");
+    }
+}
+
+#[test]
+fn a_trace_and_a_script_with_missing_switches_say_so() {
+    let folder = Folder::new();
+    let path = recording(&folder, MISSING);
+    let trace = perf_prof(&["trace", "-e", "offcpu/comm=napper/", "--input"]).arg(&path).output().unwrap();
+    assert!(said(&trace).contains(" of napper/"), "{}", said(&trace));
+    let script = "
+import perf_prof
+offcpu = times = perf_prof.Sum('duration', by='comm')
+def __exit__():
+    row = perf_prof.stats()['events']['offcpu']
+    own = sum(gaps for comm, gaps in row['incomplete_tasks'].values() if comm == 'napper')
+    print(row['partial'], own >= 7, row['unseen'] >= own, row['cpus_without_idle_events'])
+    note = str(times).splitlines()[-1]
+    print(note.startswith('(at least: '), ' of napper/' in note, note in times._repr_html_())
+";
+    for jobs in ["1", "2"] {
+        let run = replay(script, "offcpu", &path, &["--jobs", jobs]);
+        assert_eq!(run.stdout, "True True True []\nTrue True True\n", "{jobs}: {}", run.stderr);
+        assert!(run.stderr.contains(" of napper/"), "{jobs}: {}", run.stderr);
+    }
+}
+
+/// Each nap of another length, so that a span over two of them would be too long.
+#[test]
+fn no_span_reaches_over_a_switch_that_was_not_delivered() {
+    let folder = Folder::new();
+    let path = recording(&folder, MISSING);
+    let trace = |event: &str| {
+        let output = perf_prof(&["trace", "-q", "--json", "-e", event, "--input"]).arg(&path).output().unwrap();
+        objects(&stdout(&output))
+    };
+    for source in ["offcpu", "oncpu", "runqueue"] {
+        let spans = trace(&format!("{source}/comm=napper/"));
+        assert!(spans.iter().all(|span| span["duration"].as_u64().unwrap() < 20_000_000), "{source}: {spans:?}");
+    }
+    // Without the switch to it, the task runs from no known time on. It sleeps until it is woken.
+    let states: Vec<_> = trace("task-state/comm=napper/");
+    assert!(states.iter().all(|span| span["state"] != "running"), "{states:?}");
+    let longest = states.iter().map(|span| span["duration"].as_u64().unwrap()).max().unwrap_or(0);
+    assert!((20_000_000..40_000_000).contains(&longest), "{states:?}");
+}
+
+#[test]
+fn tables_of_complete_spans_say_so_in_json_only() {
+    let folder = Folder::new();
+    let path = recording(&folder, r#"next_comm != "nobody""#);
+    let args = ["top", "syscall/comm=napper, name=nanosleep|clock_nanosleep/"];
+    let text = perf_prof(&args).arg("--input").arg(&path).output().unwrap();
+    assert!(stdout(&text).starts_with("total: ") && stdout(&text).contains(" spans in "), "{}", stdout(&text));
+    assert!(!stdout(&text).contains("at least"), "{}", stdout(&text));
+    let json = perf_prof(&args).args(["--json", "--input"]).arg(&path).output().unwrap();
+    let total = objects(&stdout(&json)).pop().unwrap();
+    assert!(total["events"].as_u64() >= Some(NAPS as u64), "{total}");
+    assert_eq!((&total["partial"], total.get("missing")), (&false.into(), None), "{total}");
+    // Only spans can be incomplete.
+    let events = perf_prof(&["top", "sched:sched_switch", "--json", "--input"]).arg(&path).output().unwrap();
+    assert_eq!(objects(&stdout(&events))[0].get("partial"), None);
+}
