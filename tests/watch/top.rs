@@ -49,6 +49,78 @@ fn keys_are_fields_or_what_all_events_have() {
     assert_eq!((&both[0]["rows"][0]["share"], &both[0]["kind"]), (&1.0.into(), &"total".into()));
 }
 
+#[test]
+fn fields_are_added_up_by_key_and_the_largest_sum_comes_first() {
+    needs([Need::Tracefs]);
+    let work = words(40, 2, 1);
+    let sums = |args: &[&str]| -> Vec<Vec<i64>> {
+        let object = &json(&[&["top", CALL], args].concat(), &work)[0];
+        let of_row = |row: &Json| {
+            let sums = row["sums"].as_object().unwrap().values().map(|sum| sum.as_i64().unwrap());
+            [row["count"].as_i64().unwrap()].into_iter().chain(sums).collect()
+        };
+        object["rows"].as_array().unwrap().iter().map(of_row).collect()
+    };
+    // Each thread asks for the processes 0 to 39. The first three threads are one process, the child is another one.
+    let one = (0..40).sum::<i64>();
+    assert_eq!(sums(&["--by", "_pid", "--sum", "pid"]), [[120, 3 * one], [40, one]]);
+    let number = libc::SYS_getpgid;
+    let both = [[120, 3 * 40 * number, 3 * one], [40, 40 * number, one]];
+    assert_eq!(sums(&["--by", "_pid", "--sum", "pid,__syscall_nr"]), both);
+    assert_eq!(sums(&["--by", "_pid", "--sum", "pid", "--sum", "__syscall_nr"]), both);
+    // All keys have the same count, so the sums alone decide.
+    let largest: Vec<i64> = sums(&["--by", "pid", "--sum", "pid"]).iter().map(|row| row[1]).collect();
+    assert_eq!(largest, (0..40).rev().map(|pid| 4 * pid).collect::<Vec<_>>());
+}
+
+/// The tables of all fields begin again with each interval.
+#[test]
+fn the_sums_of_all_intervals_are_those_of_the_run() {
+    needs([Need::Tracefs]);
+    let work = words(4000, 2, 0);
+    let objects = json(&["top", CALL, "--by", "tid", "--sum", "pid,__syscall_nr", "-i", "1"], &work);
+    let (total, intervals) = objects.split_last().unwrap();
+    assert_eq!(total["kind"], "total");
+    for field in ["pid", "__syscall_nr"] {
+        let sum = |object: &Json| {
+            let rows = object["rows"].as_array().unwrap().iter();
+            rows.map(|row| row["sums"][field].as_i64().unwrap()).sum::<i64>()
+        };
+        // What came after the last interval is only in the total.
+        assert!(intervals.iter().map(sum).sum::<i64>() <= sum(total), "{objects:?}");
+        let each = if field == "pid" { (0..4000).sum::<i64>() } else { 4000 * libc::SYS_getpgid };
+        assert_eq!(sum(total), 3 * each);
+    }
+}
+
+#[test]
+fn sums_have_the_unit_of_their_field_live_and_from_a_recording() {
+    needs([Need::Tracefs]);
+    let folder = Folder::new();
+    let recording = recording(&folder);
+    let live = printed(&run(&["top", CALL, "--sum", "pid"], &words(100, 0, 0)));
+    let replayed = replay("top", &recording, &[CALL, "--sum", "pid"]);
+    for lines in [live, replayed] {
+        assert_eq!(
+            lines[1].split("  ").map(str::trim).collect::<Vec<_>>(),
+            ["comm", "count", "total pid", "share", "per second"]
+        );
+        let row: Vec<&str> = lines[2].split_whitespace().collect();
+        assert_eq!(row[..4], ["wide", "100", "4950", "100.0%"], "{lines:?}");
+    }
+    // The sum of the durations is the total of a span.
+    let spans = ["top", "syscall/name=getpgid/", "--by", "name"];
+    let sum = json(&[&spans[..], &["--sum", "duration,ret"]].concat(), &words(100, 0, 0));
+    let row = &sum[0]["rows"][0];
+    assert!(row["sums"]["duration"].as_u64() > Some(100) && row["sums"]["ret"].is_i64(), "{row}");
+    let lines = printed(&run(&[&spans[..], &["--sum", "duration,ret"]].concat(), &words(100, 0, 0)));
+    assert!(lines[1].contains("total ms") && lines[1].contains("total ret"), "{lines:?}");
+    for (field, said) in [("pdi", "did you mean `pid`?"), ("_comm", "cannot be added up: it is text, not a number")] {
+        let output = run(&["top", CALL, "--sum", field], &words(1, 0, 0));
+        assert!(!output.status.success() && self::said(&output).contains(said), "{}", self::said(&output));
+    }
+}
+
 /// As in `perf-prof trace -e openat`.
 #[test]
 fn the_name_of_a_system_call_is_an_event() {

@@ -43,6 +43,10 @@ Examples
   Who allocates most often, with the call chain, from a recording:
       perf-prof record -e kmem:kmalloc -g -a -- sleep 1
       perf-prof top --input perf.data --by stack -n 5
+  How many bytes each task writes, by what its calls returned:
+      perf-prof top 'syscall/ret > 0/name=*write*/' --by comm --sum ret -i 1s
+  Who allocates most memory in the kernel, with what was requested and what it took:
+      perf-prof top kmem:kmalloc --sum bytes_alloc,bytes_req
   For other programs, one JSON object per interval, and one for the whole run:
       perf-prof top irq:irq_handler_entry --by name -i 1s --json
 
@@ -52,6 +56,10 @@ field of the event has the same name, write _comm, _pid, _tid, _cpu or _event fo
 With -g or a recording with call chains, stack is the call chain. On a terminal, the table shows
 as many of its innermost frames as fit into a line, the innermost last, with `...` for others;
 of the kernel's frames the innermost that differs. Files, pipes and --json get all frames.
+
+--sum takes the names of fields that are numbers, and may be repeated. The columns are the
+number of events, the sum of each field, and of the first one the share and what came per
+second. Times of spans are in ms; with --json, sums are in the unit of the field.
 
 Spans have their number, the sum of their durations, the average and the longest one. With
 --json, these are count, total, average and max, in ns. share is the share of the time, and
@@ -75,6 +83,9 @@ pub struct Top {
     /// with this field]
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',', help_heading = "Output")]
     by: Vec<String>,
+    /// Add up the values of these fields for each key, the largest sums of the first one first
+    #[arg(long = "sum", value_name = "FIELD,...", value_delimiter = ',', help_heading = "Output")]
+    sums: Vec<String>,
 }
 
 impl Top {
@@ -84,7 +95,7 @@ impl Top {
         let words = self.of.words().to_vec();
         let tally = self.of.plan("top", "sched:sched_switch");
         let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        let status = top::run(&TopPlan { tally, by: self.by });
+        let status = top::run(&TopPlan { tally, by: self.by, sums: self.sums });
         Ok(status.map_err(|error| with_hint_of_command(error, &words))?)
     }
 }

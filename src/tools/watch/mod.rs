@@ -9,6 +9,7 @@ mod screen;
 mod short_chains;
 mod span_text;
 mod stack_width;
+mod sum_table;
 mod system_call;
 mod tally;
 pub mod top;

@@ -29,6 +29,7 @@ use super::{
     output::{Destination, Form, Output},
     screen::Screen,
     short_chains,
+    sum_table::SumTable,
 };
 
 /// The largest number of keys that are kept. If there are more, the smallest ones are added up together.
@@ -66,6 +67,10 @@ const TASKS: usize = 100;
 pub trait TallyCommand {
     /// Returns the definition of the sums for these events.
     fn definition(&mut self, events: &[EventType]) -> Result<Definition>;
+    /// Returns the names of further fields that are added up.
+    fn more_sums(&self) -> &[String] {
+        &[]
+    }
     /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
     /// Returns the number of keys that fit into this many lines.
@@ -84,6 +89,8 @@ pub struct Period<'a> {
     pub whole: Option<&'a Groups>,
     /// What is missing in the spans since the start; `None` if they are complete.
     pub shortfall: Option<Shortfall>,
+    /// The sums of further fields.
+    pub more_sums: Vec<&'a Groups>,
 }
 
 impl Period<'_> {
@@ -111,9 +118,14 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             .map(|(event, _)| event.clone())
             .collect();
         let definition = command.definition(&delivered)?;
-        let compiled =
-            |(event, is_delivered): (&EventType, &bool)| is_delivered.then(|| compile(&definition, event)).transpose();
-        let plans = events.iter().zip(is_delivered).map(compiled).collect::<Result<_, _>>()?;
+        let compiled = |definition: &Definition, at: usize, event: &EventType| {
+            let is_delivered = is_delivered.get(at).is_some_and(|is_delivered| *is_delivered);
+            is_delivered.then(|| compile(definition, event)).transpose()
+        };
+        let plans = events.iter().enumerate().map(|(at, event)| compiled(&definition, at, event));
+        let plans = plans.collect::<Result<_, _>>()?;
+        let more_sums = command.more_sums().iter().map(|field| SumTable::new(field, &definition, events, &compiled));
+        let more_sums = more_sums.collect::<Result<_>>()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
@@ -135,6 +147,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             now,
             memo,
             whole,
+            more_sums,
             times,
             since,
             rows,
@@ -226,6 +239,8 @@ struct Tally<L> {
     memo: Memo,
     /// The sums of all intervals before.
     whole: Groups,
+    /// The sums of further fields.
+    more_sums: Vec<SumTable>,
     times: Times,
     /// The time from the start of the run to the start of the interval.
     since: Duration,
@@ -255,7 +270,9 @@ impl<L: TallyCommand> Deliver for Tally<L> {
                 let time = sample.time();
                 *times = Some(times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
             }
-            self.now.add(plan, &Input { sample, facts: Facts::Run(&self.context) }, &mut self.memo);
+            let input = Input { sample, facts: Facts::Run(&self.context) };
+            self.now.add(plan, &input, &mut self.memo);
+            self.more_sums.iter_mut().for_each(|sums| sums.add(event, &input));
         }
         ControlFlow::Continue(())
     }
@@ -265,7 +282,9 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
         let shortfall = Shortfall::of(&self.stats, Some(&self.context));
-        let period = Period { groups: &self.now, length: end.saturating_sub(self.since), whole, shortfall };
+        let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
+        let length = end.saturating_sub(self.since);
+        let period = Period { groups: &self.now, length, whole, shortfall, more_sums };
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
@@ -280,6 +299,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         }
         self.since = end;
         self.now.clear();
+        self.more_sums.iter_mut().for_each(SumTable::end_interval);
         self.output.write()
     }
 
@@ -288,8 +308,11 @@ impl<L: TallyCommand> Deliver for Tally<L> {
             screen.close(&mut self.output.waiting);
         }
         self.whole.merge(&self.now);
+        self.more_sums.iter_mut().for_each(SumTable::end_interval);
         let shortfall = Shortfall::of(&self.stats, Some(&self.context));
-        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall };
+        let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
+        let period =
+            Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall, more_sums };
         print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }

@@ -1,10 +1,10 @@
 //! `perf-prof top`: counts events by keys, and prints a table with the largest counts first. For spans, it adds up
-//! durations, and the longest total time comes first.
+//! durations, and the longest total time comes first. With `--sum`, it adds up fields.
 
 use anyhow::Result;
 use perf_prof_events::{
     aggregate::{Align, Amount, Buckets, Definition, Groups, Key, KeyPart, Measure, Report},
-    event::{EventType, Format},
+    event::{EventType, Format, SpanFieldKind},
 };
 use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
@@ -24,17 +24,32 @@ pub struct TopPlan {
     /// The names of the fields whose values make a key. If there are none, events are counted by task, and several
     /// events also by their names.
     pub by: Vec<String>,
+    /// The names of the fields whose values are added up for each key. The keys with the largest sums of the first one come
+    /// first.
+    pub sums: Vec<String>,
 }
 
 /// Counts the events.
 pub fn run(plan: &TopPlan) -> Result<ExitStatus> {
-    tally(&plan.tally, Top { by: plan.by.clone(), of: Of::Counts })
+    tally(&plan.tally, Top { by: plan.by.clone(), sums: plan.sums.clone(), units: Vec::new(), of: Of::Counts })
 }
 
 /// The table.
 struct Top {
     by: Vec<String>,
+    /// The fields that are added up, and their units.
+    sums: Vec<String>,
+    units: Vec<Unit>,
     of: Of,
+}
+
+/// The unit in which a sum is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    /// The unit of the field.
+    OfField,
+    /// Milliseconds, for times.
+    Milliseconds,
 }
 
 /// The values that are added up for each key.
@@ -44,6 +59,8 @@ enum Of {
     Counts,
     /// The spans and their durations.
     Durations,
+    /// The events and some of their fields.
+    Sums,
 }
 
 /// The default keys of built-in sources, by a field that the sources have. Most locks have no name, so they are counted
@@ -63,42 +80,113 @@ fn default_keys(events: &[EventType]) -> Vec<String> {
     event.iter().chain(subject.map_or(task, |(_, keys)| keys)).map(|&name| name.to_owned()).collect()
 }
 
+impl Unit {
+    /// Returns the unit of a field of these events.
+    fn of_field(name: &str, events: &[EventType]) -> Unit {
+        let is_time = |event: &EventType| match &event.format {
+            Format::Span(span) => {
+                let mut times = span.fields.iter().filter(|field| field.kind == SpanFieldKind::Time);
+                name == DURATION || times.any(|field| field.name == name)
+            }
+            _ => false,
+        };
+        if events.iter().all(is_time) { Unit::Milliseconds } else { Unit::OfField }
+    }
+
+    fn title(self, name: &str) -> String {
+        match self {
+            Unit::OfField => format!("total {name}"),
+            Unit::Milliseconds if name == DURATION => "total ms".to_owned(),
+            Unit::Milliseconds => format!("total {name} ms"),
+        }
+    }
+
+    fn text(self, sum: i128) -> String {
+        match self {
+            Unit::OfField => sum.to_string(),
+            Unit::Milliseconds => milliseconds(sum),
+        }
+    }
+
+    /// Returns a rate of sums per second.
+    fn rate(self, rate: f64) -> f64 {
+        match self {
+            Unit::OfField => rate,
+            Unit::Milliseconds => rate / 1e6,
+        }
+    }
+}
+
+/// The field that all spans have.
+const DURATION: &str = "duration";
+
 impl Top {
     /// Returns the keys that are shown, the largest first.
     fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
         match self.of {
             Of::Counts => groups.largest(Some(rows)),
-            Of::Durations => groups.largest_by_sum(Some(rows)),
+            Of::Durations | Of::Sums => groups.largest_by_sum(Some(rows)),
         }
     }
 
     /// Returns the titles of the columns behind the keys.
-    fn titles(&self) -> &'static [&'static str] {
-        match self.of {
+    fn titles(&self) -> Vec<String> {
+        let words: &[&str] = match self.of {
             Of::Counts => &["count", "share", "per second"],
             Of::Durations => &["count", "total ms", "average ms", "max ms", "share", "per second"],
-        }
+            Of::Sums => {
+                let sums = self.sums.iter().zip(&self.units).map(|(name, unit)| unit.title(name));
+                let behind = ["share", "per second"].map(str::to_owned);
+                return ["count".to_owned()].into_iter().chain(sums).chain(behind).collect();
+            }
+        };
+        words.iter().map(|&word| word.to_owned()).collect()
     }
 
     /// Returns the cells of these columns. `all` is the amount of all keys.
-    fn cells(&self, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
-        let (count, time) = (amount.weight(), time(amount));
-        let rate = period.rate(count).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+    fn cells(&self, key: &Key, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
+        let (count, sum) = (amount.weight(), sum(amount));
+        let of_rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
+        let rate = of_rate(period.rate(count));
         match self.of {
             Of::Counts => vec![count.to_string(), share(count, all.weight()), rate],
             Of::Durations => {
-                let times = [time, time / count.max(1), max(amount)].map(milliseconds);
-                let share = share(time, self::time(all));
+                let times = [sum, sum / count.max(1), max(amount)].map(milliseconds);
+                let share = share(sum, self::sum(all));
                 [count.to_string()].into_iter().chain(times).chain([share, rate]).collect()
+            }
+            Of::Sums => {
+                let text =
+                    |(sum, unit): (Option<i128>, &Unit)| sum.map_or_else(|| "-".to_owned(), |sum| unit.text(sum));
+                let sums = self.sums_of(key, amount, period).into_iter().zip(&self.units).map(text);
+                let rate = period.rate(sum).zip(self.units.first()).map(|(rate, unit)| unit.rate(rate));
+                let behind = [share(sum, self::sum(all)), of_rate(rate)];
+                [count.to_string()].into_iter().chain(sums).chain(behind).collect()
             }
         }
     }
+
+    /// Returns the sums of a key, in the order of the fields. `None` if the table of a field has folded the key.
+    fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
+        let more = period.more_sums.iter().map(|groups| groups.get(key).map(|amount| sum(&amount)));
+        [Some(sum(amount))].into_iter().chain(more).collect()
+    }
+
+    /// Returns the keys that have more than `shown`, and what is not counted.
+    fn notes(&self, period: &Period<'_>, shown: &[(Key, Amount)]) -> Vec<String> {
+        let mut notes = period.groups.notes(shown);
+        // The sums of the other fields are in tables of their own, which may fold other keys.
+        if period.more_sums.iter().any(|groups| groups.others().keys != 0) && period.groups.others().keys == 0 {
+            notes.push("there were too many keys for all sums: sums may have been larger".to_owned());
+        }
+        notes
+    }
 }
 
-/// Returns the sum of the durations in ns.
-fn time(amount: &Amount) -> i128 {
+/// Returns the sum of the values: of spans, their durations in ns.
+fn sum(amount: &Amount) -> i128 {
     match amount {
-        Amount::Sum(_) => 0,
+        Amount::Sum(sum) => *sum,
         Amount::Distribution(of) => of.sum,
     }
 }
@@ -115,6 +203,15 @@ fn milliseconds(time: i128) -> String {
     format!("{}.{:03}", time / 1_000_000, time / 1000 % 1000)
 }
 
+/// Returns a sum for JSON. Sums that do not fit into 64 bits lose digits.
+fn number(sum: i128) -> Json {
+    match (i64::try_from(sum), u64::try_from(sum)) {
+        (Ok(sum), _) => json!(sum),
+        (_, Ok(sum)) => json!(sum),
+        _ => json!(sum as f64),
+    }
+}
+
 fn share(of: i128, all: i128) -> String {
     if all == 0 { "-".to_owned() } else { format!("{:.1}%", of as f64 * 100.0 / all as f64) }
 }
@@ -125,14 +222,25 @@ impl TallyCommand for Top {
             self.by = default_keys(events);
         }
         let are_spans = !events.is_empty() && events.iter().all(|event| matches!(event.format, Format::Span(_)));
-        self.of = if are_spans { Of::Durations } else { Of::Counts };
+        self.of = match are_spans {
+            _ if !self.sums.is_empty() => Of::Sums,
+            true => Of::Durations,
+            false => Of::Counts,
+        };
+        self.units = self.sums.iter().map(|name| Unit::of_field(name, events)).collect();
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
-            Of::Durations => (Some("duration".to_owned()), Measure::Distribution(Buckets::log2(1))),
+            Of::Durations => (Some(DURATION.to_owned()), Measure::Distribution(Buckets::log2(1))),
+            // A distribution has the number of events too.
+            Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };
         let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
         definition.check()?;
         Ok(definition)
+    }
+
+    fn more_sums(&self) -> &[String] {
+        self.sums.get(1..).unwrap_or_default()
     }
 
     fn rows_that_fit(&self, lines: usize) -> usize {
@@ -151,16 +259,18 @@ impl TallyCommand for Top {
         let since_start = match self.of {
             Of::Counts => "since start",
             Of::Durations => "ms since start",
+            Of::Sums => "sum since start",
         };
-        let titles = self.titles().iter().copied().chain(period.whole.map(|_| since_start));
-        let columns = names.chain(titles.map(|name| (name.to_owned(), Align::Right))).collect();
+        let titles = self.titles().into_iter().chain(period.whole.map(|_| since_start.to_owned()));
+        let columns = names.chain(titles.map(|name| (name, Align::Right))).collect();
         let total = period.groups.total();
         let row = |(key, amount): &(Key, Amount)| {
             let whole = period.whole.map(|whole| {
                 let whole = whole.get(key).unwrap_or_else(|| amount.clone());
                 match self.of {
                     Of::Counts => whole.weight().to_string(),
-                    Of::Durations => milliseconds(time(&whole)),
+                    Of::Durations => milliseconds(sum(&whole)),
+                    Of::Sums => self.units.first().map_or_else(String::new, |unit| unit.text(sum(&whole))),
                 }
             });
             // A text is empty if it is not known, for example the waker of a task that was preempted.
@@ -168,10 +278,10 @@ impl TallyCommand for Top {
                 text if text.is_empty() => "-".to_owned(),
                 text => text.into_owned(),
             });
-            keys.chain(self.cells(amount, &total, period)).chain(whole).collect::<Vec<String>>()
+            keys.chain(self.cells(key, amount, &total, period)).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
-        let notes = period.groups.notes(&largest);
+        let notes = self.notes(period, &largest);
         let mut report = Report { columns, rows: table, notes };
         let stacks: Vec<usize> = (0..self.by.len()).filter(|&at| is_stack(&self.by[at])).collect();
         stack_width::fit(&mut report, &stacks);
@@ -190,14 +300,21 @@ impl TallyCommand for Top {
                     object.insert("share".into(), ratio(count, total.weight()));
                 }
                 Of::Durations => {
-                    let sum = time(&amount);
+                    let sum = sum(&amount);
                     object.insert("total".into(), json!(sum as u64));
                     object.insert("average".into(), json!((sum / count.max(1)) as u64));
                     object.insert("max".into(), json!(max(&amount) as u64));
-                    object.insert("share".into(), ratio(sum, time(&total)));
+                    object.insert("share".into(), ratio(sum, self::sum(&total)));
+                }
+                Of::Sums => {
+                    let sums = self.sums_of(&key, &amount, period).into_iter().map(|sum| sum.map(number));
+                    let sums: Map<String, Json> = self.sums.iter().cloned().zip(sums.map(|sum| json!(sum))).collect();
+                    object.insert("sums".into(), Json::Object(sums));
+                    object.insert("share".into(), ratio(sum(&amount), sum(&total)));
                 }
             }
-            object.insert("per_second".into(), json!(period.rate(count)));
+            let rate = if self.of == Of::Sums { sum(&amount) } else { count };
+            object.insert("per_second".into(), json!(period.rate(rate)));
             Json::Object(object)
         };
         self.largest(period.groups, rows).into_iter().map(row).collect()
