@@ -1,13 +1,15 @@
 #!/usr/bin/env -S perf-prof python -q -e runqueue
 """Waits for a CPU, and who is to blame: percentiles per task, who ran meanwhile, and who took the CPU away.
 
-usage: schedblame.py [OPTION of perf-prof python]... [--comm NAME] [--top N]
+usage: schedblame.py [OPTION of perf-prof python]... [--comm NAME] [--top N] [--culprits N] [--by-thread] [--json]
 
-    TASK             WAITS   p50 us   p99 us   max us  RAN MEANWHILE        PREEMPTED BY
-    nginx             8121        9    12031    24310  backup 81%, gzip 9%  backup 401
+    TASK                  WAITS   p50 us   p99 us   max us  RAN MEANWHILE                            PREEMPTED BY
+    nginx                  8121        9    12031    24310  backup 81%, gzip 9%, sshd 1%             backup 401
 
 A large p99 is time for which the task could have run. RAN MEANWHILE has the tasks that ran on its CPU while it waited,
-with their parts of that time; PREEMPTED BY those that took the CPU from it, by number. If one task stands there, give it a lower priority (nice, cpu.weight) or other CPUs. swapper is an idle CPU: the time that it takes to wake.
+with their parts of that time; PREEMPTED BY those that took the CPU from it, by number. If one task stands there, give it
+a lower priority (nice, cpu.weight) or other CPUs. swapper is an idle CPU: the time that it takes to wake. --by-thread
+shows each thread by itself, with its id.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. With -i 1000,
 a table is printed every second, else one at the end.
@@ -17,47 +19,52 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Any
 
-from perf_prof import Count, Hist, Parts, PerfEvent, Sum, print
-from perf_prof.script import Options, first_rows
+from perf_prof import PerfEvent, at_least
+from perf_prof.script import Columns, Options, Percentiles, Report, Times, counted, first_rows
 
-args = Options(__doc__, top=20, rows="rows", comm=True).parse()
+options = Options(__doc__, top=20, rows="rows", comm=True, json=True)
+options.add_argument("--culprits", type=at_least(1), default=3, metavar="N", help="number of others in a row (default: 3)")
+options.add_argument("--by-thread", action="store_true", help="each thread by itself, with its id")
+args = options.parse()
 
 
-def new_table() -> dict[str, Any]:
-    takers = Count("comm", "preempted_by", where="preempted==1")
-    waits = Hist("duration", by="comm", unit="us")
-    return {"waits": waits, "waited": Sum("duration", by="comm"), "takers": takers, "ran": Counter()}
+def new_row() -> dict[str, Any]:
+    return {"waits": Percentiles(), "times": Times(), "ran": Counter(), "takers": Counter()}
 
 
 def runqueue(event: PerfEvent) -> None:
-    if args.comm in (None, event.comm):
-        table = parts.table
-        for name in "waits", "waited", "takers":
-            table[name].add(event)
-        for other in filter(None, event.ran.split(", ")):
-            name, _, ns = other.rpartition(" ")
-            table["ran"][event.comm, name] += int(ns)
+    if args.comm not in (None, event.comm):
+        return
+    row = report.table[f"{event.comm} {event.pid}" if args.by_thread else event.comm]
+    row["waits"].add(event.duration)
+    row["times"].add(event.duration)
+    for other in filter(None, (event.ran_threads if args.by_thread else event.ran).split(", ")):
+        name, _, ns = other.rpartition(" ")
+        row["ran"][name] += int(ns)
+    if event.preempted:
+        row["takers"][f"{event.preempted_by} {event.preempted_by_pid}" if args.by_thread else event.preempted_by] += 1
 
 
-def largest(rows: Any) -> dict[str, list[tuple[str, int]]]:
-    """Returns for each task the others with their amounts, the largest first."""
-    of_tasks = defaultdict(list)
-    for (task, other), amount in rows:
-        of_tasks[task].append((other, amount))
-    return {task: sorted(others, key=lambda other: (-other[1], other[0]))[:2] for task, others in of_tasks.items()}
+def us(ns: int) -> float:
+    return ns / 1000
 
 
-def show(table: dict[str, Any], end: int | None) -> None:
-    print(f"{'TASK':<16} {'WAITS':>7} {'p50 us':>8} {'p99 us':>8} {'max us':>8}  {'RAN MEANWHILE':<34} PREEMPTED BY")
-    waits, ran, took = table["waits"], largest(table["ran"].items()), largest(table["takers"].items())
-    rows, more = first_rows(waits.items(), args.top, lambda row: (-row[1].sum, row[0]))
-    for task, times in rows:
-        blamed = ", ".join(f"{other} {ns / max(table['waited'][task], 1):.0%}" for other, ns in ran.get(task, []))
-        takes = ", ".join(f"{other} {count}" for other, count in took.get(task, []))
-        numbers = " ".join(f"{ns / 1000:>8.0f}" for ns in (times.percentile(50), times.percentile(99), times.max))
-        print(f"{task:<16} {times.count:>7} {numbers}  {blamed:<34} {takes}")
-    print(f"{waits.total.count} waits of {len(waits)} tasks{more}\n")
+def show(table: dict[str, Any]) -> None:
+    cells = []
+    rows, more = first_rows(table.items(), args.top, lambda row: (-row[1]["times"].total, row[0]))
+    for task, row in rows:
+        waits, total = row["waits"], max(row["times"].total, 1)
+        ran = {name: ns / total for name, ns in row["ran"].most_common(args.culprits)}
+        takers = dict(row["takers"].most_common(args.culprits))
+        cells.append((task, len(waits), waits.percentile(50), waits.percentile(99), waits.longest, ran, takers))
+    number = sum(len(row["waits"]) for row in table.values())
+    columns.print(cells, f"{number} waits of {counted(len(table), 'task')}{more}")
 
 
-parts = Parts(new_table, show)
-__interval__, __partial__, __merge__, __exit__ = parts.interval, parts.partial, parts.merge, parts.exit
+columns = Columns(
+    args.json, task=("TASK", "<20"), waits=("WAITS", ">7"), p50=("p50 us", ">8.0f", us), p99=("p99 us", ">8.0f", us),
+    max=("max us", ">8.0f", us), ran=("RAN MEANWHILE", "<40", lambda ran: ", ".join(f"{name} {part:.0%}" for name, part in ran.items())),
+    takers=("PREEMPTED BY", "", lambda takers: ", ".join(f"{name} {count}" for name, count in takers.items())),
+)  # fmt: skip
+report = Report(lambda: defaultdict(new_row), show, columns=columns)
+__interval__, __partial__, __merge__, __exit__ = report.callbacks

@@ -751,7 +751,16 @@ class SchedBlame(ScriptTest):
         self.assertEqual(rows[1][:2] + rows[1][5:], ["task7", "2", "task8", "97%,", "task9", "3%", "task8", "1"])
         self.assertEqual(rows[2][:2] + rows[2][5:], ["task6", "1", "task9", "100%"])
         self.assertEqual(rows[3], "3 waits of 2 tasks".split())
-        self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 tasks".split())
+        self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 task".split())
+
+    def test_threads_and_more_than_two_culprits_are_shown(self):
+        waits = [self.wait(at * MS, 90 - at, 7, taker=10 + at, ran=20 + at) for at in (1, 2, 3, 4)]
+        text = self.run_script("schedblame.py", waits, "--by-thread", "--json")
+        [row] = map(json.loads, text.splitlines())
+        self.assertEqual((row["task"], row["waits"], row["max"]), ("task7 7", 4, 89000))
+        self.assertEqual([list(row["ran"]), list(row["takers"])], [[f"task{n} {n}" for n in range(first, first + 3)] for first in (21, 11)])
+        text = self.run_script("schedblame.py", waits, "--culprits", "4")
+        self.assertIn("task11 1, task12 1, task13 1, task14 1\n", text)
 
 
 class RunqLen(ScriptTest):

@@ -72,12 +72,18 @@ fn run(name: &str, options: &[&str], program: &str) -> String {
 #[test]
 fn schedblame_names_the_task_that_ran_meanwhile() {
     needs([Need::Tracefs]);
-    let out = run("schedblame.py", &["--top", "1000"], SHARED_CPU);
+    let out = run("schedblame.py", &["--top", "1000", "--culprits", "1000"], SHARED_CPU);
     let waits: u64 = row(&out, "sb-nap")[1].parse().unwrap();
     // After each of its naps it waits, and maybe more often: its time slice may end.
     assert!(waits >= 20, "{out}");
     let hog = row(&out, "sb-hog").join(" ");
     assert!(hog.contains("sb-nap"), "{out}");
+    // With thread ids, those of the one are in the row of the other.
+    let out = run("schedblame.py", &["--culprits", "1000", "--by-thread", "--comm", "sb-nap"], SHARED_CPU);
+    let nap = row(&out, "sb-nap");
+    assert!(nap[1].parse::<u32>().is_ok() && nap[2].parse::<u32>().unwrap() >= 20, "{out}");
+    let ran = nap.windows(2).find(|words| words[0] == "sb-hog").unwrap_or_else(|| panic!("{out}"));
+    assert!(ran[1].parse::<u32>().is_ok(), "{out}");
 }
 
 #[test]

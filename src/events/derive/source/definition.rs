@@ -196,9 +196,10 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
 
-    /// From this sample on, another task runs on the CPU. `comm` is the field with the task's name.
-    pub const fn run(event: &'static str, comm: &'static str) -> Rule {
-        Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), "_cpu")
+    /// From this sample on, another task runs on the CPU. `comm` and `tid` are the fields with the task's name and thread
+    /// id.
+    pub const fn run(event: &'static str, comm: &'static str, tid: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), tid)
     }
 
     /// The scheduler changes the state of a task: the key. A task that leaves its CPU has the key `prev_pid+prev_state`.

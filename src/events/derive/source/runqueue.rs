@@ -1,9 +1,14 @@
 //! `runqueue`: the time for which a task could run and waited for a CPU.
 
+use std::borrow::Cow;
+
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition};
-use crate::{derive::span::Change, event::SpanTask};
+use crate::{
+    derive::span::Change,
+    event::{Ran, SpanTask, SpanView},
+};
 
 /// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends it.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
@@ -17,7 +22,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_wakeup", "pid", Change::Wakes),
         Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
         Rule::end("sched:sched_switch", "next_pid"),
-        Rule::run("sched:sched_switch", "next_comm"),
+        Rule::run("sched:sched_switch", "next_comm", "next_pid"),
         // A task that leaves its CPU was running, so an open span of it is wrong: events were missed.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
@@ -43,14 +48,12 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             "ran",
             "the tasks that ran meanwhile on the CPU on which the wait ended, each with its ns, the longest first: \
              `make 1500000, cc1 20000`",
-            |span| match (span.ran(), span.end()) {
-                (Some(ran), _) => ran.into(),
-                // All facts that one sample contains.
-                (None, Some(end)) => {
-                    [end.text("prev_comm"), format!(" {}", span.duration()).as_bytes()].concat().into()
-                }
-                (None, None) => b"".into(),
-            },
+            |span| text(&by_name(&ran(span)), |ran| ran.comm.to_vec()),
+        ),
+        Field::text(
+            "ran_threads",
+            "the same for each thread, with its id behind the name: `make 4711 1500000, cc1 4712 20000`",
+            |span| text(&ran(span), |ran| [&ran.comm, format!(" {}", ran.tid).as_bytes()].concat()),
         ),
         Field::uint("preempted", "1 if the task ran before and could go on; 0 if it was woken", |span| {
             span.begin().is("sched_switch").into()
@@ -58,6 +61,10 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Field::text("preempted_by", "name of the task that took the CPU from it; empty if it was woken", |span| {
             let begin = span.begin();
             if begin.is("sched_switch") { begin.text("next_comm").into() } else { b"".into() }
+        }),
+        Field::int("preempted_by_pid", "thread id of this task; -1 if it was woken", |span| {
+            let begin = span.begin();
+            if begin.is("sched_switch") { begin.int("next_pid") } else { -1 }
         }),
         Field::uint("migrated", "1 if it ran on another CPU than the one on which it began to wait", |span| {
             let begin = span.begin();
@@ -67,6 +74,37 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     ],
     narrow: None,
 };
+
+/// Returns the threads that ran on the CPU on which a wait ended.
+fn ran<'a>(span: &SpanView<'a>) -> Cow<'a, [Ran]> {
+    match (span.ran(), span.end()) {
+        (Some(ran), _) => ran.into(),
+        // All facts that one sample contains.
+        (None, Some(end)) => {
+            vec![Ran { comm: end.text("prev_comm").into(), tid: end.int("prev_pid"), time: span.duration() }].into()
+        }
+        (None, None) => Vec::new().into(),
+    }
+}
+
+/// Returns the names of the threads, each with the time of all that have it.
+fn by_name(threads: &[Ran]) -> Vec<Ran> {
+    let mut names: Vec<Ran> = Vec::new();
+    for thread in threads {
+        match names.iter_mut().find(|ran| ran.comm == thread.comm) {
+            Some(ran) => ran.time += thread.time,
+            None => names.push(thread.clone()),
+        }
+    }
+    names.sort_by_key(|ran| std::cmp::Reverse(ran.time));
+    names
+}
+
+/// Returns the text for what ran: `who` is about a thread.
+fn text<'a>(ran: &[Ran], who: fn(&Ran) -> Vec<u8>) -> Cow<'a, [u8]> {
+    let texts = ran.iter().map(|ran| [who(ran), format!(" {}", ran.time).into_bytes()].concat());
+    texts.collect::<Vec<_>>().join(&b", "[..]).into()
+}
 
 #[cfg(test)]
 mod tests {

@@ -350,7 +350,7 @@ impl Derivation for Engine {
                 Action::Run(comm) => {
                     let cpu = layout.cpu(record).unwrap_or(0);
                     let comm = PartView::new(&self.format.inputs[input], record).text(comm);
-                    self.runs.get_or_insert_default().switch(cpu, time, comm);
+                    self.runs.get_or_insert_default().switch(cpu, time, comm, key.numbers()[0] as i64);
                 }
             }
         }

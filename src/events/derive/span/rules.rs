@@ -77,8 +77,8 @@ pub enum Action {
     Recall,
     /// It drops the sample that is kept ahead with this key.
     Forget,
-    /// The task whose name is in this field runs on the CPU from now on. A span that ends can then list the tasks that
-    /// ran meanwhile.
+    /// The task whose name is in this field, and whose thread id is the key, runs on the CPU from now on. A span that ends
+    /// can then list the tasks that ran meanwhile.
     Run(&'static str),
     /// The scheduler did something. The key is the task, with `prev_state` if it leaves a CPU. This finds events that were
     /// not delivered.

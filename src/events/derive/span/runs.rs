@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use crate::event::Ran;
+
 /// The maximum number of runs that are kept for each CPU. If there were more during a wait, the start of the wait is
 /// charged to no task.
 const MOST: usize = 4096;
@@ -17,16 +19,17 @@ pub(super) struct Runs(FxHashMap<u32, VecDeque<Run>>);
 struct Run {
     start: u64,
     comm: Box<[u8]>,
+    tid: i64,
 }
 
 impl Runs {
     /// Notes that a task runs on a CPU from this time on.
-    pub fn switch(&mut self, cpu: u32, time: u64, comm: &[u8]) {
+    pub fn switch(&mut self, cpu: u32, time: u64, comm: &[u8], tid: i64) {
         let runs = self.0.entry(cpu).or_default();
         if runs.len() == MOST {
             runs.pop_front();
         }
-        runs.push_back(Run { start: time, comm: comm.into() });
+        runs.push_back(Run { start: time, comm: comm.into(), tid });
     }
 
     /// Forgets all runs, because events were lost.
@@ -34,17 +37,17 @@ impl Runs {
         self.0.clear();
     }
 
-    /// Returns the names of the tasks that ran on a CPU between two times, each with its time in ns, the longest first:
-    /// `make 1500000, cc1 20000`.
-    pub fn between(&self, cpu: u32, begin: u64, end: u64) -> Vec<u8> {
-        let mut charged: Vec<(&[u8], u64)> = Vec::new();
+    /// Returns the threads that ran on a CPU between two times, the longest first.
+    pub fn between(&self, cpu: u32, begin: u64, end: u64) -> Vec<Ran> {
+        let mut charged: Vec<Ran> = Vec::new();
         let mut until = end;
         for run in self.0.get(&cpu).into_iter().flatten().rev() {
             let start = run.start.max(begin);
             if start < until {
-                match charged.iter_mut().find(|(comm, _)| **comm == *run.comm) {
-                    Some((_, time)) => *time += until - start,
-                    None => charged.push((&run.comm, until - start)),
+                let time = until - start;
+                match charged.iter_mut().find(|ran| (&ran.comm, ran.tid) == (&run.comm, run.tid)) {
+                    Some(ran) => ran.time += time,
+                    None => charged.push(Ran { comm: run.comm.clone(), tid: run.tid, time }),
                 }
                 until = start;
             }
@@ -52,13 +55,8 @@ impl Runs {
                 break;
             }
         }
-        charged.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
-        let mut text = Vec::new();
-        for (comm, time) in charged {
-            let separator: &[u8] = if text.is_empty() { b"" } else { b", " };
-            text.extend([separator, comm, format!(" {time}").as_bytes()].concat());
-        }
-        text
+        charged.sort_by_key(|ran| std::cmp::Reverse(ran.time));
+        charged
     }
 }
 
@@ -66,30 +64,40 @@ impl Runs {
 mod tests {
     use super::*;
 
+    fn text(ran: &[Ran]) -> String {
+        let texts = ran.iter().map(|ran| format!("{} {} {}", String::from_utf8_lossy(&ran.comm), ran.tid, ran.time));
+        texts.collect::<Vec<_>>().join(", ")
+    }
+
     #[test]
     fn a_wait_is_charged_to_the_tasks_that_ran_meanwhile() {
         let mut runs = Runs::default();
-        for (cpu, time, comm) in
-            [(0, 100, "a"), (0, 150, "b"), (1, 160, "x"), (0, 200, "a"), (0, 230, "b"), (0, 231, "waiter")]
-        {
-            runs.switch(cpu, time, comm.as_bytes());
+        for (cpu, time, comm, tid) in [
+            (0, 100, "a", 1),
+            (0, 150, "b", 2),
+            (1, 160, "x", 9),
+            (0, 200, "a", 1),
+            (0, 230, "b", 3),
+            (0, 231, "waiter", 4),
+        ] {
+            runs.switch(cpu, time, comm.as_bytes(), tid);
         }
-        let between = |cpu, begin, end| String::from_utf8(runs.between(cpu, begin, end)).unwrap();
-        assert_eq!(between(0, 100, 231), "a 80, b 51");
-        assert_eq!(between(0, 160, 210), "b 40, a 10");
-        assert_eq!(between(0, 210, 215), "a 5");
+        let between = |cpu, begin, end| text(&runs.between(cpu, begin, end));
+        assert_eq!(between(0, 100, 231), "a 1 80, b 2 50, b 3 1");
+        assert_eq!(between(0, 160, 210), "b 2 40, a 1 10");
+        assert_eq!(between(0, 210, 215), "a 1 5");
         // The task before the first switch is not known, and neither are the tasks of a CPU without switches.
-        assert_eq!((between(0, 20, 120), between(2, 0, 500)), ("a 20".to_owned(), String::new()));
+        assert_eq!((between(0, 20, 120), between(2, 0, 500)), ("a 1 20".to_owned(), String::new()));
         runs.clear();
-        assert_eq!(runs.between(0, 100, 231), b"");
+        assert_eq!(runs.between(0, 100, 231), []);
     }
 
     #[test]
     fn the_runs_of_a_cpu_are_bounded() {
         let mut runs = Runs::default();
         for time in 0..3 * MOST as u64 {
-            runs.switch(0, time, b"a");
+            runs.switch(0, time, b"a", 1);
         }
-        assert_eq!(runs.between(0, 0, 3 * MOST as u64), format!("a {MOST}").as_bytes());
+        assert_eq!(text(&runs.between(0, 0, 3 * MOST as u64)), format!("a 1 {MOST}"));
     }
 }

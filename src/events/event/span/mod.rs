@@ -190,9 +190,20 @@ pub struct SpanSamples<'a> {
     pub key: [u64; 2],
     /// The time from the begin to the end in ns.
     pub duration: u64,
-    /// The tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest first.
+    /// The threads that ran meanwhile on the CPU on which the span ended, the longest first.
     /// `None` if this was not observed.
-    pub ran: Option<&'a [u8]>,
+    pub ran: Option<&'a [Ran]>,
+}
+
+/// A thread that ran on a CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ran {
+    /// Its name.
+    pub comm: Box<[u8]>,
+    /// Its id.
+    pub tid: i64,
+    /// The time in ns for which it ran.
+    pub time: u64,
 }
 
 impl SpanField {

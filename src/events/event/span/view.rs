@@ -7,7 +7,7 @@ use perf_prof_format::{
     value::Value,
 };
 
-use super::SpanSamples;
+use super::{Ran, SpanSamples};
 use crate::event::{Context, EventType, Sample, UNKNOWN_COMM};
 
 /// A sample between the begin and the end of a span.
@@ -161,9 +161,9 @@ impl<'a> SpanView<'a> {
         self.samples.key.get(at).map_or(0, |&number| number as i64)
     }
 
-    /// Returns the tasks that ran meanwhile on the CPU on which the span ended, each with its time in ns, the longest
-    /// first. `None` if this was not observed.
-    pub fn ran(&self) -> Option<&'a [u8]> {
+    /// Returns the threads that ran meanwhile on the CPU on which the span ended, the longest first. `None` if this was not
+    /// observed.
+    pub fn ran(&self) -> Option<&'a [Ran]> {
         self.samples.ran
     }
 
