@@ -380,10 +380,10 @@ impl SourceDefinition {
         }
         let text = parts.join(" && ");
         let filter = Filter::parse(&text, &format.format).map_err(|error| wrong(&text, error))?;
-        format
-            .texts_of(&filter)
-            .into_iter()
-            .try_for_each(|(field, text)| self.check_value(&self.fields[field], text))?;
+        for (field, text) in format.texts_of(&filter) {
+            // The arguments of probes come after the source's own fields.
+            self.fields.get(field).map_or(Ok(()), |field| self.check_value(field, text))?;
+        }
         Ok(Some(filter))
     }
 

@@ -6,6 +6,7 @@ use perf_prof_format::{
 };
 
 use super::*;
+use crate::event::{SpanField, SpanFieldKind};
 
 #[test]
 fn the_grammar_knows_the_names_of_all_sources() {
@@ -108,4 +109,15 @@ fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
     let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
     let source = source_of(span)?.unwrap();
     source.filter(span, spec.filter.as_deref(), &source.span_fields())
+}
+
+/// The arguments of a function's probe are fields behind those of the source.
+#[test]
+fn a_filter_may_compare_the_text_of_an_argument() {
+    let spec = parse_events("function:f@\"/bin/true\"/q ~ \"SELECT*\"/").unwrap().remove(0);
+    let EventKind::Span(span) = &spec.kind else { panic!() };
+    let source = source_of(span).unwrap().unwrap();
+    let argument = SpanField { kind: SpanFieldKind::Text, ..SpanField::of_begin("q", Vec::new()) };
+    let fields = [source.span_fields(), vec![argument]].concat();
+    assert!(source.filter(span, spec.filter.as_deref(), &fields).unwrap().is_some());
 }
