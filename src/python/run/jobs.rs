@@ -229,7 +229,7 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) 
     let callbacks = merging.callbacks(&program);
     program.clear();
     losses::print_lost(&about.stats);
-    span_report::print_missing(&about.events, &about.stats, &about.context);
+    span_report::print_missing(&about.stats, &about.context);
     let stop = match merged {
         Ok(()) => stop,
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),

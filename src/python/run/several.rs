@@ -105,7 +105,7 @@ impl Replays<'_> {
             losses::print_unnamed_frames(&replayed.unnamed_frames, self.plan.run.verbosity);
         }
         losses::print_lost(&about.stats);
-        span_report::print_missing(&about.events, &about.stats, &about.context);
+        span_report::print_missing(&about.stats, &about.context);
         self.totals.add(&outcome, &about);
         outcome.check().map_err(Failure::Recording)
     }

@@ -333,7 +333,7 @@ impl<S: Source> RunLoop<'_, S> {
         // If this process replays only a part of a recording, the losses of all parts are printed later, together.
         if last == FinishAs::Program && (complete || told) {
             losses::print_lost(&self.stats);
-            span_report::print_missing(self.events, &self.stats, self.pump.context());
+            span_report::print_missing(&self.stats, self.pump.context());
             losses::print_limited_and_late(&self.source);
         }
         match stop {

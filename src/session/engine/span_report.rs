@@ -7,8 +7,8 @@ use perf_prof_system::output;
 use crate::plan::Verbosity;
 
 /// Prints at the end of a run how many spans were dropped, and what else is missing.
-pub fn print_missing(events: &[EventType], stats: &Stats, context: &Context) {
-    missing(events, stats, context).iter().for_each(output::say_lost);
+pub fn print_missing(stats: &Stats, context: &Context) {
+    missing(stats, context).iter().for_each(output::say_lost);
 }
 
 /// Returns whether spans are missing.
@@ -18,7 +18,7 @@ pub fn are_missing(stats: &Stats) -> bool {
     stats.spans().iter().any(|span| is_incomplete(span))
 }
 
-fn missing(events: &[EventType], stats: &Stats, context: &Context) -> Vec<String> {
+fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum::<u64>();
     let mut lines = Vec::new();
     let (opened, lost) = (sum(SpanCounts::opened), sum(SpanCounts::lost));
@@ -35,16 +35,9 @@ fn missing(events: &[EventType], stats: &Stats, context: &Context) -> Vec<String
              of --buffer"
         ));
     }
-    for (at, event) in events.iter().enumerate() {
-        let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
-        // Spans of other tasks than the selected ones are no loss.
-        if counts.replaced() != 0 && (!span.is_source() || counts.incomplete().gaps() != 0) {
-            let (replaced, opened) = (counts.replaced(), counts.opened());
-            lines.push(match span.is_source() {
-                true => format!("dropped {replaced} of {opened} spans: their ends were not seen"),
-                false => format!("dropped {replaced} of {opened} spans: their key began again before they ended"),
-            });
-        }
+    let replaced = sum(SpanCounts::replaced);
+    if replaced != 0 {
+        lines.push(format!("dropped {replaced} of {opened} spans: their key began again before they ended"));
     }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
     if shortfall.gaps != 0 {

@@ -38,8 +38,6 @@ pub(super) struct Engine {
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
-    /// Whether the events of the scheduler are inputs.
-    has_scheduler: bool,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
@@ -82,10 +80,8 @@ impl Engine {
             }
             _ => (Vec::new(), None),
         };
-        let has =
-            |is: fn(Action) -> bool| span.inputs.iter().flat_map(|input| &input.steps).any(|step| is(step.action));
-        let has_runs = has(|action| matches!(action, Action::Run(_)));
-        let has_scheduler = has(|action| matches!(action, Action::Schedule(_)));
+        let mut steps = span.inputs.iter().flat_map(|input| &input.steps);
+        let has_runs = steps.any(|step| matches!(step.action, Action::Run(_)));
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -98,7 +94,6 @@ impl Engine {
             ahead,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
-            has_scheduler,
             counts,
             last: 0,
             record: Vec::new(),
@@ -211,9 +206,10 @@ impl Engine {
 
     /// Counts that the open span with this key is missing, because the key begins again.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // For a source of the scheduler, the event that is missing was counted.
+        // Some spans of sources have no end that the kernel reports. The events of the scheduler that are missing are
+        // counted by themselves.
         if self.span.spec.nesting == Nesting::Replaced
-            && !self.has_scheduler
+            && !self.span.spec.is_source()
             && let Some(begin) = self.open.last(key)
         {
             self.add_gap_of(key.numbers(), &begin, time);
@@ -326,7 +322,9 @@ impl Derivation for Engine {
                     let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
                     let (replaced, without_room) = self.open.open(key, input, record);
                     self.counts.add_dropped(replaced);
-                    self.counts.add_replaced(replaced);
+                    if !self.span.spec.is_source() {
+                        self.counts.add_replaced(replaced);
+                    }
                     self.drop_without_room(without_room);
                     if let Some((key, ahead)) = ahead {
                         self.note(&key, (ahead.input, 0), &ahead.record, Keep::First);

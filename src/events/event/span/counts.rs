@@ -53,7 +53,7 @@ counts! {
     ended add_ended "spans that ended, whether they were delivered or not.";
     dropped add_dropped "spans that began and were dropped: after a loss, because the key began again, or because there was no room.";
     lost add_lost "dropped spans that were open during a loss.";
-    replaced add_replaced "dropped spans whose key began again before they ended.";
+    replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
