@@ -1,9 +1,8 @@
 //! The sums of a further field, in a table of its own beside that of the command.
 
-use anyhow::Result;
 use perf_prof_events::{
-    aggregate::{Definition, Groups, Measure, Memo, Plan, PlanError},
-    event::{EventType, reader::Input},
+    aggregate::{Definition, Groups, Measure, Memo, Plan},
+    event::reader::Input,
 };
 
 /// The sums of a field by the keys of the command.
@@ -18,19 +17,15 @@ pub struct SumTable {
 }
 
 impl SumTable {
-    /// Prepares the sums of `field`. `definition` is that of the command, and `compile` makes the plans for an event, unless
-    /// it is not delivered.
-    pub fn new(
-        field: &str,
-        definition: &Definition,
-        events: &[EventType],
-        compile: &dyn Fn(&Definition, usize, &EventType) -> Result<Option<Plan>, PlanError>,
-    ) -> Result<SumTable> {
-        let definition = Definition { value: Some(field.to_owned()), measure: Measure::Sum, ..definition.clone() };
-        let plans = events.iter().enumerate().map(|(at, event)| compile(&definition, at, event));
-        let plans = plans.collect::<Result<_, _>>()?;
+    /// Returns the definition of the sums of a field. `of_command` is the definition of the command.
+    pub fn definition(field: &str, of_command: &Definition) -> Definition {
+        Definition { value: Some(field.to_owned()), measure: Measure::Sum, ..of_command.clone() }
+    }
+
+    /// Creates an empty table.
+    pub fn new(plans: Vec<Option<Plan>>, definition: Definition) -> SumTable {
         let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition));
-        Ok(SumTable { plans, memo: Memo::default(), now, whole })
+        SumTable { plans, memo: Memo::default(), now, whole }
     }
 
     /// Adds an event.

@@ -118,14 +118,18 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             .map(|(event, _)| event.clone())
             .collect();
         let definition = command.definition(&delivered)?;
-        let compiled = |definition: &Definition, at: usize, event: &EventType| {
-            let is_delivered = is_delivered.get(at).is_some_and(|is_delivered| *is_delivered);
-            is_delivered.then(|| compile(definition, event)).transpose()
+        let compiled = |definition: &Definition| -> Result<Vec<Option<Plan>>, PlanError> {
+            let of_event = |(event, is_delivered): (&EventType, &bool)| {
+                is_delivered.then(|| compile(definition, event)).transpose()
+            };
+            events.iter().zip(is_delivered).map(of_event).collect()
         };
-        let plans = events.iter().enumerate().map(|(at, event)| compiled(&definition, at, event));
-        let plans = plans.collect::<Result<_, _>>()?;
-        let more_sums = command.more_sums().iter().map(|field| SumTable::new(field, &definition, events, &compiled));
-        let more_sums = more_sums.collect::<Result<_>>()?;
+        let plans = compiled(&definition)?;
+        let sums_of = |field: &String| {
+            let definition = SumTable::definition(field, &definition);
+            Ok(SumTable::new(compiled(&definition)?, definition))
+        };
+        let more_sums = command.more_sums().iter().map(sums_of).collect::<Result<_>>()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
