@@ -695,37 +695,70 @@ class LockStat(ScriptTest):
 
 
 class MemLeak(ScriptTest):
-    """Made probes have no arguments, so the handlers get objects with their members."""
-
-    def probes(self, calls, *args):
-        module = run_script(os.path.join(SCRIPTS, "memleak.py"), [make("page-faults", 0)], args).module
-        chain = [{"symbol": "malloc", "addr": 1, "kernel": False}, {"symbol": "", "addr": 255, "kernel": False}]
-        for time, (kind, value) in enumerate(calls):
-            event = SimpleNamespace(_tid=7, _pid=7, _time=time * MS, _comm="app", _callchain=chain, bytes=value, ptr=value)
-            getattr(module, kind)(event)
-        with redirect_stdout(StringIO()) as out:
-            module.__exit__()
-        return out.getvalue().splitlines()
-
-    CALLS = [
-        *[("uprobe__malloc", 1000), ("uretprobe__malloc", 0x10), ("uprobe__malloc", 500), ("uretprobe__malloc", 0x20)],
-        *[("uprobe__free", 0x10), ("uprobe__free", 0), ("uprobe__malloc", 70), ("uretprobe__malloc", 0)],
-        *[("uprobe__malloc", 30), ("uretprobe__malloc", 0x10)],
-    ]
+    def memory(self, ptr, size, freed=False):
+        chain = [(0xFFFFFFFF81000010, "kmalloc_noprof"), (0xFFFFFFFF81000020, "alloc_msg")]
+        begin = make("kmem:kmalloc", MS, ptr=ptr, bytes_req=size, bytes_alloc=size, _callchain=chain)
+        end = {"end": make("kmem:kfree", 2 * MS, ptr=ptr)} if freed else {}
+        return make_event("alloc/open==1/open/stack/", formats="shipped", begin=begin, **end)
 
     def test_what_is_not_freed_is_added_up_by_call_chain(self):
-        lines = self.probes(self.CALLS)
-        self.assertEqual(lines[:3], ["530 bytes in 2 allocations", "        malloc", "        0xff"])
-        self.assertEqual(lines[3], "530 bytes in 2 allocations of 1 call chains are not freed")
+        lines = self.run_script("memleak.py", [self.memory(0x100, 500), self.memory(0x200, 30)]).splitlines()
+        self.assertEqual(lines[:3], ["530 bytes in 2 allocations", "        kmalloc_noprof", "        alloc_msg"])
+        self.assertEqual(lines[3], "530 bytes of the kernel in 2 allocations of 1 call chains are not freed")
+        self.assertIn("mallocleak.py -p PID", lines[4])
 
-    def test_young_memory_can_be_left_out(self):
-        self.assertEqual(self.probes(self.CALLS, "--older", "1")[0], "500 bytes in 1 allocations")
+
+class MallocLeak(ScriptTest):
+    CHAIN = [{"symbol": "malloc", "kernel": False}, {"symbol": "", "dso": "/bin/app", "kernel": False}]
+
+    def run_on(self, calls, *args):
+        """Returns what the script prints for calls: (function, begin, end, members)."""
+        module = run_script(os.path.join(SCRIPTS, "mallocleak.py"), [make("page-faults", 0)], args).module
+        with redirect_stdout(StringIO()) as out:
+            for name, begin, end, members in calls:
+                times = {"begin": SimpleNamespace(_time=begin * MS), "_time": end * MS}
+                call = SimpleNamespace(_pid=7, _comm="app", _callchain=self.CHAIN, **times, **members)
+                getattr(module, name)(call)
+            module.__exit__()
+        return out.getvalue()
+
+    def malloc(self, begin, ret, size, name="malloc", **more):
+        return f"function__{name}", begin, begin, {"ret": ret, "size": size, **more}
+
+    def free(self, time, ptr):
+        return "uprobe__free", time, time, {"p": ptr}
+
+    def test_what_is_not_freed_is_added_up_by_call_chain(self):
+        calls = [self.malloc(1, 0x10, 1000), self.malloc(2, 0x20, 500), self.free(3, 0x10), self.free(4, 0)]
+        calls += [self.malloc(5, 0, 70), self.malloc(6, 0x30, 10, "calloc", n=3)]
+        text = self.run_on(calls)
+        self.assertEqual([line.split() for line in text.splitlines()[1:3]], [["530", "2", "malloc"], ["/bin/app"]])
+        self.assertIn("530 bytes in 2 allocations of 1 call chain are not freed", text)
+        self.assertIn("500 bytes in 1 allocations", self.run_on(calls, "--older", "4"))
+        row = json.loads(self.run_on(calls, "--json"))
+        self.assertEqual(row, {"bytes": 530, "count": 2, "chain": ["malloc", "/bin/app"]})
+
+    def test_realloc_moves_memory_unless_it_fails(self):
+        def total(*members):
+            calls = [self.malloc(1, 0x10, 1000), *(("function__realloc", 2, 4, of) for of in members)]
+            return self.run_on(calls).split("\n")[-3].split()[0]
+
+        self.assertEqual(total({"ret": 0x20, "old": 0x10, "size": 3000}), "3,000")
+        self.assertEqual(total({"ret": 0x10, "old": 0x10, "size": 200}), "200")
+        self.assertEqual(total({"ret": 0, "old": 0x10, "size": 2**60}), "1,000")
+        self.assertEqual(total({"ret": 0, "old": 0x10, "size": 0}), "0")
+        # Another thread got the old address before the call returned.
+        calls = [self.malloc(1, 0x10, 1000), self.malloc(3, 0x10, 50)]
+        calls.append(("function__realloc", 2, 4, {"ret": 0x20, "old": 0x10, "size": 3000}))
+        self.assertIn("3,050 bytes in 2 allocations", self.run_on(calls))
 
     def test_a_loss_forgets_what_may_have_been_freed(self):
-        module = run_script(os.path.join(SCRIPTS, "memleak.py"), [make("page-faults", 0)], []).module
-        module.live[7, 1] = module.Memory(1, "x", 0)
+        module = run_script(os.path.join(SCRIPTS, "mallocleak.py"), [make("page-faults", 0)], []).module
+        module.live[7, 1] = (1, ("x",), 0)
         module.__lost__(0, 1)
-        self.assertEqual(module.live, {})
+        with redirect_stdout(StringIO()) as out:
+            module.__exit__()
+        self.assertIn("(allocations that are forgotten, because events were lost while they were not freed: 1)", out.getvalue())
 
 
 class CpuDist(ScriptTest):

@@ -6,8 +6,7 @@ use crate::{
     harness::{
         compile::{FRAMES, compile},
         machine::{Need, needs},
-        run::tested_program,
-        scripts::{in_path, on_workload, row, script, text},
+        scripts::{objects, on_workload, row, script, text},
         workload::words,
     },
     sources::numbers,
@@ -179,36 +178,74 @@ fn memleak_shows_the_messages_that_nobody_receives() {
     assert!(titles.len() == 1 && titles[0].ends_with(" bytes in 3 allocations"), "{titles:?} in {out}");
 }
 
-/// Allocates 10 times 12,345 bytes and frees 7 of them.
+/// Allocates 10 times 12,345 bytes and frees 7 of them, and uses the other functions that allocate. With an argument, it then
+/// allocates without end.
 const LEAKS: &str = r#"
 #include <stdlib.h>
-__attribute__((noinline)) static void *wants(void) { void *memory = malloc(12345); __asm__ volatile("" :: "r"(memory)); return memory; }
-__attribute__((noinline)) static void *leaks(void) { void *memory = wants(); __asm__ volatile("" :: "r"(memory)); return memory; }
-int main(void) {
+#include <unistd.h>
+#define KEPT(pointer) __asm__ volatile("" :: "r"(pointer))
+__attribute__((noinline)) static void *wants(void) { void *memory = malloc(12345); KEPT(memory); return memory; }
+__attribute__((noinline)) static void *leaks(void) { void *memory = wants(); KEPT(memory); return memory; }
+__attribute__((noinline)) static void *zeroed(void) { void *memory = calloc(100, 123); KEPT(memory); return memory; }
+__attribute__((noinline)) static void *grown(void) { void *memory = realloc(malloc(10), 23456); KEPT(memory); return memory; }
+__attribute__((noinline)) static void *aligned(void) { void *memory = aligned_alloc(4096, 8192); KEPT(memory); return memory; }
+int main(int count, char **words) {
     for (int i = 0; i < 10; i++) {
         void *memory = leaks();
         if (i < 7)
             free(memory);
+    }
+    zeroed();
+    free(grown());
+    grown();
+    aligned();
+    while (count > 1) {
+        free(zeroed());
+        leaks();
+        usleep(1000);
     }
     return 0;
 }
 "#;
 
 #[test]
-fn memleak_shows_the_memory_that_a_program_does_not_free() {
+fn mallocleak_shows_the_memory_that_a_program_does_not_free() {
     needs([Need::Tracefs, Need::Compilers, Need::Uprobes]);
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "leaks", LEAKS, FRAMES);
-    let usage = text(script("memleak.py").arg("--usage").output().unwrap());
-    // The events are those of the usage.
-    let (_, command) = usage.split_once("perf-prof python -q --order ").unwrap();
-    let events = command.split("-e '").skip(1).map(|text| text.split('\'').next().unwrap());
-    let mut memleak = Command::new(tested_program());
-    in_path(memleak.args(["python", "-q", "--order"]));
-    events.for_each(|event| _ = memleak.args(["-e", event]));
-    memleak.arg(script("memleak.py").get_program()).args(["--top", "1000", "--exec"]).arg(program);
-    let out = text(memleak.output().unwrap());
-    let at = out.find("37,035 bytes in 3 allocations\n").unwrap_or_else(|| panic!("{out}"));
-    let chain: Vec<&str> = out[at..].lines().skip(1).take_while(|line| line.starts_with(' ')).map(str::trim).collect();
-    assert!(chain.first() == Some(&"malloc") && chain.contains(&"leaks"), "{out}");
+    let out = text(script("mallocleak.py").args(["--top", "1000", "--json", "--exec"]).arg(&program).output().unwrap());
+    let rows = objects(&out);
+    let of = |place: &str| {
+        let frames = |row: &serde_json::Value| row["chain"].as_array().unwrap().iter().any(|frame| frame == place);
+        let row = rows.iter().find(|row| frames(row)).unwrap_or_else(|| panic!("no {place} in {out}"));
+        (row["bytes"].as_u64().unwrap(), row["count"].as_u64().unwrap())
+    };
+    // The first frame is the function of libc. It may have other names too, and the next one may be missing.
+    assert_eq!((of("leaks"), of("main").1 > 0), ((3 * 12345, 3), true), "{out}");
+    let sums: Vec<u64> = rows.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    for size in [12300, 23456, 8192] {
+        assert!(sums.contains(&size), "{size} in {out}");
+    }
+}
+
+/// The row of README about memory that grows: a process that runs already, and leaks.
+#[test]
+fn mallocleak_finds_the_leak_of_a_running_process() {
+    needs([Need::Tracefs, Need::Compilers, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = compile(folder.path(), "leaks", LEAKS, FRAMES);
+    let mut leaking = Command::new(&program).arg("without end").spawn().unwrap();
+    let pid = leaking.id().to_string();
+    let out = script("mallocleak.py").args(["-p", &pid, "--duration", "2s", "--json"]).output();
+    leaking.kill().unwrap();
+    leaking.wait().unwrap();
+    let out = text(out.unwrap());
+    let rows = objects(&out);
+    // The last call may not have freed its memory yet.
+    let largest = rows.first().unwrap_or_else(|| panic!("{out}"));
+    assert!(largest["chain"].as_array().unwrap().iter().any(|frame| frame == "leaks"), "{out}");
+    assert!(largest["bytes"].as_u64().unwrap() > 10 * 12345, "{out}");
+    // memleak.py says that it is not the script for this, and names the other one.
+    let out = text(script("memleak.py").args(["-q", "--exec", "true"]).output().unwrap());
+    assert!(out.contains(" bytes of the kernel in ") && out.contains("mallocleak.py -p PID"), "{out}");
 }

@@ -53,6 +53,7 @@ fn scripts_explain_themselves() {
         "tcplife.py",
         "filelife.py",
         "lockstat.py",
+        "mallocleak.py",
         "memleak.py",
     ] {
         let out = text(script(name).arg("--usage").output().unwrap());

@@ -21,7 +21,7 @@ const SYNONYMS: [(&str, &str); 55] = [
     ("scheduler, run queue, runnable, starvation", "runqueue, runqlat, scheduler, waits for a CPU"),
     ("priority, nice", "prio, sched"),
     ("lock, mutex, futex, contention, deadlock", "lock, lockstat, futex"),
-    ("memory, ram, rss, heap, malloc, leak, allocation", "memory, memleak, alloc, malloc, kmalloc"),
+    ("memory, ram, rss, heap, malloc, leak, allocation", "memory, memleak, mallocleak, alloc, malloc, kmalloc"),
     ("oom, out of memory, memory limit", "memory limit, lack of memory, --buffer, --symbol-cache"),
     ("page fault, swap", "page-faults, faults, major faults"),
     ("disk, storage, block device, io, iops, ssd, nvme", "block-io, biosnoop, biolatency, disk"),

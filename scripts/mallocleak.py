@@ -1,0 +1,99 @@
+#!/usr/bin/env -S perf-prof python -q --order -e function:malloc@libc//size=arg1/stack/,function:calloc@libc//size=arg1/n=arg2/stack/,function:realloc@libc//size=arg2/old=arg1/stack/,function:aligned_alloc@libc//size=arg2/stack/,uprobe:free@libc//p=arg1/
+"""Memory of programs that was allocated by malloc() during the run and is not freed at its end: bytes by call chain.
+
+usage: mallocleak.py [OPTION of perf-prof python]... [--older MS] [--top N] [--json]
+
+             BYTES      COUNT  CALL CHAIN
+        18,874,368      2,304  malloc
+                               read_row
+                               load_table
+                               main
+    18,874,368 bytes in 2,304 allocations of 1 call chain are not freed
+
+Memory that a program uses for a while is not a leak. Let the run be long (--duration 60s), leave out what is young with
+--older, and look for call chains whose bytes grow: with -i 5000 they are printed every five seconds. Memory that is
+allocated before the run is not seen. A program without frame pointers needs --call-graph dwarf for its call chains.
+
+Each call costs the program a few microseconds. Without -p PID or --exec COMMAND, the calls of all processes are traced.
+Seen are malloc(), calloc(), realloc(), aligned_alloc() and what calls them, such as strdup() and new, in the libc of this
+machine: not posix_memalign(), mmap(), other allocators (jemalloc, Go), containers or statically linked programs. Python
+takes small objects from memory of mmap(); PYTHONMALLOC=malloc makes it call malloc() for them. Losses forget what was
+allocated before. Needs root, as all probes with arguments do. memleak.py shows memory of the kernel.
+"""
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from perf_prof import CallChains, PerfEvent, at_least
+from perf_prof.script import Columns, Options, counted, first_rows
+
+options = Options(__doc__, top=10, rows="call chains", json=True)
+options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
+args = options.parse()
+
+Memory = tuple[int, tuple[str, ...], int]  # bytes, call chain, and when it was allocated
+chains = CallChains()
+counts: Counter[str] = Counter()  # with the key "forgotten"
+columns = Columns(args.json, bytes=("BYTES", ">18,"), count=("COUNT", ">10,"), chain=("CALL CHAIN", "", f"\n{'':>31}".join))
+live: dict[tuple[int, int], Memory] = {}  # process and address
+now = 0
+
+
+def allocates(call: Any, size: int) -> None:
+    global now
+    now = call._time
+    if call.ret:
+        chains.note(call._callchain)
+        names = tuple(str(frame["symbol"] or frame["dso"]) for frame in call._callchain)
+        live[call._pid, call.ret % 2**64] = size, names or (f"(no call chain) {call._comm}",), now
+
+
+def function__malloc(call: Any) -> None:
+    allocates(call, call.size)
+
+
+function__aligned_alloc = function__malloc
+
+
+def function__calloc(call: Any) -> None:
+    allocates(call, call.size * call.n)
+
+
+def function__realloc(call: Any) -> None:
+    old = live.get((call._pid, call.old))
+    # If it fails, the old memory stays, unless it asks for none. During the call, another thread may get the old address.
+    if old is not None and old[2] < call.begin._time and (call.ret or not call.size):
+        del live[call._pid, call.old]
+    allocates(call, call.size)
+
+
+def uprobe__free(event: PerfEvent) -> None:
+    live.pop((event._pid, event.p), None)
+
+
+def __lost__(lost_start: int, lost_end: int) -> None:
+    # Any of the memory may have been freed among the lost events.
+    counts["forgotten"] += len(live)
+    live.clear()
+
+
+def show() -> None:
+    rows: dict[tuple[str, ...], list[int]] = {}
+    for size, chain, time in live.values():
+        if now - time >= args.older * 10**6:
+            rows.setdefault(chain, []).append(size)
+    chains.say()
+    first, more = first_rows(rows.items(), args.top, lambda row: (-sum(row[1]), row[0]))
+    total, number = sum(map(sum, rows.values())), sum(map(len, rows.values()))
+    last = f"{total:,} bytes in {number:,} allocations of {counted(len(rows), 'call chain')} are not freed{more}"
+    columns.print(((sum(sizes), len(sizes), chain) for chain, sizes in first), last)
+
+
+__interval__ = show
+
+
+def __exit__() -> None:
+    show()
+    if forgotten := counts["forgotten"]:
+        columns.note(f"allocations that are forgotten, because events were lost while they were not freed: {forgotten}")
