@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e syscall/min=1ms/
 """Slow system calls: each call that takes 1 ms or more, with its arguments and its result.
 
-usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all]
+usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all] [--json]
 
     TIME         COMM TID                  TOOK ms  CALL
     14:03:12.518 postgres 604               31.042  fdatasync(fd=12) = 0
@@ -21,9 +21,9 @@ from functools import cache
 from typing import Any
 
 from perf_prof import CallChains, SelectorError, at_least, event, print, syscall_nr
-from perf_prof.script import Options, clock
+from perf_prof.script import Columns, Lines, Options, clock
 
-options = Options(__doc__)
+options = Options(__doc__, json=True)
 options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
 options.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
 options.add_argument("--all", action="store_true", help="also calls that wait on purpose")
@@ -69,24 +69,28 @@ def call_text(call: str, words: tuple[int, ...]) -> str:
     return f"{call}({', '.join(f'{name}={value(type, name, word)}' for (type, name), word in zip(known, words))})"
 
 
+def frames_below(frames: list[str]) -> str:
+    return "".join(f"\n    {frame}" for frame in frames)
+
+
 chains = CallChains()
-
-
-def __init__() -> None:
-    print(f"{'TIME':<12} {'COMM TID':<22} {'TOOK ms':>9}  CALL")
+columns = Columns(
+    args.json, time=("TIME", "<12", clock), task=("COMM TID", "<22"), took=("TOOK ms", ">9.3f", lambda ns: ns / 10**6),
+    call=("CALL", ""), callchain=("", "", frames_below),
+)  # fmt: skip
+__init__ = Lines(columns).init
 
 
 def syscall(span: Any) -> None:
     call = span.name
     if span.duration < args.min * 10**6 or (call not in args.call if args.call else call in WAITS and not args.all):
         return
-    task, result = f"{span.comm} {span._tid}", span.errno or span.ret
-    print(f"{clock(span._realtime)} {task:<22} {span.duration / 10**6:>9.3f}  {call_text(call, span.args)} = {result}")
-    if frames := span._callchain:
+    if span._callchain:
         # Without -g, missing call chains are expected.
-        chains.note(frames)
-    for frame in frames:
-        print(f"    {frame['symbol'] or hex(frame['addr'])} ({frame['dso']})")
+        chains.note(span._callchain)
+    frames = [f"{frame['symbol'] or hex(frame['addr'])} ({frame['dso']})" for frame in span._callchain]
+    text = f"{call_text(call, span.args)} = {span.errno or span.ret}"
+    print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))
 
 
 __exit__ = chains.say

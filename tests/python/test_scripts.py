@@ -574,8 +574,12 @@ class SlowCalls(ScriptTest):
     def test_a_call_chain_follows_its_call(self):
         frame = {"addr": 255, "dso": "/bin/app", "kernel": False}
         chain = [{**frame, "symbol": "leaf"}, {**frame, "symbol": ""}]
-        rows = self.on_spans("slowcalls.py", "syscall", [self.span("fsync", 2, 0, chain=chain)])
+        spans = [self.span("fsync", 2, 0, chain=chain)]
+        rows = self.on_spans("slowcalls.py", "syscall", spans)
         self.assertEqual(rows[1:], [["leaf", "(/bin/app)"], ["0xff", "(/bin/app)"]])
+        row = json.loads(self.run_on_spans("slowcalls.py", "syscall", spans, "--json"))
+        self.assertEqual((row["task"], row["took"], row["call"]), ("app 7", 2 * MS, "fsync(fd=0) = 0"))
+        self.assertEqual(row["callchain"], ["leaf (/bin/app)", "0xff (/bin/app)"])
 
 
 class IrqLat(ScriptTest):
