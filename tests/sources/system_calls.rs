@@ -3,6 +3,10 @@
 use expect_test::expect;
 
 use super::live_and_recorded;
+use crate::harness::{
+    machine::{Need, needs},
+    script::Run,
+};
 
 #[test]
 fn a_system_call_has_its_name_its_arguments_and_its_error() {
@@ -41,4 +45,32 @@ def syscall(e): print(e.name, e.errno)
             getsid ESRCH
         "#]],
     );
+}
+
+/// The return of rt_sigreturn() has another number than its entry: it restores the registers of the interrupted code.
+#[test]
+fn the_return_from_a_signal_handler_ends_its_call() {
+    needs([Need::Tracefs]);
+    const HANDLED: &str = "
+import os, signal
+open('/proc/self/comm', 'w').write('own-signals')
+signal.signal(signal.SIGUSR1, lambda *_: None)
+for _ in range(10):
+    os.kill(os.getpid(), signal.SIGUSR1)
+";
+    for selector in ["syscall", "syscall/name=rt_sigreturn/"] {
+        let script = "
+import perf_prof
+calls = []
+def syscall(e):
+    if e.name == 'rt_sigreturn' and e.comm == 'own-signals': calls.append(e.errno)
+def __exit__():
+    counts = perf_prof.stats()['events']['syscall']
+    print(calls, counts['dropped'])
+";
+        let outcome = Run::script(script).event(selector).exec(["python3", "-c", HANDLED]).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        let calls = vec!["''"; 10].join(", ");
+        assert_eq!(outcome.stdout, format!("[{calls}] 0\n"), "{selector}: {}", outcome.stderr);
+    }
 }

@@ -8,13 +8,30 @@ use perf_prof_format::{
 use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
 use crate::event::{SpanTask, SpanView};
 
+/// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted, so its return has the number
+/// -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c), and no result.
+#[cfg(target_arch = "x86_64")]
+const RT_SIGRETURN: i64 = 15;
+#[cfg(not(target_arch = "x86_64"))]
+const RT_SIGRETURN: i64 = 139;
+
+/// The keys of calls whose return has the number -1: that one, and a call with this number, which no call has.
+#[cfg(target_arch = "x86_64")]
+const RESTORED: &str = "_tid+id|_tid+15";
+#[cfg(not(target_arch = "x86_64"))]
+const RESTORED: &str = "_tid+id|_tid+139";
+
 /// The number of the call is a part of the key. So a return whose entry was not seen does not end another call.
 pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     system: "",
     name: "syscall",
     about: "a system call, from its entry to its return",
     example: "syscall/name=openat|read, min=10ms, failed/",
-    rules: &[Rule::begin("raw_syscalls:sys_enter", "_tid+id"), Rule::end("raw_syscalls:sys_exit", "_tid+id")],
+    rules: &[
+        Rule::begin("raw_syscalls:sys_enter", "_tid+id"),
+        Rule::end("raw_syscalls:sys_exit", "_tid+id").when("id != -1"),
+        Rule::end("raw_syscalls:sys_exit", RESTORED).when("id == -1"),
+    ],
     nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
@@ -44,10 +61,11 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     narrow: Some(narrow),
 };
 
-/// Returns the number of the error that a call returned; 0 if there was none.
+/// Returns the number of the error that a call returned; 0 if there was none. The result of rt_sigreturn() is a register of
+/// the interrupted code.
 fn errno(span: &SpanView<'_>) -> i64 {
     let ret = span.last().int("ret");
-    if (-4095..0).contains(&ret) { -ret } else { 0 }
+    if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
 }
 
 /// Returns a filter for the numbers of the calls that the options name. It is for live events only, because the numbers
@@ -55,7 +73,10 @@ fn errno(span: &SpanView<'_>) -> i64 {
 fn narrow(options: &[SpanOption]) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
     let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));
-    let numbers: Vec<String> =
-        names.iter().map(|name| number(name).map(|nr| format!("id == {nr}"))).collect::<Option<_>>()?;
-    (!numbers.is_empty()).then(|| numbers.join(" || "))
+    let mut numbers: Vec<i64> = names.iter().map(number).collect::<Option<_>>()?;
+    if numbers.contains(&RT_SIGRETURN) {
+        numbers.push(-1);
+    }
+    let filters: Vec<String> = numbers.iter().map(|nr| format!("id == {nr}")).collect();
+    (!filters.is_empty()).then(|| filters.join(" || "))
 }
