@@ -13,7 +13,7 @@ use std::{
     process::Command,
 };
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 19] = [
     "python",
     "record",
     "stat",
@@ -26,6 +26,8 @@ const COMMANDS: [&str; 17] = [
     "hist",
     "list",
     "stubs",
+    "scripts",
+    "run",
     "doctor",
     "parallel",
     "completions",

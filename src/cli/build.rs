@@ -12,9 +12,32 @@ use std::{env, fs, path::PathBuf};
 
 fn main() {
     help_index();
+    #[cfg(feature = "python")]
+    shipped_scripts();
     // The rpath lets the loader find a libpython outside of its search path, for example one of pyenv or conda.
     #[cfg(feature = "python")]
     pyo3_build_config::add_libpython_rpath_link_args();
+}
+
+/// Writes the table of the scripts that are part of the program.
+#[cfg(feature = "python")]
+fn shipped_scripts() {
+    let folder = |name| PathBuf::from(env::var_os(name).unwrap_or_default());
+    let scripts = folder("CARGO_MANIFEST_DIR").join("scripts");
+    println!("cargo::rerun-if-changed={}", scripts.display());
+    let files = fs::read_dir(&scripts).into_iter().flatten().flatten().map(|file| file.path());
+    let mut paths: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|end| end == "py")).collect();
+    paths.sort();
+    let row = |path: &PathBuf| {
+        let name = path.file_stem().unwrap_or_default();
+        format!("    Shipped {{ name: {name:?}, text: include_str!({path:?}) }},\n")
+    };
+    let rows: String = paths.iter().map(row).collect();
+    if let Err(error) =
+        fs::write(folder("OUT_DIR").join("shipped.rs"), format!("const SHIPPED: &[Shipped] = &[\n{rows}];\n"))
+    {
+        println!("cargo::error=cannot write the table of scripts: {error}");
+    }
 }
 
 /// Writes the index of the documents, and that of the package `perf_prof` and the scripts, which need Python.

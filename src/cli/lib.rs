@@ -18,7 +18,7 @@
 //!   `help/events.rs`, `help/texts.rs`, `help/synonyms.rs` (other words)
 //! * what shells complete: `completions/values.rs`, and the files in `python/wheel/data/share/` of the repository
 //! * the form of manual pages: `man.rs`
-//! * system calls as names of events (`openat`): `watch/system_calls.rs`
+//! * the scripts that are part of the program, and how they are run by name: `shipped.rs`
 //! * the command of the installed package: `main` in `native.rs`, `python/perf_prof/__main__.py`
 
 mod as_perf;
@@ -40,6 +40,8 @@ pub mod python;
 pub mod record;
 mod report;
 mod script;
+#[cfg(feature = "python")]
+mod shipped;
 pub mod stat;
 mod stubs;
 mod targets;
@@ -93,6 +95,10 @@ enum Subcommands {
     List(list::List),
     /// Print the types of events, for mypy, pyright and editors
     Stubs(stubs::Stubs),
+    #[cfg(feature = "python")]
+    Scripts(shipped::Scripts),
+    #[cfg(feature = "python")]
+    Run(shipped::Run),
     /// Check whether this machine is ready for perf-prof, and show how to fix problems
     Doctor(doctor::Doctor),
     Parallel(parallel::Parallel),
@@ -169,6 +175,10 @@ fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
         Some(Subcommands::Hist(hist)) => hist.run(),
         Some(Subcommands::List(list)) => list.run(),
         Some(Subcommands::Stubs(stubs)) => stubs.run(argv),
+        #[cfg(feature = "python")]
+        Some(Subcommands::Scripts(scripts)) => scripts.run(),
+        #[cfg(feature = "python")]
+        Some(Subcommands::Run(script)) => script.run(argv),
         Some(Subcommands::Doctor(doctor)) => doctor.run(),
         Some(Subcommands::Parallel(parallel)) => parallel.run(),
         Some(Subcommands::Completions(completions)) => completions.run(),

@@ -7,6 +7,7 @@ pub mod processes;
 mod profiling;
 mod recorded;
 pub mod scheduling;
+mod shipped;
 pub mod signals;
 mod snoops;
 pub mod syscalls;

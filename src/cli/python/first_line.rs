@@ -52,7 +52,7 @@ pub fn events(module: &OsStr) -> Vec<EventSpec> {
 }
 
 /// Returns the words behind `perf-prof python` on the first line of the script `module`.
-fn given(module: &OsStr) -> Option<Vec<OsString>> {
+pub fn given(module: &OsStr) -> Option<Vec<OsString>> {
     let line = read_first_line(module)?;
     let words = split_words(line.strip_prefix("#!")?)?;
     let python = words.iter().position(|word| word == "python")?;

@@ -16,7 +16,10 @@ use perf_prof_session::{
 };
 use perf_prof_system::output;
 
-pub use self::options::{command, on_error};
+pub use self::{
+    first_line::given,
+    options::{command, on_error},
+};
 use super::{
     event_as_command::command_behind_script,
     failure::{Failure, from_clap},
