@@ -53,7 +53,11 @@ fn a_recording_has_the_same_values() {
     let found = objects(&replay("hist", &path, &["--value", "pid", "--json"]).join(""));
     assert_eq!((&found[0]["rows"][0]["histogram"], &found[0]["rows"][0]["unit"]), (&rows(), &"pid".into()));
     let lines = replay("hist", &path, &["--value", "pid", "--by", "comm"]);
-    assert!(lines[1].starts_with("comm=wide: 100 values, p50 "), "{lines:?}");
+    // A table has the percentiles of each key, and then each key has a histogram.
+    let cells = |at: usize| lines[at].split_whitespace().collect::<Vec<&str>>();
+    assert_eq!(cells(1), ["comm", "count", "mean", "p50", "p90", "p99", "max"]);
+    assert_eq!((&cells(2)[..3], cells(2)[6]), (&["wide", "100", "49.5"][..], "99"));
+    assert!(lines[3].starts_with("comm=wide: 100 values, p50 "), "{lines:?}");
     // 99 ns are 0 us.
     let micros = objects(&replay("hist", &path, &["--value", "pid", "--unit", "us", "--json"]).join(""));
     assert_eq!(micros[0]["rows"][0]["histogram"], object!([{ "from": 0, "count": 100 }]));

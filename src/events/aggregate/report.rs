@@ -164,7 +164,8 @@ impl Buckets {
         }
     }
 
-    fn shown_mean(self, of: &Distribution) -> String {
+    /// Returns the mean of a distribution as it is shown.
+    pub fn shown_mean(self, of: &Distribution) -> String {
         let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
         if self.divisor() == 1 { format!("{mean:.1}") } else { format!("{:.3}", mean / self.divisor() as f64) }
     }

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use perf_prof_events::{
-    aggregate::{Amount, Buckets, Definition, Distribution, Groups, Key, Measure},
+    aggregate::{Align, Amount, Buckets, Definition, Distribution, Groups, Key, Measure, Report},
     event::EventType,
 };
 use perf_prof_session::engine::ExitStatus;
@@ -80,6 +80,30 @@ impl Hist {
     fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
         if self.value == DURATION { groups.largest_by_sum(Some(rows)) } else { groups.largest(Some(rows)) }
     }
+
+    /// Returns the percentiles of each key, with a line for a key. Without keys, the line of the histogram has them.
+    fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
+        if self.by.is_empty() {
+            return Vec::new();
+        }
+        let unit = if self.title == self.value { String::new() } else { format!(" {}", self.title) };
+        let names = ["mean".to_owned()].into_iter().chain(PERCENTILES.iter().map(|percent| format!("p{percent}")));
+        let amounts = names.chain(["max".to_owned()]).map(|name| (format!("{name}{unit}"), Align::Right));
+        let keys = self.by.iter().map(|name| (name.clone(), Align::Left)).chain([("count".to_owned(), Align::Right)]);
+        let row = |(key, amount): (Key, Amount)| {
+            let mut cells: Vec<String> = key.iter().map(|part| part.text().into_owned()).collect();
+            if let Amount::Distribution(of) = amount {
+                let shown = |value: Option<i128>| value.map_or("-".to_owned(), |value| self.buckets.shown(value));
+                let percentiles = PERCENTILES.iter().map(|&percent| shown(of.percentile(percent, self.buckets)));
+                cells.extend([of.count.to_string(), self.buckets.shown_mean(&of)]);
+                cells.extend(percentiles.chain([shown(of.max)]));
+            }
+            cells
+        };
+        let rows = self.largest(groups, rows).into_iter().map(row).collect();
+        let report = Report { columns: keys.chain(amounts).collect(), rows, notes: Vec::new() };
+        report.text().lines().map(str::to_owned).collect()
+    }
 }
 
 impl TallyCommand for Hist {
@@ -111,7 +135,7 @@ impl TallyCommand for Hist {
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
         // A screen shows the histograms since the start: an interval may have too few values for a distribution.
         let groups = period.whole.unwrap_or(period.groups);
-        let mut lines = Vec::new();
+        let mut lines = self.table(groups, rows);
         let largest = self.largest(groups, rows);
         for (key, amount) in &largest {
             let Amount::Distribution(of) = amount else { continue };
