@@ -17,6 +17,8 @@ pub struct FlameGraphStyle {
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
     pub count_name: String,
+    /// What the weights are divided by where they are shown in this unit; 0 stands for 1.
+    pub divisor: u64,
     /// The direction in which stacks grow.
     pub growth: StackDirection,
 }
@@ -59,7 +61,7 @@ pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to:
     draw_lines(difference.scaled_lines().collect(), look, to)
 }
 
-fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
+fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) -> Result<(), DrawError> {
     let mut options = Options::default();
     options.title = printable(look.title.as_deref().unwrap_or(look.colors.title())).into_owned();
     options.subtitle = look.subtitle.as_deref().map(|text| printable(text).into_owned());
@@ -76,7 +78,49 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, to: impl Write) -> Res
     // The lines are in an order in which each function becomes one box. Without this option, inferno would sort the
     // lines and destroy the order. With this option, it keeps the order and starts with the last line.
     options.flame_chart = true;
-    Ok(flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), to)?)
+    options.factor = 1.0 / look.divisor.max(1) as f64;
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, lines.iter().rev().map(String::as_str), &mut svg)?;
+    Ok(to.write_all(with_names(&String::from_utf8_lossy(&svg)).as_bytes())?)
+}
+
+/// The width of a picture that is shown alone, and of a letter, in pixels. inferno uses the same.
+const WIDTH: f64 = 1200.0;
+const LETTER: f64 = 7.1;
+
+/// Writes names into the boxes, as far as they fit. inferno leaves that to the picture's script, which knows its width, but many
+/// programs that show pictures run no scripts in them.
+fn with_names(svg: &str) -> String {
+    const EMPTY: &str = "></text>";
+    let mut parts = svg.split("<title>");
+    let mut named = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        named += "<title>";
+        let label = part.split_once("</title>").and_then(|(title, of_box)| {
+            let width = of_box.split_once(" width=\"")?.1.split_once("%\"")?.0.parse::<f64>().ok()?;
+            let letters = (width / 100.0 * WIDTH / LETTER) as usize;
+            let name = title.rsplit_once(" (")?.0;
+            Some(shortened(name, letters))
+        });
+        match (label, part.split_once(EMPTY)) {
+            (Some(label), Some((of_box, rest))) => named.extend([of_box, ">", &label, "</text>", rest]),
+            _ => named += part,
+        }
+    }
+    named
+}
+
+/// Returns a name of XML with at most this number of letters.
+fn shortened(name: &str, letters: usize) -> String {
+    const ESCAPED: [(&str, &str); 5] =
+        [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
+    let plain = ESCAPED.iter().fold(name.to_owned(), |name, (escaped, letter)| name.replace(escaped, letter));
+    let short = match plain.chars().count() {
+        count if count <= letters => plain,
+        _ if letters < 3 => String::new(),
+        _ => plain.chars().take(letters - 2).chain("..".chars()).collect(),
+    };
+    ESCAPED.iter().rev().fold(short, |name, (escaped, letter)| name.replace(letter, escaped))
 }
 
 #[cfg(test)]
@@ -123,6 +167,32 @@ mod tests {
             other (4 samples, 50.00%)
             read (3 samples, 37.50%)"#]]
         .assert_eq(&shown.join("\n"));
+    }
+
+    #[test]
+    fn boxes_have_names_without_a_script() {
+        let long = "a".repeat(300);
+        let stacks = stacks(&[("comm/<f>", 1), (&long, 1), ("x/small", 1000)]);
+        let svg = svg(&stacks, &samples());
+        let names: Vec<&str> = svg.split("</text>").filter_map(|part| Some(part.rsplit_once('>')?.1)).collect();
+        assert!(names.contains(&"all") && names.contains(&"small"), "{names:?}");
+        assert_eq!(["a&l", "a &"].map(|name| shortened(&name.replace('&', "&amp;"), 9)), ["a&amp;l", "a &amp;"]);
+        assert_eq!([2, 5].map(|letters| shortened("&lt;abcdef", letters)), ["", "&lt;ab.."]);
+    }
+
+    #[test]
+    fn weights_are_shown_in_the_unit() {
+        let look = FlameGraphStyle { count_name: "us".into(), divisor: 1000, ..FlameGraphStyle::default() };
+        assert_eq!(boxes(&svg(&stacks(&[("f", 1_500_000)]), &look))[0], "all (1,500 us, 100%)");
+    }
+
+    #[test]
+    fn a_run_of_unknown_frames_of_a_file_is_one_box() {
+        let mut stacks = Stacks::default();
+        let labels = [Label::InFile("libc.so.6"), Label::InFile("libc.so.6"), Label::Name("f"), Label::Name("f")];
+        let end = labels.into_iter().fold(stacks.root(), |caller, label| stacks.child(caller, label));
+        stacks.add_weight(end, 1).unwrap();
+        assert_eq!(stacks.lines(), ["[libc.so.6];f;f 1"]);
     }
 
     #[test]

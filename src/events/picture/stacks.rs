@@ -60,9 +60,13 @@ impl Stacks {
     }
 
     /// Returns the node of the frame `label` that is called from the node `caller`. Adds this node if it does not exist
-    /// yet.
+    /// yet. A run of frames of the same file without symbols is one node, because it says no more than one of them.
     pub fn child(&mut self, caller: StackNode, label: Label<'_>) -> StackNode {
+        let is_unknown = matches!(label, Label::InFile(_) | Label::InKernel(_));
         let name = self.name(label);
+        if is_unknown && caller != self.root() && self.nodes[caller.0].name == name {
+            return caller;
+        }
         let next = self.nodes.len();
         let node = *self.children.entry((caller.0, name)).or_insert(next);
         if node == next {

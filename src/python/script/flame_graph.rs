@@ -70,7 +70,8 @@ impl FlameGraph {
         let palette = palette
             .map_err(|error: perf_prof_events::picture::UnknownColors| PyValueError::new_err(error.to_string()))?;
         let growth = if inverted { StackDirection::Down } else { StackDirection::Up };
-        let look = FlameGraphStyle { title, subtitle, colors: palette, count_name: count_name.to_owned(), growth };
+        let look =
+            FlameGraphStyle { title, subtitle, colors: palette, count_name: count_name.to_owned(), divisor: 1, growth };
         Ok(FlameGraph { stacks: Stacks::default(), look, colors: colors.map(str::to_owned) })
     }
 

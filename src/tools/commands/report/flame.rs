@@ -8,9 +8,11 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use chrono::{DateTime, Local};
 use perf_prof_events::picture::{FlameGraphStyle, StackDifference, Stacks, draw, draw_difference};
+use perf_prof_recordings::Recording;
 
-use super::Before;
+use super::{Added, Before};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -19,36 +21,96 @@ pub struct FlamePlan {
     pub path: PathBuf,
 }
 
+/// What a flame graph says about its recording.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recorded {
+    hostname: Option<String>,
+    /// The local date and time of the first sample.
+    began: Option<String>,
+    /// The time from the first to the last sample, in ns.
+    duration: Option<u64>,
+}
+
+impl Recorded {
+    pub(super) fn of(recording: &Recording) -> Recorded {
+        let features = &recording.features;
+        let began = features.clock.zip(features.sample_time).map(|(clock, (first, _))| {
+            let wall = clock.wall.wrapping_add(first).wrapping_sub(clock.time);
+            DateTime::from_timestamp_nanos(wall as i64).with_timezone(&Local).format("%F %T").to_string()
+        });
+        let duration = features.sample_time.map(|(first, last)| last.saturating_sub(first));
+        Recorded { hostname: features.hostname.clone(), began, duration }
+    }
+}
+
+/// The unit of the weights of these events, and what they are divided by.
+fn unit(events: &[String]) -> (String, u64) {
+    let [event] = events else { return ("periods".to_owned(), 1) };
+    match event.split(':').next().unwrap_or_default() {
+        "cpu-clock" | "task-clock" => ("us".to_owned(), 1000),
+        // A tracepoint: its samples are counted.
+        name if event.len() > name.len() && event[name.len() + 1..].contains('_') => ("events".to_owned(), 1),
+        name => (name.to_owned(), 1),
+    }
+}
+
+/// Returns a number with a comma after each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}
+
 impl FlamePlan {
     /// Writes the file.
-    pub(super) fn write(&self, stacks: &Stacks, before: Option<(&Before, &Stacks)>, events: &[String]) -> Result<()> {
-        self.try_write(stacks, before, events)
+    pub(super) fn write(&self, after: &Added, before: Option<(&Before, &Stacks)>) -> Result<()> {
+        let Some(stacks) = &after.sums.stacks else { return Ok(()) };
+        self.try_write(after, stacks, before)
             .with_context(|| format!("cannot write the flame graph {}", self.path.display()))
     }
 
-    fn try_write(&self, stacks: &Stacks, before: Option<(&Before, &Stacks)>, events: &[String]) -> Result<()> {
+    fn try_write(&self, after: &Added, stacks: &Stacks, before: Option<(&Before, &Stacks)>) -> Result<()> {
         let is_text = self.path.extension().and_then(OsStr::to_str) == Some("folded");
-        let events = events.join(", ");
+        let (count_name, divisor) = unit(&after.names);
         let style = |subtitle| FlameGraphStyle {
-            count_name: "periods".into(),
+            title: Some(title(after)),
+            count_name: count_name.clone(),
+            divisor,
             subtitle: Some(subtitle),
             ..FlameGraphStyle::default()
         };
         let mut to = BufWriter::new(File::create(&self.path)?);
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
-            None => draw(stacks, &style(events), &mut to)?,
+            None => draw(stacks, &style(subtitle(after, stacks.total(), (&count_name, divisor))), &mut to)?,
             Some((before, stacks_before)) => {
                 let difference = StackDifference::new(stacks_before, stacks);
                 if is_text {
                     difference.lines().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
-                    let subtitle =
-                        format!("{events}: red has a larger share than in {}, blue a smaller one", before.name);
+                    let subtitle = format!("red has a larger share than in {}, blue a smaller one", before.name);
                     draw_difference(&difference, &style(subtitle), &mut to)?;
                 }
             }
         }
         Ok(to.flush()?)
     }
+}
+
+/// Returns the events, the host and the date.
+fn title(Added { names, recorded, .. }: &Added) -> String {
+    let host = recorded.hostname.iter().map(|host| format!(" on {host}"));
+    let began = recorded.began.iter().map(|began| format!(", {began}"));
+    [names.join(", ")].into_iter().chain(host).chain(began).collect()
+}
+
+/// Returns the total, the time that it was recorded in, and what is missing.
+fn subtitle(Added { recorded, lost, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
+    let total = match divisor {
+        1 => format!("{} {unit}", grouped(total)),
+        _ => format!("{:.3} ms of CPU time", total as f64 / 1e6),
+    };
+    let within = recorded.duration.map(|ns| format!(" in {:.3} s", ns as f64 / 1e9));
+    let lost = (*lost != 0).then(|| format!("; partial: {} events lost", grouped(*lost)));
+    [Some(total), within, lost].into_iter().flatten().collect()
 }

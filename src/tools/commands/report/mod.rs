@@ -96,9 +96,9 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     let before = compared.map(|compared| compared.add_up(plan, roots)).transpose()?;
     let after = reading.add_up(plan, roots)?;
     let (sums, names) = (&after.sums, &after.names);
-    if let (Some(flame), Some(stacks)) = (&plan.flame, &sums.stacks) {
+    if let Some(flame) = &plan.flame {
         let before = plan.before.as_ref().zip(before.as_ref().and_then(|added| added.sums.stacks.as_ref()));
-        flame.write(stacks, before, names)?;
+        flame.write(&after, before)?;
         if plan.verbosity > Verbosity::Quiet {
             output::say(format_args!("the flame graph is in {}", flame.path.display()));
         }
@@ -138,6 +138,7 @@ struct Reading {
 struct Added {
     /// The name of each event.
     names: Vec<String>,
+    recorded: flame::Recorded,
     sums: Sums,
     status: ExitStatus,
     lost: u64,
@@ -167,6 +168,7 @@ impl Reading {
 
     fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
         let Reading { plan: run, recording, names } = self;
+        let recorded = flame::Recorded::of(recording.recording());
         let signals = Signals::install()?;
         let session = recording.open(Slice::Whole, &signals)?;
         let mut sums = Sums {
@@ -184,7 +186,7 @@ impl Reading {
             return Err(error);
         }
         sums.rename_tasks();
-        Ok(Added { names, sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
+        Ok(Added { names, recorded, sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
     }
 }
 
