@@ -17,6 +17,7 @@ mod contract;
 mod harness;
 mod help;
 mod ignoring;
+mod licenses;
 mod manual;
 mod messages;
 mod parallel;

@@ -22,12 +22,12 @@ const LOWEST_PYTHON: &str = "3.10";
 fn checkers() -> &'static Path {
     static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("type-checkers");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("type-checkers-with-pytest");
         let done = folder.join("done");
         if !done.exists() {
             let _ = fs::remove_dir_all(&folder);
             let made = Command::new("python3").args(["-m", "venv"]).arg(&folder).status();
-            let pip = Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright"]).status();
+            let pip = Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright", "pytest"]).status();
             let all = [made, pip].into_iter().all(|status| status.is_ok_and(|status| status.success()));
             // The first call of pyright installs the rest of it.
             let ready = all && Command::new(folder.join("bin/pyright")).arg("--version").output().is_ok();
