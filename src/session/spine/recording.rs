@@ -1,6 +1,12 @@
 //! A session of a recording: opens the recording, selects its events, and replays the whole or a part of it.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use anyhow::{Result, bail};
 use perf_prof_events::{
@@ -36,7 +42,7 @@ use crate::{
         columns::ColumnParts,
         kernel::RecordedKernel,
         open,
-        replay::ReplayRun,
+        replay::{ReplayRun, Warnings},
         select::{self, Selected},
     },
 };
@@ -60,6 +66,8 @@ struct Prepared {
     /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
+    /// Whether this process says how good the time of day is.
+    warns: Arc<AtomicBool>,
 }
 
 impl ChosenRecording {
@@ -106,8 +114,9 @@ impl ChosenRecording {
         };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let span = if needs_span { clock::span(&selection.times, recording)? } else { None };
-        let context = context(plan, input, recording, &selected.types)?;
-        Ok(Prepared { selection, span, context })
+        let warns = Arc::new(AtomicBool::new(true));
+        let context = context(plan, input, recording, &selected.types, warns.clone())?;
+        Ok(Prepared { selection, span, context, warns })
     }
 
     /// Prints no messages of the run from now on, because another process prints them.
@@ -182,7 +191,8 @@ impl ChosenRecording {
     /// Like [`ChosenRecording::find_time_of_day`], but returns false if it is not known.
     pub fn look_for_time_of_day(&mut self) -> Result<bool> {
         let found = realtime_offset(&mut self.recording, &self.input.path)?;
-        let offset = offset_with_warning(found, &self.recording.name, &self.input);
+        let (offset, warning) = find_offset(found, &self.recording.name, &self.input);
+        warning.into_iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         if let Some(offset) = offset {
             self.prepared()?.context.set_realtime_offset(offset);
         }
@@ -229,11 +239,12 @@ impl ChosenRecording {
 
     /// Opens a slice of the recording.
     pub fn open(mut self, slice: Slice, signals: &Signals) -> Result<Session> {
-        let Prepared { mut selection, span, context } = match self.prepared.take() {
+        let Prepared { mut selection, span, context, warns } = match self.prepared.take() {
             Some(prepared) => prepared,
             None => self.find()?,
         };
         let ChosenRecording { plan, input, mut recording, selected, .. } = self;
+        warns.store(slice.warnings() == Warnings::Printed, Relaxed);
         let loss_reporting = slice.limit(&mut selection);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
@@ -359,7 +370,15 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
 
 /// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
 /// programs that run on this machine now.
-fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[EventType]) -> Result<Arc<Context>> {
+///
+/// `warns` says whether this process says how good the time of day is, when it is needed first.
+fn context(
+    plan: &RunPlan,
+    input: &Input,
+    recording: &mut Recording,
+    events: &[EventType],
+    warns: Arc<AtomicBool>,
+) -> Result<Arc<Context>> {
     let sides = select::sides(&plan.capture.callchain)?;
     let offset = match plan.face {
         Face::Script | Face::Program => realtime_offset(recording, &input.path)?,
@@ -382,8 +401,10 @@ fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[E
         let (input, name) = (input.clone(), recording.name.clone());
         // This function is called at most once, when a time of day is needed.
         context = context.with_offset_found_by(move || {
-            let found = offset_with_warning(offset, &name, &input);
-            if found.is_none() {
+            let (found, warning) = find_offset(offset, &name, &input);
+            let warns = warns.load(Relaxed);
+            warning.filter(|_| warns).into_iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
+            if found.is_none() && warns {
                 messages::say(format_args!(
                     "{name} does not say at what time of day it was recorded: _realtime is None, and realtime() is the \
                      time of the recording's clock"
@@ -395,14 +416,13 @@ fn context(plan: &RunPlan, input: &Input, recording: &mut Recording, events: &[E
     Ok(Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries))))
 }
 
-/// Returns the number to add to the times of records, and says how good it is if it is guessed.
-fn offset_with_warning(found: RealtimeOffset, recording: &str, input: &Input) -> Option<i64> {
+/// Returns the number to add to the times of records, and if it is guessed, how good it is.
+fn find_offset(found: RealtimeOffset, recording: &str, input: &Input) -> (Option<i64>, Option<String>) {
     let guess = match found {
-        RealtimeOffset::Exact(offset) => return Some(offset),
+        RealtimeOffset::Exact(offset) => return (Some(offset), None),
         RealtimeOffset::Guessed(guess) => Some(guess),
         RealtimeOffset::Unknown => None,
         RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&input.path, &input.limits),
-    }?;
-    messages::say(format_args!("warning: {}", guess.warning(recording)));
-    Some(guess.offset)
+    };
+    guess.map_or((None, None), |guess| (Some(guess.offset), Some(guess.warning(recording))))
 }

@@ -315,8 +315,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.more_sums.iter_mut().for_each(SumTable::end_interval);
         let shortfall = Shortfall::of(&self.stats, Some(&self.context));
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
-        let period =
-            Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall, more_sums };
+        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall, more_sums };
         print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }
