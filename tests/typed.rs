@@ -27,7 +27,8 @@ fn checkers() -> &'static Path {
         if !done.exists() {
             let _ = fs::remove_dir_all(&folder);
             let made = Command::new("python3").args(["-m", "venv"]).arg(&folder).status();
-            let pip = Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright", "pytest"]).status();
+            let pip =
+                Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright", "pytest"]).status();
             let all = [made, pip].into_iter().all(|status| status.is_ok_and(|status| status.success()));
             // The first call of pyright installs the rest of it.
             let ready = all && Command::new(folder.join("bin/pyright")).arg("--version").output().is_ok();

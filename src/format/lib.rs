@@ -37,7 +37,9 @@
 
 // The first crate that is compiled: pip shows this where no wheel fits and it builds the package.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
-compile_error!("perf-prof traces the Linux kernel: it runs on Linux with 64 bits only, and there is no wheel for this system");
+compile_error!(
+    "perf-prof traces the Linux kernel: it runs on Linux with 64 bits only, and there is no wheel for this system"
+);
 
 pub mod abi;
 
