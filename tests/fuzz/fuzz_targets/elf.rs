@@ -1,4 +1,4 @@
-//! Reads the input as an ELF file: its symbols, its compressed symbols (`.gnu_debugdata`) and its DWARF.
+//! Reads the input as an ELF file: its symbols, its compressed symbols (`.gnu_debugdata`), its DWARF and its static probes.
 #![no_main]
 
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use perf_prof_symbols::symbol::{
     dwarf::Dwarf,
-    elf::{Elf, Symbols, mini_debug_info},
+    elf::{Elf, Symbols, mini_debug_info, static_probes},
 };
 
 /// The maximum memory for symbols, and for DWARF.
@@ -14,6 +14,7 @@ const LIMIT: usize = 64 << 20;
 
 fuzz_target!(|input: &[u8]| {
     let Ok(elf) = Elf::of_bytes(Arc::from(input)) else { return };
+    let _ = static_probes(&elf);
     let mini = mini_debug_info(&elf, LIMIT).and_then(Result::ok);
     let parts: Vec<&Elf> = [Some(&elf), mini.as_ref()].into_iter().flatten().collect();
     let Ok(symbols) = Symbols::read(&parts, LIMIT) else { return };
