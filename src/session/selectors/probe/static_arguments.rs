@@ -1,6 +1,8 @@
 //! The arguments of a static probe as the kernel reads them. A probe with several places is one event of the kernel if the
 //! arguments of its places have the same types; only where they are may differ.
 
+use std::collections::BTreeMap;
+
 use perf_prof_format::spec::{FetchBase, ProbeArgument};
 use perf_prof_symbols::symbol::elf::{Operand, StaticArgument};
 
@@ -98,11 +100,11 @@ impl StaticType {
 }
 
 impl Place {
-    /// Prepares a place. `variable` returns the address of a variable of the file by its name.
+    /// Prepares a place. `variables` are the addresses of the file's variables.
     pub fn new(
         (address, offset, semaphore): (u64, u64, Option<u64>),
         arguments: &[StaticArgument],
-        variable: &dyn Fn(&str) -> Option<u64>,
+        variables: &BTreeMap<String, u64>,
     ) -> Place {
         let placed = |argument: &StaticArgument| {
             let field = StaticType { size: argument.size, signed: argument.signed };
@@ -113,7 +115,7 @@ impl Place {
                     (Some(base), None, None) => PlacedValue::Read(format!("{:+}(%{base})", memory.offset)),
                     // The kernel takes the offset of a variable from the start of the file as it is loaded at the probe
                     // (`translate_user_vaddr()` in kernel/trace/trace_uprobe.c).
-                    (None, None, Some(name)) => match variable(name) {
+                    (None, None, Some(name)) => match variables.get(name) {
                         Some(of) => {
                             let at = of.wrapping_add_signed(memory.offset).wrapping_sub(address).wrapping_add(offset);
                             PlacedValue::Read(format!("@+{}", at as i64))
@@ -135,11 +137,6 @@ impl Place {
     /// Returns where the arguments are, as the file says it.
     pub fn text(&self) -> String {
         self.arguments.iter().map(|argument| argument.text.as_str()).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Returns whether another note says the same about the same instruction.
-    pub fn is_same(&self, other: &Place) -> bool {
-        (self.offset, self.semaphore) == (other.offset, other.semaphore) && self.text() == other.text()
     }
 }
 
@@ -311,7 +308,7 @@ mod tests {
 
     /// The variable `known` is 0x3000 bytes behind the probe, which is at 0x1000 and at offset 0x400 of the file.
     fn place(arguments: &[StaticArgument]) -> Place {
-        Place::new((0x1000, 0x400, None), arguments, &|name| (name == "known").then_some(0x4000))
+        Place::new((0x1000, 0x400, None), arguments, &BTreeMap::from([("known".to_owned(), 0x4000)]))
     }
 
     /// Returns for each event of the kernel the arguments at its places.

@@ -1,14 +1,14 @@
 //! Static probes (USDT): finds them in the notes of files, and turns their places into definitions for the kernel.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
 };
 
 use perf_prof_format::spec::{
     Probe, ProbeArgument, ProbeKind, ProbeLocation, did_you_mean_quoted, glob_matches, similar_names,
 };
-use perf_prof_symbols::symbol::elf::{Elf, ElfError, StaticProbe, static_probes as probes_of, variable};
+use perf_prof_symbols::symbol::elf::{Elf, ElfError, StaticProbe, static_probes as probes_of, variables};
 use perf_prof_system::{
     file::SharedFile,
     probe_definition::{FireAt, ProbeDefinition, ProbedCode, ProbedPlace},
@@ -188,14 +188,18 @@ impl Notes {
     /// Returns the probes that match the names in `probe`.
     fn matching(&self, probe: &Probe) -> Result<Vec<FoundProbe>, ProbeError> {
         let ProbeLocation::Static { provider, name } = &probe.location else { return Ok(Vec::new()) };
-        let mut found: BTreeMap<(&str, &str), Vec<Place>> = BTreeMap::new();
         let is_wanted = |of: &&StaticProbe| glob_matches(provider, &of.provider) && glob_matches(name, &of.name);
-        for of in self.probes.iter().filter(is_wanted) {
-            let place = self.place(of)?;
-            let places = found.entry((&of.provider, &of.name)).or_default();
+        let wanted: Vec<&StaticProbe> = self.probes.iter().filter(is_wanted).collect();
+        let arguments = wanted.iter().flat_map(|of| &of.arguments);
+        let names = arguments.filter_map(|argument| argument.operand.as_ref()?.variable()).collect();
+        let variables = variables(&self.elf, &self.path, &names);
+        let mut found: BTreeMap<(&str, &str), Vec<Place>> = BTreeMap::new();
+        let mut seen = BTreeSet::new();
+        for of in wanted {
+            let place = self.place(of, &variables)?;
             // The kernel refuses the same definition twice.
-            if !places.iter().any(|known| known.is_same(&place)) {
-                places.push(place);
+            if seen.insert((&of.provider, &of.name, place.offset, place.semaphore, place.text())) {
+                found.entry((&of.provider, &of.name)).or_default().push(place);
             }
         }
         let probe = |((provider, name), places): ((&str, &str), Vec<Place>)| {
@@ -206,14 +210,13 @@ impl Notes {
         Ok(found.into_iter().map(probe).collect())
     }
 
-    fn place(&self, of: &StaticProbe) -> Result<Place, ProbeError> {
+    fn place(&self, of: &StaticProbe, variables: &BTreeMap<String, u64>) -> Result<Place, ProbeError> {
         let offset = in_code(&self.elf, &self.path, of.address)?;
         let semaphore = |address| {
             let path = || self.path.display().to_string();
             self.elf.offset_of(address).ok_or_else(|| StaticProbeError::Semaphore { path: path(), address })
         };
         let semaphore = of.semaphore.map(semaphore).transpose()?;
-        let variable = |name: &str| variable(&self.elf, &self.path, name);
-        Ok(Place::new((of.address, offset, semaphore), &of.arguments, &variable))
+        Ok(Place::new((of.address, offset, semaphore), &of.arguments, variables))
     }
 }

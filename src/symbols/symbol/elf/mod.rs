@@ -9,7 +9,7 @@ mod operand;
 mod plt;
 mod static_probe;
 mod table;
-mod variable;
+mod variables;
 
 pub use debug_file::{DebugSearch, debug_file, mini_debug_info, shared_debug_file};
 pub use file::{Elf, ElfError, Section, Segment};
@@ -20,4 +20,4 @@ pub use names::NAME_LIMIT;
 pub use operand::{Memory, Operand};
 pub use static_probe::{StaticArgument, StaticProbe, static_probes};
 pub use table::{FunctionAt, Symbols};
-pub use variable::variable;
+pub use variables::variables;

@@ -27,6 +27,14 @@ pub struct Memory {
 }
 
 impl Operand {
+    /// Returns the name of the variable in its address.
+    pub fn variable(&self) -> Option<&str> {
+        match self {
+            Operand::Memory(memory) => memory.symbol.as_deref(),
+            Operand::Constant(_) | Operand::Register(_) => None,
+        }
+    }
+
     /// Parses an operand of x86-64, x86 or AArch64. Returns `None` if it is another one, or one for which there is no
     /// variant, such as a floating-point register.
     pub(super) fn parse(text: &str, machine: elf::Machine) -> Option<Operand> {

@@ -10,7 +10,7 @@ use object::{
 use super::{Elf, ElfError, operand::Operand};
 
 /// The maximum size of the section with the notes, in bytes. libjvm.so, which has many, has 36 KiB.
-const NOTES_LIMIT: u64 = 16 << 20;
+const NOTES_LIMIT: u64 = 1 << 20;
 
 /// The owner and the type of the notes.
 const OWNER: &[u8] = b"stapsdt";
