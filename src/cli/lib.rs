@@ -132,6 +132,8 @@ pub fn main(argv: &[OsString]) -> ExitStatus {
 fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("python") => return python(argv),
+        #[cfg(feature = "python")]
+        Some("run") if shipped::Run::names_script(argv) => return shipped::Run::of(argv).run(argv),
         Some(line) if line.starts_with("python ") => {
             // The kernel passes all options of a shebang line as one argument.
             let message = "the first line of the script passes all options as one argument";

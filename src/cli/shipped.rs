@@ -66,7 +66,7 @@ pub struct Run {
     #[arg(value_name = "NAME")]
     name: String,
     /// Options of the script and of perf-prof python
-    #[arg(value_name = "OPTION", trailing_var_arg = true, allow_hyphen_values = true)]
+    #[arg(value_name = "OPTION")]
     options: Vec<OsString>,
 }
 
@@ -87,6 +87,17 @@ impl Scripts {
 }
 
 impl Run {
+    /// Returns whether the word after `run` is a script. Then clap must not parse what follows: `--help` is that of the script.
+    pub fn names_script(argv: &[OsString]) -> bool {
+        argv.get(2).is_some_and(|name| !name.as_encoded_bytes().starts_with(b"-"))
+    }
+
+    /// Returns the script and its options.
+    pub fn of(argv: &[OsString]) -> Run {
+        let name = argv.get(2).map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Run { name, options: argv.iter().skip(3).cloned().collect() }
+    }
+
     /// Runs the script. `argv` is the whole command line.
     pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         let script = script(&self.name)?;
