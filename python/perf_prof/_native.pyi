@@ -159,6 +159,8 @@ class PerfEvent:
         """Returns the (name, value) pairs of all fields, in the order of keys()."""
     def get(self, name: str, default: Any = None) -> Any:
         """Returns the value of the field with this name, or default if the event has no such field."""
+    def _repr_html_(self) -> str:
+        """Jupyter shows this in a notebook: a table of the names and values."""
     def to_dict(self) -> dict[str, Any]:
         """Returns a dict with the names and values of all fields."""
     def print(self, timestamp: bool = True, callchain: bool = True) -> None:
@@ -505,6 +507,8 @@ class Top:
     def print(self) -> None:
         """Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table."""
     def __call__(self, event: PerfEvent) -> None: ...
+    def _repr_html_(self) -> str:
+        """Jupyter shows this in a notebook: the events with their values, or a table of what is kept of them."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Any]: ...
     def __repr__(self) -> str: ...
@@ -552,6 +556,9 @@ class FieldFormat:
 
 class EventFormat:
     """The format of a tracepoint: its name, its fields, and how the kernel prints it."""
+
+    def _repr_html_(self) -> str:
+        """Jupyter shows this in a notebook: a table of the fields."""
 
     @property
     def name(self) -> str:
@@ -740,6 +747,8 @@ class Batch:
     others read it without a copy; batch["NAME"] is a Column.
     """
 
+    def _repr_html_(self) -> str:
+        """Jupyter shows this in a notebook: the first rows."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value."""
@@ -759,6 +768,8 @@ class Table:
     without a copy.
     """
 
+    def _repr_html_(self) -> str:
+        """Jupyter shows this in a notebook: the first rows."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rows, each a dict from the name of a column to its value. This is slow: an object is made for each value."""

@@ -171,27 +171,33 @@ def stat(*selectors: str, **options: Unpack[StatOptions]) -> Counts:
     for name, count in counted["rows"]:
         if name in counts:
             raise SelectorError(f"stat(): {name} is selected twice; count it once, or give the filters to two calls")
-        counts[name] = EventCount(**count)
+        counts[name] = EventCount(unit="ns" if name.partition(":")[0] in _TIMES else "", **count)
     return Counts(counts, counted["elapsed"], counted["status"])
+
+
+# The events of the kernel that count time (PERF_COUNT_SW_CPU_CLOCK and PERF_COUNT_SW_TASK_CLOCK).
+_TIMES = ("cpu-clock", "task-clock")
 
 
 class EventCount:
     """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
 
-    `enabled` and `running` are times in ns: while the event was enabled, and while it had a counter. If running is less
-    than enabled, value is scaled up to the whole time.
+    `unit` is 'ns' if the value is a time, and '' if it is a number of events. `enabled` and `running` are times in ns: while
+    the event was enabled, and while it had a counter. If running is less than enabled, value is scaled up to the whole time.
     """
 
-    __slots__ = ("value", "enabled", "running", "is_supported")
+    __slots__ = ("value", "unit", "enabled", "running", "is_supported")
 
-    def __init__(self, value: int | None, enabled: int, running: int, is_supported: bool) -> None:
+    def __init__(self, value: int | None, unit: str, enabled: int, running: int, is_supported: bool) -> None:
         self.value = value
+        self.unit = unit
         self.enabled = enabled
         self.running = running
         self.is_supported = is_supported
 
     def __repr__(self) -> str:
-        return f"EventCount(value={self.value}, enabled={self.enabled}, running={self.running})"
+        unit = f", unit={self.unit!r}" if self.unit else ""
+        return f"EventCount(value={self.value}{unit}, enabled={self.enabled}, running={self.running})"
 
 
 class Counts(Mapping[str, EventCount]):
@@ -218,9 +224,12 @@ class Counts(Mapping[str, EventCount]):
     def _repr_html_(self) -> str:
         from html import escape  # It takes a millisecond to import.
 
-        shown = {name: "not counted" if count.value is None else f"{count.value:,}" for name, count in self.items()}
-        row = "<tr><td>{}</td><td style='text-align:right'>{}</td></tr>".format
-        return "<table>" + "".join(row(escape(name), text) for name, text in shown.items()) + "</table>"
+        row = "<tr><td>{}</td><td style='text-align:right'>{}</td><td>{}</td></tr>".format
+        rows = []
+        for name, count in self.items():
+            shown = "not counted" if count.value is None else f"{count.value / 1e6 if count.unit else count.value:,}"
+            rows.append(row(escape(name), shown, "ms" if count.unit and count.value is not None else ""))
+        return "<table>" + "".join(rows) + "</table>"
 
 
 class _WithProgress:

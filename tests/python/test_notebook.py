@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 import perf_prof as pp
+from perf_prof.testing import make_event
 
 try:
     import nbclient
@@ -49,6 +50,33 @@ class Notebook(unittest.TestCase):
         self.assertIn("<title>sh (", svg[0])
         if page := os.environ.get("PERF_PROF_TESTS_NOTEBOOK_PAGE"):
             pathlib.Path(page).write_text("<meta charset=utf-8>" + "".join(html))
+
+
+class Shown(unittest.TestCase):
+    def test_tables_events_and_formats_are_tables_in_notebooks(self):
+        shown = pp.event("sched:sched_switch", formats="shipped")._repr_html_()
+        self.assertIn(">prev_comm</td>", shown)
+        event = make_event("sched:sched_switch", formats="shipped", prev_comm="<b>", prev_pid=7, _callchain=[1, 2])
+        self.assertIn("&lt;b&gt;</td>", event._repr_html_())
+        self.assertIn("2 frames</td>", event._repr_html_())
+        whole, kept = pp.Top(3, "prev_pid"), pp.Top(3, "prev_pid", keep=("prev_comm",))
+        for top in whole, kept:
+            top.add(event)
+        self.assertIn("prev_comm=&lt;b&gt;", whole._repr_html_())
+        self.assertIn("<td style=\"text-align:left\">&lt;b&gt;</td>", kept._repr_html_())
+
+    def test_a_table_shows_its_first_rows_and_counts_show_their_units(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/perf.data"
+            pp.record("page-faults:u", output=path, exec=["sh", "-c", "true"], count=1)
+            with pp.replay(path) as events:
+                table = events.table(["_cpu", "_comm"])
+        self.assertGreater(len(table), 20)
+        self.assertEqual(table._repr_html_().count("<tr>"), 21)
+        self.assertIn(f"the first 20 of {len(table)} rows", table._repr_html_())
+        counts = pp.stat("task-clock:u", "page-faults:u", exec=["true"])
+        self.assertEqual([count.unit for count in counts.values()], ["ns", ""])
+        self.assertIn("<td>ms</td>", counts._repr_html_())
 
 
 if __name__ == "__main__":

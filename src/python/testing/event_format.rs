@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use perf_prof_events::template;
+use perf_prof_events::{
+    aggregate::{Align, Report},
+    template,
+};
 use perf_prof_format::tracefs::{self, Field};
 use pyo3::{
     prelude::*,
@@ -90,6 +93,18 @@ impl EventFormat {
     #[getter]
     fn print_format(&self) -> &str {
         self.0.print_fmt_text()
+    }
+
+    /// Jupyter shows this in a notebook: a table of the fields.
+    fn _repr_html_(&self) -> String {
+        let columns =
+            [("field", Align::Left), ("type", Align::Left), ("in Python", Align::Left), ("bytes", Align::Right)];
+        let row = |field: &Field| {
+            vec![field.name.clone(), field.c_type(), template::python_type(field).to_owned(), field.size.to_string()]
+        };
+        let rows = self.0.fields().iter().map(row).collect();
+        let notes = vec![format!("{}:{}, printed as {}", self.0.system, self.0.name, self.0.print_fmt_text())];
+        Report { columns: columns.map(|(name, side)| (name.to_owned(), side)).into(), rows, notes }.html()
     }
 
     fn __repr__(&self) -> String {

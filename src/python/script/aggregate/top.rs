@@ -106,7 +106,7 @@ fn item<'py>(py: Python<'py>, kept: &Kept) -> PyResult<Bound<'py, PyAny>> {
 }
 
 /// Returns the kept values as a table.
-fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) -> String {
+fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) -> Report {
     let values = |entry: &Entry| match &entry.kept {
         Kept::Values(values) => values.clone(),
         Kept::Event { .. } => Vec::new(),
@@ -119,7 +119,7 @@ fn table(keep: &[String], value: &str, entries: &[Entry], notes: Vec<String>) ->
         let cells = values(entry).into_iter().map(|part| part.text().into_owned());
         cells.chain([entry.value.to_string()]).collect()
     };
-    Report { columns, rows: entries.iter().map(row).collect(), notes }.text()
+    Report { columns, rows: entries.iter().map(row).collect(), notes }
 }
 
 #[pymethods]
@@ -185,9 +185,33 @@ impl Top {
         }
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
         let notes = self.span_run.shortfall().into_iter().collect();
-        let text = table(&keep, &value, &self.entries(), notes);
+        let text = table(&keep, &value, &self.entries(), notes).text();
         py.import("builtins")?.getattr("print")?.call1((text,))?;
         Ok(())
+    }
+
+    /// Jupyter shows this in a notebook: the events with their values, or a table of what is kept of them.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        let (keep, entries) = (self.keep(), self.entries());
+        let value = self.largest.lock().definition().value.clone().unwrap_or_default();
+        if !keep.is_empty() {
+            return Ok(table(&keep, &value, &entries).html());
+        }
+        let row = |entry: &Entry| -> PyResult<Vec<String>> {
+            let event = item(py, &entry.kept)?;
+            let text = |name: &str| PyResult::Ok(event.getattr(name)?.str()?.to_string_lossy().into_owned());
+            let fields = event.call_method0("to_dict")?.cast_into::<PyDict>()?;
+            let own = fields.iter().filter(|(name, _)| {
+                let name = name.to_string();
+                !name.starts_with('_') && !name.starts_with("common_")
+            });
+            let own: Vec<String> = own.map(|(name, value)| format!("{name}={value}")).collect();
+            Ok(vec![text("_event")?, text("_comm")?, text("_tid")?, own.join(" "), entry.value.to_string()])
+        };
+        let left = ["event", "comm", "tid", "fields"].map(|name| (name.to_owned(), Align::Left));
+        let columns = left.into_iter().chain([(value, Align::Right)]).collect();
+        let rows = entries.iter().map(row).collect::<PyResult<_>>()?;
+        Ok(Report { columns, rows, notes: Vec::new() }.html())
     }
 
     fn __len__(&self) -> usize {

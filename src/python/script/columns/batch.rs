@@ -1,8 +1,9 @@
 //! The Python classes `perf_prof.Batch` and `perf_prof.Table`.
 
 use arrow_array::{RecordBatch, RecordBatchIterator, StructArray};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{Field, Schema, SchemaRef};
 use arrow_select::concat::{concat, concat_batches};
+use perf_prof_events::aggregate::{Align, Report};
 use pyo3::{
     exceptions::PyKeyError,
     prelude::*,
@@ -51,6 +52,22 @@ impl Table {
     fn rows(&self) -> usize {
         self.batches.iter().map(RecordBatch::num_rows).sum()
     }
+}
+
+/// The number of rows that a notebook shows.
+const SHOWN: usize = 20;
+
+/// Returns the first rows as a table in HTML.
+fn html(py: Python<'_>, schema: &Schema, batches: &[RecordBatch]) -> PyResult<String> {
+    let is_number = |field: &Field| field.data_type().is_numeric();
+    let side = |field: &Field| if is_number(field) { Align::Right } else { Align::Left };
+    let columns = schema.fields().iter().map(|field| (field.name().clone(), side(field))).collect();
+    let all: usize = batches.iter().map(RecordBatch::num_rows).sum();
+    let text = |value: Bound<'_, PyAny>| PyResult::Ok(value.str()?.to_string_lossy().into_owned());
+    let rows = Rows::new(batches.to_vec()).take(py, SHOWN)?.into_iter();
+    let rows = rows.map(|row| row.values().iter().map(text).collect::<PyResult<_>>()).collect::<PyResult<_>>()?;
+    let notes = if all > SHOWN { vec![format!("the first {SHOWN} of {all} rows")] } else { Vec::new() };
+    Ok(Report { columns, rows, notes }.html())
 }
 
 fn names(schema: &Schema) -> Vec<String> {
@@ -132,6 +149,11 @@ impl Batch {
         stream(py, self.rows.schema(), vec![self.rows.clone()])
     }
 
+    /// Jupyter shows this in a notebook: the first rows.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        html(py, self.rows.schema_ref(), std::slice::from_ref(&self.rows))
+    }
+
     fn __repr__(&self) -> String {
         format!("<perf_prof.Batch of {} rows: {}>", self.rows.num_rows(), self.column_names().join(", "))
     }
@@ -207,6 +229,11 @@ impl Table {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         stream(py, self.schema.clone(), self.batches.clone())
+    }
+
+    /// Jupyter shows this in a notebook: the first rows.
+    fn _repr_html_(&self, py: Python<'_>) -> PyResult<String> {
+        html(py, &self.schema, &self.batches)
     }
 
     fn __repr__(&self) -> String {

@@ -91,6 +91,11 @@ impl Rows {
     pub fn new(batches: Vec<RecordBatch>) -> Rows {
         Rows { batches, batch: 0, row: 0 }
     }
+
+    /// Returns at most the next `count` rows.
+    pub fn take<'py>(&mut self, py: Python<'py>, count: usize) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        std::iter::from_fn(|| self.__next__(py).transpose()).take(count).collect()
+    }
 }
 
 #[pymethods]

@@ -5,6 +5,7 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
+use perf_prof_events::aggregate::{Align, Report};
 use perf_prof_events::event::{LineContext, LineParts, write_line};
 use perf_prof_format::control_characters::for_terminal;
 use pyo3::{
@@ -76,6 +77,11 @@ pub fn table() -> &'static mut [ffi::PyMethodDef] {
 Returns the value of the field with this name, or default if the event has no such field."
                 .as_ptr(),
         },
+        method(
+            c_function!(repr_html),
+            c"_repr_html_",
+            c"_repr_html_($self)\n--\n\nJupyter shows this in a notebook: a table of the names and values.",
+        ),
         method(
             c_function!(to_dict),
             c"to_dict",
@@ -282,6 +288,25 @@ fn get<'py>(
         Some(which) => member(object, which),
         None => Ok(default.unwrap_or_else(|| object.py().None().into_bound(object.py()))),
     }
+}
+
+fn repr_html<'py>(
+    object: Object<'_, 'py>,
+    args: Arguments<'_, 'py>,
+    keywords: Keywords<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    arguments("_repr_html_", [], args, keywords)?;
+    let row = |(name, value): (Bound<'py, PyAny>, Bound<'py, PyAny>)| -> PyResult<Vec<String>> {
+        let shown = match value.cast::<PyList>() {
+            Ok(frames) => format!("{} frames", frames.len()),
+            Err(_) => value.str()?.to_string_lossy().into_owned(),
+        };
+        Ok(vec![name.str()?.to_string_lossy().into_owned(), shown])
+    };
+    let rows = dict(object)?.iter().map(row).collect::<PyResult<_>>()?;
+    let name = event(object).class().event.shown_name();
+    let columns = vec![(name, Align::Left), (String::new(), Align::Left)];
+    Ok(Report { columns, rows, notes: Vec::new() }.html().into_pyobject(object.py())?.into_any())
 }
 
 fn to_dict<'py>(
