@@ -1,10 +1,10 @@
 //! Draws a heat map: an SVG with a box for each count, which shows its numbers under the mouse.
 
-use std::io::Write;
+use std::{collections::BTreeMap, fmt::Write as _, io::Write};
 
 use svg::{
     Document, Node,
-    node::element::{Group, Line, Rectangle, Text, Title},
+    node::element::{Group, Line, Path, Rectangle, Text, Title},
 };
 
 use super::{
@@ -20,6 +20,8 @@ pub struct HeatMapStyle {
     pub title: Option<String>,
     /// A line below the title.
     pub subtitle: Option<String>,
+    /// The title of the axis of the values. `None` stands for `value`.
+    pub value: Option<String>,
     /// The unit of the values. Those of `ns`, `us`, `ms` and `s` are shown in the unit that fits each of them.
     pub unit: String,
 }
@@ -34,6 +36,10 @@ const ROWS: f64 = 420.0;
 const HIGHEST_ROW: f64 = 14.0;
 /// The colours of the smallest count, of the middle and of the largest one: red, green, blue.
 const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0, 0.0, 40.0]];
+/// A heat map with more boxes has no title for each of them.
+const TITLES: usize = 2000;
+/// The number of colours of a heat map with many boxes.
+const SHADES: f64 = 24.0;
 /// About how many times are written below the columns.
 const TIMES: u64 = 8;
 
@@ -47,19 +53,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     let frame = Frame::new((first.column, last.column), (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0)));
     let shown = Shown { map, style, start };
     let most = cells.iter().map(|cell| cell.count).max().unwrap_or(1);
-    let mut boxes = Group::new().set("shape-rendering", "crispEdges");
-    for cell in &cells {
-        let (x, y) = (frame.x(cell.column as f64), frame.y(cell.row));
-        boxes.append(
-            Rectangle::new()
-                .set("x", rounded(x))
-                .set("y", rounded(y))
-                .set("width", rounded(frame.column.max(1.0)))
-                .set("height", rounded(frame.row))
-                .set("fill", color(cell.count, most))
-                .add(Title::new(shown.cell(cell))),
-        );
-    }
+    let boxes = if cells.len() <= TITLES { single_boxes(&frame, &cells, &shown, most) } else { paths(&frame, &cells, &shown, most) };
     let height = frame.bottom() + BOTTOM;
     let mut document = Document::new()
         .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height)))
@@ -89,7 +83,75 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
         ));
     }
     let axis = text(WIDTH / 2.0, height - 12.0, "middle", "time since the first value").set("fill", "#606060");
-    Ok(svg::write(to, &document.add(boxes).add(axis))?)
+    let middle = (TOP + frame.bottom()) / 2.0;
+    let values = text(16.0, middle, "middle", style.value.as_deref().unwrap_or("value"))
+        .set("fill", "#606060")
+        .set("transform", format!("rotate(-90 16 {})", rounded(middle)));
+    Ok(svg::write(to, &document.add(boxes).add(axis).add(values).add(key(height - 22.0, most)))?)
+}
+
+/// Returns a box for each count, which shows its numbers under the mouse.
+fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
+    let mut boxes = Group::new().set("shape-rendering", "crispEdges");
+    for cell in cells {
+        let (x, y) = (frame.x(cell.column as f64), frame.y(cell.row));
+        boxes.append(
+            Rectangle::new()
+                .set("x", rounded(x))
+                .set("y", rounded(y))
+                .set("width", rounded(frame.column.max(1.0)))
+                .set("height", rounded(frame.row))
+                .set("fill", color(cell.count, most))
+                .add(Title::new(shown.cell(cell))),
+        );
+    }
+    boxes
+}
+
+/// Returns the same boxes with a title for each row and colour only, which says how many values a box has: with a title for
+/// each box, files of many boxes would be large.
+fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
+    let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
+    for cell in cells {
+        let (x, y) = (rounded(frame.x(cell.column as f64)), rounded(frame.y(cell.row)));
+        let (width, height) = (rounded(frame.column.max(1.0)), rounded(frame.row));
+        let shade = ((cell.count as f64).ln() / (most.max(2) as f64).ln() * SHADES).round() as u32;
+        let (path, low, high) =
+            of_colors.entry((cell.row, shade)).or_insert_with(|| (String::new(), cell.count, cell.count));
+        (*low, *high) = ((*low).min(cell.count), (*high).max(cell.count));
+        // A string takes all that is written.
+        let _ = write!(path, "M{x} {y}h{width}v{height}h-{width}z");
+    }
+    let mut boxes = Group::new().set("shape-rendering", "crispEdges");
+    for ((row, _), (path, low, high)) in of_colors {
+        let (from, to) = (amount(lowest(row), &shown.style.unit), amount(highest(row), &shown.style.unit));
+        let counts = if low == high { low.to_string() } else { format!("{low} to {high}") };
+        let title = format!("{counts} values of {from} to {to} in {}", duration(shown.map.column_width()));
+        let middle = (low as f64 * high as f64).sqrt().round() as u64;
+        boxes.append(Path::new().set("d", path).set("fill", color(middle.max(1), most)).add(Title::new(title)));
+    }
+    boxes
+}
+
+/// Returns the key of the colours: what counts they stand for.
+fn key(y: f64, most: u64) -> Group {
+    const STEPS: u32 = 24;
+    let (width, height, right) = (6.0, 10.0, WIDTH - RIGHT - 40.0);
+    let left = right - width * f64::from(STEPS);
+    let mut key = Group::new().set("shape-rendering", "crispEdges");
+    for step in 0..STEPS {
+        let count = (most.max(2) as f64).powf(f64::from(step) / f64::from(STEPS - 1)).round() as u64;
+        key.append(
+            Rectangle::new()
+                .set("x", rounded(left + width * f64::from(step)))
+                .set("y", rounded(y))
+                .set("width", width)
+                .set("height", height)
+                .set("fill", color(count, most)),
+        );
+    }
+    let label = |x: f64, anchor: &str, content: &str| text(x, y + 9.0, anchor, content).set("fill", "#606060");
+    key.add(label(left - 6.0, "end", "values in a box: 1")).add(label(right + 6.0, "start", &most.to_string()))
 }
 
 /// Where the boxes are.
