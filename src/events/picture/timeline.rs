@@ -173,7 +173,7 @@ impl Timeline {
     }
 
     /// Sets the functions that were called at an entry, outermost first.
-    pub fn set_stack<'a>(
+    fn set_stack<'a>(
         &mut self,
         EntryId(entry): EntryId,
         functions: impl Iterator<Item = &'a str>,

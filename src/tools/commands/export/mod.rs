@@ -135,6 +135,27 @@ trait Exporter {
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
+/// Finds the time of day for a picture. Says so if it is not known.
+fn dating(form: Form, chosen: &mut ChosenRecording) -> Result<Dating> {
+    if !matches!(form, Form::Perfetto | Form::Firefox) {
+        return Ok(Dating::None);
+    }
+    if chosen.look_for_time_of_day()? {
+        return Ok(Dating::Known);
+    }
+    output::say(format_args!(
+        "warning: {} does not say at what time of day it was recorded: times are those of its clock",
+        chosen.recording().name
+    ));
+    Ok(Dating::None)
+}
+
+fn machine(recording: &Recording) -> Machine {
+    let features = &recording.features;
+    let (hostname, kernel, arch) = (&features.hostname, &features.os_release, &features.arch);
+    Machine { hostname: hostname.clone(), kernel: kernel.clone(), arch: arch.clone() }
+}
+
 /// Returns what files of columns say about their recording.
 fn metadata(recording: &Recording) -> HashMap<String, String> {
     let features = &recording.features;
@@ -182,21 +203,8 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if columns.schema.index_of(REALTIME).is_ok() {
         chosen.find_time_of_day()?;
     }
-    let is_picture = matches!(plan.form, Form::Perfetto | Form::Firefox);
-    let dating = if is_picture && chosen.look_for_time_of_day()? { Dating::Known } else { Dating::None };
-    if is_picture && dating == Dating::None {
-        output::say(format_args!(
-            "warning: {} does not say at what time of day it was recorded: times are those of its clock",
-            chosen.recording().name
-        ));
-    }
-    let metadata = metadata(chosen.recording());
-    let features = &chosen.recording().features;
-    let machine = Machine {
-        hostname: features.hostname.clone(),
-        kernel: features.os_release.clone(),
-        arch: features.arch.clone(),
-    };
+    let dating = dating(plan.form, &mut chosen)?;
+    let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
     let types = chosen.selected().types.clone();
     let reading = Reading { run, chosen };
     let name = match &plan.output {
