@@ -53,7 +53,11 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     let frame = Frame::new((first.column, last.column), (rows.clone().min().unwrap_or(0), rows.max().unwrap_or(0)));
     let shown = Shown { map, style, start };
     let most = cells.iter().map(|cell| cell.count).max().unwrap_or(1);
-    let boxes = if cells.len() <= TITLES { single_boxes(&frame, &cells, &shown, most) } else { paths(&frame, &cells, &shown, most) };
+    let boxes = if cells.len() <= TITLES {
+        single_boxes(&frame, &cells, &shown, most)
+    } else {
+        paths(&frame, &cells, &shown, most)
+    };
     let height = frame.bottom() + BOTTOM;
     let mut document = Document::new()
         .set("viewBox", format!("0 0 {WIDTH} {}", rounded(height)))
@@ -309,7 +313,12 @@ mod tests {
             map.add(time, value, n);
         }
         map.add_below_zero(2);
-        let style = HeatMapStyle { title: Some("a < b\u{1}".into()), subtitle: Some("of x".into()), unit: "ns".into() };
+        let style = HeatMapStyle {
+            title: Some("a < b\u{1}".into()),
+            subtitle: Some("of x".into()),
+            value: None,
+            unit: "ns".into(),
+        };
         let svg = drawn(&map, &style);
         expect![[r#"
             3 values of 896 ns to 1.023 us, 0 after the first value

@@ -159,7 +159,7 @@ impl SpanSpec {
             values => format!("{name}={}", values.join("|")),
         });
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1000, "us"), (1, "ns")];
-        let unit = units.into_iter().find(|(size, _)| self.min != 0 && self.min % size == 0);
+        let unit = units.into_iter().find(|(size, _)| self.min != 0 && self.min.is_multiple_of(*size));
         options.chain(unit.map(|(size, unit)| format!("min={}{unit}", self.min / size))).collect()
     }
 

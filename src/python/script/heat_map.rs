@@ -41,7 +41,15 @@ impl Heatmap {
     #[new]
     #[pyo3(signature = (title=None, unit="ns", subtitle=None))]
     fn new(title: Option<String>, unit: &str, subtitle: Option<String>) -> Heatmap {
-        Heatmap { counts: HeatMap::default(), style: HeatMapStyle { title, value: subtitle.clone().filter(|text| text.len() < 40), subtitle, unit: unit.to_owned() } }
+        Heatmap {
+            counts: HeatMap::default(),
+            style: HeatMapStyle {
+                title,
+                value: subtitle.clone().filter(|text| text.len() < 40),
+                subtitle,
+                unit: unit.to_owned(),
+            },
+        }
     }
 
     /// Counts a value n times at a time in ns. Digits after the decimal point are ignored. Values below zero are counted,

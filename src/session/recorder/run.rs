@@ -91,7 +91,6 @@ pub fn run_with(
     let sizes = sizes(&plan.capture, &requests);
     let capture = open(plan, &selected, requests, workload.as_ref(), &sizes, signals.wake_fd())?;
     limits.report();
-    requests::report_missing_cpus(&plan.capture, &selected)?;
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
         output::say("-D -1 without --control: nothing can turn the events on, so no event will be recorded");
@@ -180,6 +179,7 @@ fn open(
 ) -> Result<Capture> {
     // A command that only runs during the recording is not the target.
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
+    requests::report_missing_cpus(&plan.capture, selected)?;
     let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
     let options = requests::options(&plan.capture, sizes, Mappings::Ignored, wake);
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };

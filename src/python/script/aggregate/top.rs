@@ -195,7 +195,8 @@ impl Top {
         let (keep, entries) = (self.keep(), self.entries());
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
         if !keep.is_empty() {
-            return Ok(table(&keep, &value, &entries).html());
+            let notes = self.span_run.shortfall().into_iter().collect();
+            return Ok(table(&keep, &value, &entries, notes).html());
         }
         let row = |entry: &Entry| -> PyResult<Vec<String>> {
             let event = item(py, &entry.kept)?;

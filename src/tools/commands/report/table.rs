@@ -100,7 +100,7 @@ impl<'a> Columns<'a> {
     }
 
     /// Prints a line, cut to the width of the terminal.
-    pub fn print_cut(&self, line: &str, out: &mut impl Write) -> io::Result<()> {
+    fn print_cut(&self, line: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "{}", self.screen.map_or(Cow::Borrowed(line), |screen| cut(line, screen)))
     }
 }
