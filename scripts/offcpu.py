@@ -8,8 +8,8 @@ The stack is the task's call chain when it left its CPU. The time off CPU ends w
 that does not come back is not counted. With -i 1000, a table is printed every second, else one at the end. The flame
 graph (FILE.svg, or FILE.folded for text) shows the whole run.
 
--p PID, -t TID and --exec COMMAND select the tasks that are off CPU: all threads of the processes, and the processes
-that they create. For this, the first line of the script has --all-cpus: the event that shows the return of a task
+-p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that are off CPU: all threads of the processes, and the
+processes that they create, or the tasks in the cgroup and in those below it. For this, the first line of the script has --all-cpus: the event that shows the return of a task
 belongs to the other task, which leaves this CPU, so the script has to see the events of all tasks. --pid selects a
 process without the processes that it creates, and --tid a thread. A live run with -p ends with the process, a run with
 --pid does not. All of them work with --input too.

@@ -7,8 +7,8 @@ The wait starts when a task is woken up, or when it leaves its CPU and is still 
 the task. With -i 1000, histograms are printed every second, else once at the end. Each histogram counts in powers of
 two. In the rows of tasks, P50 and P99 are at most 1 % too high, and MAX is exact.
 
--p PID, -t TID and --exec COMMAND select the tasks that wait: all threads of the processes, and the processes that they
-create. For this, the first line of the script has --all-cpus: a wake-up is an event of the task that wakes the other
+-p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that wait: all threads of the processes, and the processes
+that they create, or the tasks in the cgroup and in those below it. For this, the first line of the script has --all-cpus: a wake-up is an event of the task that wakes the other
 task up, so the script has to see the events of all tasks. --pid selects a process without the processes that it creates, and
 --tid a thread. A live run with -p ends with the process, a run with --pid does not. All of them work with --input too.
 

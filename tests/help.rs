@@ -235,6 +235,7 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("lost", &["--mmap-pages", "docs/writing-scripts.md#is-it-complete", "docs/reference.md#losses"]);
     finds("histogram", &["perf-prof hist", "docs/writing-scripts.md#histograms"]);
     finds("container", &["--cgroups", "event.cgroup"]);
+    finds("cgroup", &["--cgroups", "--all-cgroups", "--for-each-cgroup", "event._cgroup"]);
     finds("json", &["--json", "perf-prof export"]);
     finds("csv", &["perf-prof export"]);
     finds("time range", &["--time"]);

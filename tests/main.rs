@@ -10,6 +10,7 @@
 extern crate registered;
 
 mod capture;
+mod cgroups;
 mod cli;
 mod companions;
 mod completions;

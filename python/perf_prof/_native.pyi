@@ -91,9 +91,9 @@ class PerfEvent:
     """One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
     Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames),
-    _comm (name of the task) and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type,
-    common_flags, common_preempt_count, common_pid and its own fields. Other events have the members of their samples
-    (ip, addr, period, ...). type(event).__doc__ lists them.
+    _comm (name of the task) and _event (its name: 'sys:name', 'profile'). With --all-cgroups it has _cgroup (path of the
+    task's cgroup). A tracepoint also has common_type, common_flags, common_preempt_count, common_pid and its own fields.
+    Other events have the members of their samples (ip, addr, period, ...). type(event).__doc__ lists them.
 
     Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(),
     values(), items(), iteration over (name, value), dict(event), to_dict(). event.print() writes the event as text.
@@ -140,6 +140,9 @@ class PerfEvent:
     @property
     def _comm(self) -> str:
         """name of the task at the time of the event, as print() shows it; not one of keys() (str)"""
+    @property
+    def _cgroup(self) -> str:
+        """path of the task's cgroup, with --all-cgroups; not one of keys() (str)"""
 
     def __getattr__(self, name: str) -> Any:
         """Returns a field of this event. Raises AttributeError if the event has no field of this name."""
@@ -619,7 +622,7 @@ def is_recording() -> bool:
     The result is valid from __init__ on."""
 
 def is_target(tid: int) -> bool:
-    """Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
+    """Returns True if -p, -t, --cgroups or --exec selects the thread tid, or if none of them is given. Use it with
     --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
     are selected too. In a program, it is for the handlers of run(), and raises Error elsewhere; a trace has
     Trace.is_target()."""
@@ -832,7 +835,7 @@ def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **
 
     event is the event's name: 'sched:sched_switch' for a tracepoint, 'page-faults' or 'profile' for other events,
     'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
-    fields, there are _time, _cpu, _pid, _tid, _period, _comm, _realtime, _ip, _addr and _callchain. A frame of
+    fields, there are _time, _cpu, _pid, _tid, _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of
     _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
 
     For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a

@@ -42,7 +42,7 @@ else:
 
 
 class Tasks(TypedDict, total=False):
-    """Which events: those of these CPUs and tasks."""
+    """Which events: those of these CPUs, tasks and cgroups."""
 
     cpus: Numbers
     """the CPUs: `0`, `[0, 2]` or `'0-3,7'`"""
@@ -50,6 +50,8 @@ class Tasks(TypedDict, total=False):
     """the processes; a live run ends when they have exited"""
     tid: Numbers
     """the threads; a live run ends when they have exited"""
+    cgroup: Names
+    """the cgroups, with those below them: paths or globs"""
 
 
 class Running(TypedDict, total=False):
@@ -70,6 +72,8 @@ class Sampling(TypedDict, total=False):
     """for events other than tracepoints: so many samples a second; `'max'` is the highest rate of the kernel"""
     call_graph: CallGraph
     """call chains: True or `'fp'` (frame pointers), `'dwarf'` or `'dwarf,SIZE'` for programs without frame pointers"""
+    all_cgroups: Switch
+    """True: each sample has the cgroup of its task; its path is `event._cgroup`"""
     mmap_pages: Quantity
     """the size of each ring buffer, as a number of pages, or in bytes with a unit: `128`, `'8M'`"""
     monotonic: Switch
@@ -132,15 +136,12 @@ class Divided(TypedDict, total=False):
 class StatOptions(Tasks, Running, total=False):
     """The keywords of stat()."""
 
-    cgroup: Names
-    """the cgroups: paths or globs"""
-
 
 class TraceOptions(StatOptions, Sampling, Memory, Delivery, total=False):
     """The keywords of trace()."""
 
     all_cpus: Switch
-    """True: the events of all tasks; `pid`, `tid` and `exec` select tasks for `is_target()`, and say when the run ends"""
+    """True: the events of all tasks; `pid`, `tid`, `cgroup` and `exec` select tasks for `is_target()`"""
     watermark: Integer
     """a ring buffer is read when it is so many percent full"""
     sampling_limit: Integer

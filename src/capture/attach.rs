@@ -22,7 +22,8 @@ pub(super) struct Attachment<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum AttachTo<'a> {
     Cpu,
-    Cgroup(BorrowedFd<'a>),
+    /// The directory of a cgroup, and its index among those of the target.
+    Cgroup(BorrowedFd<'a>, usize),
     Thread(u32),
 }
 
@@ -31,8 +32,16 @@ impl<'a> Attachment<'a> {
     pub fn attach(&self) -> Attach<'a> {
         match (self.to, self.cpu) {
             (AttachTo::Cpu, cpu) => Attach::Cpu(cpu.unwrap_or(0)),
-            (AttachTo::Cgroup(dir), cpu) => Attach::Cgroup(dir, cpu.unwrap_or(0)),
+            (AttachTo::Cgroup(dir, _), cpu) => Attach::Cgroup(dir, cpu.unwrap_or(0)),
             (AttachTo::Thread(tid), cpu) => Attach::Thread(tid, cpu),
+        }
+    }
+
+    /// Returns the index of the cgroup; `None` for another target.
+    pub fn cgroup(&self) -> Option<usize> {
+        match self.to {
+            AttachTo::Cgroup(_, index) => Some(index),
+            AttachTo::Cpu | AttachTo::Thread(_) => None,
         }
     }
 
@@ -100,9 +109,8 @@ pub(super) fn attach<T>(
             let directories = directories.collect::<Result<Vec<File>, _>>()?;
             let mut on = Vec::new();
             for &cpu in &cpus {
-                on.extend(
-                    directories.iter().map(|dir| Attachment { to: AttachTo::Cgroup(dir.as_fd()), cpu: Some(cpu) }),
-                );
+                let to = directories.iter().enumerate().map(|(index, dir)| AttachTo::Cgroup(dir.as_fd(), index));
+                on.extend(to.map(|to| Attachment { to, cpu: Some(cpu) }));
             }
             Ok((open(&on, Follow::Nothing)?, Vec::new()))
         }
@@ -186,19 +194,20 @@ pub(super) fn to_each<'a>(
                 Err(error) if is_no_such_task(&error) => gone.push(tid),
                 result => result?,
             },
-            AttachTo::Cpu | AttachTo::Cgroup(_) => attach(attachment)?,
+            AttachTo::Cpu | AttachTo::Cgroup(..) => attach(attachment)?,
         }
     }
     Ok(gone)
 }
 
-/// Returns whether `event` is to be opened on `cpu`. `None` means any CPU.
-pub(super) fn is_wanted(event: &EventRequest, target: &Target, cpu: Option<u32>) -> bool {
-    match (&event.cpus, cpu) {
+/// Returns whether `event` is to be opened on this CPU and cgroup.
+pub(super) fn is_wanted(event: &EventRequest, target: &Target, on: &Attachment<'_>) -> bool {
+    let is_of_cpu = match (&event.cpus, on.cpu) {
         (Some(cpus), Some(cpu)) => cpus.contains(cpu),
         (None, Some(cpu)) => target.cpus().is_none_or(|cpus| cpus.contains(cpu)),
         (_, None) => true,
-    }
+    };
+    is_of_cpu && (event.cgroup.is_none() || event.cgroup == on.cgroup())
 }
 
 /// Fails if any of the tasks is missing. A mistyped id is reported even if the other ids exist.

@@ -58,6 +58,8 @@ pub struct CounterReading {
     pub event: usize,
     /// The CPU that the descriptor counts on; `None` for an event of a task that counts on any CPU.
     pub cpu: Option<u32>,
+    /// The index of the cgroup among those of the target; `None` for another target.
+    pub cgroup: Option<usize>,
     /// The count since [`Counters::begin`].
     pub count: Count,
 }
@@ -103,6 +105,7 @@ struct Descriptor {
     fd: OwnedFd,
     event: usize,
     cpu: Option<u32>,
+    cgroup: Option<usize>,
     missing: NotRunning,
     /// The values when the counting started.
     before: Count,
@@ -166,8 +169,8 @@ impl Counters {
     /// Reads the counts of all descriptors, in the same order each time.
     pub fn read(&self) -> Result<Vec<CounterReading>, CallError> {
         let reading = |descriptor: &Descriptor| {
-            let Descriptor { event, cpu, before, .. } = *descriptor;
-            Ok(CounterReading { event, cpu, count: read(descriptor)?.since(before) })
+            let Descriptor { event, cpu, cgroup, before, .. } = *descriptor;
+            Ok(CounterReading { event, cpu, cgroup, count: read(descriptor)?.since(before) })
         };
         self.descriptors.iter().map(reading).collect()
     }
@@ -262,7 +265,7 @@ fn open(
     };
     let attach = |on: Attachment<'_>| {
         opened.attachment = opened.descriptors.len();
-        let mut wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, on.cpu));
+        let mut wanted = events.iter().enumerate().filter(|(_, event)| attach::is_wanted(event, target, &on));
         wanted.try_for_each(|(index, event)| match (&event.cpus, on.cpu) {
             (Some(cpus), None) => {
                 cpus.iter().try_for_each(|cpu| opened.add(index, events, on.on_cpu(cpu), follow, needed))
@@ -325,7 +328,8 @@ impl OpenCounters {
             _ if group::requests_of_group(events, index).iter().all(is_of_kernel) => NotRunning::Nothing,
             _ => NotRunning::Waited,
         };
-        self.descriptors.push(Descriptor { fd, event: index, cpu: on.cpu, missing, before: Count::default() });
+        let (cpu, cgroup, before) = (on.cpu, on.cgroup(), Count::default());
+        self.descriptors.push(Descriptor { fd, event: index, cpu, cgroup, missing, before });
         Ok(())
     }
 }

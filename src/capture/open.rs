@@ -162,7 +162,7 @@ impl Opener<'_> {
 
         let mine = opened.descriptors.len();
         for (index, event) in self.events.iter().enumerate() {
-            if !attach::is_wanted(event, self.target, on.cpu) {
+            if !attach::is_wanted(event, self.target, &on) {
                 continue;
             }
             let samples = attr::samples(event, common, opened.read_format);

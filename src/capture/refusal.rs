@@ -117,7 +117,7 @@ fn cause(request: &EventRequest, purpose: Purpose, to: Option<AttachTo<'_>>, rig
     };
     let allows = |needed: i32| rights.paranoid.is_some_and(|level| level <= needed);
     match (to, rights.foreign) {
-        (Some(AttachTo::Cpu | AttachTo::Cgroup(_)), _) if needed > 0 && !allows(0) => {
+        (Some(AttachTo::Cpu | AttachTo::Cgroup(..)), _) if needed > 0 && !allows(0) => {
             Cause::Level { needed: 0, needed_for: if allows(needed) { NeededFor::CpusAlone } else { NeededFor::Cpus } }
         }
         (_, Some(tid)) if allows(needed) => Cause::Foreign { tid },

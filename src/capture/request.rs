@@ -214,6 +214,8 @@ pub struct EventRequest {
     pub callchain: Option<Callchain>,
     /// The CPUs to open the event on; `None` for the CPUs of the target.
     pub cpus: Option<CpuSet>,
+    /// The cgroup to open the event on, by its index among those of the target; `None` for all of them.
+    pub cgroup: Option<usize>,
     /// What happens if the kernel refuses the event.
     pub presence: Presence,
     /// The event's role in a group. The leader of a group member is the last request before it that is not a group
@@ -240,6 +242,7 @@ impl EventRequest {
             filter: None,
             callchain: None,
             cpus: None,
+            cgroup: None,
             presence: Presence::Required,
             grouping: Grouping::Alone,
             contexts: Contexts::Any,

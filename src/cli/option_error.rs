@@ -59,6 +59,7 @@ pub fn option_name(option: RunOption) -> &'static str {
         RunOption::Pids => "-p",
         RunOption::Tids => "-t",
         RunOption::Cgroups => "--cgroups",
+        RunOption::AllCgroups => "--all-cgroups",
         RunOption::Exec => "--exec",
         RunOption::Period => "-c",
         RunOption::Frequency => "-F",

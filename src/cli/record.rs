@@ -15,7 +15,7 @@ use super::{
     event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
-    targets::{self, RateOptions, TargetOptions},
+    targets::{self, EventCgroups, RateOptions, TargetOptions},
     values,
 };
 
@@ -65,6 +65,8 @@ pub struct Record {
     events: Vec<String>,
     #[command(flatten)]
     target: TargetOptions,
+    #[command(flatten)]
+    cgroup: EventCgroups,
     #[command(flatten)]
     rate: RateOptions,
     /// The command to run, with its arguments
@@ -182,7 +184,8 @@ impl Record {
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
         let verbosity = values::verbosity(self.verbose, self.quiet);
-        let selection = self.target.selection(self.command);
+        let mut selection = self.target.selection(self.command);
+        let cgroups_of_events = self.cgroup.add_to(&mut selection);
         targets::say_what_has_no_effect(&selection, verbosity);
         let (target, untraced_command) = selection.target()?;
         let command_line: Vec<String> = argv.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -194,6 +197,7 @@ impl Record {
             switches: self.switch_events.into(),
             namespaces: self.namespaces.into(),
             cgroups: self.all_cgroups.into(),
+            cgroups_of_events,
             rate: plan::rate(self.rate.count, self.rate.freq)?,
             ring_size: self.mmap_pages,
             buffer: self.buffer,

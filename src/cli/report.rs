@@ -33,7 +33,7 @@ Examples:
   perf-prof report --diff-time 0%-50% --time 50%-100%
       compare the second half of a recording with the first one
 
-The keys are comm, pid, tid, cpu, dso and symbol. Callers with less than half a percent are left out.";
+The keys are comm, pid, tid, cpu, cgroup (of recordings with --all-cgroups), dso and symbol. Callers with less than half a percent are left out.";
 
 /// Show the functions in which samples were taken, as a table (with or without callers) or as a flame graph
 #[derive(Args)]
@@ -44,7 +44,7 @@ pub struct Report {
     /// Only these events, as in `perf-prof python`; `perf-prof evlist` lists the events in the recording
     #[arg(short, long = "event", value_name = "EVENT,...", action = ArgAction::Append)]
     events: Vec<String>,
-    /// Add up samples with the same values of these keys: comm, pid, tid, cpu, dso, symbol
+    /// Add up samples with the same values of these keys: comm, pid, tid, cpu, cgroup, dso, symbol
     #[arg(short, long, value_name = "KEYS", value_delimiter = ',', default_value = "comm,dso,symbol")]
     sort: Vec<GroupKey>,
     /// Print the callers below each line

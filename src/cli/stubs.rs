@@ -98,7 +98,7 @@ impl Stubs {
 fn types_of_kernel(events: Vec<EventSpec>) -> anyhow::Result<Vec<EventType>> {
     let plan = Capture { events, ..Capture::default() };
     // No event is opened, so an event may be selected several times.
-    let Selection { events: selected, derived } =
+    let Selection { events: selected, derived, .. } =
         perf_prof_session::live::select::resolve(&plan, &unprivileged::tracefs(&plan)?)?;
     let layouts = perf_prof_capture::Capture::layouts(&requests::requests(&plan, &selected)?);
     let captured = selected.iter().zip(&layouts).map(|(event, &layout)| event.event_type(layout));

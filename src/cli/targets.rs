@@ -4,12 +4,12 @@ use std::ffi::OsString;
 
 use clap::{Arg, Args};
 use perf_prof_format::spec::{CpuSet, Ids, Rate, parse_frequency, parse_ids, parse_period, parse_recorded_ids};
-use perf_prof_session::plan::{AllCpus, Selection, Verbosity};
+use perf_prof_session::plan::{AllCpus, CgroupsOfEvents, Selection, Verbosity};
 use perf_prof_system::output;
 
 use super::option_error::option_name;
 
-/// The target: all CPUs, some of them, processes or threads.
+/// The target: all CPUs, some of them, processes, threads or cgroups.
 #[derive(Args, Clone, Debug)]
 pub struct TargetOptions {
     /// All CPUs; with a command, for as long as it runs
@@ -22,6 +22,26 @@ pub struct TargetOptions {
     pub pids: Option<Ids>,
     #[arg(short, long = "tid", value_name = "LIST", value_parser = parse_ids)]
     pub tids: Option<Ids>,
+    /// Only the tasks of these cgroups and of those below them: paths or globs, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    pub cgroups: Vec<String>,
+}
+
+/// The cgroups of `-G` in perf, for the commands that have this option in perf.
+#[derive(Args, Clone, Debug)]
+pub struct EventCgroups {
+    /// As in perf: the cgroup of all events, or a list with one cgroup for each event
+    #[arg(short = 'G', long, value_name = "LIST", value_delimiter = ',', conflicts_with = "cgroups")]
+    cgroup: Vec<String>,
+}
+
+impl EventCgroups {
+    /// Adds the cgroups to a selection, if there are any. Returns which events are attached to them.
+    pub fn add_to(self, selection: &mut Selection) -> CgroupsOfEvents {
+        let of_events = if self.cgroup.len() > 1 { CgroupsOfEvents::OneEach } else { CgroupsOfEvents::All };
+        selection.cgroups.extend(self.cgroup);
+        of_events
+    }
 }
 
 /// Adds to the help of the options for tasks that `ends` ends when the selected tasks have exited.
@@ -42,6 +62,7 @@ pub fn or_samples(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "cpus" => arg.alias("cpus").help("Only these CPUs, for example 0-3,7"),
         "pids" => until_exit("a live run")(arg.alias("pids").value_parser(parse_recorded_ids)),
+        "cgroups" => arg.visible_alias("cgroup"),
         "tids" => until_exit("a live run")(arg.alias("tids").value_parser(parse_recorded_ids)),
         _ => arg,
     }
@@ -52,7 +73,8 @@ impl TargetOptions {
     pub fn selection(self, command: Vec<OsString>) -> Selection {
         let all_cpus = if self.all_cpus { AllCpus::Target } else { AllCpus::NotSelected };
         let (pids, tids) = (self.pids.map(Vec::from), self.tids.map(Vec::from));
-        Selection { all_cpus, cpus: self.cpus, pids, tids, command, ..Selection::default() }
+        let cgroups = self.cgroups;
+        Selection { all_cpus, cpus: self.cpus, pids, tids, cgroups, command, ..Selection::default() }
     }
 }
 

@@ -3,8 +3,9 @@
 
 use perf_prof_format::{
     abi::{
-        PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
-        PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
+        PERF_RECORD_CGROUP, PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL,
+        PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE,
+        PERF_RECORD_THROTTLE,
     },
     record::{OtherRecords, record_type},
     spec::CpuSet,
@@ -48,7 +49,7 @@ pub enum Gaps {
 pub enum Wanted {
     /// A selected sample.
     Sample,
-    /// Side-band records: comm, fork, exit and mapping records, records of lost events and of throttling, and the records
+    /// Side-band records: comm, fork, exit, mapping and cgroup records, records of lost events and of throttling, and the records
     /// that the program requests (see [`Selection::others`]).
     SideBand,
     /// The record is not delivered.
@@ -67,6 +68,7 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
             | PERF_RECORD_MMAP
             | PERF_RECORD_MMAP2
             | PERF_RECORD_KSYMBOL
+            | PERF_RECORD_CGROUP
             | PERF_RECORD_LOST
             | PERF_RECORD_LOST_SAMPLES
     )

@@ -1,10 +1,11 @@
-//! Finds cgroups by the names that users give them, in the hierarchy that perf events can be attached to. Attaches
-//! nothing itself.
+//! Finds cgroups by the names that users give them, by their ids and by their tasks, in the hierarchy that perf events can
+//! be attached to. Attaches nothing itself.
 
 use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::OnceLock,
 };
 
 /// Why a cgroup was not found.
@@ -45,19 +46,60 @@ pub enum CgroupError {
     },
 }
 
+/// The folder in which the hierarchy with perf_event is mounted. It is looked for until it is found.
+static HIERARCHY: OnceLock<PathBuf> = OnceLock::new();
+
+fn hierarchy() -> Option<&'static Path> {
+    if HIERARCHY.get().is_none() {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let _ = HIERARCHY.set(perf_event_hierarchy(&mounts)?);
+    }
+    HIERARCHY.get().map(PathBuf::as_path)
+}
+
 /// Returns the directories of the cgroups with this name. `name` is a path in the file system or a path in the
 /// hierarchy (as in /proc/PID/cgroup). Both may contain the wildcards `*`, `?` and `[`.
 pub fn resolve(name: &str) -> Result<Vec<PathBuf>, CgroupError> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let hierarchy = perf_event_hierarchy(&mounts).ok_or(CgroupError::NoHierarchy)?;
-    resolve_in(&hierarchy, name)
+    resolve_in(hierarchy().ok_or(CgroupError::NoHierarchy)?, name)
+}
+
+/// Returns the path of a cgroup in its hierarchy, as /proc/PID/cgroup has it. `directory` is one that [`resolve`] returned.
+pub fn path_in_hierarchy(directory: &Path) -> PathBuf {
+    let below = hierarchy().and_then(|root| directory.strip_prefix(root).ok()).unwrap_or(directory);
+    Path::new("/").join(below)
 }
 
 /// Returns the id and the path of every cgroup in the hierarchy with perf_event. Paths start with `/` and are relative
 /// to the hierarchy's root. The root comes first.
 pub fn all() -> Vec<(u64, PathBuf)> {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    perf_event_hierarchy(&mounts).map(|root| all_in(&root)).unwrap_or_default()
+    hierarchy().map(all_in).unwrap_or_default()
+}
+
+/// Returns the id of the cgroup in which a thread is now.
+pub fn of_task(tid: u32) -> Option<u64> {
+    let lines = fs::read_to_string(format!("/proc/{tid}/cgroup")).ok()?;
+    let (_, path) = of_perf_event(&lines)?;
+    fs::metadata(hierarchy()?.join(path.trim_start_matches('/'))).ok().map(|folder| folder.ino())
+}
+
+/// Returns the number of the hierarchy with perf_event, as tracepoints of cgroups have it (`dst_root`).
+pub fn hierarchy_id() -> Option<i64> {
+    let lines = fs::read_to_string("/proc/self/cgroup").ok()?;
+    of_perf_event(&lines).map(|(number, _)| number)
+}
+
+/// Returns the number of the hierarchy with perf_event and the path of the task's cgroup in it. `lines` is the text of
+/// /proc/PID/cgroup: lines like `4:memory:/a` for hierarchies of version 1, and `0::/b` for that of version 2.
+fn of_perf_event(lines: &str) -> Option<(i64, &str)> {
+    let all = || {
+        lines.lines().filter_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            Some((parts.next()?.parse().ok()?, parts.next()?, parts.next()?))
+        })
+    };
+    let first =
+        all().find(|(_, controllers, _): &(i64, &str, &str)| controllers.split(',').any(|of| of == "perf_event"));
+    first.or_else(|| all().find(|(number, ..)| *number == 0)).map(|(number, _, path)| (number, path))
 }
 
 fn all_in(root: &Path) -> Vec<(u64, PathBuf)> {
@@ -137,6 +179,18 @@ mod tests {
         assert_eq!(at(&format!("{other}{v2}")).unwrap(), "/sys/fs/cgroup/unified");
         assert_eq!(at(&format!("{v2}{other}{v1}")).unwrap(), "/sys/fs/cgroup/perf_event");
         assert_eq!(at(other), None);
+    }
+
+    #[test]
+    fn a_task_is_in_a_cgroup_of_each_hierarchy() {
+        let lines = "4:memory:/m\n3:cpuset,perf_event:/p:q\n0::/u\n";
+        assert_eq!(of_perf_event(lines), Some((3, "/p:q")));
+        assert_eq!(of_perf_event("4:memory:/m\n0::/u\n"), Some((0, "/u")));
+        assert_eq!(of_perf_event("4:memory:/m\nx"), None);
+        if hierarchy_id().is_some() && hierarchy().is_some() {
+            let own = of_task(std::process::id());
+            assert!(own.is_some_and(|own| all().iter().any(|(id, _)| *id == own)), "{own:?}");
+        }
     }
 
     #[test]

@@ -71,7 +71,7 @@ impl Recording {
     /// Removes the mark at the end of the file that shows that the file has an index of its blocks. The files of perf
     /// have no such index.
     pub fn remove_block_index(&self) {
-        const END: &[u8; 8] = b"blocks\0\x01";
+        const END: &[u8; 8] = b"blocks\0\x02";
         let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
         let at = file.metadata().unwrap().len() - END.len() as u64;
         let mut last = [0; END.len()];

@@ -158,7 +158,7 @@ def __sample__(event): pass
     prints(
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
-            97 True
+            103 True
             TypeError trace() got an unexpected keyword argument 'cpu'. Did you mean 'cpus'?
             TypeError replay() missing 1 required positional argument: 'path'
             OptionError run(): time is not possible here
@@ -185,15 +185,16 @@ def __sample__(event): pass
             cpus: 'Numbers' = None
             pid: 'Numbers' = None
             tid: 'Numbers' = None
+            cgroup: 'Names' = None
             exec: 'Words' = None
             duration: 'Time' = None
-            cgroup: 'Names' = None
             path: 'str | PathLike[str]'
             *selectors: 'str'
             progress: 'bool' = False
             cpus: 'Numbers' = None
             pid: 'Numbers' = None
             tid: 'Numbers' = None
+            cgroup: 'Names' = None
             buffer: 'Quantity' = None
             user_callchain: 'OnOff' = None
             kernel_callchain: 'OnOff' = None

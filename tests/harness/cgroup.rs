@@ -61,6 +61,13 @@ impl Cgroup {
         cgroup
     }
 
+    /// Makes a cgroup below this one. It has to be dropped first.
+    pub fn below(&self, name: &str) -> Cgroup {
+        let path = self.path.join(name);
+        fs::create_dir(&path).unwrap();
+        Cgroup { name: format!("{}/{name}", self.name), path }
+    }
+
     /// A shell that moves into the cgroup and then executes its arguments.
     pub fn shell(&self) -> Command {
         let mut shell = Command::new("sh");

@@ -73,6 +73,13 @@ class Targets(unittest.TestCase):
                 os.waitpid(pid, 0)
             events.stop()
             self.assertEqual({event._pid for event in events}, {inside})
+        with pp.trace("page-faults:u", cgroup=f"/{group.name}", all_cgroups=True, count=1) as events:
+            os.waitpid(os.spawnvp(os.P_NOWAIT, "sh", ["sh", "-c", join]), 0)
+            events.stop()
+            paths = pp.Count("_cgroup")
+            for event in events:
+                paths.add(event)
+        self.assertEqual(list(paths), [f"/{group.name}"])
 
 
 class Samples(unittest.TestCase):

@@ -16,7 +16,7 @@ fn blocks(path: &Path) -> Vec<Arc<BlockIndex>> {
 }
 
 /// The last bytes of a file with a stored block index.
-const END: &[u8] = b"blocks\0\x01";
+const END: &[u8] = b"blocks\0\x02";
 
 /// Removes the mark of the stored index, so that the file has no index, like a file from perf.
 fn forget(data: &Path) {

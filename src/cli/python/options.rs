@@ -164,7 +164,7 @@ pub struct Options {
     /// Only these CPUs, for example 0-3,7
     #[arg(short = 'C', long, value_name = "LIST")]
     pub cpus: Option<CpuSet>,
-    /// Deliver the events of all tasks, even with -p, -t and --exec: they then select tasks for the script, which asks
+    /// Deliver the events of all tasks, even with -p, -t, --cgroups and --exec: they then select tasks for the script, which asks
     /// perf_prof.is_target(tid), and say when the run ends
     #[arg(long)]
     pub all_cpus: bool,
@@ -174,9 +174,12 @@ pub struct Options {
     /// Only these threads, for example 1,2,3; a live run ends when they have exited
     #[arg(short, long, value_name = "LIST", value_parser = parse_recorded_ids)]
     pub tids: Option<Ids>,
-    /// Only these cgroups: paths or globs, separated by commas
+    /// Only the tasks of these cgroups and of those below them: paths or globs, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cgroups: Vec<String>,
+    /// Sample the cgroup of each event's task: its path is event._cgroup
+    #[arg(long)]
+    pub all_cgroups: bool,
     /// Also deliver the events of perf-prof's own threads. Without this option, they are left out and counted, unless -p or
     /// -t names them
     #[arg(long)]

@@ -178,6 +178,7 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
         clock: if options.monotonic { Clock::Monotonic } else { Clock::Perf },
         order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
         sampling_limit: options.sampling_limit,
+        cgroups: options.all_cgroups.into(),
         own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
         duration: options.duration,
         owner: owner(options.force),

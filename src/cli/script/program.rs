@@ -37,12 +37,7 @@ use super::{
     wrappers,
 };
 use crate::{
-    event_filters::EventFilters,
-    failure::Failure,
-    option_error::OptionError,
-    python::on_error,
-    record,
-    targets::{self, TargetOptions},
+    event_filters::EventFilters, failure::Failure, option_error::OptionError, python::on_error, record, targets,
 };
 
 const READ_ON: &str = "`perf-prof script --help` explains the options, with examples";
@@ -325,13 +320,12 @@ impl ProgramOptions {
             )));
         }
         let events = self.filters.events(&self.events).map_err(usage)?;
-        let (cpus, pids, tids) = of.tasks();
-        let selection = TargetOptions { all_cpus, cpus, pids, tids }.selection(command);
+        let selection = of.target(all_cpus).selection(command);
         targets::say_what_has_no_effect(&selection, of.verbosity());
         let (target, selected_tasks) = selection.target_and_selected_tasks().map_err(|error| match error {
             PlanError::CommandBesideTarget => usage(
-                "a command, and -C, -p or -t, cannot be combined with -e: select one target for the events, or all CPUs \
-                 with -a for as long as the command runs",
+                "a command, and -C, -p, -t or --cgroups, cannot be combined with -e: select one target for the events, or \
+                 all CPUs with -a for as long as the command runs",
             ),
             error => usage(OptionError::from(error)),
         })?;

@@ -11,6 +11,8 @@ use perf_prof_session::{
 use perf_prof_system::file;
 use perf_prof_tools::commands::header;
 
+#[cfg(feature = "python")]
+use crate::targets::TargetOptions;
 use crate::{
     failure::Failure,
     values::{self, owner},
@@ -40,6 +42,9 @@ pub struct RecordingOptions {
     /// Only these threads, for example 1,2,3
     #[arg(short, long = "tid", alias = "tids", value_name = "LIST", value_parser = parse_recorded_ids)]
     tids: Option<Ids>,
+    /// Only samples of tasks in these cgroups and in those below them: paths or globs, for recordings with --all-cgroups
+    #[arg(long, visible_alias = "cgroup", value_name = "LIST", value_delimiter = ',')]
+    cgroups: Vec<String>,
     /// Only samples of tasks with these names, for example sh,make
     #[arg(short, long, value_name = "NAMES", value_delimiter = ',')]
     comms: Vec<String>,
@@ -100,10 +105,11 @@ impl RecordingOptions {
         self.input.as_deref()
     }
 
-    /// Returns the CPUs, processes and threads, for live events.
+    /// Returns the target of live events.
     #[cfg(feature = "python")]
-    pub fn tasks(&self) -> (Option<CpuSet>, Option<Ids>, Option<Ids>) {
-        (self.cpus.clone(), self.pids.clone(), self.tids.clone())
+    pub fn target(&self, all_cpus: bool) -> TargetOptions {
+        let (cpus, pids, tids) = (self.cpus.clone(), self.pids.clone(), self.tids.clone());
+        TargetOptions { all_cpus, cpus, pids, tids, cgroups: self.cgroups.clone() }
     }
 
     /// Returns the first option that cannot be used with live events, because it selects samples of a recording.
@@ -134,6 +140,7 @@ impl RecordingOptions {
             cpus: self.cpus.clone(),
             pids: ids(&self.pids),
             tids: ids(&self.tids),
+            cgroups: self.cgroups.clone(),
             tasks: TaskSelection::OfSamples,
             names: Names { comms: self.comms.clone(), symbols: self.symbols.clone(), dsos: self.dsos.clone() },
             max_stack: self.max_stack,

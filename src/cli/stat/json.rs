@@ -25,6 +25,8 @@ struct Object<'a> {
 struct Event<'a> {
     event: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     cpu: Option<u32>,
     status: &'static str,
     /// `null` if the event was not counted.
@@ -67,6 +69,7 @@ fn event<'a>(row: &'a Row<'_>) -> Event<'a> {
     };
     Event {
         event: &row.event.name,
+        cgroup: row.cgroup,
         cpu: row.cpu,
         status,
         value: counted.map(|counted| counted.value),

@@ -16,7 +16,7 @@ use clap::{ArgAction, Args, value_parser};
 use perf_prof_format::spec::parse_interval;
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{Capture, PlanError, RunOption, Selection},
+    plan::{Capture, CgroupsOfEvents, PlanError, RunOption},
     stat::{self, Rows, StatPlan, Table, Totals},
 };
 
@@ -24,7 +24,7 @@ use super::{
     event_filters::EventFilters,
     failure::Failure,
     option_error::OptionError,
-    targets::{self, TargetOptions},
+    targets::{self, EventCgroups, TargetOptions},
     values,
 };
 use crate::{
@@ -39,8 +39,9 @@ What is counted
   With a command: the events of this command and its children, from its exec on. With -a
   or -C: the events on these CPUs; if there is a command, counting lasts as long as it
   runs. With -p: the events of these processes with all their threads, and of the tasks
-  that they start from now on. With -t: the events of these threads only. With none of
-  these: the events on all CPUs, until Ctrl-C.
+  that they start from now on. With -t: the events of these threads only. With --cgroups:
+  the events of the tasks in these cgroups. With none of these: the events on all CPUs,
+  until Ctrl-C.
 
       perf-prof stat make -j4
       perf-prof stat -e 'syscalls:sys_enter_*' -- ls
@@ -48,6 +49,7 @@ What is counted
       perf-prof stat -e cycles:u,instructions:u -p 1234 sleep 10
       perf-prof stat -r 5 -e task-clock,page-faults true
       perf-prof stat -a --per-cpu -e context-switches,migrations sleep 1
+      perf-prof stat -e task-clock,page-faults --for-each-cgroup 'system.slice/*' sleep 1
 
   Write events as for `perf-prof python` (see its --help), but without attributes
   of samples; `perf-prof list` lists the events. alias=NAME sets the name in the table:
@@ -92,9 +94,12 @@ pub struct Stat {
     events: Vec<String>,
     #[command(flatten)]
     target: TargetOptions,
-    /// Only these cgroups: paths or globs, separated by commas
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
-    cgroups: Vec<String>,
+    #[command(flatten)]
+    cgroup: EventCgroups,
+    /// Count all events in each of these cgroups, with those below it, and print rows for each: paths or globs, separated
+    /// by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with_all = ["cgroups", "cgroup"])]
+    for_each_cgroup: Vec<String>,
     /// The command to run, with its arguments
     #[arg(value_name = "CMD", trailing_var_arg = true)]
     command: Vec<OsString>,
@@ -191,14 +196,21 @@ impl Stat {
     fn plan(self) -> Result<StatPlan, OptionError> {
         let events = self.filters.events(&self.events)?;
         let verbosity = values::verbosity(self.verbose, self.quiet);
-        let selection = Selection { cgroups: self.cgroups, ..self.target.selection(self.command) };
+        let mut selection = self.target.selection(self.command);
+        let cgroups_of_events = match self.for_each_cgroup.is_empty() {
+            true => self.cgroup.add_to(&mut selection),
+            false => {
+                selection.cgroups = self.for_each_cgroup;
+                CgroupsOfEvents::Each
+            }
+        };
         if let (Some(tasks), false) = (selection.tasks(), selection.cgroups.is_empty()) {
             return Err(PlanError::TwoTargets(RunOption::Cgroups, tasks).into());
         }
         targets::say_what_has_no_effect(&selection, verbosity);
         let (target, untraced_command) = selection.target()?;
         Ok(StatPlan {
-            capture: Capture { events, target, ..Capture::default() },
+            capture: Capture { events, target, cgroups_of_events, ..Capture::default() },
             untraced_command,
             interval: self.interval,
             duration: self.duration,

@@ -39,6 +39,7 @@ impl Text {
         let widest = table.rows.iter().map(|row| row.event.name.chars().count()).max();
         let width = widest.unwrap_or(0).clamp(24, 60);
         let per_cpu = table.rows.iter().any(|row| row.cpu.is_some());
+        let cgroup = table.rows.iter().filter_map(|row| row.cgroup).map(|path| path.chars().count()).max();
         let mut text = String::new();
         let mut begin = String::new();
         match table.span {
@@ -61,7 +62,7 @@ impl Text {
                 None if per_cpu => " ".repeat(7),
                 None => String::new(),
             };
-            let row = self.row(row, width);
+            let row = self.row(row, width, cgroup);
             text += format!("{begin}{cpu}{row}").trim_end();
             text.push('\n');
         }
@@ -76,7 +77,8 @@ impl Text {
         text
     }
 
-    fn row(&self, row: &Row<'_>, width: usize) -> String {
+    /// Returns a row. `width` is the width of the names of events, and `cgroup` that of paths of cgroups, if rows have them.
+    fn row(&self, row: &Row<'_>, width: usize, cgroup: Option<usize>) -> String {
         let unit = match row.event.unit() {
             Unit::Nanoseconds => "msec",
             Unit::Times => "",
@@ -94,6 +96,9 @@ impl Text {
             }
         };
         let mut text = format!("{value} {unit:<4} {name:<width$}");
+        if let Some(width) = cgroup {
+            let _ = write!(text, "  {:<width$}", row.cgroup.unwrap_or_default(), width = width.min(60));
+        }
         let Tally::Counted(counted) = row.tally else { return text };
         let metric = row.metric.as_ref().map(metric).unwrap_or_default();
         let _ = write!(text, "  {metric:<36}");
@@ -163,7 +168,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use perf_prof_capture::{Count, Excluded};
     use perf_prof_format::{abi::PERF_TYPE_TRACEPOINT, spec::named_event};
-    use perf_prof_session::stat::{Event, Run};
+    use perf_prof_session::stat::{Event, RowTally, Run, Subject};
     use perf_prof_system::usage::CpuTime;
 
     use super::*;
@@ -181,14 +186,21 @@ mod tests {
 
     fn run(counts: Counts<'_>, seconds: f64, cpu_time: Option<CpuTime>) -> Run {
         let tally = |&(value, enabled, running): &(u64, u64, u64)| Count { value, enabled, running };
-        let row = |(at, (_, cpu, counts)): (usize, &(&str, Option<u32>, &[_]))| {
-            (at, *cpu, Tally::sum(counts.iter().map(tally)))
+        let row = |(at, (_, cpu, counts)): (usize, &(&str, Option<u32>, &[_]))| RowTally {
+            event: at,
+            cgroup: None,
+            cpu: *cpu,
+            tally: Tally::sum(counts.iter().map(tally)),
         };
         Run {
             tallies: counts.iter().enumerate().map(row).collect(),
             elapsed: Duration::from_secs_f64(seconds),
             cpu_time,
         }
+    }
+
+    fn of<'a>(name: &'a str, events: &'a [Event]) -> Subject<'a> {
+        Subject { name, events, cgroups: &[] }
     }
 
     fn events(counts: Counts<'_>) -> Vec<Event> {
@@ -199,7 +211,11 @@ mod tests {
     fn check(counts: Counts<'_>, expected: Expect) {
         let cpu_time = CpuTime { user: Duration::from_millis(1200), system: Duration::from_micros(300) };
         let (events, run) = (events(counts), run(counts, 2.0, Some(cpu_time)));
-        expected.assert_eq(&Text::new(Colours::Off).table(&Table::from_runs("./a.out", &events, Span::Whole, &[run])));
+        expected.assert_eq(&Text::new(Colours::Off).table(&Table::from_runs(
+            of("./a.out", &events),
+            Span::Whole,
+            &[run],
+        )));
     }
 
     const MS: u64 = 1_000_000;
@@ -284,7 +300,7 @@ mod tests {
         ];
         let events = events(counts);
         let run = run(counts, 2.0, None);
-        let table = Table::from_runs("all CPUs", &events, Span::Whole, std::slice::from_ref(&run));
+        let table = Table::from_runs(of("all CPUs", &events), Span::Whole, std::slice::from_ref(&run));
         expect![[r#"
 
             Counts of all CPUs:
@@ -305,6 +321,33 @@ mod tests {
     }
 
     #[test]
+    fn counts_of_cgroups() {
+        let events = ["task-clock", "cycles"].map(event);
+        let tally = |value| Tally::sum([Count { value, enabled: 1, running: 1 }].into_iter());
+        let row = |event, cgroup, value| RowTally { event, cgroup: Some(cgroup), cpu: None, tally: tally(value) };
+        let cgroups = ["/a".to_owned(), "/a/inner".to_owned()];
+        let tallies = vec![row(0, 0, 4 * MS), row(1, 0, 8_000_000), row(0, 1, MS), row(1, 1, 1_000_000)];
+        let run = Run { tallies, elapsed: Duration::from_secs(2), cpu_time: None };
+        let subject = Subject { name: "cgroups a", events: &events, cgroups: &cgroups };
+        let table = Table::from_runs(subject, Span::Whole, std::slice::from_ref(&run));
+        // A metric relates counts of the same cgroup.
+        expect![[r#"
+
+            Counts of cgroups a:
+
+                          4.00 msec task-clock                /a        #     0.002 CPUs utilized
+                     8,000,000      cycles                    /a        #     2.000 GHz
+                          1.00 msec task-clock                /a/inner  #     0.001 CPUs utilized
+                     1,000,000      cycles                    /a/inner  #     1.000 GHz
+
+                   2.000000000 seconds elapsed
+
+        "#]]
+        .assert_eq(&Text::new(Colours::Off).table(&table));
+        assert!(json::line(&table).unwrap().contains(r#"{"event":"cycles","cgroup":"/a/inner","status":"counted""#));
+    }
+
+    #[test]
     fn intervals_have_one_head() {
         let (one, other): (Counts<'_>, Counts<'_>) = (&[("cs", None, &[(7, 1, 1)])], &[("cs", None, &[(1234, 1, 1)])]);
         let events = events(one);
@@ -312,7 +355,7 @@ mod tests {
         let mut shown = String::new();
         for (end, counts) in [(1.000_1, one), (2.5, other)] {
             let span = Span::Interval(Duration::from_secs_f64(end));
-            let table = Table::from_runs("x", &events, span, &[run(counts, 1.0, None)]);
+            let table = Table::from_runs(of("x", &events), span, &[run(counts, 1.0, None)]);
             shown += &text.table(&table);
             shown += &json::line(&table).unwrap();
         }
@@ -332,7 +375,7 @@ mod tests {
         let events = vec![event("page-faults")];
         let run = |(counts, seconds): &(Vec<_>, f64)| run(&[("page-faults", None, counts)], *seconds, None);
         let runs: Vec<Run> = ran.iter().map(run).collect();
-        let table = Table::from_runs("true", &events, Span::Whole, &runs);
+        let table = Table::from_runs(of("true", &events), Span::Whole, &runs);
         expect![[r#"
 
             Counts of true (3 runs):
@@ -352,7 +395,7 @@ mod tests {
     fn colours_are_for_terminals() {
         let counts: Counts<'_> = &[("cycles", None, &[(1, 2, 1)]), ("cs", None, &[])];
         let (events, run) = (events(counts), run(counts, 1.0, None));
-        let table = Table::from_runs("x", &events, Span::Interval(Duration::from_secs(1)), &[run]);
+        let table = Table::from_runs(of("x", &events), Span::Interval(Duration::from_secs(1)), &[run]);
         let coloured = Text::new(Colours::On).table(&table);
         let plain =
             [BOLD, DIM, YELLOW, "\x1b[0m"].iter().fold(coloured.clone(), |text, colour| text.replace(colour, ""));

@@ -92,7 +92,7 @@ impl Hist {
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof hist --help` explains the options, with examples";
         let words = self.of.words().to_vec();
-        let tally = self.of.plan("hist", "kmem:kmalloc --value bytes_req");
+        let tally = self.of.plan("hist", "kmem:kmalloc --value bytes_req", &self.by);
         let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let (value, by, unit) = (self.value, self.by, self.unit.unwrap_or_default());
         let status = hist::run(&HistPlan { tally, value, by, unit });

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
-use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan};
+use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan, Switch};
 
 use crate::{
     option_error::OptionError,
@@ -19,6 +19,9 @@ use crate::{
 pub struct WatchOptions {
     #[command(flatten)]
     target: TargetOptions,
+    /// Sample the cgroup of each event's task, and show its path
+    #[arg(long)]
+    all_cgroups: bool,
     #[command(flatten)]
     rate: RateOptions,
 
@@ -59,6 +62,8 @@ pub struct Needs {
     pub chains: Option<CallGraph>,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
+    /// On if each live sample has to hold the cgroup of its task.
+    pub cgroups: Switch,
 }
 
 impl WatchOptions {
@@ -91,6 +96,7 @@ impl WatchOptions {
             // The names of tasks are correct only in the order of time, because a task may get its name on one CPU and
             // run on another one later.
             order: DeliveryOrder::Time,
+            cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
             // Printing a line is a system call. If the command traced itself, each line would cause another one.
             own_threads: OwnThreads::LeftOut,
             duration: self.duration,

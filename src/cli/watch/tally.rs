@@ -54,8 +54,8 @@ impl TallyOptions {
         &self.events
     }
 
-    /// Returns the plan. `name` is the name of the command, and `example` an event for it.
-    pub fn plan(self, name: &'static str, example: &'static str) -> Result<TallyPlan, OptionError> {
+    /// Returns the plan. `name` is the name of the command, `example` an event for it, and `by` the keys.
+    pub fn plan(self, name: &'static str, example: &'static str, by: &[String]) -> Result<TallyPlan, OptionError> {
         let mut events = Vec::new();
         for list in &self.events {
             events.extend(parse_events(list)?);
@@ -69,7 +69,11 @@ impl TallyOptions {
             !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs = Needs { chains, interval };
+        // A recording has the cgroups of its samples or not.
+        let has_cgroup =
+            by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
+        let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
+        let needs = Needs { chains, interval, cgroups };
         Ok(TallyPlan {
             watch: self.of.plan(events, self.command, needs)?,
             rows: self.rows,

@@ -40,6 +40,9 @@ Examples
       perf-prof top fsync,fdatasync --by comm,name
   Which tasks wake which others, on two CPUs, for ten seconds:
       perf-prof top sched:sched_wakeup --by _comm,comm -C 0,1 --duration 10s
+  How long the containers of a machine wait for a CPU (a cgroup has a path):
+      perf-prof top runqueue --by cgroup --duration 10s
+      perf-prof top runqueue --cgroups 'machine.slice/*' --by comm
   Who allocates most often, with the call chain, from a recording:
       perf-prof record -e kmem:kmalloc -g -a -- sleep 1
       perf-prof top --input perf.data --by stack -n 5
@@ -51,8 +54,8 @@ Examples
       perf-prof top irq:irq_handler_entry --by name -i 1s --json
 
 --by takes the names of fields. `perf-prof list -v EVENT` shows the fields of an event. All
-events have comm, pid, tid, cpu and event, of the task in which the event happened. If a
-field of the event has the same name, write _comm, _pid, _tid, _cpu or _event for these.
+events have comm, pid, tid, cpu, cgroup and event, of the task in which the event happened. If
+a field of the event has the same name, write _comm, _pid, _tid, _cpu, _cgroup or _event.
 With -g or a recording with call chains, stack is the call chain. On a terminal, the table shows
 as many of its innermost frames as fit into a line, the innermost last, with `...` for others;
 of the kernel's frames the innermost that differs. Files, pipes and --json get all frames.
@@ -93,7 +96,7 @@ impl Top {
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof top --help` explains the options, with examples";
         let words = self.of.words().to_vec();
-        let tally = self.of.plan("top", "sched:sched_switch");
+        let tally = self.of.plan("top", "sched:sched_switch", &self.by);
         let tally = tally.map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
         let status = top::run(&TopPlan { tally, by: self.by, sums: self.sums });
         Ok(status.map_err(|error| with_hint_of_command(error, &words))?)

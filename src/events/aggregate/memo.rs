@@ -11,9 +11,10 @@ use crate::event::{
     reader::{Facts, Input, Read},
 };
 
-/// The maximum number of tasks and of call chains that are remembered.
+/// The maximum number of tasks, of call chains and of cgroups that are remembered.
 const TASKS: usize = 1 << 14;
 const CHAINS: usize = 1 << 14;
+const CGROUPS: usize = 1 << 14;
 
 /// A cache of values that are costly to look up. It is used for one table and for the events of one run.
 #[derive(Default)]
@@ -29,6 +30,8 @@ pub struct Memo {
     /// Maps the hash of a chain's frames to the frames and the index of their text. The hash is of the frames'
     /// addresses, so the frames are kept: no other frame can get their addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
+    /// The path of each cgroup, by its id.
+    cgroups: FxHashMap<u64, u32>,
 }
 
 /// The name of a thread between two times.
@@ -62,6 +65,7 @@ impl Memo {
                 None => Word::MISSING,
             },
             Read::Comm => Word::text(self.comm(input, texts)),
+            Read::Cgroup => Word::text(self.cgroup(input, texts)),
             Read::Stack => Word::text(self.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
@@ -113,6 +117,22 @@ impl Memo {
             let until = until.unwrap_or(u64::MAX);
             self.comms.insert(task, KnownName { changes, since: time, until, text });
         }
+        text
+    }
+
+    fn cgroup(&mut self, input: &Input<'_>, texts: &mut Texts) -> u32 {
+        let Facts::Run(context) = input.facts else { return texts.intern(&input.cgroup()) };
+        let id = input.sample.cgroup().unwrap_or(0);
+        if let Some(known) = self.cgroups.get(&id) {
+            return *known;
+        }
+        // A cgroup without a name may get one later.
+        let Some(path) = context.cgroup_path(id) else { return texts.intern(&input.cgroup()) };
+        let text = texts.intern(&path);
+        if self.cgroups.len() >= CGROUPS {
+            self.cgroups.clear();
+        }
+        self.cgroups.insert(id, text);
         text
     }
 

@@ -43,6 +43,14 @@ pub enum PlanError {
         /// The event's name.
         event: String,
     },
+    /// The samples have no cgroup.
+    #[error("{event} has no cgroups for `{name}`: use --all-cgroups, here or when you record")]
+    NoCgroup {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+    },
     /// The member has several values.
     #[error("`{name}` of {event} has several values, so it cannot be a key or be added up")]
     Several {
@@ -138,6 +146,7 @@ fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {
             PlanError::Unknown { name: named, event: shown, similar: similar(name, event), fields: fields(event) }
         }
         ReadError::NoCallchain => PlanError::NoCallchain { name: named, event: shown },
+        ReadError::NoCgroup => PlanError::NoCgroup { name: named, event: shown },
         ReadError::Several => PlanError::Several { name: named, event: shown },
     })
 }

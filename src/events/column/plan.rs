@@ -59,6 +59,12 @@ pub enum PlanError {
         /// The name.
         name: String,
     },
+    /// No event has cgroups.
+    #[error("no event has cgroups for `{name}`: use --all-cgroups, here or when you record")]
+    NoCgroup {
+        /// The name.
+        name: String,
+    },
     /// The member has several values.
     #[error("`{name}` has several values, so it cannot be a column")]
     Several {
@@ -119,6 +125,7 @@ fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnT
             PlanError::Unknown { similar: similar_names(&name, known), name }
         }
         ReadError::NoCallchain => PlanError::NoCallchain { name },
+        ReadError::NoCgroup => PlanError::NoCgroup { name },
         ReadError::Several => PlanError::Several { name },
     }
 }
@@ -126,6 +133,9 @@ fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnT
 /// Returns the columns of all fields of all events, in the order of the events.
 fn all(types: &[&EventType]) -> Vec<String> {
     let mut columns: Vec<String> = FIRST.map(str::to_owned).into();
+    if types.iter().any(|event| event.layout.has_cgroup()) {
+        columns.push("_cgroup".to_owned());
+    }
     for event in types {
         let fields = event.format.tracepoint().map_or(&[][..], |format| format.fields());
         let has_one_value = |member: &SampleMember| matches!(member.kind(), MemberType::Int | MemberType::Bytes);

@@ -33,7 +33,9 @@ impl TextColumn {
         let index = match cell {
             Cell::Null => None,
             Cell::Read(Read::Event(name)) => Some(self.event_name(event, name)),
-            Cell::Read(read @ (Read::Comm | Read::Stack)) => self.memo.word(read, input, &mut self.texts).text_index(),
+            Cell::Read(read @ (Read::Comm | Read::Cgroup | Read::Stack)) => {
+                self.memo.word(read, input, &mut self.texts).text_index()
+            }
             Cell::Read(Read::Field(field)) if field.kind.is_text() => match input.sample.field(field) {
                 Some(perf_prof_format::value::Value::Str(text)) => Some(self.texts.intern(text)),
                 _ => None,

@@ -4,8 +4,8 @@
 use std::str::FromStr;
 
 use perf_prof_format::abi::{
-    PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
-    PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+    PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CGROUP, PERF_SAMPLE_CPU, PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_TID,
+    PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE, PERF_TYPE_RAW, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
 };
 
 /// A column: one part of a line.
@@ -25,12 +25,13 @@ pub enum Column {
     Symbol = 1 << 9,
     Offset = 1 << 10,
     Dso = 1 << 11,
+    Cgroup = 1 << 12,
 }
 
 use Column::*;
 
 /// The names of the columns, as in perf.
-const NAMES: [(&str, Column); 12] = [
+const NAMES: [(&str, Column); 13] = [
     ("comm", Comm),
     ("pid", Pid),
     ("tid", Tid),
@@ -43,6 +44,7 @@ const NAMES: [(&str, Column); 12] = [
     ("sym", Symbol),
     ("symoff", Offset),
     ("dso", Dso),
+    ("cgroup", Cgroup),
 ];
 
 /// A set of columns.
@@ -91,12 +93,13 @@ const PLACE: Columns = Columns::from_list(&[Ip, Symbol, Offset, Dso]);
 
 /// The columns that can be shown only if the samples have a certain member. The period is not in this list: if the
 /// samples have no period, the period in the attr is shown.
-const NEEDS: [(u64, Columns); 5] = [
+const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_IP, PLACE),
     (PERF_SAMPLE_TID, Columns::from_list(&[Pid, Tid])),
     (PERF_SAMPLE_CPU, Columns::from_list(&[Cpu])),
     (PERF_SAMPLE_TIME, Columns::from_list(&[Time])),
     (PERF_SAMPLE_RAW, Columns::from_list(&[Trace])),
+    (PERF_SAMPLE_CGROUP, Columns::from_list(&[Cgroup])),
 ];
 
 /// The types of events that a list of columns can be limited to, with their names in perf. perf makes the events of the

@@ -3,7 +3,7 @@
 
 use std::{
     sync::{
-        LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
+        Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -14,9 +14,12 @@ use perf_prof_symbols::{
     symbol::{Options, RecordedBinaries},
     unwind::{Arch, Unwinder},
 };
-use perf_prof_system::{budget::Budget, procfs};
+use perf_prof_system::{budget::Budget, cgroup, procfs};
 
-use super::{Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames, perf_frame::PerfKernelFrames};
+use super::{
+    Cgroups, Memberships, Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames,
+    perf_frame::PerfKernelFrames,
+};
 
 /// The maximum memory for the unwind information of files, in bytes.
 const UNWIND_CACHE: usize = 64 << 20;
@@ -25,7 +28,7 @@ const UNWIND_CACHE: usize = 64 << 20;
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
 
-/// How often the lock of the task names is tried, and the pause between two attempts.
+/// How often the lock of a table is tried, and the pause between two attempts.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
@@ -44,6 +47,7 @@ pub struct Context {
     tasks: Mutex<Tasks>,
     /// The number of changes of the tasks by records.
     task_changes: AtomicU64,
+    cgroups: Mutex<Cgroups>,
     /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
     targets: Option<Mutex<Targets>>,
     /// The process whose spans are not delivered: perf-prof itself.
@@ -101,6 +105,7 @@ impl Context {
             reached_time: 0.into(),
             tasks: Mutex::default(),
             task_changes: 0.into(),
+            cgroups: Mutex::default(),
             targets: None,
             left_out: None,
             kernel_frames: Mutex::default(),
@@ -295,9 +300,14 @@ impl Context {
             tasks.belongs(tid, pid);
         });
         // Recorders also write such records for tasks that existed before, without a time.
-        if time != 0
-            && let Some(targets) = &self.targets
-        {
+        if time == 0 {
+            return;
+        }
+        if self.with_cgroups(|cgroups| cgroups.tasks.is_some()) {
+            self.cgroup_of_task(ptid);
+            self.with_memberships(|tasks| tasks.forked(ptid, (pid, tid), time));
+        }
+        if let Some(targets) = &self.targets {
             targets.lock().unwrap_or_else(PoisonError::into_inner).forked(ppid, pid);
         }
     }
@@ -325,10 +335,67 @@ impl Context {
     }
 
     /// Returns whether the user selected this thread. A thread is not selected if processes are selected and its process
-    /// is not known.
+    /// is not known, or if cgroups are selected and its cgroup is not known.
     pub fn is_target(&self, tid: i32) -> bool {
         let Some(targets) = &self.targets else { return true };
-        targets.lock().unwrap_or_else(PoisonError::into_inner).contains(tid, || self.process(tid))
+        let mut targets = targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.contains(tid, || self.process(tid)) && targets.has_cgroup_of(tid, self)
+    }
+
+    /// Returns the number of threads that were not selected because nothing said in which cgroups they were.
+    pub fn tasks_of_unknown_cgroups(&self) -> usize {
+        let targets = self.targets.as_ref().map(|targets| targets.lock().unwrap_or_else(PoisonError::into_inner));
+        targets.map_or(0, |targets| targets.of_unknown_cgroups())
+    }
+
+    /// Calls `work` with the cgroups, which it may change.
+    pub fn with_cgroups<R>(&self, work: impl FnOnce(&mut Cgroups) -> R) -> R {
+        work(&mut self.cgroups.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Calls `work` with the cgroups of tasks, if they are followed.
+    pub fn with_memberships(&self, work: impl FnOnce(&mut Memberships)) {
+        self.with_cgroups(|cgroups| cgroups.tasks.as_mut().map(work));
+    }
+
+    /// Notes that a thread is in this cgroup. If the cgroup was never met before, its name is looked up, because the cgroup
+    /// may be removed before its name is needed.
+    #[inline]
+    pub fn note_cgroup(&self, cgroup: u64, pid: i32, tid: i32) {
+        let is_known = self.with_cgroups(|cgroups| {
+            cgroups.tasks.iter_mut().for_each(|tasks| tasks.contains(cgroup, pid, tid));
+            cgroups.knows(cgroup)
+        });
+        if !is_known {
+            self.cgroup_path(cgroup);
+        }
+    }
+
+    /// Reads the names of all cgroups. Then the name of a cgroup is known even if the cgroup is removed before its name is
+    /// needed.
+    pub fn find_cgroups(&self) {
+        let all = cgroup_paths();
+        self.with_cgroups(|cgroups| all.iter().for_each(|(id, path)| cgroups.named(*id, path)));
+    }
+
+    /// Returns the path of a cgroup in its hierarchy, if it is known. If it is not known, all paths are read from the file
+    /// system, unless the run reads a recording.
+    pub fn cgroup_path(&self, id: u64) -> Option<Arc<[u8]>> {
+        let find = || if self.is_recording() { Vec::new() } else { cgroup_paths() };
+        lock_soon(&self.cgroups)?.path(id, find)
+    }
+
+    /// Returns the id of a thread's cgroup at this point of the run; 0 if it is not known. If no record said it, it is read
+    /// from procfs, unless the run reads a recording.
+    pub fn cgroup_of_task(&self, tid: i32) -> u64 {
+        if let Some(known) = lock_soon(&self.cgroups).and_then(|cgroups| cgroups.tasks.as_ref()?.of_task(tid)) {
+            return known;
+        }
+        let Some(task) = u32::try_from(tid).ok().filter(|_| tid > 0 && !self.is_recording()) else { return 0 };
+        let found = cgroup::of_task(task).unwrap_or(0);
+        let pid = self.process(tid).unwrap_or(tid);
+        self.with_memberships(|tasks| tasks.contains(found, pid, tid));
+        found
     }
 
     /// Returns the process of a thread. If it is not known, it is read from procfs, unless the run reads a recording.
@@ -370,24 +437,21 @@ impl Context {
         Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
     }
 
-    /// Returns the task names. Waits for another thread that uses them, which takes microseconds: procfs does not have
-    /// the names of tasks that have ended. In a child that a script forked, the lock may never be released, because the
-    /// thread that holds it exists only in the parent. So the wait is short, and then the result is `None`.
+    /// Returns the task names. procfs does not have the names of tasks that have ended.
     fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
-        for _ in 0..LOCK_ATTEMPTS {
-            match self.tasks.try_lock() {
-                Ok(tasks) => return Some(tasks),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
-            }
-        }
-        None
+        lock_soon(&self.tasks)
     }
 
-    /// Reads the names of all tasks. Then the name of a task is known even if the task exits before its name is needed.
+    /// Reads the names of all tasks, and their cgroups if they are followed. Then they are known even if the task exits before
+    /// they are needed.
     pub fn find_tasks(&self) {
+        let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
         for pid in procfs::processes() {
+            let cgroup = if are_followed { cgroup::of_task(pid) } else { None };
             for tid in procfs::tasks(pid).unwrap_or_default() {
+                if let Some(cgroup) = cgroup {
+                    self.with_memberships(|tasks| tasks.contained(cgroup, pid as i32, tid as i32));
+                }
                 if let Some(comm) = procfs::comm(tid) {
                     self.with_tasks(|tasks| {
                         tasks.named_before_run(tid as i32, &comm);
@@ -428,4 +492,23 @@ impl Context {
     pub fn time_of_realtime(&self, realtime: i64) -> u64 {
         realtime.wrapping_sub(self.offset().unwrap_or(0)) as u64
     }
+}
+
+/// Waits for another thread that uses a table, which takes microseconds. In a child that a script forked, the lock may never
+/// be released, because the thread that holds it exists only in the parent. So the wait is short, and then the result is
+/// `None`.
+fn lock_soon<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..LOCK_ATTEMPTS {
+        match table.try_lock() {
+            Ok(table) => return Some(table),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+        }
+    }
+    None
+}
+
+/// Returns the ids and the paths of all cgroups of this machine.
+fn cgroup_paths() -> Vec<(u64, Vec<u8>)> {
+    cgroup::all().into_iter().map(|(id, path)| (id, path.into_os_string().into_encoded_bytes())).collect()
 }

@@ -10,7 +10,7 @@ use perf_prof_format::{
 };
 use serde_json::{Value as Json, json};
 
-use super::{Context, Format, Frame, Origin, Sample, SpanPart, frames, has_callchain, ip_frame};
+use super::{Context, Format, Frame, Origin, Sample, SpanPart, cgroup_text, frames, has_callchain, ip_frame};
 
 /// Appends the object and a line break. `name` is the name of the event.
 pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
@@ -35,6 +35,10 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     match context.comm(tid, time) {
         Some(comm) => text(&utf8(&comm), out),
         None => out.extend_from_slice(b"null"),
+    }
+    if let Some(cgroup) = cgroup_text(sample, context) {
+        member("_cgroup", out);
+        text(&utf8(&cgroup), out);
     }
     match &sample.event.format {
         Format::Tracepoint(format) => tracepoint(format, sample.raw(), context, out),

@@ -40,6 +40,8 @@ pub struct LineContext<'a> {
     pub kernel: &'a dyn Kernel,
     /// Names of registers.
     pub registers: RegisterSet,
+    /// The path of the task's cgroup, if the samples have it.
+    pub cgroup: Option<&'a [u8]>,
 }
 
 /// Appends the line with its newline, and the lines of the frames, to `out`.
@@ -154,7 +156,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
             }),
             RegsUser => layout.regs_user(record).map(|found| registers_text(name, &found, context.registers)),
             RegsIntr => layout.regs_intr(record).map(|found| registers_text(name, &found, context.registers)),
-            Weight | Cgroup | DataPageSize | CodePageSize => match layout.value(member, record) {
+            Cgroup => context.cgroup.map(|path| format!("{name}={}", String::from_utf8_lossy(path))),
+            Weight | DataPageSize | CodePageSize => match layout.value(member, record) {
                 Some(Value::Uint(value)) => Some(format!("{name}={value}")),
                 _ => None,
             },

@@ -2,6 +2,7 @@
 //! names, and the interface that delivers events (`Sink`).
 
 mod callchain;
+mod cgroups;
 mod columns;
 mod context;
 mod data_source;
@@ -25,6 +26,7 @@ mod types;
 mod unwound;
 
 pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
+pub use cgroups::{Cgroups, Memberships, SelectedCgroups, cgroup_text, shown_cgroup};
 pub use columns::{Column, Columns, FieldList, FieldsError};
 pub use context::{Context, Processes};
 pub use data_source::{NO_DATA_SOURCE, data_source_text};

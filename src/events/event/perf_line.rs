@@ -99,6 +99,11 @@ impl PerfLines {
                 write_frame(&shown, columns, sample, out);
             }
         }
+        if columns.has(Column::Cgroup) {
+            let path = sample.cgroup().and_then(|id| context.cgroup_path(id));
+            out.push(b' ');
+            out.extend_from_slice(path.as_deref().unwrap_or(b"unknown"));
+        }
         out.push(b'\n');
     }
 

@@ -62,6 +62,12 @@ impl<'a> Sample<'a> {
         self.layout().cpu(self.record).unwrap_or(0)
     }
 
+    /// Returns the id of the cgroup of the task; `None` if the samples do not have it.
+    #[inline]
+    pub fn cgroup(&self) -> Option<u64> {
+        self.layout().cgroup(self.record)
+    }
+
     /// Returns the sample's period.
     #[inline]
     pub fn period(&self) -> u64 {

@@ -19,6 +19,8 @@ pub enum GroupKey {
     Tid,
     /// The CPU.
     Cpu,
+    /// The cgroup of the task.
+    Cgroup,
     /// The file that the function is in.
     Dso,
     /// The function.
@@ -26,11 +28,12 @@ pub enum GroupKey {
 }
 
 /// The names of the keys.
-const NAMES: [(&str, GroupKey); 7] = [
+const NAMES: [(&str, GroupKey); 8] = [
     ("comm", GroupKey::Comm),
     ("pid", GroupKey::Pid),
     ("tid", GroupKey::Tid),
     ("cpu", GroupKey::Cpu),
+    ("cgroup", GroupKey::Cgroup),
     ("dso", GroupKey::Dso),
     ("symbol", GroupKey::Symbol),
     ("sym", GroupKey::Symbol),
@@ -38,7 +41,7 @@ const NAMES: [(&str, GroupKey); 7] = [
 
 /// The error for a name that is not the name of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no key `{0}`; the keys are comm, pid, tid, cpu, dso, symbol")]
+#[error("there is no key `{0}`; the keys are comm, pid, tid, cpu, cgroup, dso, symbol")]
 pub struct UnknownKey(String);
 
 impl FromStr for GroupKey {
@@ -61,6 +64,8 @@ pub struct AddedSample<'a> {
     pub ids: (i32, i32),
     /// Its CPU.
     pub cpu: u32,
+    /// The path of the cgroup of its task; empty if the samples do not have it.
+    pub cgroup: &'a str,
     /// The frame of its instruction; `None` if the samples have no instruction address.
     pub place: Option<&'a Frame>,
     /// The frames of its call chain, innermost first. The first one is the frame of the instruction. Empty if the
@@ -213,6 +218,7 @@ impl Shares {
             GroupKey::Pid => self.word(&added.ids.0.to_string()),
             GroupKey::Tid => self.word(&added.ids.1.to_string()),
             GroupKey::Cpu => self.word(&format!("{:03}", added.cpu)),
+            GroupKey::Cgroup => self.word(added.cgroup),
             GroupKey::Dso => self.word(&place.map_or(UNKNOWN_FILE.into(), short_name)),
             GroupKey::Symbol => match place {
                 Some(frame) => {
@@ -371,7 +377,7 @@ mod tests {
         for (names, period) in [("read,vfs,sys", 5), ("vfs,sys", 2), ("read,sys", 4), ("sys,sys", 1)] {
             let chain: Vec<Arc<Frame>> = names.split(',').map(frame).collect();
             let place = Some(&*chain[0]);
-            shares.add(&AddedSample { period, comm: "sh", ids: (7, 8), cpu: 1, place, chain: &chain });
+            shares.add(&AddedSample { period, comm: "sh", ids: (7, 8), cpu: 1, cgroup: "", place, chain: &chain });
         }
         shares
     }
@@ -401,7 +407,7 @@ mod tests {
             for (comm, names, period) in [("sh", "read,vfs,sys", 5), (second, "read,vfs", 2), (second, "read,x,y", 1)] {
                 let chain: Vec<Arc<Frame>> = names.split(',').map(frame).collect();
                 let place = Some(&*chain[0]);
-                shares.add(&AddedSample { period, comm, ids: (7, 8), cpu: 1, place, chain: &chain });
+                shares.add(&AddedSample { period, comm, ids: (7, 8), cpu: 1, cgroup: "", place, chain: &chain });
             }
             shares
         };
@@ -418,7 +424,7 @@ mod tests {
         assert_eq!(lines[0].callers, [Caller { name: "vfs".into(), weight: 5, callers: vec![sys(5)] }, sys(4)]);
         assert_eq!(
             "sim".parse::<GroupKey>().unwrap_err().to_string(),
-            "there is no key `sim`; the keys are comm, pid, tid, cpu, dso, symbol"
+            "there is no key `sim`; the keys are comm, pid, tid, cpu, cgroup, dso, symbol"
         );
     }
 }

@@ -1,6 +1,8 @@
-//! The tasks that `-p`, `-t` and `--exec` select in a run that traces all tasks.
+//! The tasks that `-p`, `-t`, `--cgroups` and `--exec` select in a run that traces all tasks.
 
 use std::collections::HashSet;
+
+use super::{Context, SelectedCgroups};
 
 /// The selected tasks. The processes that a selected process creates during the run are selected too.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,14 +13,29 @@ pub struct Targets {
     named: HashSet<i32>,
     /// The selected threads. `None` if threads do not limit the selection.
     threads: Option<HashSet<i32>>,
+    /// The selected cgroups. `None` if cgroups do not limit the selection.
+    cgroups: Option<SelectedCgroups>,
+    /// The threads that were not selected because nothing said in which cgroups they were.
+    of_unknown_cgroups: HashSet<i32>,
 }
+
+/// The maximum number of threads of unknown cgroups that are counted.
+const MOST_UNKNOWN: usize = 1 << 16;
 
 impl Targets {
     /// Selects the threads that are among `tids` and belong to one of the processes `pids`, which run already. An empty
     /// list does not limit the selection.
     pub fn running(pids: &[u32], tids: &[u32]) -> Targets {
         let ids = |ids: &[u32]| (!ids.is_empty()).then(|| ids.iter().map(|&id| id as i32).collect());
-        Targets { processes: ids(pids), named: HashSet::new(), threads: ids(tids) }
+        let (named, of_unknown_cgroups) = (HashSet::new(), HashSet::new());
+        Targets { processes: ids(pids), named, threads: ids(tids), cgroups: None, of_unknown_cgroups }
+    }
+
+    /// Selects the threads that are also in one of these cgroups, or below one of them. An empty list does not limit the
+    /// selection.
+    pub fn in_cgroups(self, names: &[String]) -> Targets {
+        let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
+        Targets { cgroups, ..self }
     }
 
     /// Like `running`, for a recording: the processes may start during the run.
@@ -43,11 +60,29 @@ impl Targets {
         self.threads.as_ref().is_none_or(|threads| threads.contains(&tid))
             && self.processes.as_ref().is_none_or(|processes| process().is_some_and(|pid| processes.contains(&pid)))
     }
+
+    /// Returns whether the cgroup of a thread is selected. `context` has the cgroups of threads and their names.
+    pub fn has_cgroup_of(&mut self, tid: i32, context: &Context) -> bool {
+        let Some(cgroups) = &mut self.cgroups else { return true };
+        let id = context.cgroup_of_task(tid);
+        if id == 0 && self.of_unknown_cgroups.len() < MOST_UNKNOWN {
+            self.of_unknown_cgroups.insert(tid);
+        }
+        cgroups.contains(id, || context.cgroup_path(id))
+    }
+
+    /// Returns the number of threads that were not selected because nothing said in which cgroups they were.
+    pub fn of_unknown_cgroups(&self) -> usize {
+        self.of_unknown_cgroups.len()
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use perf_prof_format::tracefs::NoKernel;
+
     use super::*;
+    use crate::event::Processes;
 
     #[test]
     fn children_of_selected_processes_are_selected() {
@@ -70,6 +105,26 @@ mod tests {
         targets.forked(7, 8);
         let has = |tid, pid| targets.contains(tid, || Some(pid));
         assert!(has(7, 7) && has(7, 5) && !has(8, 8) && !has(9, 7));
+    }
+
+    #[test]
+    fn threads_in_and_below_the_selected_cgroups_are_selected_and_those_of_unknown_ones_are_counted() {
+        let context = Context::new(Box::new(NoKernel), 0);
+        let context = context.with_symbol_options(Default::default(), Processes::Recorded(Default::default()));
+        context.with_cgroups(|cgroups| {
+            for (id, path) in [(1, "/"), (2, "/a"), (3, "/a/b"), (4, "/c")] {
+                cgroups.named(id, path.as_bytes());
+            }
+            cgroups.follow_tasks();
+        });
+        context.with_memberships(|tasks| (1..=4).for_each(|id| tasks.contains(id as u64, 10 * id, 10 * id)));
+        let mut targets = Targets::recorded(&[], &[]).in_cgroups(&["a".to_owned()]);
+        assert_eq!(
+            [10, 20, 30, 40, 50, 50].map(|tid| targets.has_cgroup_of(tid, &context)),
+            [false, true, true, false, false, false]
+        );
+        assert_eq!(targets.of_unknown_cgroups(), 1);
+        assert!(Targets::recorded(&[], &[]).in_cgroups(&[]).has_cgroup_of(50, &context));
     }
 
     /// A selection that has become empty is not a selection of all tasks.

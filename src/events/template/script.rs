@@ -20,6 +20,7 @@ const HEADER: &str = r#"#
 #   _realtime       ns since the Unix epoch, for display (int)
 #   _callchain      list of {'addr', 'symbol', 'offset', 'kernel', 'dso'}, innermost first; [] without -g or stack
 #   _comm           name of the task, as print() shows it (str; not one of keys())
+#   _cgroup         path of the task's cgroup, with --all-cgroups (str; not one of keys())
 #   _event          'sys:name', or 'sys:alias' with alias=; for events other than tracepoints, the name or alias (str)
 #
 # Tracepoint events (-e system:name, probes) also have

@@ -49,8 +49,8 @@ const KEYWORDS: [&str; 35] = [
 const HANDLERS: &str = "Handlers";
 
 /// The members that every event has, whatever fields it has.
-const OF_EVERY_EVENT: [&str; 9] =
-    ["_pid", "_tid", "_time", "_cpu", "_period", "_realtime", "_callchain", "_event", "_comm"];
+const OF_EVERY_EVENT: [&str; 10] =
+    ["_pid", "_tid", "_time", "_cpu", "_period", "_realtime", "_callchain", "_event", "_comm", "_cgroup"];
 
 /// Returns the types of these events, as a stub file. `command` is the command line that requested them.
 pub fn stubs(events: &[EventType], command: &str) -> String {

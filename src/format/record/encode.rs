@@ -31,6 +31,8 @@ pub struct SampleValues {
     pub callchain: Vec<u64>,
     /// PERF_SAMPLE_RAW.
     pub raw: Vec<u8>,
+    /// PERF_SAMPLE_CGROUP.
+    pub cgroup: u64,
 }
 
 /// The record would be too large.
@@ -51,7 +53,8 @@ const WRITTEN: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_CPU
     | PERF_SAMPLE_PERIOD
     | PERF_SAMPLE_CALLCHAIN
-    | PERF_SAMPLE_RAW;
+    | PERF_SAMPLE_RAW
+    | PERF_SAMPLE_CGROUP;
 
 impl SampleLayout {
     /// Returns the record of a sample, as the kernel writes it (`perf_output_sample()` in `kernel/events/core.c`). The
@@ -94,6 +97,9 @@ impl SampleLayout {
             record.extend(&values.raw);
             record.resize(end, 0);
         }
+        if sample_type & PERF_SAMPLE_CGROUP != 0 {
+            record.extend(values.cgroup.to_ne_bytes());
+        }
         let Ok(size) = u16::try_from(record.len()) else { return Err(RecordTooLarge { size: record.len() }) };
         record[6..8].copy_from_slice(&size.to_ne_bytes());
         Ok(record)
@@ -111,7 +117,7 @@ mod tests {
         #[test]
         fn every_member_is_read_back(
             bits: u64,
-            numbers: [u64; 5],
+            numbers: [u64; 6],
             pid: i32,
             tid: i32,
             cpu: u32,
@@ -119,8 +125,8 @@ mod tests {
             raw in prop::collection::vec(any::<u8>(), 0..100)
         ) {
             let layout = SampleLayout::new(bits & WRITTEN, 0);
-            let [id, ip, time, addr, period] = numbers;
-            let values = SampleValues { misc: 1, id, ip, pid, tid, time, addr, cpu, period, callchain, raw };
+            let [id, ip, time, addr, period, cgroup] = numbers;
+            let values = SampleValues { misc: 1, id, ip, pid, tid, time, addr, cpu, period, callchain, raw, cgroup };
             let record = layout.encode(&values).unwrap();
             prop_assert_eq!(crate::record::record_size(&record), record.len());
             let has = |bit: u64| layout.format.sample_type & bit != 0;
@@ -146,6 +152,7 @@ mod tests {
                 prop_assert!(layout.raw(&record).unwrap().starts_with(&values.raw));
                 prop_assert_eq!(record.len() % 8, 0);
             }
+            prop_assert_eq!(layout.cgroup(&record), has(PERF_SAMPLE_CGROUP).then_some(cgroup));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Parses the bytes of one record, for the record types that are needed.
 
 use crate::abi::{
-    PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
+    PERF_RECORD_CGROUP, PERF_RECORD_COMM, PERF_RECORD_EXIT, PERF_RECORD_FORK, PERF_RECORD_KSYMBOL, PERF_RECORD_LOST,
     PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_COMM_EXEC, PERF_RECORD_MISC_CPUMODE_MASK, PERF_RECORD_MISC_GUEST_KERNEL,
     PERF_RECORD_MISC_GUEST_USER, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA, PERF_RECORD_MMAP,
     PERF_RECORD_MMAP2, PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE,
@@ -111,6 +111,13 @@ pub enum Record<'a> {
     Mmap2(Mmap2<'a>),
     /// The kernel added or removed code, for example because a BPF program was loaded or unloaded.
     Ksymbol(Ksymbol<'a>),
+    /// A cgroup that exists at the start of a recording, or was created.
+    Cgroup {
+        /// Its id, as in samples with PERF_SAMPLE_CGROUP.
+        id: u64,
+        /// Its path from the root of its hierarchy, up to its NUL.
+        path: &'a [u8],
+    },
     /// The kernel throttles an event, because the event took too many samples in one timer tick. There is no variant
     /// for the end of throttling, because it is not needed.
     Throttle,
@@ -312,6 +319,11 @@ impl<'a> Record<'a> {
             }
             PERF_RECORD_MMAP => Record::Mmap2(Mmap2::parse_mmap(bytes, misc(bytes)?)?),
             PERF_RECORD_MMAP2 => Record::Mmap2(Mmap2::parse(bytes, misc(bytes)? & misc_mask)?),
+            PERF_RECORD_CGROUP => {
+                let text = bytes.get(16..)?;
+                let path = &text[..text.iter().position(|&b| b == 0).unwrap_or(text.len())];
+                Record::Cgroup { id: u64_at(bytes, 8)?, path }
+            }
             PERF_RECORD_THROTTLE => Record::Throttle,
             _ => return None,
         })

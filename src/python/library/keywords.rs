@@ -25,6 +25,7 @@ pub fn keyword_of(option: RunOption) -> &'static str {
         RunOption::Pids => "pid",
         RunOption::Tids => "tid",
         RunOption::Cgroups => "cgroup",
+        RunOption::AllCgroups => "all_cgroups",
         RunOption::Exec => "exec",
         RunOption::Period => "count",
         RunOption::Frequency => "freq",

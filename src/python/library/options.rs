@@ -114,6 +114,7 @@ impl Asked {
             "pid" => selection.pids = parsed(list(value)?, ids)?.map(Vec::from),
             "tid" => selection.tids = parsed(list(value)?, ids)?.map(Vec::from),
             "cgroup" => selection.cgroups = list(value)?.split(',').map(str::to_owned).collect(),
+            "all_cgroups" => draft.cgroups = switch(value)?.into(),
             "exec" if is_delivered => selection.exec = Some(command(value)?),
             "exec" => selection.command = command(value)?,
             "all_cpus" if switch(value)? => selection.all_cpus = AllCpus::BesideTasks,
@@ -204,6 +205,7 @@ pub fn record_plan(output: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<Re
         ring_size: draft.ring_size,
         buffer: draft.buffer,
         clock: draft.clock,
+        cgroups: draft.cgroups,
         own_threads: OwnThreads::StartedLeftOut,
         ..Capture::default()
     };

@@ -240,7 +240,7 @@ fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     Ok(Some(dict))
 }
 
-/// Returns True if -p, -t or --exec selects the thread tid, or if none of them is given. Use it with
+/// Returns True if -p, -t, --cgroups or --exec selects the thread tid, or if none of them is given. Use it with
 /// --all-cpus, which delivers the events of all tasks. Processes that a selected process creates during the run
 /// are selected too. In a program, it is for the handlers of run(), and raises Error elsewhere; a trace has
 /// Trace.is_target().

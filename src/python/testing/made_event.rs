@@ -32,7 +32,7 @@ const COMMON: u64 =
 ///
 /// event is the event's name: 'sched:sched_switch' for a tracepoint, 'page-faults' or 'profile' for other events,
 /// 'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
-/// fields, there are _time, _cpu, _pid, _tid, _period, _comm, _realtime, _ip, _addr and _callchain. A frame of
+/// fields, there are _time, _cpu, _pid, _tid, _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of
 /// _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.
 ///
 /// For a span, 'span:fsync=BEGIN..END' or a source such as 'syscall', the keywords are begin and end, each an event or a
@@ -135,7 +135,8 @@ fn make(
     };
     let own = if format.tracepoint().is_some() { PERF_SAMPLE_RAW } else { PERF_SAMPLE_ADDR };
     let callchain = if frames.is_empty() { 0 } else { PERF_SAMPLE_CALLCHAIN };
-    let layout = SampleLayout::new(COMMON | own | callchain, 0);
+    let has_cgroup = if members.cgroup.is_some() { PERF_SAMPLE_CGROUP } else { 0 };
+    let layout = SampleLayout::new(COMMON | own | callchain | has_cgroup, 0);
     let ip = members.ip.or(frames.first().map(|frame| frame.address)).unwrap_or(0);
     let in_kernel = format.tracepoint().is_some() || is_kernel_address(ip);
     let time = members.time.unwrap_or(0);
@@ -151,12 +152,15 @@ fn make(
         period: members.period.unwrap_or(1),
         callchain: with_markers(name, &frames)?,
         raw,
+        // Its path is one of the facts beside the record.
+        cgroup: 1,
     };
     let record = layout.encode(&sample).map_err(|error| errors::of_record(name, error))?;
     let event = EventType { alias: None, format, layout, max_stack: None };
     let realtime = members.realtime.unwrap_or_else(|| time.min(i64::MAX as u64) as i64);
     let frames = named_frames(&frames, unnamed_frames(&event, &record));
-    made(py, &event, &record, KeptFacts { comm: members.comm, realtime: Some(realtime), frames, parts: Vec::new() })
+    let Members { comm, cgroup, .. } = members;
+    made(py, &event, &record, KeptFacts { comm, realtime: Some(realtime), cgroup, frames, parts: Vec::new() })
 }
 
 /// Returns the data of a tracepoint. The kernel writes the id of the thread into `common_pid`.

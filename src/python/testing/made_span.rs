@@ -315,9 +315,10 @@ fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> Kep
     // For some spans, the task is not that of the end.
     let task = parts.iter().rev().find(|part| part.sample().task() == sample.task());
     let comm = task.and_then(|part| part.facts.comm.clone());
+    let cgroup = task.and_then(|part| part.facts.cgroup.clone());
     let frames = if span.chain == SpanPart::End { end.frames.clone() } else { begin.frames.clone() };
     let realtime = last.realtime;
     let between = span.between(raw).map(|(input, _)| of_input(input));
     let between: Vec<KeptFacts> = between.collect();
-    KeptFacts { comm, realtime, frames, parts: [begin, end].into_iter().chain(between).collect() }
+    KeptFacts { comm, realtime, cgroup, frames, parts: [begin, end].into_iter().chain(between).collect() }
 }

@@ -79,6 +79,7 @@ pub struct Members {
     pub ip: Option<u64>,
     pub addr: Option<u64>,
     pub comm: Option<Vec<u8>>,
+    pub cgroup: Option<Vec<u8>>,
     pub callchain: Option<Vec<MadeFrame>>,
 }
 
@@ -93,8 +94,8 @@ pub struct MadeFrame {
 
 impl Members {
     /// The names of all members.
-    pub const NAMES: [&str; 10] =
-        ["_time", "_cpu", "_pid", "_tid", "_period", "_realtime", "_ip", "_addr", "_comm", "_callchain"];
+    pub const NAMES: [&str; 11] =
+        ["_time", "_cpu", "_pid", "_tid", "_period", "_realtime", "_ip", "_addr", "_comm", "_cgroup", "_callchain"];
 
     /// Sets a member. Returns false if there is no member of this name.
     pub fn set(&mut self, name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
@@ -108,6 +109,7 @@ impl Members {
             "_ip" => self.ip = Some(address(name, value)?),
             "_addr" => self.addr = Some(address(name, value)?),
             "_comm" => self.comm = Some(comm(value)?),
+            "_cgroup" => self.cgroup = Some(text_or_bytes(name, value)?),
             "_callchain" => self.callchain = Some(callchain(value)?),
             _ => return Ok(false),
         }
@@ -136,15 +138,19 @@ fn address(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn comm(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
-    match field_input("_comm", value)? {
-        FieldInput::Text(text) | FieldInput::Bytes(text) if text.len() <= LONGEST_COMM => Ok(text),
-        FieldInput::Text(text) | FieldInput::Bytes(text) => {
-            let size = text.len();
-            Err(PyValueError::new_err(format!(
-                "_comm has {size} bytes, but the name of a task has at most {LONGEST_COMM}"
-            )))
-        }
-        _ => Err(PyTypeError::new_err("_comm has to be a str or bytes")),
+    let text = text_or_bytes("_comm", value)?;
+    match text.len() {
+        ..=LONGEST_COMM => Ok(text),
+        size => Err(PyValueError::new_err(format!(
+            "_comm has {size} bytes, but the name of a task has at most {LONGEST_COMM}"
+        ))),
+    }
+}
+
+fn text_or_bytes(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    match field_input(name, value)? {
+        FieldInput::Text(text) | FieldInput::Bytes(text) => Ok(text),
+        _ => Err(PyTypeError::new_err(format!("{name} has to be a str or bytes"))),
     }
 }
 

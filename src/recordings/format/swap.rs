@@ -100,6 +100,7 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         PERF_RECORD_COMM => words.numbers(&[4, 4]),
         PERF_RECORD_FORK | PERF_RECORD_EXIT => words.numbers(&[4, 4, 4, 4, 8]),
         PERF_RECORD_KSYMBOL => words.numbers(&[8, 4, 2, 2]),
+        PERF_RECORD_CGROUP => words.number(8).map(drop),
         PERF_RECORD_AUXTRACE => words.numbers(&[8, 8, 8, 4, 4, 4, 4]),
         PERF_RECORD_HEADER_TRACING_DATA => words.number(4).map(drop),
         PERF_RECORD_SWITCH_CPU_WIDE => words.numbers(&[4, 4]),

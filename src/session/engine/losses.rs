@@ -160,6 +160,16 @@ pub fn print_endings(endings: &StackEndings, verbosity: Verbosity) {
     }
 }
 
+/// Prints at the end of a run how many tasks were left out because nothing said in which cgroups they were.
+pub fn print_unknown_cgroups(context: &Context) {
+    let tasks = context.tasks_of_unknown_cgroups();
+    if tasks != 0 {
+        output::say(format_args!(
+            "--cgroups: some events are left out, because nothing said in which cgroups their tasks were (tasks: {tasks})"
+        ));
+    }
+}
+
 /// Prints at the end of a run how many frames have no names because the recording's binaries were not found.
 pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
     if verbosity >= Verbosity::Normal

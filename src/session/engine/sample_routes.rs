@@ -3,6 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use perf_prof_events::event::{Context, SelectedCgroups};
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, PERF_SAMPLE_READ},
     record::{Counters, LossCounts, Record, SampleLayout, SampleMember, is_of_guest, record_type},
@@ -45,6 +46,8 @@ pub struct ReplayState {
     /// Whether samples of virtual machines are delivered, and how many were left out.
     with_guests: bool,
     guests: u64,
+    /// The cgroups whose samples are delivered; `None` for all.
+    cgroups: Option<SelectedCgroups>,
     last: u64,
 }
 
@@ -162,7 +165,7 @@ impl Intervals {
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOrigin {
     /// The index of the sample's attr.
-    attr: usize,
+    pub attr: usize,
     /// The time of the sample, in ns.
     pub time: u64,
     /// The index of the ring to which the sample belongs: the ring of its CPU.
@@ -204,6 +207,7 @@ impl ReplayState {
             unknown_ids: 0,
             with_guests: false,
             guests: 0,
+            cgroups: None,
             last: 0,
         }
     }
@@ -211,6 +215,20 @@ impl ReplayState {
     /// Makes the state deliver samples of virtual machines too.
     pub fn with_guests(self, guests: Switch) -> Self {
         Self { with_guests: guests == Switch::On, ..self }
+    }
+
+    /// Makes the state deliver only the samples of these cgroups, and of those below them. An empty list selects all.
+    pub fn with_cgroups(self, names: &[String]) -> Self {
+        let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
+        Self { cgroups, ..self }
+    }
+
+    /// Returns whether a sample is left out because its cgroup is not selected.
+    #[inline]
+    pub fn is_of_other_cgroup(&mut self, sample: &SampleOrigin, record: &[u8], context: &Context) -> bool {
+        let Some(cgroups) = &mut self.cgroups else { return false };
+        let id = self.layouts.sample(sample.attr).cgroup(record);
+        !id.is_some_and(|id| cgroups.contains(id, || context.cgroup_path(id)))
     }
 
     /// Returns whether a sample is left out because it was taken in a virtual machine, and counts it. perf leaves out

@@ -28,6 +28,7 @@ pub struct ChosenEvents {
     /// The events that are opened.
     pub events: Vec<Selected>,
     derived: Vec<Derived>,
+    moves: Option<usize>,
 }
 
 /// The selected events, ready to be opened.
@@ -40,6 +41,8 @@ pub struct ArmedEvents {
     pub events: Vec<Selected>,
     /// The events that are derived from them.
     pub derived: Vec<Derived>,
+    /// The index of the event that tells which tasks move to other cgroups. It is the last one, and no program receives it.
+    pub moves: Option<usize>,
     /// The events that were limited to user space.
     pub limits: LimitedEvents,
     /// The forked command, which waits until the run starts.
@@ -51,29 +54,30 @@ impl ChosenEvents {
     pub fn select(capture: &plan::Capture) -> Result<ChosenEvents> {
         let closing = ClosingHeldOff::new();
         let tracefs = unprivileged::tracefs(capture)?;
-        let Selection { events, derived } = select::select(capture, &tracefs)?;
-        Ok(ChosenEvents { closing, tracefs, events, derived })
+        let Selection { events, derived, moves } = select::select(capture, &tracefs)?;
+        Ok(ChosenEvents { closing, tracefs, events, derived, moves })
     }
 
     /// Replaces spans by the events that they are made of, for recordings: spans are made when the recording is read.
     pub fn recorded(self, capture: &plan::Capture) -> Result<ChosenEvents> {
-        let events = Selection { events: self.events, derived: self.derived }.recorded(capture)?;
-        Ok(ChosenEvents { events, derived: Vec::new(), ..self })
+        let events = Selection { events: self.events, derived: self.derived, moves: None }.recorded(capture)?;
+        Ok(ChosenEvents { events, derived: Vec::new(), moves: None, ..self })
     }
 
     /// Returns the event types that a program receives, before the events are opened. Only the offsets of the ids in
     /// samples may differ from those of the opened events.
     pub fn planned_types(&self, capture: &plan::Capture) -> Result<Vec<EventType>> {
         let layouts = Capture::layouts(&requests::requests(capture, &self.events)?);
-        let types = event_types(&self.events, &self.derived, |event| layouts[event])?;
+        let delivered = self.moves.unwrap_or(self.events.len());
+        let types = event_types(&self.events[..delivered], &self.derived, |event| layouts[event])?;
         Ok(derive::delivered(&types, &self.derived))
     }
 
     /// Limits the events to what the user may trace, and forks the command with `fork`.
     pub fn arm(mut self, fork: impl FnOnce() -> Result<Option<Workload>, WorkloadError>) -> Result<ArmedEvents> {
         let limits = unprivileged::limit_to_user_space(&mut self.events);
-        let ChosenEvents { closing, tracefs, events, derived } = self;
-        Ok(ArmedEvents { closing, tracefs, events, derived, limits, workload: fork()? })
+        let ChosenEvents { closing, tracefs, events, derived, moves } = self;
+        Ok(ArmedEvents { closing, tracefs, events, derived, moves, limits, workload: fork()? })
     }
 
     /// Like [`ChosenEvents::arm`], for a run that receives the events itself. The command does not outlive the run, and

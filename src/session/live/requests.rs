@@ -1,5 +1,7 @@
 //! Turns a plan into the inputs of a capture: the target, a request for each event, and the options.
 
+use std::{path::PathBuf, sync::Arc};
+
 use anyhow::{Result, bail};
 use perf_prof_capture::{
     Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames, Mappings,
@@ -11,12 +13,23 @@ use perf_prof_format::{
         PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
     spec::{CallGraph, CpuSet, Stack},
+    tracefs::EventFormat,
 };
 use perf_prof_symbols::unwind;
-use perf_prof_system::{budget::Budget, cgroup, clock::Clock, memory, mmap::page_size, output, procfs};
+use perf_prof_system::{
+    budget::Budget,
+    cgroup::{self, CgroupError},
+    clock::Clock,
+    memory,
+    mmap::page_size,
+    output, procfs,
+};
 
 use super::select::{EventLocation, Selected};
-use crate::plan::{self, Switch, Verbosity};
+use crate::{
+    engine::pump::MOVES,
+    plan::{self, CgroupsOfEvents, Switch, Verbosity},
+};
 
 /// The maximum default memory of all rings together, in bytes.
 const ALL_RINGS: usize = 256 << 20;
@@ -51,14 +64,40 @@ pub fn target(plan: &plan::Capture, workload: Option<u32>) -> Result<Target> {
         plan::Target::Cpus(cpus) => Target::SystemWide { cpus: Some(cpus.clone()) },
         plan::Target::Processes(pids) => Target::Processes(pids.clone()),
         plan::Target::Threads(tids) => Target::Threads(tids.clone()),
-        plan::Target::Cgroups { cgroups, .. } => {
-            let mut dirs = Vec::new();
-            for name in cgroups {
-                dirs.extend(cgroup::resolve(name)?);
-            }
-            Target::Cgroups(dirs)
-        }
+        plan::Target::Cgroups { cgroups, .. } => Target::Cgroups(match plan.cgroups_of_events {
+            CgroupsOfEvents::All => outermost(self::cgroups(cgroups)?),
+            CgroupsOfEvents::Each => self::cgroups(cgroups)?,
+            CgroupsOfEvents::OneEach => cgroups.iter().map(|name| only_cgroup(name)).collect::<Result<_>>()?,
+        }),
     })
+}
+
+/// Returns the folders of the cgroups with these names.
+pub fn cgroups(names: &[String]) -> Result<Vec<PathBuf>, CgroupError> {
+    names.iter().map(|name| cgroup::resolve(name)).collect::<Result<Vec<_>, _>>().map(|found| found.concat())
+}
+
+/// Returns the folder of the cgroup with this name. Fails if it is a pattern with several cgroups.
+fn only_cgroup(name: &str) -> Result<PathBuf> {
+    let mut found = cgroup::resolve(name)?;
+    match found.len() {
+        1 => Ok(found.remove(0)),
+        many => bail!("-G: `{name}` matches {many} cgroups; give one cgroup for each event"),
+    }
+}
+
+/// Leaves out folders that are in other ones. The events of a cgroup are also those of the cgroups below it, so they would
+/// come twice.
+fn outermost(folders: Vec<PathBuf>) -> Vec<PathBuf> {
+    let mut kept: Vec<PathBuf> = Vec::new();
+    for (at, folder) in folders.iter().enumerate() {
+        let is_inside =
+            |(other, outer): (usize, &PathBuf)| folder.starts_with(outer) && (folder != outer || other < at);
+        if !folders.iter().enumerate().any(is_inside) {
+            kept.push(folder.clone());
+        }
+    }
+    kept
 }
 
 /// Returns the CPUs that all events are limited to, or `None` if there is no such limit.
@@ -85,7 +124,19 @@ pub fn report_missing_cpus(plan: &plan::Capture, selected: &[Selected]) -> Resul
 
 /// Returns the request to the kernel for each selected event.
 pub fn requests(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<EventRequest>> {
-    selected.iter().map(|event| request(plan, event)).collect()
+    let mut requests = selected.iter().map(|event| request(plan, event)).collect::<Result<Vec<_>>>()?;
+    if let (CgroupsOfEvents::OneEach, plan::Target::Cgroups { cgroups, .. }) = (plan.cgroups_of_events, &plan.target) {
+        if cgroups.len() != requests.len() {
+            bail!(
+                "-G has {} cgroups for {} events: give one cgroup for all events, or one for each event; --cgroups and \
+                 --for-each-cgroup take any number",
+                cgroups.len(),
+                requests.len()
+            );
+        }
+        requests.iter_mut().enumerate().for_each(|(index, request)| request.cgroup = Some(index));
+    }
+    Ok(requests)
 }
 
 fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
@@ -329,13 +380,19 @@ fn own_threads(plan: &plan::Capture) -> OwnThreads {
 }
 
 /// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`: it is woken
-/// up, or moved to another CPU, while any task runs.
+/// up, or moved to another CPU, while any task runs. The moves of tasks to other cgroups are needed even if perf-prof itself
+/// moves them.
 fn owner(event: &Selected) -> Owner {
-    match event.format.tracepoint().filter(|format| &*format.system == "sched") {
-        Some(format) if &*format.name == "sched_switch" => Owner::NoTask,
+    let is_of_tasks = |format: &&Arc<EventFormat>| &*format.system == "sched" || is_move(format);
+    match event.format.tracepoint().filter(is_of_tasks) {
+        Some(format) if &*format.name == "sched_switch" || is_move(format) => Owner::NoTask,
         Some(format) => format.field("pid").map_or(Owner::Task, |field| Owner::Field(field.offset)),
         None => Owner::Task,
     }
+}
+
+fn is_move(format: &EventFormat) -> bool {
+    (&*format.system, &*format.name) == MOVES
 }
 
 fn side_band_records(switch: Switch) -> SideBandRecords {
@@ -363,6 +420,14 @@ mod tests {
         let mut request = EventRequest::new("clock", PerfEvent { kind: 1, ..PerfEvent::default() });
         (request.samples.sample_type, request.excluded) = (sample_type, excluded);
         request
+    }
+
+    #[test]
+    fn a_cgroup_in_another_selected_one_is_not_traced_twice() {
+        let folders = |names: &[&str]| names.iter().map(PathBuf::from).collect::<Vec<_>>();
+        let kept = |names: &[&str]| outermost(folders(names));
+        assert_eq!(kept(&["/c/a/x", "/c/b", "/c/a", "/c/ab", "/c/b"]), folders(&["/c/b", "/c/a", "/c/ab"]));
+        assert_eq!(kept(&["/c", "/c/a"]), folders(&["/c"]));
     }
 
     /// Otherwise a user who may lock only little memory would have to specify a ring size for every recording.

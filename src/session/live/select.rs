@@ -20,6 +20,7 @@ use perf_prof_format::{
 use perf_prof_system::tracefs::Tracefs;
 
 use crate::{
+    engine::pump::MOVES,
     plan::{Capture, Target, live_target},
     selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
 };
@@ -78,13 +79,24 @@ pub struct Selection {
     pub events: Vec<Selected>,
     /// The selected derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
+    /// The index of the event that tells which tasks move to other cgroups. It is the last one, and no program receives it.
+    pub moves: Option<usize>,
 }
 
 /// Resolves the selectors, in their order, to events of this machine that are sampled. Fails if two of the events are
-/// the same software event, because the kernel gives the samples of both events the same id.
+/// the same software event, because the kernel gives the samples of both events the same id. If the plan needs the moves of
+/// tasks between cgroups, their event is added as the last one.
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
-    let selection = resolve(plan, tracefs)?;
+    let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
+    let (system, name) = MOVES;
+    if plan.needs_moves() && tracefs.has_event(system, name) {
+        let kind = EventKind::Tracepoint { system: system.to_owned(), name: name.to_owned() };
+        let selector = format!("{system}:{name}");
+        let spec = EventSpec { selector, kind, filter: None, attrs: Attrs::default(), grouping: Grouping::Alone };
+        selection.moves = Some(selection.events.len());
+        selection.events.push(tracepoint(&spec, tracefs, system, name)?);
+    }
     Ok(selection)
 }
 
@@ -104,8 +116,10 @@ impl Selection {
             && let (_, Some(_)) = live_target(std::slice::from_ref(source), plan.target.clone())?
         {
             let name = &source.selector;
+            let also = if let Target::Cgroups { .. } = plan.target { " --all-cgroups" } else { "" };
             bail!(
-                "{name} is made of events of all tasks; record with -a, and select the tasks when you read the recording"
+                "{name} is made of events of all tasks; record with -a{also}, and select the tasks when you read the \
+                 recording"
             );
         }
         Ok(self.events)

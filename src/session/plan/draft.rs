@@ -48,6 +48,8 @@ pub struct Draft {
     pub order: DeliveryOrder,
     /// The most samples per second and ring.
     pub sampling_limit: Option<u32>,
+    /// On if each live sample holds the cgroup of its task.
+    pub cgroups: Switch,
     /// Says if the events of perf-prof's own threads are delivered.
     pub own_threads: OwnThreads,
     /// The recording to write while the events are delivered.
@@ -101,9 +103,12 @@ impl Draft {
                 (Origin::Live(live), target, selected_tasks)
             }
         };
+        // To select tasks by their cgroups, their samples have to hold them.
+        let selects_cgroups = matches!(selected_tasks, Some(Target::Cgroups { .. }));
         let capture = Capture {
             target,
             selected_tasks,
+            cgroups: if selects_cgroups { Switch::On } else { self.cgroups },
             callchain,
             events: self.events,
             rate: rate(self.period, self.frequency)?,
@@ -157,18 +162,19 @@ impl Draft {
         if let Some(option) = self.live_option() {
             return Err(PlanError::LiveOptionWithInput(option));
         }
-        let Selection { all_cpus, cpus, pids, tids, command, .. } = self.selection.clone();
+        let Selection { all_cpus, cpus, pids, tids, cgroups, command, .. } = self.selection.clone();
         if !command.is_empty() {
             return Err(PlanError::CommandWithInput(command));
         }
         let are_for_script = all_cpus == AllCpus::BesideTasks;
-        let are_given = (pids.is_some() || tids.is_some()) && !are_for_script;
+        let are_given = (pids.is_some() || tids.is_some() || !cgroups.is_empty()) && !are_for_script;
         let tasks = recorded_tasks(&self.events, are_given, Coverage::of(&cpus))?;
         Ok(Input {
             limits: ReadLimits { owner: self.owner, memory: self.buffer },
             cpus,
             pids,
             tids,
+            cgroups,
             tasks: if are_for_script { TaskSelection::ForScript } else { tasks },
             names: Names::default(),
             max_stack: None,
@@ -188,7 +194,7 @@ impl Draft {
             (RunOption::RingSize, self.ring_size.is_some()),
             (RunOption::Frequency, self.frequency.is_some()),
             (RunOption::Period, self.period.is_some()),
-            (RunOption::Cgroups, !selection.cgroups.is_empty()),
+            (RunOption::AllCgroups, self.cgroups == Switch::On),
             (RunOption::Exec, selection.exec.is_some()),
             (RunOption::Watermark, self.watermark.is_some()),
             (RunOption::SamplingLimit, self.sampling_limit.is_some()),

@@ -15,6 +15,7 @@ pub enum RunOption {
     Pids,
     Tids,
     Cgroups,
+    AllCgroups,
     Exec,
     Period,
     Frequency,

@@ -26,7 +26,8 @@ pub struct Capture {
     pub events: Vec<EventSpec>,
     /// What the events are attached to.
     pub target: Target,
-    /// With `--all-cpus`: the tasks that the user selected, although `target` is all CPUs. The run ends when they have exited.
+    /// With `--all-cpus`: the tasks that the user selected, although `target` is all CPUs. The run ends when they have exited,
+    /// unless they are those of cgroups.
     pub selected_tasks: Option<Target>,
     /// The call chains of all events.
     pub callchain: Callchain,
@@ -36,6 +37,8 @@ pub struct Capture {
     pub switches: Switch,
     /// On if the kernel also reports the namespaces of tasks.
     pub namespaces: Switch,
+    /// Which of the target's cgroups each event belongs to.
+    pub cgroups_of_events: CgroupsOfEvents,
     /// On if the kernel also reports cgroups, and each sample holds the cgroup in which it was taken.
     pub cgroups: Switch,
     /// The sampling rate of events other than tracepoints. It is not used for events that have their own rate.
@@ -57,6 +60,13 @@ pub struct Capture {
 }
 
 impl Capture {
+    /// Returns whether the cgroup of a task may be needed that does not run: for spans of the whole machine, and for the
+    /// selection of their tasks. Then the moves of tasks are traced too.
+    pub fn needs_moves(&self) -> bool {
+        let selects = matches!(self.selected_tasks, Some(Target::Cgroups { .. }));
+        selects || self.cgroups == Switch::On && matches!(scope(&self.events), Ok(Scope::Machine) | Err(_))
+    }
+
     /// Returns the order in which events are delivered. Spans need the order of time: they may begin and end on
     /// different CPUs.
     pub fn delivery_order(&self) -> DeliveryOrder {
@@ -78,7 +88,9 @@ pub struct Input {
     pub pids: Option<Vec<u32>>,
     /// If set, only the samples of these threads are read.
     pub tids: Option<Vec<u32>>,
-    /// What `pids` and `tids` select.
+    /// The cgroups whose samples are read, with those below them: paths or glob patterns; empty for all.
+    pub cgroups: Vec<String>,
+    /// What `pids`, `tids` and `cgroups` select.
     pub tasks: TaskSelection,
     /// Only samples with these names of tasks, functions and files are delivered.
     pub names: Names,
@@ -111,6 +123,14 @@ impl Input {
         match self.tasks {
             TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
             TaskSelection::ForScript => (None, None),
+        }
+    }
+
+    /// Returns the cgroups whose samples are read; empty for all.
+    pub fn cgroups_of_samples(&self) -> &[String] {
+        match self.tasks {
+            TaskSelection::OfSamples => &self.cgroups,
+            TaskSelection::ForScript => &[],
         }
     }
 }
@@ -158,23 +178,38 @@ pub enum Target {
     Workload(Vec<OsString>),
 }
 
+/// Which of the target's cgroups each event is attached to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupsOfEvents {
+    /// All of them together. A cgroup in another one is not counted twice.
+    #[default]
+    All,
+    /// Each of them for itself.
+    Each,
+    /// One: the first event to the first cgroup, the second event to the second cgroup, and so on (`-G` of perf).
+    OneEach,
+}
+
 /// Returns the target of a live run, and the selected tasks. If sources need the events of all tasks, the target is the
 /// whole machine.
 pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Option<Target>), SourceTargetError> {
     let coverage = match &target {
-        Target::Cpus(_) | Target::Cgroups { .. } => Coverage::Parts,
+        Target::Cpus(_) | Target::Cgroups { cpus: Some(_), .. } => Coverage::Parts,
         _ => Coverage::All,
     };
     check_coverage(events, coverage)?;
     match &target {
-        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) if scope(events)? == Scope::Machine => {
-            Ok((Target::AllCpus, Some(target)))
+        Target::AllCpus | Target::Cpus(_) => Ok((target, None)),
+        Target::Processes(_) | Target::Threads(_) | Target::Workload(_) | Target::Cgroups { .. } => {
+            match scope(events)? {
+                Scope::Machine => Ok((Target::AllCpus, Some(target))),
+                Scope::Task => Ok((target, None)),
+            }
         }
-        _ => Ok((target, None)),
     }
 }
 
-/// Returns what `-p` and `-t` select in a recording. `coverage` says if only some of its CPUs are read.
+/// Returns what `-p`, `-t` and `--cgroups` select in a recording. `coverage` says if only some of its CPUs are read.
 pub fn recorded_tasks(
     events: &[EventSpec],
     are_given: bool,

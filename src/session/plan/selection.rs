@@ -61,7 +61,8 @@ impl Selection {
         let given: Vec<RunOption> = given.into_iter().filter_map(|(option, given)| given.then_some(option)).collect();
         match given[..] {
             // The events of a cgroup are opened on each CPU, so they can also be opened on some CPUs only.
-            [RunOption::AllCpus, RunOption::Cpus] | [RunOption::Cpus, RunOption::Cgroups] | [] | [_] => {}
+            [RunOption::Cpus, RunOption::Cgroups] if self.all_cpus != AllCpus::BesideTasks => {}
+            [RunOption::AllCpus, RunOption::Cpus] | [] | [_] => {}
             [first, second, ..] => return Err(PlanError::TwoTargets(first, second)),
         }
         let Selection { cpus, cgroups, .. } = self;
@@ -86,11 +87,10 @@ impl Selection {
         match self.target()? {
             (Target::AllCpus, Some(command)) => Ok((Target::AllCpus, Some(Target::Workload(command)))),
             (_, Some(_)) => Err(PlanError::CommandBesideTarget),
-            (tasks @ (Target::Processes(_) | Target::Threads(_) | Target::Workload(_)), None)
-                if all_cpus == AllCpus::BesideTasks =>
-            {
-                Ok((Target::AllCpus, Some(tasks)))
-            }
+            (
+                tasks @ (Target::Processes(_) | Target::Threads(_) | Target::Workload(_) | Target::Cgroups { .. }),
+                None,
+            ) if all_cpus == AllCpus::BesideTasks => Ok((Target::AllCpus, Some(tasks))),
             (target, None) => Ok((target, None)),
         }
     }

@@ -12,7 +12,7 @@ use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::{
     derive::{Derivations, DerivingSink, Losses},
-    event::{Context, Discard, Sink, Stats},
+    event::{Context, Discard, Memberships, Sink, Stats},
 };
 use perf_prof_format::{
     record::{Source as _, Wait},
@@ -35,6 +35,9 @@ use crate::{
 pub struct Carried {
     /// `None` at the start of the recording.
     derivations: Option<Derivations>,
+    /// The cgroups of tasks at the time `last`.
+    cgroups: Memberships,
+    last: u64,
     /// The number of lost samples in the parts that were read, according to PERF_RECORD_LOST.
     lost_by_records: u64,
     /// The number of lost samples according to perf's counts of each event, which are at the end of the recording.
@@ -61,7 +64,8 @@ impl Carried {
         // Nothing is delivered, so no names are needed.
         let context = Arc::new(Context::new(Box::new(NoKernel), 0).with_budget(budget.clone()));
         let state = ReplayState::new(recording.layouts().clone(), routes.clone(), None, loss_reporting);
-        let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None);
+        let mut pump = Pump::for_recording(state.with_guests(guests), context.clone(), stats.clone(), rings, None)
+            .with_cgroups(selected.task_cgroups(recording));
         let mut discard = Discard;
         let sink = DerivingSink::start(&mut discard, types, derived, &stats, &context);
         let mut sink = self.continue_in(sink, &stats, &context).muted();
@@ -87,6 +91,8 @@ impl Carried {
             let _ = pump.report_remaining(program, None, last);
         });
         self.derivations = Some(sink.into_derivations());
+        self.last = last;
+        context.with_memberships(|tasks| self.cgroups.take(tasks, last));
         self.add_losses(&stats, pump.replay_state());
         Ok(ControlFlow::Continue(()))
     }
@@ -98,6 +104,7 @@ impl Carried {
         stats: &Stats,
         context: &Arc<Context>,
     ) -> DerivingSink<'a> {
+        context.with_memberships(|tasks| tasks.take(&mut self.cgroups, self.last));
         match self.derivations.take() {
             Some(derivations) => sink.continued(derivations, stats, context),
             None => sink,

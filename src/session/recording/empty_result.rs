@@ -68,11 +68,11 @@ impl SelectionSource {
     }
 
     fn reports_empty_result(self, input: &Input) -> bool {
-        let Input { cpus, pids, tids, times, .. } = input;
+        let Input { cpus, pids, tids, cgroups, times, .. } = input;
         match self {
             SelectionSource::User(verbosity) => verbosity > Verbosity::Quiet,
             SelectionSource::UserAndScript(Verbosity::Quiet) => {
-                cpus.is_some() || pids.is_some() || tids.is_some() || times.is_some()
+                cpus.is_some() || pids.is_some() || tids.is_some() || !cgroups.is_empty() || times.is_some()
             }
             SelectionSource::UserAndScript(_) => true,
         }
@@ -102,6 +102,9 @@ fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
     if input.pids.is_some() || input.tids.is_some() {
         text += &format!("; `perf-prof report -i {name} --sort pid,tid,comm` lists their tasks");
     }
+    if !input.cgroups.is_empty() {
+        text += &format!("; `perf-prof report -i {name} --sort cgroup` lists their cgroups");
+    }
     Some(text)
 }
 
@@ -112,6 +115,7 @@ fn selecting_options(input: &Input, events: &[EventSpec]) -> Option<String> {
         ("-C", input.cpus.as_ref().map(CpuSet::to_string)),
         ("-p", input.pids.as_ref().map(list)),
         ("-t", input.tids.as_ref().map(list)),
+        ("--cgroups", (!input.cgroups.is_empty()).then(|| input.cgroups.join(","))),
         ("--time", input.times.as_ref().map(ToString::to_string)),
     ];
     let events = events.iter().map(|event| ("-e", Some(event.to_string())));

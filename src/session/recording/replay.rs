@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     engine::{
-        pump::Pump,
+        pump::{Pump, TaskCgroups},
         run_loop::{Ending, FinishAs, RunLoop},
         sample_routes::ReplayState,
     },
@@ -35,6 +35,8 @@ pub struct ReplayRun<'a> {
     pub replay: Replay,
     /// The state that assigns samples to events.
     pub replay_state: ReplayState,
+    /// Follows the cgroups of tasks, if something needs them.
+    pub task_cgroups: Option<TaskCgroups>,
     /// The selected events. The types of derived events are the last ones.
     pub events: &'a [EventType],
     /// The derived events among them.
@@ -94,6 +96,7 @@ impl ReplayRun<'_> {
         let ReplayRun {
             replay,
             replay_state,
+            task_cgroups,
             events,
             derived,
             mut carried,
@@ -110,12 +113,15 @@ impl ReplayRun<'_> {
         // The limit counts delivered events, not the events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
-        let sink = &mut carried.continue_in(sink, &stats, &context);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
+        // Before the part goes on with what is carried, because the cgroups of tasks are among it.
+        let pump = Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
+            .with_other_records(others)
+            .with_cgroups(task_cgroups);
+        let sink = &mut carried.continue_in(sink, &stats, &context);
         let mut run_loop = RunLoop {
             source: ReplayWithProgress::new(replay, verbosity, warnings),
-            pump: Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
-                .with_other_records(others),
+            pump,
             events,
             stats: stats.clone(),
             signals,

@@ -24,7 +24,10 @@ use perf_prof_recordings::{AttrFlag, Gaps, RecordedEvent, Recording};
 
 use super::event_name::event_name;
 use crate::{
-    engine::sample_routes::Route,
+    engine::{
+        pump::{MOVES, MoveEvent, TaskCgroups},
+        sample_routes::Route,
+    },
     plan::{Callchain, Switch},
     selectors::{self, BuiltIn},
 };
@@ -38,6 +41,8 @@ pub struct Selected {
     pub routes: Vec<Vec<Route>>,
     /// The selected derived events. Their types are the last ones of `types`.
     pub derived: Vec<Derived>,
+    /// The attr of the event that tells which tasks move to other cgroups, if it was recorded.
+    pub moves: Option<usize>,
     /// The names of events that the script's first line selects, but that were not recorded.
     pub missing_events: Vec<String>,
     /// The selectors of probes in files. A recording has the names of probes, but not their files.
@@ -54,7 +59,10 @@ type SpanInputs = Vec<(usize, Vec<usize>)>;
 /// events are listed in [`Selected::missing_events`].
 pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
-    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], ..Selected::default() };
+    let are_moves =
+        |format: &Format| format.tracepoint().is_some_and(|format| (&*format.system, &*format.name) == MOVES);
+    let moves = formats.iter().position(are_moves);
+    let mut selected = Selected { routes: vec![Vec::new(); formats.len()], moves, ..Selected::default() };
     if specs.is_empty() {
         for (attr, event) in recording.events.iter().enumerate().filter(|(_, event)| !is_dummy(event)) {
             selected.add(attr, event_type(event, &formats[attr], None), None);
@@ -314,10 +322,22 @@ impl Selected {
 
     /// Returns for each attr whether a selected event gets its samples. Returns `None` if all samples have to be read.
     pub fn attrs(&self, recording: &Recording) -> Option<Vec<bool>> {
-        let wanted: Vec<bool> = self.routes.iter().map(|routes| !routes.is_empty()).collect();
+        let is_wanted = |(attr, routes): (usize, &Vec<Route>)| !routes.is_empty() || self.moves == Some(attr);
+        let wanted: Vec<bool> = self.routes.iter().enumerate().map(is_wanted).collect();
         let mut unwanted = recording.events.iter().zip(&wanted).filter(|(_, wanted)| !**wanted);
         let needed = unwanted.any(|(event, _)| !is_dummy(event)) && !recording.events.iter().any(holds_counters);
         needed.then_some(wanted)
+    }
+
+    /// Returns what follows in which cgroup each task is, if the samples have cgroups.
+    pub fn task_cgroups(&self, recording: &Recording) -> Option<TaskCgroups> {
+        let format = |attr: usize| Some((attr, recording.events[attr].format.clone()?));
+        let moves = self.moves.and_then(format).map(|(index, format)| {
+            let layout = recording.events[index].layout();
+            MoveEvent { index, format, layout, hierarchy: None }
+        });
+        let has_cgroups = self.types.iter().any(|event| event.layout.has_cgroup());
+        has_cgroups.then(|| TaskCgroups { types: self.types.clone(), moves })
     }
 
     /// Returns whether the derived events need the start times of losses.
@@ -333,7 +353,8 @@ impl Selected {
             return self.attrs(recording);
         }
         let is_input = |route: &Route| self.derived.iter().any(|derived| derived.inputs.contains(&route.event));
-        Some(self.routes.iter().map(|routes| routes.iter().any(is_input)).collect())
+        let attrs = self.routes.iter().enumerate();
+        Some(attrs.map(|(attr, routes)| routes.iter().any(is_input) || self.moves == Some(attr)).collect())
     }
 }
 

@@ -1,16 +1,17 @@
 //! A session of live events: opens the events, delivers them to a sink, and records them if requested.
 
-use std::{os::fd::RawFd, sync::Arc, thread};
+use std::{os::fd::RawFd, path::PathBuf, sync::Arc, thread};
 
 use anyhow::Result;
 use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
 use perf_prof_events::{
     derive::{self, Derived, DerivingSink},
-    event::{Context, Processes, Sink, Stats, Targets},
+    event::{Cgroups, Context, Format, Processes, Sink, Stats, Targets},
 };
 use perf_prof_format::record::{EventIds, Source as _};
 use perf_prof_symbols::running_kernel::RunningKernel;
 use perf_prof_system::{
+    cgroup,
     clock::{self, Calibration},
     close_in_child::ClosingHeldOff,
     own_threads::OwnThread,
@@ -28,7 +29,7 @@ use super::{
 use crate::{
     engine::{
         losses,
-        pump::{LossWindow, Pump, PumpSettings},
+        pump::{LossWindow, MoveEvent, Pump, PumpSettings, TaskCgroups},
         run_loop::{Ending, FinishAs, RunLoop},
         span_report,
     },
@@ -39,7 +40,7 @@ use crate::{
         select::{self, Selected},
         workload_end::end_workload,
     },
-    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Target},
+    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
 };
 
@@ -50,6 +51,7 @@ pub(super) struct LiveSession {
     tracefs: Tracefs,
     selected: Vec<Selected>,
     derived: Vec<Derived>,
+    moves: Option<usize>,
     workload: Option<Workload>,
     calibration: Calibration,
     /// The time of day minus the events' clock, in ns.
@@ -60,7 +62,9 @@ pub(super) struct LiveSession {
 
 /// Opens the events.
 pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
-    let ArmedEvents { closing, tracefs, events: selected, derived, limits, workload } = armed;
+    let ArmedEvents { closing, tracefs, events: selected, derived, moves, limits, workload } = armed;
+    // The event of moves is the last one, and no program receives it.
+    let received = moves.unwrap_or(selected.len());
     let of_live = plan.live().cloned().unwrap_or_default();
     let requests = requests::requests(&plan.capture, &selected)?;
     let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
@@ -79,13 +83,13 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
         .with_budget(sizes.buffer)
-        .with_targets(targets(&plan.capture, workload.as_ref()))
+        .with_targets(targets(&plan.capture, workload.as_ref())?)
         .with_left_out(left_out);
-    let events = event_types(&selected, &derived, |event| capture.layout(event))?;
+    let events = event_types(&selected[..received], &derived, |event| capture.layout(event))?;
     let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));
     let ring_cpus = capture.ring_cpus();
     let stats = Stats::new(events.len(), ring_cpus.len()).with_spans(derived.len());
-    let opened = capture.attrs().iter().take(selected.len()).enumerate();
+    let opened = capture.attrs().iter().take(received).enumerate();
     let about = About {
         is_delivered: derive::are_delivered(events.len(), &derived),
         events,
@@ -101,8 +105,19 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         available: Available::Kernel(tracefs.clone()),
         missing: None,
     };
-    let session =
-        LiveSession { plan, of_live, tracefs, selected, derived, workload, calibration, offset, capture, closing };
+    let session = LiveSession {
+        plan,
+        of_live,
+        tracefs,
+        selected,
+        derived,
+        moves,
+        workload,
+        calibration,
+        offset,
+        capture,
+        closing,
+    };
     Ok(Session::new(about, Source::Live(Box::new(session))))
 }
 
@@ -114,9 +129,13 @@ impl LiveSession {
 
     /// Delivers the events to the sink.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
-        let LiveSession { plan, of_live, tracefs, selected, derived, capture, offset, closing, .. } = self;
+        let LiveSession { plan, of_live, tracefs, selected, derived, moves, capture, offset, closing, .. } = self;
         let (mut workload, mut calibration) = (self.workload, self.calibration);
         let About { context, stats, events, .. } = about;
+        if plan.capture.cgroups == Switch::On {
+            context.find_cgroups();
+            context.with_cgroups(Cgroups::follow_tasks);
+        }
         note_tasks(context);
         context.find_mappings();
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
@@ -132,7 +151,8 @@ impl LiveSession {
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
-        let pump = pump(&plan, &source.source, &selected, about, of_pump);
+        let cgroups = task_cgroups(&plan, &source.source, &selected, moves, about);
+        let pump = pump(&plan, &source.source, &selected, about, of_pump).with_cgroups(cgroups);
         let mut calibrate = || {
             // If the measurement fails, the last measured offset is still used.
             if let Ok(offset) = calibration.realtime_offset() {
@@ -163,6 +183,7 @@ impl LiveSession {
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
         span_report::print_unfulfilled(events, stats, context, plan.verbosity);
         losses::print_endings(context.endings(), plan.verbosity);
+        losses::print_unknown_cgroups(context);
         Outcome {
             ending,
             at_exit,
@@ -192,6 +213,23 @@ fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About,
     let is_recorded = plan.live().is_some_and(|live| live.recording.is_some());
     let pump = pump.with_other_records(plan.others);
     if is_recorded { pump.with_build_ids() } else { pump }
+}
+
+/// Returns what follows in which cgroup each task is, if the run needs it.
+fn task_cgroups(
+    plan: &RunPlan,
+    capture: &Capture,
+    selected: &[Selected],
+    moves: Option<usize>,
+    about: &About,
+) -> Option<TaskCgroups> {
+    let format = |index: usize| match &selected.get(index)?.format {
+        Format::Tracepoint(format) => Some((index, format.clone())),
+        Format::Other(_) | Format::Span(_) => None,
+    };
+    let (hierarchy, moves) = (cgroup::hierarchy_id(), moves.and_then(format));
+    let moves = moves.map(|(index, format)| MoveEvent { index, format, layout: capture.layout(index), hierarchy });
+    (plan.capture.cgroups == Switch::On).then(|| TaskCgroups { types: about.events.clone(), moves })
 }
 
 /// Returns the end of each message about losses: their cause, and what the user can do.
@@ -241,13 +279,19 @@ impl TeeSubject<'_> {
 }
 
 /// Returns the tasks that the user selected, if the events of all tasks are delivered.
-fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Option<Targets> {
-    Some(match (capture.selected_tasks.as_ref()?, workload) {
+fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Result<Option<Targets>> {
+    let Some(selected) = &capture.selected_tasks else { return Ok(None) };
+    Ok(Some(match (selected, workload) {
         (Target::Processes(pids), _) => Targets::running(pids, &[]),
         (Target::Threads(tids), _) => Targets::running(&[], tids),
+        (Target::Cgroups { cgroups, .. }, _) => {
+            let folders = requests::cgroups(cgroups)?;
+            let path = |folder: &PathBuf| cgroup::path_in_hierarchy(folder).display().to_string();
+            Targets::running(&[], &[]).in_cgroups(&folders.iter().map(path).collect::<Vec<_>>())
+        }
         (_, Some(workload)) => Targets::running(&[workload.pid()], &[]),
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
 /// If there is a recording, finishes it.

@@ -30,6 +30,7 @@ use crate::{
     dividing::{Part, Whole},
     engine::{
         losses,
+        pump::TaskCgroups,
         run_loop::FinishAs,
         sample_routes::{Intervals, ReplayState, Span},
         span_report,
@@ -82,7 +83,11 @@ impl ChosenRecording {
             }
         })?;
         let (plan, input, others) = (Arc::new(plan.clone()), input.clone(), plan.others);
-        Ok(ChosenRecording { plan, input, recording, selected, others, prepared: None })
+        let chosen = ChosenRecording { plan, input, recording, selected, others, prepared: None };
+        if !chosen.input.cgroups.is_empty() {
+            chosen.require_cgroups("--cgroups")?;
+        }
+        Ok(chosen)
     }
 
     /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. So scripts, which
@@ -135,6 +140,17 @@ impl ChosenRecording {
             ),
             None => Ok(()),
         }
+    }
+
+    /// Fails if the samples of no selected event have the cgroups of their tasks. `option` is what needs them.
+    pub fn require_cgroups(&self, option: &str) -> Result<()> {
+        if self.selected.types.iter().any(|event| event.layout.has_cgroup()) {
+            return Ok(());
+        }
+        bail!(
+            "{option}: {} does not contain the cgroups of its samples; record with --all-cgroups",
+            self.recording.name
+        )
     }
 
     /// Prints what the selected events lack in the recording.
@@ -201,7 +217,7 @@ impl ChosenRecording {
 
     /// Prepares to decode columns of the recording in parts. Returns `None` if this is not possible.
     pub fn column_parts(&mut self) -> Result<Option<Box<ColumnParts>>> {
-        if self.plan.limit.is_some() || !self.input.names.are_all() {
+        if self.plan.limit.is_some() || !self.input.names.are_all() || !self.input.cgroups.is_empty() {
             return Ok(None);
         }
         let selection = self.prepared()?.selection.clone();
@@ -249,8 +265,11 @@ impl ChosenRecording {
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
         let layouts = recording.layouts().clone();
+        let selects_tasks = !input.cgroups.is_empty() && input.tasks == TaskSelection::ForScript;
+        let needs_tasks = selects_tasks || !selected.derived.is_empty();
         let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
+        let task_cgroups = needs_tasks.then(|| selected.task_cgroups(&recording)).flatten();
         let Selected { types, derived, routes, missing_events, .. } = selected;
         let missing = MissingEvents {
             names: missing_events,
@@ -267,8 +286,9 @@ impl ChosenRecording {
             times: recording.known_times()?,
         };
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
-        let replay_state =
-            ReplayState::new(layouts.clone(), routes, intervals, loss_reporting).with_guests(input.guests);
+        let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
+            .with_guests(input.guests)
+            .with_cgroups(input.cgroups_of_samples());
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
@@ -285,7 +305,7 @@ impl ChosenRecording {
             available: Available::Recorded(formats),
             missing: Some(missing),
         };
-        let session = RecordedSession { plan, input, replay, replay_state, derived, slice };
+        let session = RecordedSession { plan, input, replay, replay_state, task_cgroups, derived, slice };
         Ok(Session::new(about, Source::Recorded(Box::new(session))))
     }
 }
@@ -296,6 +316,7 @@ pub(super) struct RecordedSession {
     input: Input,
     replay: Replay,
     replay_state: ReplayState,
+    task_cgroups: Option<TaskCgroups>,
     derived: Vec<Derived>,
     slice: Slice,
 }
@@ -303,10 +324,11 @@ pub(super) struct RecordedSession {
 impl RecordedSession {
     /// Delivers the selected samples to the sink, ordered by time.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
-        let RecordedSession { plan, input, mut replay, replay_state, derived, slice } = self;
+        let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice } = self;
         let (verbosity, warnings, last) = (plan.verbosity, slice.warnings(), slice.finish_as());
         // For a whole recording, the counts of samples decide the status of the run. A part may have no samples.
-        let has_status = matches!(slice, Slice::Whole) && plan.face != Face::Program;
+        let is_whole = matches!(slice, Slice::Whole);
+        let has_status = is_whole && plan.face != Face::Program;
         let carried = match slice {
             Slice::Part(_, carried) => *carried,
             Slice::Whole | Slice::OneOfSeveral | Slice::Merge => {
@@ -318,6 +340,7 @@ impl RecordedSession {
         let delivery = ReplayRun {
             replay,
             replay_state,
+            task_cgroups,
             events: &about.events,
             derived: &derived,
             carried,
@@ -337,6 +360,10 @@ impl RecordedSession {
             span_report::print_unfulfilled(&about.events, &about.stats, &about.context, verbosity);
         }
         losses::print_endings(about.context.endings(), verbosity);
+        losses::print_unknown_cgroups(&about.context);
+        if is_whole && input.tasks == TaskSelection::ForScript {
+            report_unknown_names(&about.context, &input);
+        }
         let failure = outcome.check().err().map(Into::into);
         let replayed = Replayed {
             last: outcome.last,
@@ -355,6 +382,16 @@ impl RecordedSession {
             recorded: Ok(None),
             closing: Closing::default(),
         }
+    }
+}
+
+/// Prints which of the selected cgroups are not in the recording.
+fn report_unknown_names(context: &Context, input: &Input) {
+    for name in context.with_cgroups(|cgroups| cgroups.without_match(&input.cgroups)) {
+        let path = input.path.display();
+        messages::say(format_args!(
+            "no cgroup in {path} matches `--cgroups {name}`; `perf-prof report -i {path} --sort cgroup` lists its cgroups"
+        ));
     }
 }
 
@@ -388,7 +425,7 @@ fn context(
     let binaries = binaries(recording, &input.path)?;
     let kernel = RecordedKernel::new(recording, &binaries);
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
-    let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids));
+    let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids)).in_cgroups(&input.cgroups);
     let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
     let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
     let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))

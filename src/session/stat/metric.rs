@@ -36,12 +36,13 @@ enum Quotient {
     Percent(&'static str),
 }
 
-/// Returns the metric of a row. The metric is the row's count divided by another count of the same CPU in `all`, or
-/// divided by a time. `elapsed` is the elapsed time in seconds.
+/// Returns the metric of a row. The metric is the row's count divided by another count of the same CPU and
+/// cgroup in `all`, or divided by a time. `elapsed` is the elapsed time in seconds.
 pub fn metric_of_row(row: &Row<'_>, all: &[Row<'_>], elapsed: f64) -> Option<Metric> {
     let value = row.tally.value()? as f64;
     let beside = |is_it: &dyn Fn(&Event) -> bool| {
-        let found = all.iter().find(|other| other.cpu == row.cpu && is_it(other.event));
+        let is_beside = |other: &&Row<'_>| other.cpu == row.cpu && other.cgroup == row.cgroup && is_it(other.event);
+        let found = all.iter().find(is_beside);
         found.and_then(|other| other.tally.value()).filter(|&value| value > 0).map(|value| value as f64)
     };
     // Counts are divided only if the exclusions are the same, for example if both events are limited to user space.

@@ -7,5 +7,5 @@ mod run;
 
 pub use metric::{Metric, PER_SECOND};
 pub use plan::{Rows, StatPlan, Totals};
-pub use result::{Counted, Event, Mean, Row, Run, Span, Table, Tally, Unit};
+pub use result::{Counted, Event, Mean, Row, RowTally, Run, Span, Subject, Table, Tally, Unit};
 pub use run::{run, run_with};

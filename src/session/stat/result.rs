@@ -191,6 +191,8 @@ pub enum Span {
 pub struct Row<'a> {
     /// The event.
     pub event: &'a Event,
+    /// The path of the cgroup, if cgroups are shown separately.
+    pub cgroup: Option<&'a str>,
     /// The CPU; `None` for all CPUs together.
     pub cpu: Option<u32>,
     /// The count.
@@ -199,11 +201,35 @@ pub struct Row<'a> {
     pub metric: Option<Metric>,
 }
 
+/// The count of a row in one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowTally {
+    /// The index of the event.
+    pub event: usize,
+    /// The index of the cgroup, if cgroups are shown separately.
+    pub cgroup: Option<usize>,
+    /// The CPU, if CPUs are shown separately.
+    pub cpu: Option<u32>,
+    /// The count.
+    pub tally: Tally,
+}
+
+/// What was counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The target, such as `CPUs 0-3` or the command line.
+    pub name: &'a str,
+    /// The events.
+    pub events: &'a [Event],
+    /// The paths of the cgroups, if they are shown separately.
+    pub cgroups: &'a [String],
+}
+
 /// The counts and times of one run, or of one interval.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Run {
-    /// For each row: the index of the event, the CPU (if CPUs are shown separately) and the count.
-    pub tallies: Vec<(usize, Option<u32>, Tally)>,
+    /// The count of each row.
+    pub tallies: Vec<RowTally>,
     /// How long the run took.
     pub elapsed: Duration,
     /// The CPU time of the command.
@@ -212,7 +238,7 @@ pub struct Run {
 
 impl<'a> Table<'a> {
     /// Makes the table of several runs. All runs must have counted the same events.
-    pub fn from_runs(subject: &'a str, events: &'a [Event], span: Span, runs: &[Run]) -> Table<'a> {
+    pub fn from_runs(subject: Subject<'a>, span: Span, runs: &[Run]) -> Table<'a> {
         let seconds = |time: fn(&Run) -> Option<Duration>| -> Mean {
             Mean::of(runs.iter().filter_map(time).map(|time| time.as_secs_f64()))
         };
@@ -222,15 +248,17 @@ impl<'a> Table<'a> {
             (seconds(|run| run.cpu_time.map(|time| time.user)), seconds(|run| run.cpu_time.map(|time| time.system)))
         });
         let mut rows = Vec::new();
-        for (at, &(event, cpu, _)) in runs.first().iter().flat_map(|run| run.tallies.iter().enumerate()) {
-            let tallies: Vec<Tally> =
-                runs.iter().filter_map(|run| run.tallies.get(at)).map(|&(_, _, tally)| tally).collect();
-            rows.push(Row { event: &events[event], cpu, tally: Tally::mean(&tallies), metric: None });
+        for (at, &RowTally { event, cgroup, cpu, .. }) in
+            runs.first().iter().flat_map(|run| run.tallies.iter().enumerate())
+        {
+            let tallies: Vec<Tally> = runs.iter().filter_map(|run| run.tallies.get(at)).map(|row| row.tally).collect();
+            let cgroup = cgroup.and_then(|index| subject.cgroups.get(index)).map(String::as_str);
+            rows.push(Row { event: &subject.events[event], cgroup, cpu, tally: Tally::mean(&tallies), metric: None });
         }
         let metrics: Vec<Option<Metric>> =
             rows.iter().map(|row| metric::metric_of_row(row, &rows, elapsed.value)).collect();
         rows.iter_mut().zip(metrics).for_each(|(row, metric)| row.metric = metric);
-        Table { subject, span, elapsed, cpu_time, runs: runs.len(), rows }
+        Table { subject: subject.name, span, elapsed, cpu_time, runs: runs.len(), rows }
     }
 }
 

@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 use perf_prof_capture::{Count, CounterReading, Counters, EndCondition, EventRequest, Waited};
 use perf_prof_format::spec::{Attrs, EventKind, EventSpec, Stack, parse_events};
 use perf_prof_system::{
-    close_in_child::ClosingHeldOff, output, shell::shell_quote_all, signals::Signals, usage::CpuTime,
+    cgroup, close_in_child::ClosingHeldOff, output, shell::shell_quote_all, signals::Signals, usage::CpuTime,
     workload::Workload,
 };
 
 use super::{
     plan::{Rows, StatPlan, Totals},
-    result::{Event, Run, Span, Table, Tally},
+    result::{Event, RowTally, Run, Span, Subject, Table, Tally},
 };
 use crate::{
     engine::{
@@ -27,7 +27,7 @@ use crate::{
         unprivileged::{self, LimitedEvents},
         workload_end,
     },
-    plan::{Target, Verbosity},
+    plan::{self, CgroupsOfEvents, Target, Verbosity},
 };
 
 /// The events that are counted by default: the first list for tasks, the second list for CPUs. They show how much CPU
@@ -71,10 +71,10 @@ pub fn run_with(
     let requests = requests::requests(&plan.capture, &selected)?;
     drop(closing);
     let events = named_events(&selected);
-    let subject = subject(&plan.capture.target);
+    let (name, cgroups) = (subject(&plan.capture.target), cgroups_of_rows(&plan.capture)?);
+    let subject = Subject { name: &name, events: &events, cgroups: &cgroups };
     let signals = signals()?;
-    let session =
-        Session { plan: &plan, selected: &selected, limits, requests, events: &events, subject: &subject, signals };
+    let session = Session { plan: &plan, selected: &selected, limits, requests, subject, signals };
     session.run(show)
 }
 
@@ -83,8 +83,7 @@ struct Session<'a> {
     selected: &'a [Selected],
     limits: LimitedEvents,
     requests: Vec<EventRequest>,
-    events: &'a [Event],
-    subject: &'a str,
+    subject: Subject<'a>,
     signals: Signals,
 }
 
@@ -121,7 +120,7 @@ impl Session<'_> {
             }
         }
         if self.plan.interval.is_none() || self.plan.totals == Totals::Shown {
-            show(&Table::from_runs(self.subject, self.events, Span::Whole, &runs))?;
+            show(&Table::from_runs(self.subject, Span::Whole, &runs))?;
         }
         self.say_what_was_not_counted(&runs);
         Ok(ExitStatus(status))
@@ -224,15 +223,26 @@ impl Session<'_> {
         let tallies = self.tallies(readings, &shown.readings);
         let run = Run { tallies, elapsed: now.saturating_duration_since(shown.at), cpu_time: None };
         (shown.at, shown.readings) = (now, readings.to_vec());
-        show(&Table::from_runs(self.subject, self.events, Span::Interval(now - shown.begun), &[run]))
+        show(&Table::from_runs(self.subject, Span::Interval(now - shown.begun), &[run]))
     }
 
     /// Returns the counts between two readings of the same descriptors. If `before` is empty, returns the counts since
     /// the start.
-    fn tallies(&self, readings: &[CounterReading], before: &[CounterReading]) -> Vec<(usize, Option<u32>, Tally)> {
+    fn tallies(&self, readings: &[CounterReading], before: &[CounterReading]) -> Vec<RowTally> {
+        let (events, cgroups) = (self.subject.events.len(), self.subject.cgroups.len());
+        let rows: Vec<(Option<usize>, usize)> = match self.plan.capture.cgroups_of_events {
+            CgroupsOfEvents::All => (0..events).map(|event| (None, event)).collect(),
+            CgroupsOfEvents::Each => {
+                (0..cgroups).flat_map(|cgroup| (0..events).map(move |event| (Some(cgroup), event))).collect()
+            }
+            CgroupsOfEvents::OneEach => (0..events).map(|event| (Some(event), event)).collect(),
+        };
         let mut tallies = Vec::new();
-        for event in 0..self.events.len() {
-            let own = || readings.iter().enumerate().filter(move |(_, reading)| reading.event == event);
+        for (cgroup, event) in rows {
+            let is_own = move |reading: &CounterReading| {
+                reading.event == event && (cgroup.is_none() || reading.cgroup == cgroup)
+            };
+            let own = || readings.iter().enumerate().filter(move |(_, reading)| is_own(reading));
             let count = |(at, reading): (usize, &CounterReading)| {
                 reading.count.since(before.get(at).map_or(Count::default(), |before| before.count))
             };
@@ -247,16 +257,17 @@ impl Session<'_> {
             }
             for cpu in cpus {
                 let of_row = own().filter(|(_, reading)| cpu.is_none() || reading.cpu == cpu);
-                tallies.push((event, cpu, Tally::sum(of_row.map(count))));
+                tallies.push(RowTally { event, cgroup, cpu, tally: Tally::sum(of_row.map(count)) });
             }
         }
         tallies
     }
 
     fn say_what_is_open(&self, counters: &Counters) {
-        output::say(format_args!("{} events, {} descriptors", self.events.len(), counters.descriptor_count()));
+        let events = self.subject.events;
+        output::say(format_args!("{} events, {} descriptors", events.len(), counters.descriptor_count()));
         self.selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
-        for (at, event) in self.events.iter().enumerate() {
+        for (at, event) in events.iter().enumerate() {
             if let Some(why) = counters.unsupported(at) {
                 output::say(format_args!("{} is not supported: {why}", event.name));
             }
@@ -268,23 +279,25 @@ impl Session<'_> {
         if self.plan.verbosity == Verbosity::Quiet {
             return;
         }
-        if let Some((event, ..)) = rows.find(|(_, _, tally)| *tally == Tally::NotCounted) {
+        if let Some(row) = rows.find(|row| row.tally == Tally::NotCounted) {
             output::say(format_args!(
                 "{}: other events used all counters of the CPU all the time; count fewer events at once, or count \
                  for longer",
-                self.events[*event].name
+                self.subject.events[row.event].name
             ));
         }
     }
 
     fn say_times(&self, run: &Run) {
-        for (event, cpu, tally) in &run.tallies {
+        for &RowTally { event, cgroup, cpu, tally } in &run.tallies {
             if let Tally::Counted(counted) = tally {
                 let cpu = cpu.map(|cpu| format!(" on CPU {cpu}")).unwrap_or_default();
                 let (enabled, running) = (counted.enabled, counted.running);
-                let name = &self.events[*event].name;
+                let name = &self.subject.events[event].name;
+                let path = cgroup.and_then(|cgroup| self.subject.cgroups.get(cgroup));
+                let cgroup = path.map(|path| format!(" in {path}")).unwrap_or_default();
                 output::say(format_args!(
-                    "{name}{cpu}: {}, enabled for {enabled} ns, running for {running} ns",
+                    "{name}{cgroup}{cpu}: {}, enabled for {enabled} ns, running for {running} ns",
                     counted.value
                 ));
             }
@@ -329,6 +342,17 @@ fn named_events(selected: &[Selected]) -> Vec<Event> {
         Event { name: name.clone(), kind: request.event.kind, config: request.event.config, excluded: request.excluded }
     });
     described.collect()
+}
+
+/// Returns the paths of the cgroups that have rows of their own.
+fn cgroups_of_rows(capture: &plan::Capture) -> Result<Vec<String>> {
+    match &capture.target {
+        Target::Cgroups { cgroups, .. } if capture.cgroups_of_events != CgroupsOfEvents::All => {
+            let folders = requests::cgroups(cgroups)?;
+            Ok(folders.iter().map(|folder| cgroup::path_in_hierarchy(folder).display().to_string()).collect())
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Returns a description of the target, for the heading of the table.

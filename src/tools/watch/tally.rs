@@ -176,14 +176,23 @@ fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError
     let find = |name: &String| {
         let own = format!("_{name}");
         match (Plan::new(&only(name), event), Plan::new(&only(&own), event)) {
+            // The sample's member of this name is only the number of the cgroup.
+            (Ok(_), Ok(_)) if name == "cgroup" && !has_field(event, name) => Ok(own),
             (Ok(_), _) => Ok(name.clone()),
             (Err(PlanError::Unknown { .. }), Ok(_)) => Ok(own),
-            (Err(PlanError::Unknown { .. }), Err(error @ PlanError::NoCallchain { .. })) => Err(error),
+            (
+                Err(PlanError::Unknown { .. }),
+                Err(error @ (PlanError::NoCallchain { .. } | PlanError::NoCgroup { .. })),
+            ) => Err(error),
             (Err(error), _) => Err(error),
         }
     };
     let keys = definition.keys.iter().map(find).collect::<Result<_, _>>()?;
     Plan::new(&Definition { keys, ..definition.clone() }, event)
+}
+
+fn has_field(event: &EventType, name: &str) -> bool {
+    event.format.tracepoint().is_some_and(|format| format.field(name).is_some())
 }
 
 /// The kind of things that are counted.

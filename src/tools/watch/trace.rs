@@ -4,8 +4,8 @@ use std::{io::Write as _, ops::ControlFlow, sync::Arc};
 
 use anyhow::Result;
 use perf_prof_events::event::{
-    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, frames, has_callchain,
-    ip_frame, write_date, write_frames, write_json, write_text,
+    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, cgroup_text, frames,
+    has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
 };
 use perf_prof_format::control_characters::for_terminal;
 use perf_prof_session::{engine::ExitStatus, plan::RunPlan};
@@ -157,6 +157,7 @@ impl Lines {
         }
 
         let frames = if has_callchain(sample) { frames(sample, context) } else { Vec::new() };
+        let cgroup = cgroup_text(sample, context);
         let line = LineContext {
             comm: Some(comm),
             realtime: None,
@@ -164,11 +165,17 @@ impl Lines {
             ip: ip_frame(sample, context),
             kernel: &*context.kernel,
             registers: context.registers(),
+            cgroup: cgroup.as_deref(),
         };
         match &sample.event.format {
             _ if is_call => self.calls.write(sample, &mut self.part),
             Format::Span(span) => span_text::write(span, sample, line.kernel, &mut self.part),
             _ => write_text(sample, &line, &mut self.part),
+        }
+        // Among the members of other events is their cgroup.
+        if let (Some(cgroup), Some(_)) = (&cgroup, sample.event.format.tracepoint()) {
+            self.part.extend_from_slice(b" cgroup=");
+            self.part.extend_from_slice(cgroup);
         }
         self.part.push(b'\n');
         write_frames(&frames, &mut self.part);

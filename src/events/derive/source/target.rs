@@ -19,10 +19,10 @@ pub enum SourceTargetError {
         /// The other event.
         other: String,
     },
-    /// Only some CPUs, or only the tasks of cgroups.
+    /// Only some CPUs.
     #[error(
-        "{source_name} may begin on one CPU and end on another, so it needs the events of all CPUs and all tasks; leave \
-         -C, cpus= and --cgroups out, and select tasks with -p or -t, or spans with a filter"
+        "{source_name} may begin on one CPU and end on another, so it needs the events of all CPUs; leave -C and cpus= \
+         out, and select tasks with -p, -t or --cgroups, or spans with a filter"
     )]
     Parts {
         /// The source.
@@ -33,9 +33,9 @@ pub enum SourceTargetError {
 /// Which CPUs events come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// All of them, and all tasks on them.
+    /// All of them.
     All,
-    /// Some of them, or some tasks.
+    /// Some of them.
     Parts,
 }
 

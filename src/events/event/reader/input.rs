@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::event::{Context, Format, Frame, Sample, SpanPart, frames};
+use crate::event::{Context, Format, Frame, Sample, SpanPart, frames, shown_cgroup};
 
 /// An event that is added.
 #[derive(Clone, Copy)]
@@ -29,6 +29,8 @@ pub struct KeptFacts {
     pub comm: Option<Vec<u8>>,
     /// The time in nanoseconds since the Unix epoch.
     pub realtime: Option<i64>,
+    /// The path of the task's cgroup.
+    pub cgroup: Option<Vec<u8>>,
     /// The frames of the call chain, innermost first.
     pub frames: Vec<Arc<Frame>>,
     /// For a span: the facts about its begin, its end, and the events between them. If the span is open, nothing is
@@ -37,7 +39,8 @@ pub struct KeptFacts {
 }
 
 /// No facts.
-static NOTHING: KeptFacts = KeptFacts { comm: None, realtime: None, frames: Vec::new(), parts: Vec::new() };
+static NOTHING: KeptFacts =
+    KeptFacts { comm: None, realtime: None, cgroup: None, frames: Vec::new(), parts: Vec::new() };
 
 impl Facts<'_> {
     /// Returns the facts about the begin or the end of a span.
@@ -69,6 +72,19 @@ impl Input<'_> {
         }
     }
 
+    /// Returns the path of the cgroup in which the task was, or what is shown for a cgroup without a known path.
+    pub fn cgroup(&self) -> Vec<u8> {
+        let id = self.sample.cgroup().unwrap_or(0);
+        shown_cgroup(id, self.cgroup_path(id).as_deref()).into_owned()
+    }
+
+    fn cgroup_path(&self, id: u64) -> Option<Arc<[u8]>> {
+        match self.facts {
+            Facts::Run(context) => context.cgroup_path(id),
+            Facts::Kept(kept) => kept.cgroup.as_deref().map(Arc::from),
+        }
+    }
+
     /// Returns the frames of the call chain, innermost first.
     #[inline]
     pub fn frames(&self) -> Vec<Arc<Frame>> {
@@ -95,6 +111,7 @@ impl Input<'_> {
                 between.filter_map(|(of, record)| Some(Sample { event: span.inputs.get(of)?, record })).map(of),
             );
         }
-        KeptFacts { comm: self.comm(), realtime: self.realtime(), frames: self.frames(), parts }
+        let cgroup = self.sample.cgroup().and_then(|id| self.cgroup_path(id)).map(|path| path.to_vec());
+        KeptFacts { comm: self.comm(), realtime: self.realtime(), cgroup, frames: self.frames(), parts }
     }
 }

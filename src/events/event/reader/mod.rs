@@ -33,6 +33,7 @@ pub(crate) enum Read {
     Period,
     Realtime,
     Comm,
+    Cgroup,
     Event(Box<[u8]>),
     Stack,
     /// A value of the event that begins or ends a span.
@@ -46,6 +47,8 @@ pub(crate) enum ReadError {
     Unknown,
     /// The samples of the event have no call chain.
     NoCallchain,
+    /// The samples of the event have no cgroup.
+    NoCgroup,
     /// The value is neither a number nor text nor bytes.
     Several,
 }
@@ -59,7 +62,7 @@ pub(crate) enum ReadKind {
 }
 
 /// The members that every event has.
-const OWN: [(&str, Read); 8] = [
+const OWN: [(&str, Read); 9] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
     ("_time", Read::Time),
@@ -67,6 +70,7 @@ const OWN: [(&str, Read); 8] = [
     ("_period", Read::Period),
     ("_realtime", Read::Realtime),
     ("_comm", Read::Comm),
+    ("_cgroup", Read::Cgroup),
     ("_stack", Read::Stack),
 ];
 /// The member with the event's name.
@@ -121,6 +125,7 @@ fn own_read(read: &Read, event: &EventType) -> Result<Read, ReadError> {
         Read::Cpu => SampleMember::Cpu,
         Read::Period => SampleMember::Period,
         Read::Stack if !has_callchain(&Sample { event, record: &[] }) => return Err(ReadError::NoCallchain),
+        Read::Cgroup if !event.layout.has_cgroup() => return Err(ReadError::NoCgroup),
         _ => return Ok(read.clone()),
     };
     Ok(fixed_member(member, event).unwrap_or_else(|| read.clone()))
@@ -155,7 +160,7 @@ impl Read {
         match self {
             Read::Field(field) => of_field(field),
             Read::Member(member) if member.kind() == MemberType::Bytes => ReadKind::Bytes,
-            Read::Comm | Read::Event(_) | Read::Stack => ReadKind::Text,
+            Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack => ReadKind::Text,
             Read::Part(part) => part.kind(),
             _ => ReadKind::Number,
         }
@@ -192,6 +197,7 @@ impl Read {
     pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),
+            Read::Cgroup => Some(input.cgroup()),
             Read::Stack => Some(folded(&input.frames()).into_bytes()),
             Read::Event(name) => Some(name.to_vec()),
             _ => None,
@@ -211,7 +217,7 @@ impl Read {
             Read::Cpu => Some(Value::Uint(sample.cpu().into())),
             Read::Period => Some(Value::Uint(sample.period())),
             Read::Realtime => input.realtime().map(Value::Int),
-            Read::Number { .. } | Read::Comm | Read::Event(_) | Read::Stack | Read::Part(_) => None,
+            Read::Number { .. } | Read::Comm | Read::Cgroup | Read::Event(_) | Read::Stack | Read::Part(_) => None,
         }
     }
 }

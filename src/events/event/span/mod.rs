@@ -17,8 +17,8 @@ use std::{borrow::Cow, sync::Arc};
 
 use perf_prof_format::{
     abi::{
-        PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_STACK_USER,
-        PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+        PERF_RECORD_SAMPLE, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CGROUP, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW,
+        PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
     tracefs::{EventFormat, Field, FieldKind, Filter, FormatError},
@@ -326,12 +326,16 @@ impl SpanFormat {
         &*self.format.system != SPAN_SYSTEM
     }
 
-    /// Returns the layout of the records. A span has a call chain if the sample that provides it has one.
+    /// Returns the layout of the records. A span has a call chain if the sample that provides it has one, and a cgroup if
+    /// its samples have cgroups.
     pub fn layout(&self) -> SampleLayout {
         let has_chain =
             |input: &EventType| input.layout.format.sample_type & (PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_STACK_USER) != 0;
         let chain = if self.inputs.iter().any(has_chain) { PERF_SAMPLE_CALLCHAIN } else { 0 };
-        SampleLayout::new(PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | chain | PERF_SAMPLE_RAW, 0)
+        let has_cgroup = self.inputs.iter().any(|input| input.layout.has_cgroup());
+        let cgroup = if has_cgroup { PERF_SAMPLE_CGROUP } else { 0 };
+        let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+        SampleLayout::new(members | chain | cgroup, 0)
     }
 
     /// Returns the span's samples for the functions that compute fields.
@@ -411,7 +415,7 @@ impl SpanFormat {
     }
 
     /// Writes the record of a span to `out`, which is cleared first. The task, the time and the CPU are those of the
-    /// end. If the two records are too large for one record, their ends, which contain copies of user stacks, are cut
+    /// end. The cgroup is the one in which the task is now. If the two records are too large for one record, their ends, which contain copies of user stacks, are cut
     /// off.
     ///
     /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
@@ -434,7 +438,7 @@ impl SpanFormat {
         out.extend([0; 4]);
         let start = out.len();
         self.write_fields(&last, &self.view(span, context), span, |_| true, out);
-        let room = LARGEST.saturating_sub(out.len() + 8);
+        let room = LARGEST.saturating_sub(out.len() + 16);
         let notes = if span.notes.len() <= room / 4 { span.notes } else { &[] };
         let room = room - notes.len();
         let (begin, end) = (span.begin.1, span.end.map_or(&[][..], |(_, record)| record));
@@ -455,6 +459,10 @@ impl SpanFormat {
         let end = (out.len() - start + 4).next_multiple_of(8) - 4;
         out.resize(start + end, 0);
         put(out, start - 4, &(end as u32).to_ne_bytes());
+        if layout.has_cgroup() {
+            let cgroup = context.map_or(0, |context| context.cgroup_of_task(tid));
+            out.extend(cgroup.to_ne_bytes());
+        }
         let size = out.len() as u16;
         put(out, 6, &size.to_ne_bytes());
     }

@@ -248,6 +248,18 @@ impl SampleLayout {
         }
     }
 
+    /// Returns the id of the cgroup of the task in which the sample was taken.
+    #[inline]
+    pub fn cgroup(&self, record: &[u8]) -> Option<u64> {
+        u64_at(self.variable(record, PERF_SAMPLE_CGROUP)?, 0)
+    }
+
+    /// Returns whether samples have the cgroup of their task.
+    #[inline]
+    pub fn has_cgroup(&self) -> bool {
+        self.format.sample_type & PERF_SAMPLE_CGROUP != 0
+    }
+
     /// Returns the offset of a member that is at the same offset in every record. Returns `None` if the member has no
     /// fixed offset or if the layout does not have the member.
     pub fn fixed_offset(&self, of: SampleMember) -> Option<usize> {

@@ -9,9 +9,9 @@ use perf_prof_format::{
     tracefs::Field,
     value::Value,
 };
-use pyo3::{ffi, prelude::*, types::PyTuple};
+use pyo3::{exceptions::PyAttributeError, ffi, prelude::*, types::PyTuple};
 
-use super::{convert, object::EventObject};
+use super::{convert, input::input_of, object::EventObject};
 
 /// A member of an event: one name in `keys()`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub enum Member {
     Event,
     /// `_comm`: the name of the task.
     Comm,
+    /// `_cgroup`: the path of the task's cgroup.
+    Cgroup,
     /// A field of a tracepoint's format, by its index: common fields come first.
     Field(usize),
     /// A sample that a span is made of.
@@ -46,7 +48,7 @@ pub enum Member {
 
 impl Member {
     /// The members that do not come from an event's format, with their names.
-    pub const OWN: [(&str, Member); 9] = [
+    pub const OWN: [(&str, Member); 10] = [
         ("_pid", Member::Pid),
         ("_tid", Member::Tid),
         ("_time", Member::Time),
@@ -56,6 +58,7 @@ impl Member {
         ("_callchain", Member::Callchain),
         ("_event", Member::Event),
         ("_comm", Member::Comm),
+        ("_cgroup", Member::Cgroup),
     ];
 
     /// Returns a new reference to the member's value, or null with an exception set.
@@ -87,6 +90,8 @@ impl Member {
             }
             // SAFETY: guaranteed by the caller.
             Member::Comm => return unsafe { convert::string(comm(this).as_deref().unwrap_or(UNKNOWN_COMM)) },
+            // SAFETY: guaranteed by the caller.
+            Member::Cgroup => return unsafe { cgroup(this) },
             // SAFETY: guaranteed by the caller.
             Member::Part(part) => return unsafe { self::part(this, part) },
             // SAFETY: guaranteed by the caller.
@@ -241,6 +246,26 @@ pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
             this.context().comm(sample.task(), sample.time())
         }
     }
+}
+
+/// Returns a new reference to the path of the task's cgroup. Raises AttributeError if the samples do not have it.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn cgroup(this: &EventObject) -> *mut ffi::PyObject {
+    if this.class().event.layout.has_cgroup() {
+        // SAFETY: guaranteed by the caller.
+        return unsafe { convert::string(&input_of(this).cgroup()) };
+    }
+    // SAFETY: guaranteed by the caller.
+    let py = unsafe { Python::assume_attached() };
+    let name = &this.class().shown_name;
+    let text = format!(
+        "the samples of {name} do not have their cgroups (_cgroup); use --all-cgroups (in programs all_cgroups=True), here \
+         or when you record"
+    );
+    PyAttributeError::new_err(text).restore(py);
+    std::ptr::null_mut()
 }
 
 /// Returns the list of the call chain. It is created at the first access and kept with the event.

@@ -16,9 +16,9 @@ const DOC: &std::ffi::CStr =
     c"One kernel event, as it is passed to its handler. It is read-only. A field is decoded each time it is read.
 
 Every event has _pid, _tid, _time (ns), _cpu, _period, _realtime (ns since the epoch), _callchain (list of frames),
-_comm (name of the task) and _event (its name: 'sys:name', 'profile'). A tracepoint also has common_type,
-common_flags, common_preempt_count, common_pid and its own fields. Other events have the members of their samples
-(ip, addr, period, ...). type(event).__doc__ lists them.
+_comm (name of the task) and _event (its name: 'sys:name', 'profile'). With --all-cgroups it has _cgroup (path of the
+task's cgroup). A tracepoint also has common_type, common_flags, common_preempt_count, common_pid and its own fields.
+Other events have the members of their samples (ip, addr, period, ...). type(event).__doc__ lists them.
 
 Access: event.field, event['field'], event.get('field', default=None), 'field' in event, len(event), keys(),
 values(), items(), iteration over (name, value), dict(event), to_dict(). event.print() writes the event as text.

@@ -34,7 +34,8 @@ pub struct Class {
     pub event: EventType,
     /// The value of `_event`.
     pub shown_name: String,
-    /// The members in the order of `keys()`, with their names. After them comes `_comm`, which is not one of `keys()`.
+    /// The members in the order of `keys()`, with their names. After them come `_comm` and `_cgroup`, which are not among
+    /// `keys()`.
     members: Vec<(Py<PyString>, Member)>,
     /// The getters of the members in `keys()`, in the same order.
     getters: Vec<Getter>,
@@ -55,8 +56,9 @@ pub struct Class {
     python_type: *mut ffi::PyTypeObject,
 }
 
-/// The name of the member that is not one of `keys()`.
+/// The names of the members that are not among `keys()`.
 const COMM: &str = "_comm";
+const CGROUP: &str = "_cgroup";
 
 /// Returns all members of an event type with their names. A name may come twice.
 fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
@@ -69,6 +71,13 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
             all
         }
     }
+}
+
+/// Returns the members that are not among `keys()`. The name of the task is not part of the record. Looking it up is costly,
+/// so `to_dict()` does not contain it. The same holds for the path of its cgroup, of which the record has only the id.
+fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
+    let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
+    [Some((COMM, Member::Comm)), cgroup].into_iter().flatten()
 }
 
 /// Copies a field into memory that lives as long as the process, so that a descriptor can point to it.
@@ -106,11 +115,12 @@ impl Class {
             }
         }
         let listed = members.len();
-        // The name of the task is not part of the record. Looking it up is costly, so `to_dict()` does not contain it.
-        if index.get_item(COMM)?.is_none() {
-            let name = PyString::intern(py, COMM);
-            index.set_item(&name, listed)?;
-            members.push((name.unbind(), Member::Comm));
+        for (name, member) in unlisted_members(&event) {
+            if index.get_item(name)?.is_none() {
+                let name = PyString::intern(py, name);
+                index.set_item(&name, members.len())?;
+                members.push((name.unbind(), member));
+            }
         }
         let raw_offset = event.layout.raw_offset();
         let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();

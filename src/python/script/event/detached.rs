@@ -2,7 +2,7 @@
 //!
 //! A pickle contains the record, the text of its format and the sample format of the attr, so that a process without
 //! the event's class can create the class again. The pickle also contains the values that only the run knows: the comm,
-//! the wall clock time and the frames of the call chain.
+//! the wall clock time, the path of the cgroup and the frames of the call chain.
 
 use std::{
     collections::HashMap,
@@ -48,30 +48,31 @@ pub fn reduce<'py>(
     let restore = py.import("perf_prof")?.getattr("_restore")?;
     let record = PyBytes::new(py, this.record());
     let Format::Span(span) = &this.class().event.format else {
-        let (comm, realtime, frames) = facts_parts(py, &kept)?;
-        return (restore, (identity, (record, comm, realtime, frames))).into_pyobject(py).map(Bound::into_any);
+        let (comm, realtime, frames, cgroup) = facts_parts(py, &kept)?;
+        return (restore, (identity, (record, comm, realtime, frames, cgroup))).into_pyobject(py).map(Bound::into_any);
     };
-    let (comm, realtime, frames) = facts_parts(py, &kept)?;
+    let (comm, realtime, frames, cgroup) = facts_parts(py, &kept)?;
     let inputs: Vec<Identity> = span.inputs.iter().map(self::identity).collect();
     let parts = kept.parts.iter().map(|part| facts_parts(py, part)).collect::<PyResult<Vec<_>>>()?;
     let span = (span.chain == SpanPart::End, inputs, parts);
-    (restore, (identity, (record, comm, realtime, frames), span)).into_pyobject(py).map(Bound::into_any)
+    (restore, (identity, (record, comm, realtime, frames, cgroup), span)).into_pyobject(py).map(Bound::into_any)
 }
 
-type PyFacts<'py> = (Option<Bound<'py, PyBytes>>, Option<i64>, Bound<'py, PyList>);
+type PyFacts<'py> = (Option<Bound<'py, PyBytes>>, Option<i64>, Bound<'py, PyList>, Option<Bound<'py, PyBytes>>);
 
 /// Returns the facts about an event as Python objects.
 fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>> {
     let frames = PyList::new(py, facts.frames.iter().map(|frame| frame_parts(frame)))?;
-    Ok((facts.comm.as_ref().map(|comm| PyBytes::new(py, comm)), facts.realtime, frames))
+    let bytes = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|bytes| PyBytes::new(py, bytes));
+    Ok((bytes(&facts.comm), facts.realtime, frames, bytes(&facts.cgroup)))
 }
 
-/// The facts about an event: comm, time of day, frames.
-type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
+/// The facts about an event: comm, time of day, frames, path of the cgroup.
+type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
 /// The parts of a span in a pickle, besides its fields: whether its call chain is that of its end, the identities of
 /// the events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
-type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>);
+type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
 /// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
 /// and line (if known).
 type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
@@ -115,11 +116,11 @@ pub fn restore(
     state: StateArgument,
     span: Option<SpanArgument>,
 ) -> PyResult<Py<PyAny>> {
-    let (record, comm, realtime, frames) = state;
+    let (record, comm, realtime, frames, cgroup) = state;
     if record.len() > usize::from(u16::MAX) {
         return Err(PyValueError::new_err("the pickled record is larger than a record can be (65535 bytes)"));
     }
-    let mut kept = facts_from_parts((comm, realtime, frames));
+    let mut kept = facts_from_parts((comm, realtime, frames, cgroup));
     let class = match span {
         None => class_of_identity(py, identity)?,
         Some((of_end, inputs, parts)) => {
@@ -130,9 +131,9 @@ pub fn restore(
     object::detached(py, class, &NO_CONTEXT, &record, kept)
 }
 
-fn facts_from_parts((comm, realtime, frames): FactsArgument) -> KeptFacts {
+fn facts_from_parts((comm, realtime, frames, cgroup): FactsArgument) -> KeptFacts {
     let frames = frames.into_iter().map(|parts| Arc::new(frame_from_parts(parts))).collect();
-    KeptFacts { comm, realtime, frames, parts: Vec::new() }
+    KeptFacts { comm, realtime, cgroup, frames, parts: Vec::new() }
 }
 
 /// Returns the class of a pickled span.

@@ -18,7 +18,7 @@ use super::{
 
 /// Returns the descriptors of the members that do not come from an event's format. They belong to the base class.
 pub fn own_members() -> Vec<ffi::PyGetSetDef> {
-    const DOCS: [&str; 9] = [
+    const DOCS: [&str; 10] = [
         "process id (int), -1 while the task exits",
         "thread id (int)",
         "time of the perf clock in ns; for latencies (int)",
@@ -28,6 +28,7 @@ pub fn own_members() -> Vec<ffi::PyGetSetDef> {
         "call chain, innermost first: list of {'addr','symbol','offset','kernel','dso'} (resolved at access)",
         "tracepoint: 'sys:name', or 'sys:alias' with alias=; other event: its name or alias (str)",
         "name of the task at the time of the event, as print() shows it; not one of keys() (str)",
+        "path of the task's cgroup, with --all-cgroups; not one of keys() (str)",
     ];
     let own = Member::OWN.iter().zip(DOCS).zip(GETTERS);
     own.map(|((&(name, _), doc), get)| descriptor(name, doc, get, std::ptr::null_mut())).collect()
@@ -120,7 +121,7 @@ macro_rules! getters {
         )*
 
         /// The getters, in the order of `Member::OWN`.
-        const GETTERS: [ffi::getter; 9] = [$($function),*];
+        const GETTERS: [ffi::getter; 10] = [$($function),*];
     };
 }
 
@@ -134,4 +135,5 @@ getters! {
     Callchain => get_callchain
     Event => get_event
     Comm => get_comm
+    Cgroup => get_cgroup
 }

@@ -21,6 +21,7 @@ use super::{
     attributes::Getter,
     base::{base_type, field_error},
     convert, detached,
+    input::input_of,
     object::EventObject,
 };
 
@@ -338,6 +339,7 @@ fn print<'py>(
     let this = event(object);
     let comm = access::comm(this);
     let frames = if parts.callchain { access::resolved_frames(this) } else { Vec::new() };
+    let cgroup = this.class().event.layout.has_cgroup().then(|| input_of(this).cgroup());
     let context = LineContext {
         comm: comm.as_deref(),
         realtime: access::realtime(this),
@@ -345,6 +347,7 @@ fn print<'py>(
         ip: access::ip_frame(this),
         kernel: &*this.context().kernel,
         registers: this.context().registers(),
+        cgroup: cgroup.as_deref(),
     };
     let mut line = Vec::with_capacity(256);
     write_line(&this.sample(), parts, &context, &mut line);

@@ -1,15 +1,19 @@
 //! Delivers the records of a batch. Samples and losses go to the program. Task names, mappings and kernel symbols go to
 //! the context.
 
+mod task_cgroups;
+
 use std::{ops::ControlFlow, sync::Arc};
 
-use perf_prof_events::event::{Context, Deliver, Stats, Stop};
+use perf_prof_events::event::{Cgroups, Context, Deliver, Stats, Stop};
 use perf_prof_format::{
     abi::{PERF_RECORD_SAMPLE, perf_data::HOST_KERNEL_ID},
     record::{Batch, EventIds, OtherRecords, Record, RingRoom, SampleLayout, TrailerLayout, record_type},
 };
 
 use super::sample_routes::{ReplayState, SampleOrigin};
+
+pub use task_cgroups::{MOVES, MoveEvent, TaskCgroups};
 
 /// The reason why delivery stopped in the middle of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +68,8 @@ pub struct Pump {
     others: OtherRecords,
     /// The state of the replay, if the records come from a recording. It decides which events get the samples.
     replay_state: Option<Box<ReplayState>>,
+    /// Follows the cgroups of tasks, if something asks for the cgroup of a task that does not run.
+    cgroups: Option<Box<TaskCgroups>>,
 }
 
 /// The settings of a pump.
@@ -104,6 +110,7 @@ impl Pump {
             parse: |record| Record::parse_without_build_ids(record),
             others: OtherRecords::NONE,
             replay_state: None,
+            cgroups: None,
         }
     }
 
@@ -117,6 +124,14 @@ impl Pump {
     /// only samples.
     pub fn with_other_records(self, others: OtherRecords) -> Self {
         Self { others, ..self }
+    }
+
+    /// Makes the pump follow the cgroups of tasks.
+    pub fn with_cgroups(self, cgroups: Option<TaskCgroups>) -> Self {
+        if cgroups.is_some() {
+            self.context.with_cgroups(Cgroups::follow_tasks);
+        }
+        Self { cgroups: cgroups.map(Box::new), ..self }
     }
 
     /// Makes a pump for a recording. The events of a recording may have different layouts; `replay_state` contains all of
@@ -279,6 +294,14 @@ impl Pump {
             return ControlFlow::Continue(());
         }
         let Some(sample) = replay_state.sample(record, self.rings.len()) else { return ControlFlow::Continue(()) };
+        if let Some(cgroups) = &self.cgroups
+            && cgroups.are_moves(sample.attr)
+        {
+            cgroups.note_move(record, &self.context);
+        }
+        if replay_state.is_of_other_cgroup(&sample, record, &self.context) {
+            return ControlFlow::Continue(());
+        }
         while let Some(end) = replay_state.interval_passed(sample.time) {
             self.interval(end, program)?;
         }
@@ -364,6 +387,12 @@ impl Pump {
     fn sample(&mut self, ring: usize, record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         let event = self.event(record);
         let Some(event) = event.or_else(|| self.foreign_event(record)) else { return ControlFlow::Continue(()) };
+        if let Some(cgroups) = &self.cgroups
+            && cgroups.are_moves(event)
+        {
+            cgroups.note_move(record, &self.context);
+            return ControlFlow::Continue(());
+        }
         if self.window == LossWindow::Times || self.has_unreported_losses {
             self.report_loss_before(ring, self.layout.time(record).unwrap_or(0), program)?;
         }
@@ -373,7 +402,8 @@ impl Pump {
     /// Returns whether a sample is delivered to a selected event. This includes samples with the id of another
     /// program's event, if a selected event gets these samples.
     fn delivers(&self, record: &[u8]) -> bool {
-        self.layout.id(record).is_some_and(|id| self.ids.event(id).or(self.ids.foreign_event()).is_some())
+        let event = self.layout.id(record).and_then(|id| self.ids.event(id).or(self.ids.foreign_event()));
+        event.is_some_and(|event| !self.cgroups.as_ref().is_some_and(|cgroups| cgroups.are_moves(event)))
     }
 
     #[inline(always)]
@@ -389,6 +419,9 @@ impl Pump {
         record: &[u8],
         program: &mut dyn Deliver,
     ) -> ControlFlow<BreakReason> {
+        if let Some(cgroups) = &self.cgroups {
+            cgroups.note(event, record, &self.context);
+        }
         self.stats.count_delivered(event, ring);
         self.samples_left -= 1;
         program.sample(event, record).map_break(BreakReason::Stop)?;
@@ -475,6 +508,7 @@ impl Pump {
                 self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
             }
             Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
+            Record::Cgroup { id, path } => self.context.with_cgroups(|cgroups| cgroups.named(id, path)),
             Record::Throttle => self.stats.count_throttled(),
             Record::Sample | Record::Other(_) => {}
         }

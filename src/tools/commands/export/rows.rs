@@ -5,7 +5,7 @@ use std::{
     io::{self, Write},
 };
 
-use perf_prof_events::event::{Context, EventType, Sample, frames, has_callchain, write_json};
+use perf_prof_events::event::{Context, EventType, Sample, cgroup_text, frames, has_callchain, write_json};
 use perf_prof_format::{tracefs::Field, value::Value};
 
 use super::{Destination, Exporter};
@@ -45,6 +45,7 @@ pub struct CsvTable<'a> {
     head: Vec<String>,
     /// The values of a line.
     line: Vec<String>,
+    has_cgroups: bool,
     has_chains: bool,
 }
 
@@ -55,10 +56,12 @@ const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 impl<'a> CsvTable<'a> {
     pub fn new(types: &[EventType], to: &'a mut Destination) -> CsvTable<'a> {
         let mut head: Vec<String> = FIRST.map(str::to_owned).into();
-        let mut columns = Vec::new();
+        let has_cgroups = types.iter().any(|event| event.layout.has_cgroup());
+        head.extend(has_cgroups.then(|| "_cgroup".to_owned()));
+        let (first, mut columns) = (head.len(), Vec::new());
         for event in types {
-            let column = |name: String| match head.iter().skip(FIRST.len()).position(|of| *of == name) {
-                Some(at) => (name, FIRST.len() + at),
+            let column = |name: String| match head.iter().skip(first).position(|of| *of == name) {
+                Some(at) => (name, first + at),
                 None => {
                     head.push(name.clone());
                     (name, head.len() - 1)
@@ -71,7 +74,7 @@ impl<'a> CsvTable<'a> {
             head.push("_callchain".to_owned());
         }
         let line = vec![String::new(); head.len()];
-        CsvTable { to: csv::Writer::from_writer(to), columns, head, line, has_chains }
+        CsvTable { to: csv::Writer::from_writer(to), columns, head, line, has_cgroups, has_chains }
     }
 }
 
@@ -84,7 +87,9 @@ impl Exporter for CsvTable<'_> {
         let Row { name, time, cpu, pid, tid, comm } = Row::of(sample, context);
         let first =
             [name, time.to_string(), cpu.to_string(), pid.to_string(), tid.to_string(), comm.unwrap_or_default()];
-        self.line.iter_mut().zip(first).for_each(|(column, value)| *column = value);
+        let cgroup = || cgroup_text(sample, context).map(|path| String::from_utf8_lossy(&path).into_owned());
+        let cgroup = self.has_cgroups.then(|| cgroup().unwrap_or_default());
+        self.line.iter_mut().zip(first.into_iter().chain(cgroup)).for_each(|(column, value)| *column = value);
         for (name, value) in values(sample) {
             if let Some(&column) = self.columns.get(event).and_then(|columns| columns.get(&name)) {
                 self.line[column] = text(&value);

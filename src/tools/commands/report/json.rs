@@ -12,6 +12,7 @@ pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<Strin
         GroupKey::Pid => "pid",
         GroupKey::Tid => "tid",
         GroupKey::Cpu => "cpu",
+        GroupKey::Cgroup => "cgroup",
         GroupKey::Dso => "dso",
         GroupKey::Symbol => "symbol",
     };

@@ -20,7 +20,7 @@ pub use flame::FlamePlan;
 use perf_prof_events::{
     event::{
         AddedSample, CallerSums, Context, Deliver, EventType, Flow, Frame, GroupKey, Origin, Sample, Shares, Sink,
-        Stop, UNKNOWN, frames, ip_function,
+        Stop, UNKNOWN, cgroup_text, frames, ip_function,
     },
     picture::{Label, Stacks},
 };
@@ -156,10 +156,14 @@ enum Roots {
 
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
+        let by = &plan.by;
         let plan = RunPlan::of_recording(input, &plan.events, plan.verbosity);
         let mut recording = ChosenRecording::select(&plan, input)?;
         recording.warn();
         recording.refuse_spans()?;
+        if by.contains(&GroupKey::Cgroup) {
+            recording.require_cgroups("--sort cgroup")?;
+        }
         recording.prepare()?;
         let all = names(&recording);
         let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
@@ -176,6 +180,7 @@ impl Reading {
             context: session.about().context.clone(),
             shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
             stacks: plan.flame.is_some().then(Stacks::default),
+            has_cgroups: plan.by.contains(&GroupKey::Cgroup),
             names: if roots == Roots::Events { names.clone() } else { Vec::new() },
             unnamed_tasks: BTreeSet::new(),
             failed: None,
@@ -196,6 +201,8 @@ struct Sums {
     context: Arc<Context>,
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
+    /// Whether cgroups are among the keys.
+    has_cgroups: bool,
     /// The name of each event, if it is the outermost frame in the flame graph; else empty.
     names: Vec<String>,
     /// Tasks without a name at the time of one of their samples. Their names may be reported later.
@@ -247,7 +254,10 @@ impl Deliver for Sums {
         let place = ip_function(&sample, &self.context);
         let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));
         let period = sample.period();
-        let added = AddedSample { period, comm: &comm, ids: (pid, tid), cpu: sample.cpu(), place, chain: &chain };
+        let cgroup = if self.has_cgroups { cgroup_text(&sample, &self.context) } else { None };
+        let cgroup = String::from_utf8_lossy(cgroup.as_deref().unwrap_or_default());
+        let (ids, cpu) = ((pid, tid), sample.cpu());
+        let added = AddedSample { period, comm: &comm, ids, cpu, cgroup: &cgroup, place, chain: &chain };
         self.shares[event].add(&added);
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
         let mut at = stacks.root();

@@ -15,6 +15,7 @@ fn title(by: GroupKey) -> &'static str {
         GroupKey::Pid => "Pid",
         GroupKey::Tid => "Tid",
         GroupKey::Cpu => "CPU",
+        GroupKey::Cgroup => "Cgroup",
         GroupKey::Dso => "Shared Object",
         GroupKey::Symbol => "Symbol",
     }
@@ -186,7 +187,7 @@ mod tests {
         };
         let mut shares = Shares::new(&plan.by, plan.callers);
         for comm in comms {
-            shares.add(&AddedSample { period: 1, comm, ids: (1, 1), cpu: 3, place: None, chain: &[] });
+            shares.add(&AddedSample { period: 1, comm, ids: (1, 1), cpu: 3, cgroup: "", place: None, chain: &[] });
         }
         let mut out = Vec::new();
         print(&plan, "x", &shares, screen, &mut out).unwrap();
