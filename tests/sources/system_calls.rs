@@ -70,7 +70,7 @@ def __exit__():
 ";
         let outcome = Run::script(script).event(selector).exec(["python3", "-c", HANDLED]).run();
         assert_eq!(outcome.status, 0, "{}", outcome.stderr);
-        let calls = vec!["''"; 10].join(", ");
+        let calls = ["''"; 10].join(", ");
         assert_eq!(outcome.stdout, format!("[{calls}] 0\n"), "{selector}: {}", outcome.stderr);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use perf_prof_events::event::{EventType, StackEndings, Stats};
+use perf_prof_events::event::{Context, EventType, StackEndings, Stats};
 use perf_prof_format::record::Source;
 use perf_prof_symbols::symbol::UnnamedFrames;
 use perf_prof_system::{compat, output, usage::Usage};

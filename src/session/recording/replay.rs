@@ -142,10 +142,7 @@ impl ReplayRun<'_> {
             && let Ending::Signal { .. } = ending
             && !signals.are_requests()
         {
-            let (seconds, micros) = (last_time / 1_000_000_000, last_time / 1000 % 1_000_000);
-            output::say(format_args!(
-                "interrupted: the following results are for the recording up to {seconds}.{micros:06}"
-            ));
+            say_interrupted(last_time);
         }
         let mut at_exit = run_loop.finish(ending, last, sink, last_time);
         if last == FinishAs::LastPart {
@@ -164,6 +161,12 @@ impl ReplayRun<'_> {
             failure: run_loop.source.replay.take_failure(),
         }
     }
+}
+
+/// Says up to which time of the recording the results are.
+fn say_interrupted(last: u64) {
+    let (seconds, micros) = (last / 1_000_000_000, last / 1000 % 1_000_000);
+    output::say(format_args!("interrupted: the following results are for the recording up to {seconds}.{micros:06}"));
 }
 
 impl ReplayOutcome {
