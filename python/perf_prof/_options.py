@@ -84,7 +84,8 @@ class Memory(TypedDict, total=False):
     """How much memory may be used."""
 
     buffer: Quantity
-    """the limit of memory for events that wait for the program or the file, in bytes or as `'512M'`"""
+    """the limit of memory for events that wait for the program or the file, for spans that are open and for tables, in bytes
+    or as `'512M'`"""
 
 
 class Delivery(TypedDict, total=False):

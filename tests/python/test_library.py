@@ -673,6 +673,28 @@ class Recordings(unittest.TestCase):
         with self.assertRaisesRegex(pp.OptionError, "progress"):
             pp.run("page-faults:u", handlers=handlers, progress=True)
 
+    def test_a_table_that_has_no_room_is_a_memory_error_before_memory_is_used_up(self):
+        """Address space that the C library reserves for threads would count as used."""
+        code = (
+            "import resource, sys, perf_prof as pp\n"
+            "pages = int(open('/proc/self/statm').read().split()[0])\n"
+            "most = pages * resource.getpagesize() + (160 << 20)\n"
+            "events = pp.replay(sys.argv[1])\n"
+            "resource.setrlimit(resource.RLIMIT_AS, (most, most))\n"
+            "try:\n"
+            "    events.table(['args', '_time', 'id'])\n"
+            "except MemoryError as error:\n"
+            "    print(error)\n"
+            "with pp.replay(sys.argv[1]) as events:\n"
+            "    print(sum(len(batch) for batch in events.batches(['args'])))\n"
+        )
+        calls = "import os\nfor _ in range(2_000_000): os.getppid()"
+        pp.record("raw_syscalls:sys_enter", output=self.path, exec=[sys.executable, "-c", calls], mmap_pages="32M")
+        with unittest.mock.patch.dict(os.environ, MALLOC_ARENA_MAX="1"):
+            done = child(code, self.path)
+        self.assertRegex(done.stdout, r"^table\(\) needs more memory than there is: it has \d+ MiB for the first \d+ rows")
+        self.assertGreater(int(done.stdout.split()[-1]), 1_000_000, done.stderr)
+
     def test_an_event_that_the_recording_lacks_is_an_error(self):
         pp.record("page-faults:u", output=self.path, exec=["true"])
         with self.assertRaisesRegex(pp.SelectorError, "sched:sched_switch"):

@@ -1,4 +1,4 @@
-//! Small recordings that are large when they are unpacked: some hundred KB become a gigabyte.
+//! Small recordings that are large when they are unpacked: some hundred KB become half a gigabyte.
 
 use std::{
     fs,
@@ -17,7 +17,14 @@ use super::{hostile::compressed_records, made::NATIVE};
 pub enum Bomb {
     /// Records of 64 KiB. Each has another `next_pid`, and no `prev_pid` is one of them.
     Records,
+    /// Half a million small records, each with another `number`.
+    Keys,
+    /// Texts of 60 KB, each another one.
+    Texts,
 }
+
+/// The event of all bombs.
+pub const EVENT: &str = "sys:e";
 
 const FORMAT: &str = "name: e\nID: 374\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -32,13 +39,14 @@ impl Bomb {
     /// Returns the number of records.
     pub fn records(self) -> u64 {
         match self {
-            Bomb::Records => 16_000,
+            Bomb::Records | Bomb::Texts => 8_000,
+            Bomb::Keys => 500_000,
         }
     }
 
     /// Returns the path of the recording, which is made once for all tests.
     pub fn path(self) -> PathBuf {
-        static MADE: [OnceLock<TempDir>; 1] = [const { OnceLock::new() }; 1];
+        static MADE: [OnceLock<TempDir>; 3] = [const { OnceLock::new() }; 3];
         let folder = MADE[self as usize].get_or_init(|| {
             let folder = TempDir::new().unwrap();
             self.write(&folder.path().join("bomb.data"));
@@ -57,8 +65,10 @@ impl Bomb {
     }
 
     fn record(self, number: u64) -> Vec<u8> {
-        let (text, padding): (Vec<u8>, usize) = match self {
+        let (text, padding) = match self {
             Bomb::Records => (Vec::new(), 65_400),
+            Bomb::Keys => (Vec::new(), 8),
+            Bomb::Texts => (format!("{number:08}{}", "x".repeat(60_000)).into_bytes(), 8),
         };
         let place = NATIVE.u32(32 | (text.len() as u32 + 1) << 16);
         let padding = vec![0; (text.len() + padding).next_multiple_of(8) - text.len()];

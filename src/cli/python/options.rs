@@ -254,7 +254,7 @@ pub struct Options {
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]
     pub mmap_pages: Option<RingSize>,
-    /// Memory limit for events that were read from the ring buffers or --input and wait for the script, for example 512M
+    /// Memory limit for events that wait for the script, for spans that are open and for tables, for example 512M
     /// [default: a quarter of the available memory]
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Buffers")]
     pub buffer: Option<usize>,

@@ -64,7 +64,7 @@ pub struct RecordingOptions {
     /// Read the recording of another user too
     #[arg(short, long)]
     force: bool,
-    /// Memory limit for records that were read and not printed yet, for example 512M
+    /// Memory limit for records that were read and not printed yet, for spans, sums and columns, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size)]
     buffer: Option<usize>,
     /// Also use the samples of virtual machines; without this option they are only counted

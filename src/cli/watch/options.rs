@@ -45,7 +45,7 @@ pub struct WatchOptions {
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Run")]
     mmap_pages: Option<RingSize>,
-    /// Memory limit for events that wait to be shown, for example 512M
+    /// Memory limit for events that wait to be shown, for spans that are open and for sums, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Run")]
     buffer: Option<usize>,
     /// Print more messages; -vv prints even more

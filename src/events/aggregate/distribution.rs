@@ -200,6 +200,12 @@ impl Distribution {
         }
     }
 
+    /// Returns the bytes that the counts of the ranges take, with the room that a growing list has.
+    #[inline]
+    pub fn heap_bytes(&self) -> usize {
+        2 * size_of::<u64>() * self.ranges.len()
+    }
+
     /// Adds the values of another distribution, which has the same ranges.
     pub fn merge(&mut self, other: &Distribution) {
         self.count += other.count;

@@ -1,20 +1,23 @@
-//! The table of an aggregator: from keys to sums or distributions. It never has more keys than its limit: if another one
-//! comes, the smallest ones are folded into `others`.
+//! The table of an aggregator: from keys to sums or distributions. It never has more keys than its limit, and takes no more
+//! memory than its share: if another key comes, the smallest ones are folded into `others`.
 
 use std::cmp::Reverse;
+
+use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::{
     definition::{Definition, Measure},
     distribution::{Buckets, Distribution},
-    key::{Key, KeyPart, key_of, known_words, words_of},
+    key::{Key, KeyPart, key_of, known_words, move_texts, text_indexes, words_of},
     memo::Memo,
     plan::Plan,
     rows::{Row, Rows},
     texts::Texts,
 };
-use crate::event::reader::Input;
+use crate::event::reader::{Facts, Input};
 
-/// When a table is full, a quarter of its keys is folded at once, because folding one key each time would be slow.
+/// When a table is full, a quarter of its keys or of its memory is folded at once, because folding one key each time would
+/// be slow.
 const FOLDED_PART: usize = 4;
 
 /// The amount of a key.
@@ -26,13 +29,32 @@ pub enum Amount {
     Distribution(Distribution),
 }
 
-/// The keys that were folded because there were too many.
+/// The keys that were folded because there were too many, or because they took too much memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
     /// How often a key was folded.
     pub keys: u64,
     /// The sum of the amounts.
     pub amount: Amount,
+}
+
+/// The order in which keys are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The largest sum first, or the most values.
+    Weight,
+    /// The largest sum of values first.
+    Sum,
+}
+
+/// Why keys are folded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FoldReason {
+    /// There were too many.
+    #[default]
+    Keys,
+    /// They took too much memory.
+    Memory,
 }
 
 /// A table of amounts by key.
@@ -43,17 +65,30 @@ pub struct Groups {
     texts: Texts,
     values: Values,
     others: Others,
+    last_fold: FoldReason,
     /// The number of events whose record ends before the value.
     skipped: u64,
     /// Changes with each change of the indexes of texts.
     generation: u64,
+    /// The table's share of the memory of the run that fills it.
+    memory: Option<Holding>,
 }
 
 /// The amounts of all rows.
 #[derive(Clone, Debug)]
 enum Values {
     Sums(Vec<i128>),
-    Distributions(Vec<Distribution>),
+    Distributions {
+        rows: Vec<Distribution>,
+        /// The memory of the ranges of all rows.
+        range_bytes: usize,
+    },
+}
+
+/// The rows of a table.
+struct Table {
+    rows: Rows,
+    values: Values,
 }
 
 impl Amount {
@@ -86,35 +121,75 @@ impl Values {
     fn new(measure: Measure) -> Values {
         match measure {
             Measure::Sum => Values::Sums(Vec::new()),
-            Measure::Distribution(_) => Values::Distributions(Vec::new()),
+            Measure::Distribution(_) => Values::Distributions { rows: Vec::new(), range_bytes: 0 },
         }
     }
 
     fn push_nothing(&mut self) {
         match self {
             Values::Sums(sums) => sums.push(0),
-            Values::Distributions(distributions) => distributions.push(Distribution::default()),
+            Values::Distributions { rows, .. } => rows.push(Distribution::default()),
+        }
+    }
+
+    /// Keeps these rows, in this order.
+    fn keep(self, kept: &[usize]) -> Values {
+        match self {
+            Values::Sums(sums) => Values::Sums(kept.iter().map(|&row| sums[row]).collect()),
+            Values::Distributions { mut rows, .. } => {
+                let rows: Vec<_> = kept.iter().map(|&row| std::mem::take(&mut rows[row])).collect();
+                let range_bytes = rows.iter().map(Distribution::heap_bytes).sum();
+                Values::Distributions { rows, range_bytes }
+            }
+        }
+    }
+
+    /// Returns the memory of a row's amount besides that of its ranges, with the room that a growing list has.
+    fn bytes_of_row(&self) -> usize {
+        2 * match self {
+            Values::Sums(_) => size_of::<i128>(),
+            Values::Distributions { .. } => size_of::<Distribution>(),
+        }
+    }
+
+    /// Returns the memory of the ranges of all rows.
+    fn range_bytes(&self) -> usize {
+        match self {
+            Values::Sums(_) => 0,
+            Values::Distributions { range_bytes, .. } => *range_bytes,
+        }
+    }
+
+    /// Returns the memory of the ranges of a row.
+    fn range_bytes_of(&self, row: usize) -> usize {
+        match self {
+            Values::Sums(_) => 0,
+            Values::Distributions { rows, .. } => rows[row].heap_bytes(),
         }
     }
 
     fn weight(&self, row: usize) -> i128 {
         match self {
             Values::Sums(sums) => sums[row],
-            Values::Distributions(distributions) => distributions[row].count.into(),
+            Values::Distributions { rows, .. } => rows[row].count.into(),
         }
     }
 
     fn get(&self, row: usize) -> Amount {
         match self {
             Values::Sums(sums) => Amount::Sum(sums[row]),
-            Values::Distributions(distributions) => Amount::Distribution(distributions[row].clone()),
+            Values::Distributions { rows, .. } => Amount::Distribution(rows[row].clone()),
         }
     }
 
     fn merge(&mut self, row: usize, amount: &Amount) {
         match (self, amount) {
             (Values::Sums(sums), Amount::Sum(sum)) => sums[row] += sum,
-            (Values::Distributions(distributions), Amount::Distribution(other)) => distributions[row].merge(other),
+            (Values::Distributions { rows, range_bytes }, Amount::Distribution(other)) => {
+                let before = rows[row].heap_bytes();
+                rows[row].merge(other);
+                *range_bytes += rows[row].heap_bytes() - before;
+            }
             // A table has one measure.
             _ => {}
         }
@@ -130,9 +205,23 @@ impl Groups {
             texts: Texts::default(),
             values: Values::new(measure),
             others: Others { keys: 0, amount: Amount::nothing(measure) },
+            last_fold: FoldReason::default(),
             skipped: 0,
             generation: 1,
+            memory: None,
             definition,
+        }
+    }
+
+    /// Takes the table's memory from this budget. A table to which events are added does so by itself.
+    pub fn within(mut self, budget: &Budget) -> Groups {
+        self.take_memory_from(budget);
+        self
+    }
+
+    fn take_memory_from(&mut self, budget: &Budget) {
+        if !self.memory.as_ref().is_some_and(|memory| memory.budget().is(budget)) {
+            self.memory = Some(budget.hold(HeldFor::Tables));
         }
     }
 
@@ -162,17 +251,23 @@ impl Groups {
         };
         memo.check(self.generation);
         let words = plan.words(input, &mut self.texts, memo);
+        let (rows, ranges) = (self.rows.len(), self.values.range_bytes());
         let row = self.row(words.as_slice());
         match &mut self.values {
             Values::Sums(sums) => sums[row] += value,
-            Values::Distributions(distributions) => {
+            Values::Distributions { rows, range_bytes } => {
                 if let Measure::Distribution(buckets) = self.definition.measure {
-                    distributions[row].add(value, buckets);
+                    let before = rows[row].heap_bytes();
+                    rows[row].add(value, buckets);
+                    *range_bytes += rows[row].heap_bytes() - before;
                 }
             }
         }
-        if self.rows.len() > self.definition.limit {
-            self.fold();
+        if (self.rows.len(), self.values.range_bytes()) != (rows, ranges) {
+            if let Facts::Run(context) = input.facts {
+                self.take_memory_from(context.budget());
+            }
+            self.fold_what_has_no_room();
         }
     }
 
@@ -181,9 +276,7 @@ impl Groups {
         let words = words_of(key, &mut self.texts);
         let row = self.row(words.as_slice());
         self.values.merge(row, amount);
-        if self.rows.len() > self.definition.limit {
-            self.fold();
-        }
+        self.fold_what_has_no_room();
     }
 
     /// Adds what another table has folded.
@@ -203,7 +296,19 @@ impl Groups {
             self.add_amount(&key, &amount);
         }
         self.add_others(&other.others);
+        if other.others.keys != 0 {
+            self.last_fold = other.last_fold;
+        }
         self.skipped += other.skipped;
+    }
+
+    /// Like [`Groups::merge`], but takes the other table as it is if this one has nothing.
+    pub fn absorb(&mut self, other: Groups) {
+        if self.is_empty() && self.others.keys == 0 && self.skipped == 0 {
+            *self = other;
+        } else {
+            self.merge(&other);
+        }
     }
 
     #[inline]
@@ -217,35 +322,81 @@ impl Groups {
         }
     }
 
-    /// Folds the smallest keys into `others`. Of keys with the same amount, the latest ones are folded.
+    /// Returns the memory of the table.
+    fn bytes(&self) -> usize {
+        self.rows.len() * self.bytes_of_row() + self.texts.bytes() + self.values.range_bytes()
+    }
+
+    fn bytes_of_row(&self) -> usize {
+        self.rows.bytes_of_row() + self.values.bytes_of_row()
+    }
+
+    /// Folds the smallest keys if there are too many, or if they take too much memory.
+    fn fold_what_has_no_room(&mut self) {
+        let (rows, bytes) = (self.rows.len(), self.bytes());
+        let limit = self.memory.as_ref().map_or(usize::MAX, Holding::limit);
+        if rows > self.definition.limit || bytes > limit {
+            self.last_fold = if bytes > limit { FoldReason::Memory } else { FoldReason::Keys };
+            let folded = (self.definition.limit / FOLDED_PART).max(rows.saturating_sub(self.definition.limit));
+            let rows = if rows > self.definition.limit { rows - folded } else { rows };
+            self.fold(rows, limit - limit / FOLDED_PART);
+        }
+        let bytes = self.bytes();
+        self.memory.iter_mut().for_each(|memory| memory.set(bytes));
+    }
+
+    /// Keeps the largest keys, at most so many and as many as fit into these bytes. Folds all others into `others`. Of keys
+    /// with the same amount, the latest ones are folded.
     #[cold]
-    fn fold(&mut self) {
+    fn fold(&mut self, most_rows: usize, most_bytes: usize) {
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
-        let folded = (self.definition.limit / FOLDED_PART).max(rows.len() - self.definition.limit);
-        rows.select_nth_unstable_by_key(folded - 1, |&row| (self.values.weight(row), Reverse(row)));
-        let mut kept = rows.split_off(folded);
-        for row in rows {
+        rows.sort_unstable_by_key(|&row| (Reverse(self.values.weight(row)), row));
+        let folded = rows.split_off(self.fitting(&rows, most_rows, most_bytes));
+        for row in folded {
             self.others.keys += 1;
             self.others.amount.merge(&self.values.get(row));
         }
-        kept.sort_unstable();
-        let before = self.clone();
-        self.clear_rows();
-        for row in kept {
-            self.add_amount(&before.key(row), &before.values.get(row));
+        rows.sort_unstable();
+        let mut is_kept = vec![false; self.texts.len()];
+        rows.iter().flat_map(|&row| text_indexes(self.rows.key(row))).for_each(|text| is_kept[text] = true);
+        let places = self.texts.keep(&is_kept);
+        let before = self.take_rows();
+        for &row in &rows {
+            let mut words = before.rows.key(row).to_vec();
+            move_texts(&mut words, &places);
+            self.rows.find_or_add(&words);
         }
+        self.values = before.values.keep(&rows);
     }
 
-    fn clear_rows(&mut self) {
-        self.rows = Rows::new(self.definition.keys.len() + 1);
-        self.texts = Texts::default();
-        self.values = Values::new(self.definition.measure);
+    /// Returns how many of the first of these rows fit into so many rows and bytes.
+    fn fitting(&self, rows: &[usize], most_rows: usize, most_bytes: usize) -> usize {
+        let mut has_text = vec![false; self.texts.len()];
+        let mut left = most_bytes;
+        let fits = |&&row: &&usize| {
+            let texts = text_indexes(self.rows.key(row)).filter(|&text| !std::mem::replace(&mut has_text[text], true));
+            let texts: usize = texts.map(|text| Texts::bytes_of(self.texts.get(text as u32))).sum();
+            let bytes = self.bytes_of_row() + self.values.range_bytes_of(row) + texts;
+            let fits = bytes <= left;
+            left = left.saturating_sub(bytes);
+            fits
+        };
+        rows.iter().take(most_rows).take_while(fits).count()
+    }
+
+    /// Takes out all rows. The texts stay.
+    fn take_rows(&mut self) -> Table {
+        let rows = std::mem::replace(&mut self.rows, Rows::new(self.definition.keys.len() + 1));
+        let values = std::mem::replace(&mut self.values, Values::new(self.definition.measure));
         self.generation += 1;
+        Table { rows, values }
     }
 
     /// Removes all keys and amounts.
     pub fn clear(&mut self) {
-        self.clear_rows();
+        drop(self.take_rows());
+        self.texts = Texts::default();
+        self.memory.iter_mut().for_each(|memory| memory.set(0));
         self.others = Others { keys: 0, amount: Amount::nothing(self.definition.measure) };
         self.skipped = 0;
     }
@@ -274,23 +425,19 @@ impl Groups {
     /// Returns the `top` largest keys with their amounts, the largest first. Of keys with the same amount, the one that
     /// came first is first.
     pub fn largest(&self, top: Option<usize>) -> Vec<(Key, Amount)> {
-        self.first_by(top, |row| self.values.weight(row))
+        self.in_order(Order::Weight, top).collect()
     }
 
-    /// Returns the `top` keys with the largest sums of values, the largest first. Of keys with the same sum, the one that
-    /// came first is first.
-    pub fn largest_by_sum(&self, top: Option<usize>) -> Vec<(Key, Amount)> {
-        self.first_by(top, |row| match &self.values {
-            Values::Sums(sums) => sums[row],
-            Values::Distributions(distributions) => distributions[row].sum,
-        })
-    }
-
-    fn first_by(&self, top: Option<usize>, number: impl Fn(usize) -> i128) -> Vec<(Key, Amount)> {
+    /// Returns the first `top` keys with their amounts, in this order. Of equal keys, the one that came first is first.
+    pub fn in_order(&self, order: Order, top: Option<usize>) -> impl Iterator<Item = (Key, Amount)> + '_ {
+        let number = |&row: &usize| match (order, &self.values) {
+            (Order::Sum, Values::Distributions { rows, .. }) => Reverse(rows[row].sum),
+            _ => Reverse(self.values.weight(row)),
+        };
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
-        rows.sort_by_key(|&row| Reverse(number(row)));
+        rows.sort_by_key(number);
         rows.truncate(top.unwrap_or(usize::MAX));
-        rows.into_iter().map(|row| (self.key(row), self.values.get(row))).collect()
+        rows.into_iter().map(|row| (self.key(row), self.values.get(row)))
     }
 
     fn key(&self, row: usize) -> Key {
@@ -309,6 +456,11 @@ impl Groups {
     /// Returns what was folded because there were too many keys.
     pub fn others(&self) -> &Others {
         &self.others
+    }
+
+    /// Returns why keys were folded last.
+    pub fn last_fold(&self) -> FoldReason {
+        self.last_fold
     }
 
     /// Returns the number of events that were not added because their record ends before the value.

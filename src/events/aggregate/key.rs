@@ -22,6 +22,14 @@ pub enum KeyPart {
 pub type Key = Vec<KeyPart>;
 
 impl KeyPart {
+    /// Returns the bytes that it takes beside itself.
+    pub(super) fn heap_bytes(&self) -> usize {
+        match self {
+            KeyPart::Text(bytes) | KeyPart::Bytes(bytes) => bytes.len(),
+            KeyPart::Number(_) | KeyPart::Missing => 0,
+        }
+    }
+
     /// Returns the part as text for a table.
     pub fn text(&self) -> Cow<'_, str> {
         match self {
@@ -136,6 +144,22 @@ fn words_with(key: &[KeyPart], mut index: impl FnMut(&[u8]) -> Option<u32>) -> O
         });
     }
     Some(words)
+}
+
+/// Returns the places of texts in a row's words.
+fn text_places(words: &[u64]) -> impl Iterator<Item = usize> + use<> {
+    let kinds = words.first().copied().unwrap_or(0);
+    (1..words.len()).filter(move |at| matches!((kinds >> (8 * (at - 1))) & 0xff, TEXT | BYTES))
+}
+
+/// Returns the indexes of the texts in a row's words.
+pub(super) fn text_indexes(words: &[u64]) -> impl Iterator<Item = usize> {
+    text_places(words).map(|at| words[at] as usize)
+}
+
+/// Gives the texts in a row's words their new indexes.
+pub(super) fn move_texts(words: &mut [u64], new: &[u32]) {
+    text_places(words).for_each(|at| words[at] = new[words[at] as usize].into());
 }
 
 /// Returns the key of a row's words.

@@ -1,5 +1,5 @@
 //! The events with the largest values. Keeps either whole events, with the facts that are not in their records, or only
-//! the values of the keys.
+//! the values of the keys. What has no room in memory is left out, the smallest values first, and counted.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -7,16 +7,18 @@ use std::{
     sync::Arc,
 };
 
+use perf_prof_system::budget::{HeldFor, Holding};
+
 use super::{
     definition::Definition,
-    key::{Key, key_of},
+    key::{Key, KeyPart, key_of},
     memo::Memo,
     plan::Plan,
     texts::Texts,
 };
 use crate::event::{
     EventType,
-    reader::{Input, KeptFacts},
+    reader::{Facts, Input, KeptFacts},
 };
 
 /// An event that is kept.
@@ -44,6 +46,17 @@ pub enum Kept {
     },
     /// The values of the keys in the definition.
     Values(Key),
+}
+
+impl Entry {
+    /// Returns the memory of the entry, with the room that a growing list has.
+    fn bytes(&self) -> usize {
+        2 * size_of::<Entry>()
+            + match &self.kept {
+                Kept::Event { record, facts, .. } => record.len() + facts.heap_bytes(),
+                Kept::Values(parts) => parts.iter().map(|part| size_of::<KeyPart>() + part.heap_bytes()).sum(),
+            }
+    }
 }
 
 /// Larger values are larger. Of events with the same value, the earlier one is larger.
@@ -74,12 +87,19 @@ pub struct Largest {
     /// The limit of the definition is the number of events that are kept. If it has keys, only their values are kept.
     entries: BinaryHeap<Reverse<Entry>>,
     seen: u64,
+    /// The number of events that had no room in memory, although fewer than the limit were kept.
+    without_room: u64,
+    /// The memory of the entries.
+    bytes: usize,
+    /// The list's share of the memory of the run that fills it.
+    memory: Option<Holding>,
 }
 
 impl Largest {
     /// Creates an empty list. The limit of the definition is the number of events that are kept.
     pub fn new(definition: Definition) -> Largest {
-        Largest { definition, entries: BinaryHeap::new(), seen: 0 }
+        let entries = BinaryHeap::new();
+        Largest { definition, entries, seen: 0, without_room: 0, bytes: 0, memory: None }
     }
 
     /// Returns what is compared.
@@ -97,10 +117,11 @@ impl Largest {
         let Some(value) = plan.value(input) else { return };
         self.seen += 1;
         let rank = (value, Reverse(input.sample.time()));
-        if self.entries.len() < self.definition.limit
-            || self.entries.peek().is_some_and(|Reverse(least)| rank > (least.value, Reverse(least.time)))
-        {
+        let is_full = self.entries.len() >= self.definition.limit || self.without_room != 0;
+        if !is_full || self.entries.peek().is_some_and(|Reverse(least)| rank > (least.value, Reverse(least.time))) {
             self.keep(value, plan, event, input);
+        } else if self.entries.len() < self.definition.limit {
+            self.without_room += 1;
         }
     }
 
@@ -114,27 +135,56 @@ impl Largest {
             let words = plan.words(input, &mut texts, &mut Memo::default());
             Kept::Values(key_of(words.as_slice(), &texts))
         };
+        if let Facts::Run(context) = input.facts
+            && !self.memory.as_ref().is_some_and(|memory| memory.budget().is(context.budget()))
+        {
+            self.memory = Some(context.budget().hold(HeldFor::Tables));
+        }
         self.push(Entry { value, time: input.sample.time(), kept });
     }
 
-    /// Adds what is kept of an event. If there are now more events than the limit, removes the event with the smallest
-    /// value.
+    /// Adds what is kept of an event. If there are now more events than the limit, or if they take too much memory, removes
+    /// those with the smallest values.
     pub fn push(&mut self, entry: Entry) {
+        self.bytes += entry.bytes();
         self.entries.push(Reverse(entry));
         if self.entries.len() > self.definition.limit {
-            self.entries.pop();
+            self.pop();
+        }
+        let limit = self.memory.as_ref().map_or(usize::MAX, Holding::limit);
+        while self.bytes > limit && !self.entries.is_empty() {
+            self.pop();
+            self.without_room += 1;
+        }
+        self.memory.iter_mut().for_each(|memory| memory.set(self.bytes));
+    }
+
+    fn pop(&mut self) {
+        if let Some(Reverse(least)) = self.entries.pop() {
+            self.bytes -= least.bytes();
         }
     }
 
     /// Adds the events of another list.
     pub fn merge(&mut self, other: &Largest) {
         self.seen += other.seen;
+        self.without_room += other.without_room;
         other.entries.iter().for_each(|Reverse(entry)| self.push(entry.clone()));
     }
 
     /// Adds to the number of events that were looked at.
     pub fn add_seen(&mut self, events: u64) {
         self.seen += events;
+    }
+
+    /// Returns the number of events that had no room in memory, although fewer than the limit are kept.
+    pub fn without_room(&self) -> u64 {
+        self.without_room
+    }
+
+    /// Adds to the number of events that had no room.
+    pub fn add_without_room(&mut self, events: u64) {
+        self.without_room += events;
     }
 
     /// Returns the number of events that were looked at.
@@ -151,7 +201,6 @@ impl Largest {
 
     /// Removes all events.
     pub fn clear(&mut self) {
-        self.entries.clear();
-        self.seen = 0;
+        *self = Largest::new(self.definition.clone());
     }
 }

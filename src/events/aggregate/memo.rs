@@ -11,9 +11,10 @@ use crate::event::{
     reader::{Facts, Input, Read},
 };
 
-/// The maximum number of tasks, of call chains and of cgroups that are remembered.
+/// The maximum number of tasks, of call chains, of the frames of all call chains, and of cgroups that are remembered.
 const TASKS: usize = 1 << 14;
 const CHAINS: usize = 1 << 14;
+const FRAMES: usize = 1 << 20;
 const CGROUPS: usize = 1 << 14;
 
 /// A cache of values that are costly to look up. It is used for one table and for the events of one run.
@@ -32,6 +33,8 @@ pub struct Memo {
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
     /// The path of each cgroup, by its id.
     cgroups: FxHashMap<u64, u32>,
+    /// The number of frames in `chains`.
+    frames: usize,
 }
 
 /// The name of a thread between two times.
@@ -148,9 +151,11 @@ impl Memo {
             return *text;
         }
         let text = texts.intern(folded(&frames).as_bytes());
-        if self.chains.len() >= CHAINS {
+        if self.chains.len() >= CHAINS || self.frames >= FRAMES {
             self.chains.clear();
+            self.frames = 0;
         }
+        self.frames += frames.len();
         self.chains.insert(hash, (frames, text));
         text
     }

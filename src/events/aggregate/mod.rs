@@ -17,7 +17,7 @@ mod texts;
 
 pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
 pub use distribution::{Buckets, Distribution, LinearError, LinearRanges};
-pub use groups::{Amount, Groups, Others};
+pub use groups::{Amount, FoldReason, Groups, Order, Others};
 pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};
 pub use memo::Memo;

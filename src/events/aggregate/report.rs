@@ -2,7 +2,7 @@
 
 use super::{
     distribution::{Buckets, Distribution, LinearRanges},
-    groups::{Amount, Groups},
+    groups::{Amount, FoldReason, Groups},
     key::{Key, KeyPart},
 };
 use crate::picture::{Log2Histogram, printable};
@@ -118,11 +118,13 @@ impl Groups {
             notes.push(format!("({hidden} more key{plural}, {rest} together)"));
         }
         if self.others().keys != 0 {
+            let reason = match self.last_fold() {
+                FoldReason::Keys => format!("there were more than limit={} keys", self.definition().limit),
+                FoldReason::Memory => "the keys took more than their share of --buffer".to_owned(),
+            };
             notes.push(format!(
-                "others: {} (there were more than limit={} keys, so the smallest were folded {} times: keys may have \
-                 been larger)",
+                "others: {} ({reason}, so the smallest were folded {} times: keys may have been larger)",
                 self.others().amount.weight(),
-                self.definition().limit,
                 self.others().keys
             ));
         }

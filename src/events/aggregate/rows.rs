@@ -43,6 +43,11 @@ impl Rows {
         self.len
     }
 
+    /// Returns the memory of a row's key: its words, with the room that a growing list has, and its slots.
+    pub fn bytes_of_row(&self) -> usize {
+        2 * size_of::<u64>() * self.width + 4 * size_of::<u32>()
+    }
+
     /// Returns the key of a row.
     pub fn key(&self, row: usize) -> &[u64] {
         &self.words[row * self.width..][..self.width]

@@ -11,6 +11,7 @@ use perf_prof_format::{
     tracefs::{EventFormat, NoKernel},
 };
 use perf_prof_symbols::symbol::Slot;
+use perf_prof_system::budget::Budget;
 use proptest::prelude::*;
 
 use super::*;
@@ -69,10 +70,14 @@ fn definition(keys: &[&str], value: Option<&str>) -> Definition {
 }
 
 fn groups(definition: Definition, events: &[Made]) -> Groups {
+    groups_within(definition, events, &Budget::unlimited())
+}
+
+fn groups_within(definition: Definition, events: &[Made], budget: &Budget) -> Groups {
     let event = event(0);
     let plan = Plan::new(&definition, &event).unwrap();
     let mut groups = Groups::new(definition);
-    let context = Context::new(Box::new(NoKernel), 0);
+    let context = Context::new(Box::new(NoKernel), 0).with_budget(budget.clone());
     let mut memo = Memo::default();
     for &made in events {
         let record = record(&event, made, &[]);
@@ -161,6 +166,36 @@ fn the_smallest_keys_are_folded() {
         others: 2 (there were more than limit=4 keys, so the smallest were folded 2 times: keys may have been larger)"#]]
     .assert_eq(&groups.report(Some(1), "count").text());
     assert_eq!((groups.total(), groups.len()), (Amount::Sum(11), 4));
+}
+
+/// The largest key stays, whatever comes after it.
+#[test]
+fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
+    let budget = Budget::new(1 << 20);
+    let texts: Vec<String> = (0..50_000).map(|number| format!("task-{number}")).collect();
+    let other = texts.iter().map(|text| (&*text.clone().leak(), 1, 3));
+    let events: Vec<Made> = [("make", 1, 3); 100].into_iter().chain(other).collect();
+    let linear = Measure::Distribution { buckets: Buckets::linear(0, 5_000, 1).unwrap(), divisor: 1 };
+    // A distribution has a count for each value from its smallest to its largest.
+    let wide = (0..10_000).map(|number| ("a", number % 100, (number as u64 / 100 % 2) * 4_000));
+    let wide: Vec<Made> = [("a", 1, 0); 200].into_iter().chain(wide).collect();
+    for (definition, events, total) in [
+        (definition(&["comm", "_tid"], Some("bytes")), &events, 3 * 50_100),
+        (definition(&["comm"], None), &events, 50_100),
+        (Definition { measure: linear, ..definition(&["pid"], Some("bytes")) }, &wide, 10_200),
+    ] {
+        let groups = groups_within(definition, events, &budget);
+        assert!(groups.others().keys > 0 && !groups.is_empty() && budget.held() <= budget.share(), "{}", groups.len());
+        assert_eq!(groups.total().weight(), total);
+        let largest = groups.largest(Some(1))[0].0[0].text().into_owned();
+        assert!(["make", "1"].contains(&&*largest), "{largest}");
+        let note = groups.notes(&[]).into_iter().find(|note| note.starts_with("others")).unwrap();
+        assert!(
+            note.contains("the keys took more than their share of --buffer, so the smallest were folded"),
+            "{note}"
+        );
+    }
+    assert_eq!(budget.held(), 0);
 }
 
 #[test]
@@ -253,6 +288,29 @@ fn the_largest_events_are_kept_whole() {
     assert_eq!((values, top.seen()), (vec![100, 10], 5));
     let Kept::Event { record: kept, .. } = &top.entries()[1].kept else { panic!("no event") };
     assert_eq!(**kept, *record(&event, EVENTS[0], &[]));
+}
+
+#[test]
+fn of_events_without_room_the_largest_are_kept_and_the_others_counted() {
+    const EVENTS: u64 = 10_000;
+    let budget = Budget::new(1 << 20);
+    let context = Context::new(Box::new(NoKernel), 0).with_budget(budget.clone());
+    let event = Arc::new(event(PERF_SAMPLE_CALLCHAIN));
+    let chain = vec![0; 1000];
+    for keys in [&[][..], &["comm", "pid"]] {
+        let largest = Definition { limit: 1_000_000, ..definition(keys, Some("bytes")) };
+        let plan = Plan::new(&largest, &event).unwrap();
+        let mut top = Largest::new(largest);
+        for number in 0..EVENTS {
+            let record = record(&event, ("make", 1, number * 7919 % EVENTS), &chain);
+            let sample = Sample { event: &event, record: &record };
+            top.add(&plan, &event, &Input { sample, facts: Facts::Run(&context) });
+            assert!(budget.held() <= budget.share());
+        }
+        let kept = top.entries().len() as u64;
+        assert!(kept > 10 && top.entries().iter().map(|entry| entry.value as u64).eq((EVENTS - kept..EVENTS).rev()));
+        assert_eq!((kept + top.without_room(), top.seen()), (EVENTS, EVENTS));
+    }
 }
 
 fn hist(buckets: Buckets) -> Definition {
@@ -484,7 +542,7 @@ fn names_that_no_event_of_a_span_has_are_refused() {
 fn distributions_are_sorted_by_their_counts_or_their_sums() {
     let measure = Measure::Distribution(Buckets::log2(1));
     let groups = groups(Definition { measure, ..definition(&["pid"], Some("bytes")) }, &EVENTS);
-    let keys = |largest: Vec<(Key, Amount)>| largest.into_iter().map(|(key, _)| key[0].text().into_owned());
-    assert!(keys(groups.largest(Some(2))).eq(["7", "8"]));
-    assert!(keys(groups.largest_by_sum(None)).eq(["-1", "7", "8"]));
+    let keys = |order, top| groups.in_order(order, top).map(|(key, _)| key[0].text().into_owned()).collect::<Vec<_>>();
+    assert_eq!(keys(Order::Weight, Some(2)), ["7", "8"]);
+    assert_eq!(keys(Order::Sum, None), ["-1", "7", "8"]);
 }

@@ -4,11 +4,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+/// The bytes that a text takes besides its own: its counts, two pointers to it, and its index, with the room that growing
+/// tables have.
+const TEXT: usize = 128;
+
 /// Texts with their indexes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Texts {
     indexes: FxHashMap<Arc<[u8]>, u32>,
     texts: Vec<Arc<[u8]>>,
+    /// The bytes of all texts.
+    bytes: usize,
 }
 
 impl Texts {
@@ -24,6 +30,7 @@ impl Texts {
     #[cold]
     fn add(&mut self, text: &[u8]) -> u32 {
         let (index, text): (u32, Arc<[u8]>) = (self.texts.len() as u32, text.into());
+        self.bytes += Texts::bytes_of(&text);
         self.texts.push(Arc::clone(&text));
         self.indexes.insert(text, index);
         index
@@ -32,6 +39,41 @@ impl Texts {
     /// Returns the index of a text that was added before.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
         self.indexes.get(text).copied()
+    }
+
+    /// Returns the memory of all texts.
+    #[inline]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns the memory of one text.
+    pub fn bytes_of(text: &[u8]) -> usize {
+        TEXT + text.len()
+    }
+
+    /// Drops the texts that are not kept. Returns the new index of each text that is.
+    pub fn keep(&mut self, is_kept: &[bool]) -> Vec<u32> {
+        let mut next = 0;
+        let place = |&kept: &bool| {
+            let at = next;
+            next += u32::from(kept);
+            at
+        };
+        let places: Vec<u32> = is_kept.iter().map(place).collect();
+        self.indexes.retain(|_, index| {
+            let before = std::mem::replace(index, places[*index as usize]);
+            is_kept[before as usize]
+        });
+        let mut kept = is_kept.iter();
+        self.texts.retain(|_| kept.next().is_some_and(|kept| *kept));
+        self.bytes = self.texts.iter().map(|text| Texts::bytes_of(text)).sum();
+        places
+    }
+
+    /// Returns the number of texts.
+    pub fn len(&self) -> usize {
+        self.texts.len()
     }
 
     /// Returns all texts, in the order of their indexes.

@@ -85,6 +85,16 @@ impl Builder {
         Ok(())
     }
 
+    /// Returns the memory of the texts, the bytes or the elements of lists in the column.
+    pub fn heap_bytes(&self) -> usize {
+        match self {
+            Builder::Text(column) => column.bytes(),
+            Builder::Binary(column) => column.values_slice().len(),
+            Builder::List(column) => usize::from(column.ty.width) * column.values.len(),
+            Builder::Bool(_) | Builder::Int(_) | Builder::Decimal(_) | Builder::Time(_) => 0,
+        }
+    }
+
     /// Returns the array of the rows, and leaves an empty column.
     pub fn finish(&mut self, rows: usize) -> Result<ArrayRef, ArrowError> {
         Ok(match self {

@@ -57,6 +57,19 @@ impl ColumnType {
         }
     }
 
+    /// Returns the memory of each row, besides texts, bytes and elements of lists.
+    pub(super) fn bytes_of_row(self) -> usize {
+        match self {
+            Bool => 1,
+            Int(ty) => ty.width.into(),
+            Decimal => 16,
+            // The index of a text, and the key in a dictionary.
+            Text => 8,
+            Binary | List(_) => 4,
+            Time => 8,
+        }
+    }
+
     /// Returns the field of the elements of a list.
     pub(super) fn item(ty: IntType) -> Field {
         Field::new(ITEM, int(ty), false)

@@ -16,7 +16,7 @@ mod words;
 pub use column_type::ColumnType;
 pub use groups::of_groups;
 pub use plan::{Plan, PlanError};
-pub use rows::{Columns, Row};
+pub use rows::{BatchLimit, Columns, Row};
 
 #[cfg(test)]
 mod tests;

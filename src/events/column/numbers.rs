@@ -57,7 +57,7 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
     /// Notes that a row has no number. Its value is appended too. Rows are noted in their order.
     #[inline]
     fn note_missing(&mut self, row: usize) {
-        // A batch has no more rows than fit: see `LIMIT_BYTES`.
+        // A batch has no more rows than fit: see `BatchLimit`.
         self.missing.push(row as u32);
     }
 

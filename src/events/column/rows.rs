@@ -3,6 +3,8 @@
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::ArrowError;
 
+use perf_prof_system::budget::Budget;
+
 use super::{
     builder::Builder,
     cell::Cell,
@@ -31,24 +33,46 @@ pub struct Columns {
     /// The other columns, with their indexes in the plan.
     builders: Vec<(usize, Builder)>,
     rows: usize,
-    /// The number of rows of a batch.
-    limit: usize,
-    /// The bytes of the records of the rows.
-    bytes: usize,
+    limit: BatchLimit,
+    /// The memory of a row of the columns that have a value of fixed size in each row.
+    bytes_of_row: usize,
+}
+
+/// When a batch is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchLimit {
+    /// The number of its rows.
+    pub rows: usize,
+    /// The memory of its columns, in bytes. The last row may be beyond it.
+    pub bytes: usize,
+}
+
+impl BatchLimit {
+    /// Returns the limit for a run's batches with this many rows, of which `count` are filled at the same time. While a
+    /// batch is finished, its texts are in memory twice, and so are those of batches that wait or are written.
+    pub fn new(rows: usize, budget: &Budget, count: usize) -> BatchLimit {
+        BatchLimit { rows, bytes: (budget.share() / 4 / count.max(1)).min(MOST_BYTES) }
+    }
+
+    /// Returns the number of rows for which memory is reserved.
+    fn reserved(self, bytes_of_row: usize) -> usize {
+        self.rows.min(RESERVED).min(self.bytes / bytes_of_row)
+    }
 }
 
 /// The number of rows for which memory is reserved.
 const RESERVED: usize = 1 << 16;
-/// A batch is full if its records have this many bytes. Arrow counts the bytes of a column in 31 bits.
-const LIMIT_BYTES: usize = 1 << 30;
+/// The largest limit of a batch's memory. More would not make readers faster. Arrow counts the bytes of a column in 31 bits.
+const MOST_BYTES: usize = 16 << 20;
 
 impl Columns {
-    /// Creates columns without rows, for batches of this many rows.
-    pub fn new(plan: Plan, limit: usize) -> Columns {
-        let reserved = limit.min(RESERVED);
+    /// Creates columns without rows, for batches of this size.
+    pub fn new(plan: Plan, limit: BatchLimit) -> Columns {
+        let reserved = limit.reserved(bytes_of_row(&plan));
         let others = plan.columns.iter().enumerate().filter(|(_, column)| !is_of_words(column));
         let builders = others.map(|(at, column)| (at, Builder::new(column.ty, reserved))).collect();
-        Columns { words: Words::new(&plan, reserved), plan, builders, rows: 0, limit, bytes: 0 }
+        let bytes_of_row = bytes_of_row(&plan);
+        Columns { words: Words::new(&plan, reserved), plan, builders, rows: 0, limit, bytes_of_row }
     }
 
     /// Returns how the columns are read.
@@ -68,7 +92,9 @@ impl Columns {
 
     /// Returns the number of rows that may be appended before the batch is full.
     pub fn room(&self) -> usize {
-        if self.bytes < LIMIT_BYTES { self.limit.saturating_sub(self.rows) } else { 0 }
+        let contents: usize = self.builders.iter().map(|(_, builder)| builder.heap_bytes()).sum();
+        let is_full = contents + self.rows * self.bytes_of_row >= self.limit.bytes && self.rows != 0;
+        if is_full { 0 } else { self.limit.rows.saturating_sub(self.rows) }
     }
 
     /// Appends a row. Ignores an event type that is not in the plan.
@@ -79,7 +105,6 @@ impl Columns {
         }
         self.words.push(event, record);
         self.rows += 1;
-        self.bytes += record.len();
         if self.builders.is_empty() { Ok(()) } else { self.push_others(event, record, context) }
     }
 
@@ -100,7 +125,7 @@ impl Columns {
 
     /// Takes all rows as a batch.
     pub fn take(&mut self) -> Result<RecordBatch, ArrowError> {
-        let reserved = self.limit.min(RESERVED);
+        let reserved = self.limit.reserved(self.bytes_of_row);
         let mut words = self.words.finish(reserved);
         let mut others = self.builders.iter_mut();
         let mut arrays = Vec::with_capacity(self.plan.columns.len());
@@ -111,10 +136,13 @@ impl Columns {
                 arrays.push(builder.finish(reserved)?);
             }
         }
-        self.bytes = 0;
         let options = RecordBatchOptions::new().with_row_count(Some(std::mem::take(&mut self.rows)));
         RecordBatch::try_new_with_options(self.plan.schema.clone(), arrays, &options)
     }
+}
+
+fn bytes_of_row(plan: &Plan) -> usize {
+    plan.columns.iter().map(|column| column.ty.bytes_of_row()).sum::<usize>().max(1)
 }
 
 fn is_of_words(column: &ColumnPlan) -> bool {

@@ -53,7 +53,7 @@ fn record(chain: Option<&[u64]>, raw: &[u8]) -> Vec<u8> {
 fn batch(columns: Option<&[&str]>, types: &[EventType], rows: &[(usize, Vec<u8>)]) -> RecordBatch {
     let names: Option<Vec<String>> = columns.map(|names| names.iter().map(|&name| name.to_owned()).collect());
     let plan = Plan::new(names.as_deref(), types, &[]).unwrap();
-    let mut columns = Columns::new(plan, rows.len());
+    let mut columns = Columns::new(plan, BatchLimit { rows: rows.len(), bytes: usize::MAX });
     let rows: Vec<Row<'_>> = rows.iter().map(|(event, record)| Row { event: *event, record }).collect();
     columns.append(&rows, &Context::new(Box::new(NoKernel), 1_000_000)).unwrap();
     columns.take().unwrap()
@@ -332,7 +332,8 @@ fn call_chains_are_addresses_and_folded_text() {
 fn batches_after_the_first_have_only_their_own_rows() {
     let types = two_types();
     let names = ["comm", "size", "_comm"].map(str::to_owned);
-    let mut columns = Columns::new(Plan::new(Some(&names), &types, &[]).unwrap(), 2);
+    let mut columns =
+        Columns::new(Plan::new(Some(&names), &types, &[]).unwrap(), BatchLimit { rows: 2, bytes: usize::MAX });
     let context = Context::new(Box::new(NoKernel), 0);
     for (comm, size) in [(b"one", 1), (b"two", 2)] {
         let (event, record) = signed(comm, size, 0, 0);

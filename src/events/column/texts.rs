@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, DictionaryArray, Int32Array, StringArray, types::Int32Type};
+use arrow_array::{
+    ArrayRef, DictionaryArray, Int32Array,
+    builder::{ArrayBuilder, StringBuilder},
+    types::Int32Type,
+};
 use arrow_buffer::NullBufferBuilder;
 use arrow_schema::ArrowError;
+use rustc_hash::FxHashMap;
 
 use super::cell::Cell;
 use crate::{
@@ -67,6 +72,11 @@ impl TextColumn {
         *self.event_names[event].insert(self.texts.intern(name))
     }
 
+    /// Returns the memory of the texts.
+    pub fn bytes(&self) -> usize {
+        self.texts.bytes()
+    }
+
     /// Returns the array, and leaves an empty column.
     pub fn finish(&mut self) -> Result<ArrayRef, ArrowError> {
         let texts = std::mem::take(&mut self.texts);
@@ -76,18 +86,26 @@ impl TextColumn {
         let indexes = std::mem::take(&mut self.indexes);
         self.indexes.reserve(indexes.len());
         let nulls = self.nulls.take().and_then(|mut nulls| nulls.finish());
-        // Texts that are not UTF-8 may become equal when they are shown, but the values of a dictionary must differ.
-        let (mut shown, mut values, mut place) = (Texts::default(), Vec::new(), Vec::new());
+        // Texts that are not UTF-8 may become equal when they are shown, but the values of a dictionary must differ. All
+        // other texts differ already.
+        let mut shown: FxHashMap<String, i32> = FxHashMap::default();
+        let mut values = StringBuilder::with_capacity(texts.len(), texts.iter().map(<[u8]>::len).sum());
+        let mut place = Vec::with_capacity(texts.len());
         for text in texts.iter() {
             let text = String::from_utf8_lossy(text);
-            let at = shown.intern(text.as_bytes());
-            if at as usize == values.len() {
-                values.push(text);
+            let next = values.len() as i32;
+            let at = match text.contains(char::REPLACEMENT_CHARACTER) {
+                true => *shown.entry(text.clone().into_owned()).or_insert(next),
+                false => next,
+            };
+            if at == next {
+                values.append_value(text);
             }
-            place.push(at as i32);
+            place.push(at);
         }
+        drop(texts);
         let keys: Vec<i32> = indexes.into_iter().map(|index| place.get(index as usize).copied().unwrap_or(0)).collect();
-        let values = Arc::new(StringArray::from_iter_values(values));
+        let values = Arc::new(values.finish());
         Ok(Arc::new(DictionaryArray::<Int32Type>::try_new(Int32Array::new(keys.into(), nulls), values)?))
     }
 }

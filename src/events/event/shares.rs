@@ -1,9 +1,11 @@
 //! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
-//! the samples of called functions. Does not know how the results are shown.
+//! the samples of called functions. Does not know how the results are shown. What has no room in memory is added up as
+//! `[others]`.
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap, str::FromStr, sync::Arc};
 
 use perf_prof_symbols::symbol::module_name;
+use perf_prof_system::budget::{Budget, HeldFor, Holding};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{Frame, Origin, UNKNOWN, perf_line::is_generated_code};
@@ -86,6 +88,14 @@ pub enum CallerSums {
     Children,
 }
 
+/// The text of keys that have no room in memory.
+const OTHERS: &str = "[others]";
+
+/// The memory of a text, of a line and of a caller, besides the bytes of the text, with the room that growing tables have.
+const TEXT: usize = 128;
+const LINE: usize = 256;
+const CALLER: usize = 128;
+
 /// An index into `Shares::texts`. Texts such as names occur many times, but each is stored only once.
 type TextId = u32;
 
@@ -121,6 +131,9 @@ pub struct Shares {
     sums: FxHashMap<Box<[TextId]>, Sum>,
     samples: u64,
     total: u64,
+    /// The number of samples in the line of other keys.
+    others: u64,
+    memory: Holding,
 }
 
 /// A line of the table, as it is shown.
@@ -152,10 +165,32 @@ pub struct Caller {
 }
 
 impl Shares {
-    /// Creates an empty table.
-    pub fn new(by: &[GroupKey], callers: CallerSums) -> Shares {
-        let (by, words, sums) = (by.to_vec(), FxHashMap::default(), FxHashMap::default());
-        Shares { by, callers, words, texts: Vec::new(), sums, samples: 0, total: 0 }
+    /// Creates an empty table with memory from this budget.
+    pub fn new(by: &[GroupKey], callers: CallerSums, budget: &Budget) -> Shares {
+        let (by, memory) = (by.to_vec(), budget.hold(HeldFor::Tables));
+        let (words, sums) = (FxHashMap::from_iter([(OTHERS.into(), 0)]), FxHashMap::default());
+        Shares { by, callers, words, texts: vec![OTHERS.into()], sums, samples: 0, total: 0, others: 0, memory }
+    }
+
+    /// Returns the number of samples whose keys had no room in memory.
+    pub fn others(&self) -> u64 {
+        self.others
+    }
+
+    /// Takes memory, if there is room for it.
+    fn has_taken(&mut self, bytes: usize) -> bool {
+        let has_room = self.memory.has_room(bytes);
+        if has_room {
+            self.memory.set(self.memory.bytes() + bytes);
+        }
+        has_room
+    }
+
+    /// Returns the sum of a key. If there is no room for it, returns that of all other keys.
+    fn sum(&mut self, key: Box<[TextId]>) -> &mut Sum {
+        let is_known = self.sums.contains_key(&key) || self.has_taken(LINE);
+        let key = if is_known { key } else { vec![0; key.len()].into() };
+        self.sums.entry(key).or_default()
     }
 
     /// Returns the number of added samples.
@@ -173,16 +208,18 @@ impl Shares {
         self.samples += 1;
         self.total = self.total.saturating_add(added.period);
         let key = self.key(added, added.place);
-        let sum = self.sums.entry(key.clone()).or_default();
+        let sum = self.sum(key.clone());
         sum.own = sum.own.saturating_add(added.period);
         sum.samples += 1;
+        self.others += u64::from(key.contains(&0) || !self.sums.contains_key(&key));
         match self.callers {
             CallerSums::Ignored => {}
             CallerSums::Trees => {
                 // The first frame is the sample's own function.
                 let names: Vec<TextId> = added.chain.iter().skip(1).map(|frame| self.word(function(frame))).collect();
-                let sum = self.sums.entry(key).or_default();
-                sum.callers.add(&names, added.period);
+                let room = (self.memory.limit() - self.memory.bytes().min(self.memory.limit())) / CALLER;
+                let new = self.sum(key).callers.add(&names, added.period, room);
+                self.memory.set(self.memory.bytes() + CALLER * new);
             }
             CallerSums::Children => {
                 // A function that calls itself is counted once per sample.
@@ -191,7 +228,7 @@ impl Shares {
                     seen.insert(self.key(added, Some(frame)));
                 }
                 for key in seen {
-                    let sum = self.sums.entry(key).or_default();
+                    let sum = self.sum(key);
                     sum.with_callees = sum.with_callees.saturating_add(added.period);
                 }
             }
@@ -234,6 +271,9 @@ impl Shares {
     fn word(&mut self, text: &str) -> TextId {
         if let Some(&known) = self.words.get(text) {
             return known;
+        }
+        if !self.has_taken(TEXT + 2 * text.len()) {
+            return 0;
         }
         let word = self.texts.len() as TextId;
         self.texts.push(text.into());
@@ -296,15 +336,21 @@ impl Tree {
         })
     }
 
-    fn add(&mut self, names: &[TextId], weight: u64) {
+    /// Adds a weight to these callers, until more than `room` new ones would be needed. Returns how many were new.
+    fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });
         }
-        let mut at = 0;
+        let (mut at, before) = (0, self.nodes.len());
         for &name in names {
+            let is_known = || self.nodes[at].callers.iter().any(|&caller| self.nodes[caller].name == name);
+            if self.nodes.len() - before == room && !is_known() {
+                break;
+            }
             at = self.caller(at, name);
             self.nodes[at].weight += weight;
         }
+        self.nodes.len() - before
     }
 
     fn below(&self, at: usize, texts: &[Box<str>]) -> Vec<Caller> {
@@ -373,7 +419,7 @@ mod tests {
     }
 
     fn example_shares(by: &[GroupKey], callers: CallerSums) -> Shares {
-        let mut shares = Shares::new(by, callers);
+        let mut shares = Shares::new(by, callers, &Budget::unlimited());
         for (names, period) in [("read,vfs,sys", 5), ("vfs,sys", 2), ("read,sys", 4), ("sys,sys", 1)] {
             let chain: Vec<Arc<Frame>> = names.split(',').map(frame).collect();
             let place = Some(&*chain[0]);
@@ -392,6 +438,27 @@ mod tests {
     }
 
     #[test]
+    fn keys_without_room_are_one_line_and_nothing_is_lost() {
+        let budget = Budget::new(1 << 20);
+        for callers in [CallerSums::Ignored, CallerSums::Trees, CallerSums::Children] {
+            let mut shares = Shares::new(&[GroupKey::Comm, GroupKey::Symbol], callers, &budget);
+            for number in 0..5000 {
+                let chain: Vec<Arc<Frame>> = (0..5).map(|at| frame(&format!("f{at}-{number}"))).collect();
+                let (place, comm) = (Some(&*chain[0]), format!("{number}-{}", "x".repeat(100)));
+                shares.add(&AddedSample { period: 3, comm: &comm, ids: (7, 8), cpu: 1, place, chain: &chain });
+                assert!(budget.held() <= budget.share());
+            }
+            let lines = shares.lines();
+            assert_eq!((lines.iter().map(|line| line.own).sum::<u64>(), shares.total()), (15_000, 15_000));
+            assert!(
+                lines.iter().any(|line| line.keys.iter().all(|key| key == OTHERS)) && lines.len() > 100,
+                "{callers:?}"
+            );
+            assert!((1000..5000).contains(&shares.others()), "{callers:?}: {}", shares.others());
+        }
+    }
+
+    #[test]
     fn callees_count_once_per_function() {
         let shown: Vec<_> = example_shares(&[GroupKey::Symbol], CallerSums::Children).lines();
         let shown: Vec<_> = shown.iter().map(|line| (&*line.keys[0], line.with_callees, line.own)).collect();
@@ -403,7 +470,7 @@ mod tests {
     fn tasks_that_get_their_names_later_share_the_lines_of_these_names() {
         let names = HashMap::from([(":8".to_owned(), "sh".to_owned())]);
         let shares = |second: &str| {
-            let mut shares = Shares::new(&[GroupKey::Comm, GroupKey::Symbol], CallerSums::Trees);
+            let mut shares = Shares::new(&[GroupKey::Comm, GroupKey::Symbol], CallerSums::Trees, &Budget::unlimited());
             for (comm, names, period) in [("sh", "read,vfs,sys", 5), (second, "read,vfs", 2), (second, "read,x,y", 1)] {
                 let chain: Vec<Arc<Frame>> = names.split(',').map(frame).collect();
                 let place = Some(&*chain[0]);

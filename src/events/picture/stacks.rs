@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use perf_prof_system::budget::{Budget, HeldFor, Holding};
+
 use super::Label;
 
 /// Many stacks, each with the sum of its weights.
@@ -19,7 +21,12 @@ pub struct Stacks {
     labels: [HashMap<Box<str>, usize>; Label::KINDS],
     stacks: usize,
     total: u64,
+    memory: Holding,
 }
+
+/// The memory of a frame in the tree, and of a label and its name besides their bytes, with the room that growing tables have.
+const NODE: usize = 160;
+const LABEL: usize = 256;
 
 /// A frame in the tree.
 #[derive(Debug)]
@@ -49,11 +56,32 @@ impl Default for Stacks {
             labels: Default::default(),
             stacks: 0,
             total: 0,
+            memory: Budget::unlimited().hold(HeldFor::Tables),
         }
     }
 }
 
 impl Stacks {
+    /// Creates an empty tree with memory from this budget.
+    pub fn within(budget: &Budget) -> Stacks {
+        Stacks { memory: budget.hold(HeldFor::Tables), ..Stacks::default() }
+    }
+
+    /// Like [`Stacks::child`], but returns `None` if there is no memory for another node.
+    pub fn child_with_room(&mut self, caller: StackNode, label: Label<'_>) -> Option<StackNode> {
+        let (kind, text) = label.parts();
+        let name = self.labels[kind].get(text);
+        let is_known = name.is_some_and(|&name| self.children.contains_key(&(caller.0, name)));
+        let bytes = NODE + if name.is_some() { 0 } else { LABEL + 3 * text.len() };
+        if !is_known {
+            if !self.memory.has_room(bytes) {
+                return None;
+            }
+            self.memory.set(self.memory.bytes() + bytes);
+        }
+        Some(self.child(caller, label))
+    }
+
     /// Returns the node at which every stack starts: the caller of the outermost frame.
     pub fn root(&self) -> StackNode {
         StackNode(0)
@@ -212,6 +240,23 @@ mod tests {
             stacks.add_weight(end, 1).unwrap();
         }
         assert_eq!(stacks.lines(), ["f_[k] 3"]);
+    }
+
+    #[test]
+    fn a_tree_takes_no_more_memory_than_its_share() {
+        let budget = Budget::new(1 << 20);
+        let mut stacks = Stacks::within(&budget);
+        let names: Vec<String> = (0..100_000).map(|number| format!("f{number}")).collect();
+        let mut end = stacks.root();
+        let added = names.iter().map_while(|name| {
+            end = stacks.child_with_room(end, Label::Name(name))?;
+            Some(())
+        });
+        let added = added.count();
+        assert!((100..5000).contains(&added) && budget.held() <= budget.share(), "{added}");
+        // What is there already needs no room.
+        assert!(stacks.child_with_room(stacks.root(), Label::Name("f0")).is_some());
+        assert!(stacks.child_with_room(stacks.root(), Label::Name("f1")).is_none());
     }
 
     #[test]

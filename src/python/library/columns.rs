@@ -9,13 +9,13 @@ use std::{
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use perf_prof_events::{
-    column::{Columns, Plan, Row},
+    column::{BatchLimit, Columns, Plan, Row},
     event::Context,
 };
 use perf_prof_session::recording::columns::{ColumnBatch, ColumnRun, Next, PartError};
-use perf_prof_system::fork_lock;
+use perf_prof_system::{fork_lock, memory};
 use pyo3::{
-    exceptions::{PyRuntimeError, PyValueError},
+    exceptions::{PyMemoryError, PyRuntimeError, PyValueError},
     gc::{PyTraverseError, PyVisit},
     prelude::*,
     types::PyCapsule,
@@ -32,6 +32,11 @@ use crate::script::{Batch, Table, stream_capsule};
 
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
+
+/// The memory that a table leaves free on the machine and in the cgroup: half of the run's memory, but not less nor more
+/// than this, in bytes.
+const LEAST_RESERVE: usize = 32 << 20;
+const MOST_RESERVE: usize = 1 << 30;
 
 /// The batches of a trace: an iterator of Batch. polars, duckdb and others read it as one table, a batch at a time.
 #[pyclass(module = "perf_prof", frozen)]
@@ -92,15 +97,26 @@ impl Batches {
         // With `every`, batches are returned before they are full.
         let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
         let (limit, left) = (rows, (EventBatch::default(), 0));
-        let rows = Rows { columns: Columns::new(plan, limit), left, decoded };
+        let columns = Columns::new(plan, BatchLimit::new(limit, run.context.budget(), 1));
+        let rows = Rows { columns, left, decoded };
         Ok(Batches { trace, schema, every, rows: Mutex::new(Some(rows)), limit })
     }
 
     /// Returns all further rows as a table.
     pub fn table(&self, py: Python<'_>) -> PyResult<Table> {
-        let mut batches = Vec::new();
+        let reserve = (self.trace.get().run().context.budget().bytes() / 2).clamp(LEAST_RESERVE, MOST_RESERVE);
+        let (mut batches, mut bytes, mut count) = (Vec::new(), 0, 0);
         while let Some(rows) = self.next_rows(py)? {
+            bytes += rows.get_array_memory_size();
+            count += rows.num_rows();
             batches.push(rows);
+            if memory::available().is_some_and(|left| left < reserve) {
+                return Err(PyMemoryError::new_err(format!(
+                    "table() needs more memory than there is: it has {} MiB for the first {count} rows; name the columns \
+                     that you need, or use batches()",
+                    bytes >> 20
+                )));
+            }
         }
         Ok(Table::new(self.schema.clone(), batches))
     }

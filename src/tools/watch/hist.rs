@@ -2,7 +2,7 @@
 
 use anyhow::{Result, bail};
 use perf_prof_events::{
-    aggregate::{Align, Amount, Buckets, Definition, Distribution, Groups, Key, Measure, Report},
+    aggregate::{Align, Amount, Buckets, Definition, Distribution, Groups, Key, Measure, Order, Report},
     event::EventType,
 };
 use perf_prof_session::engine::ExitStatus;
@@ -77,8 +77,8 @@ struct Hist {
 
 impl Hist {
     /// Returns the keys to show. Keys with the most values come first; for durations, keys with the longest total time.
-    fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
-        if self.value == DURATION { groups.largest_by_sum(Some(rows)) } else { groups.largest(Some(rows)) }
+    fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> impl Iterator<Item = (Key, Amount)> + 'g {
+        groups.in_order(if self.value == DURATION { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
     /// Returns the percentiles of each key, with a line for a key. Without keys, the line of the histogram has them.
@@ -136,7 +136,7 @@ impl TallyCommand for Hist {
         // A screen shows the histograms since the start: an interval may have too few values for a distribution.
         let groups = period.whole.unwrap_or(period.groups);
         let mut lines = self.table(groups, rows);
-        let largest = self.largest(groups, rows);
+        let largest: Vec<(Key, Amount)> = self.largest(groups, rows).collect();
         for (key, amount) in &largest {
             let Amount::Distribution(of) = amount else { continue };
             let percentiles = PERCENTILES.iter().filter_map(|&percent| {
@@ -155,15 +155,15 @@ impl TallyCommand for Hist {
         lines
     }
 
-    fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json> {
-        let row = |(key, amount): (Key, Amount)| {
+    fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json)) {
+        let object_of = |(key, amount): (Key, Amount)| {
             let mut object: Map<String, Json> = key_members(&self.by, &key);
             if let Amount::Distribution(of) = amount {
                 object.extend(members(&of, &self.title, self.buckets));
             }
             Json::Object(object)
         };
-        self.largest(period.groups, rows).into_iter().map(row).collect()
+        self.largest(period.groups, rows).map(object_of).for_each(row);
     }
 }
 

@@ -75,8 +75,8 @@ pub trait TallyCommand {
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
     /// Returns the number of keys that fit into this many lines.
     fn rows_that_fit(&self, lines: usize) -> usize;
-    /// Returns the sums of a key as members of a JSON object.
-    fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json>;
+    /// Passes the sums of each key, as a JSON object, to `row`.
+    fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json));
 }
 
 /// The sums of an interval, or of the whole run.
@@ -134,7 +134,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
         };
-        let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition));
+        let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition).within(context.budget()));
         let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
         let output = Output::open(&Destination::Stdout)?;
         let names = delivered.iter().map(EventType::shown_name).collect::<Vec<_>>().join(", ");
@@ -320,7 +320,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         if let Some(screen) = mem::take(&mut self.screen) {
             screen.close(&mut self.output.waiting);
         }
-        self.whole.merge(&self.now);
+        let empty = Groups::new(self.now.definition().clone());
+        self.whole.absorb(mem::replace(&mut self.now, empty));
         self.more_sums.iter_mut().for_each(SumTable::end_interval);
         let shortfall = Shortfall::of(&self.stats, Some(&self.context));
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
@@ -361,14 +362,25 @@ fn print(
                 "time": end.map_or(seconds, |end| end.as_secs_f64()),
                 "seconds": seconds,
                 "events": events,
-                "rows": command.json(period, rows.unwrap_or(usize::MAX)),
+                "rows": [],
                 "others": others(period.groups),
             });
             if let (Json::Object(members), Counted::Spans) = (&mut object, counted) {
                 members.extend(missing(period.shortfall.as_ref()));
             }
-            out.extend_from_slice(object.to_string().as_bytes());
-            out.push(b'\n');
+            // There may be a million rows, and as JSON values they take ten times the memory of their text. `rows` is the
+            // only empty list.
+            let object = object.to_string();
+            let (before, after) = object.split_once("\"rows\":[]").unwrap_or((&object, ""));
+            out.extend_from_slice(before.as_bytes());
+            let mut separator = "\"rows\":[";
+            command.json(period, rows.unwrap_or(usize::MAX), &mut |row| {
+                out.extend_from_slice(separator.as_bytes());
+                out.extend_from_slice(row.to_string().as_bytes());
+                separator = ",";
+            });
+            let end = if separator == "," { "]" } else { "\"rows\":[]" };
+            [end, after, "\n"].iter().for_each(|text| out.extend_from_slice(text.as_bytes()));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use perf_prof_events::{
-    aggregate::{Align, Amount, Buckets, Definition, Groups, Key, KeyPart, Measure, Report},
+    aggregate::{Align, Amount, Buckets, Definition, Groups, Key, KeyPart, Measure, Order, Report},
     event::{EventType, Format, SpanFieldKind},
 };
 use perf_prof_session::engine::ExitStatus;
@@ -122,10 +122,10 @@ const DURATION: &str = "duration";
 
 impl Top {
     /// Returns the keys that are shown, the largest first.
-    fn largest(&self, groups: &Groups, rows: usize) -> Vec<(Key, Amount)> {
+    fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> Box<dyn Iterator<Item = (Key, Amount)> + 'g> {
         match self.of {
-            Of::Counts => groups.largest(Some(rows)),
-            Of::Durations | Of::Sums => groups.largest_by_sum(Some(rows)),
+            Of::Counts => Box::new(groups.in_order(Order::Weight, Some(rows))),
+            Of::Durations | Of::Sums => Box::new(groups.in_order(Order::Sum, Some(rows))),
         }
     }
 
@@ -249,7 +249,7 @@ impl TallyCommand for Top {
     }
 
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
-        let largest = self.largest(period.groups, rows);
+        let largest: Vec<(Key, Amount)> = self.largest(period.groups, rows).collect();
         let is_number = |at: usize| {
             let mut parts = largest.iter().filter_map(|(key, _)| key.get(at));
             !largest.is_empty() && parts.all(|part| matches!(part, KeyPart::Number(_)))
@@ -288,10 +288,10 @@ impl TallyCommand for Top {
         report.text().lines().map(str::to_owned).collect()
     }
 
-    fn json(&self, period: &Period<'_>, rows: usize) -> Vec<Json> {
+    fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json)) {
         let total = period.groups.total();
         let ratio = |of: i128, all: i128| json!(of as f64 / all as f64);
-        let row = |(key, amount): (Key, Amount)| {
+        let object = |(key, amount): (Key, Amount)| {
             let count = amount.weight();
             let mut object: Map<String, Json> = key_members(&self.by, &key);
             object.insert("count".into(), json!(count as u64));
@@ -317,6 +317,6 @@ impl TallyCommand for Top {
             object.insert("per_second".into(), json!(period.rate(rate)));
             Json::Object(object)
         };
-        self.largest(period.groups, rows).into_iter().map(row).collect()
+        self.largest(period.groups, rows).map(object).for_each(row);
     }
 }

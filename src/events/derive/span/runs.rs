@@ -10,9 +10,18 @@ use crate::event::Ran;
 /// charged to no task.
 const MOST: usize = 4096;
 
+/// The maximum number of runs of all CPUs, for recordings that state many CPUs. Beyond it, all runs are forgotten.
+const MOST_OF_ALL: usize = 1 << 20;
+
+/// The maximum size of a name. The kernel's have 16 bytes (TASK_COMM_LEN), but a recording may state others.
+const COMM: usize = 64;
+
 /// The last runs of each CPU.
 #[derive(Debug, Default)]
-pub(super) struct Runs(FxHashMap<u32, VecDeque<Run>>);
+pub(super) struct Runs {
+    of_cpus: FxHashMap<u32, VecDeque<Run>>,
+    len: usize,
+}
 
 /// A task that ran, until the next one.
 #[derive(Debug)]
@@ -25,23 +34,28 @@ struct Run {
 impl Runs {
     /// Notes that a task runs on a CPU from this time on.
     pub fn switch(&mut self, cpu: u32, time: u64, comm: &[u8], tid: i64) {
-        let runs = self.0.entry(cpu).or_default();
+        if self.len == MOST_OF_ALL {
+            self.clear();
+        }
+        let runs = self.of_cpus.entry(cpu).or_default();
         if runs.len() == MOST {
             runs.pop_front();
+            self.len -= 1;
         }
-        runs.push_back(Run { start: time, comm: comm.into(), tid });
+        runs.push_back(Run { start: time, comm: comm[..comm.len().min(COMM)].into(), tid });
+        self.len += 1;
     }
 
     /// Forgets all runs, because events were lost.
     pub fn clear(&mut self) {
-        self.0.clear();
+        *self = Runs::default();
     }
 
     /// Returns the threads that ran on a CPU between two times, the longest first.
     pub fn between(&self, cpu: u32, begin: u64, end: u64) -> Vec<Ran> {
         let mut charged: Vec<Ran> = Vec::new();
         let mut until = end;
-        for run in self.0.get(&cpu).into_iter().flatten().rev() {
+        for run in self.of_cpus.get(&cpu).into_iter().flatten().rev() {
             let start = run.start.max(begin);
             if start < until {
                 let time = until - start;
@@ -99,5 +113,10 @@ mod tests {
             runs.switch(0, time, b"a", 1);
         }
         assert_eq!(text(&runs.between(0, 0, 3 * MOST as u64)), format!("a 1 {MOST}"));
+        for cpu in 0..2 * MOST_OF_ALL as u32 {
+            runs.switch(cpu, 1, &[b'a'; 60_000], 1);
+            assert!(runs.len <= MOST_OF_ALL && runs.of_cpus.len() <= MOST_OF_ALL);
+        }
+        assert!(runs.of_cpus.values().flatten().all(|run| run.comm.len() == COMM));
     }
 }

@@ -238,14 +238,15 @@ impl Aggregator {
         self.object(py, total)
     }
 
-    /// The sum of the amounts of keys that were folded because there were more than limit keys.
+    /// The sum of the amounts of keys that were folded: there were more than limit keys, or they took too much memory.
     #[getter]
     fn others<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let others = self.groups.lock().others().amount.clone();
         self.object(py, others)
     }
 
-    /// How often a key was folded because there were more than limit keys. If it is not 0, keys may have been larger.
+    /// How often a key was folded: there were more than limit keys, or they took too much memory (--buffer). If it is not
+    /// 0, keys may have been larger.
     #[getter]
     fn times_folded(&self) -> u64 {
         self.groups.lock().others().keys

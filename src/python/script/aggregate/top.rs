@@ -95,6 +95,14 @@ impl Top {
     fn keep(&self) -> Vec<String> {
         self.largest.lock().definition().keys.clone()
     }
+
+    /// Returns the line below the events if some had no room in memory.
+    fn notes(&self) -> Vec<String> {
+        match self.largest.lock().without_room() {
+            0 => Vec::new(),
+            events => vec![format!("({events} more events took more than their share of --buffer)")],
+        }
+    }
 }
 
 /// Returns an entry as a Python object: the event, or its kept value, or a tuple of its kept values.
@@ -180,13 +188,13 @@ impl Top {
     /// Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table.
     fn print(&self, py: Python<'_>) -> PyResult<()> {
         let keep = self.keep();
+        let print = py.import("builtins")?.getattr("print")?;
         if keep.is_empty() {
-            return self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()));
+            self.items(py)?.iter().try_for_each(|event| event.call_method0("print").map(|_| ()))?;
+            return self.notes().into_iter().try_for_each(|note| print.call1((note,)).map(|_| ()));
         }
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
-        let notes = self.span_run.shortfall().into_iter().collect();
-        let text = table(&keep, &value, &self.entries(), notes).text();
-        py.import("builtins")?.getattr("print")?.call1((text,))?;
+        print.call1((table(&keep, &value, &self.entries(), self.notes()).text(),))?;
         Ok(())
     }
 
@@ -195,8 +203,7 @@ impl Top {
         let (keep, entries) = (self.keep(), self.entries());
         let value = self.largest.lock().definition().value.clone().unwrap_or_default();
         if !keep.is_empty() {
-            let notes = self.span_run.shortfall().into_iter().collect();
-            return Ok(table(&keep, &value, &entries, notes).html());
+            return Ok(table(&keep, &value, &entries, self.notes()).html());
         }
         let row = |entry: &Entry| -> PyResult<Vec<String>> {
             let event = item(py, &entry.kept)?;
@@ -213,6 +220,12 @@ impl Top {
         let columns = left.into_iter().chain([(value, Align::Right)]).collect();
         let rows = entries.iter().map(row).collect::<PyResult<_>>()?;
         Ok(Report { columns, rows, notes: Vec::new() }.html())
+    }
+
+    /// How many events had no room in memory (--buffer), although fewer than n are kept. They have the smallest values.
+    #[getter]
+    fn without_room(&self) -> u64 {
+        self.largest.lock().without_room()
     }
 
     fn __len__(&self) -> usize {
@@ -240,18 +253,21 @@ impl Top {
     }
 
     /// Returns the events, or what is kept of each of them with its value and its time, for copy and pickle.
-    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, u64)> {
-        let seen = self.largest.lock().seen();
+    fn __getstate__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyList>, u64, u64)> {
+        let (seen, without_room) = {
+            let largest = self.largest.lock();
+            (largest.seen(), largest.without_room())
+        };
         if self.keep().is_empty() {
-            return Ok((self.items(py)?, seen));
+            return Ok((self.items(py)?, seen, without_room));
         }
         let entries = self.entries();
         let kept = entries.iter().map(|entry| Ok((entry.value, entry.time, item(py, &entry.kept)?)));
-        Ok((PyList::new(py, kept.collect::<PyResult<Vec<_>>>()?)?, seen))
+        Ok((PyList::new(py, kept.collect::<PyResult<Vec<_>>>()?)?, seen, without_room))
     }
 
-    fn __setstate__(&self, state: (Vec<Bound<'_, PyAny>>, u64)) -> PyResult<()> {
-        let (items, seen) = state;
+    fn __setstate__(&self, state: (Vec<Bound<'_, PyAny>>, u64, u64)) -> PyResult<()> {
+        let (items, seen, without_room) = state;
         let keep = self.keep();
         for item in &items {
             if keep.is_empty() {
@@ -266,6 +282,7 @@ impl Top {
         let mut largest = self.largest.lock();
         let counted = largest.seen();
         largest.add_seen(seen.saturating_sub(counted));
+        largest.add_without_room(without_room);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::{
-    column::{Columns, Plan, Row},
+    column::{BatchLimit, Columns, Plan, Row},
     event::{Context, Deliver, Flow, Processes, Stats, Stop},
 };
 use perf_prof_format::{
@@ -25,8 +25,8 @@ pub(super) struct Decoder {
     pub parts: ColumnParts,
     pub ranges: Vec<Range>,
     pub plan: Plan,
-    /// The number of rows of a batch.
-    pub rows: usize,
+    /// The size of a batch.
+    pub limit: BatchLimit,
     /// The number to add to times to get nanoseconds since the Unix epoch.
     pub realtime_offset: i64,
     pub to: HandOver,
@@ -56,7 +56,7 @@ impl Decoder {
         let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting());
         let mut pump =
             Pump::for_recording(state.with_guests(parts.guests), context.clone(), stats.clone(), rings, None);
-        let columns = Columns::new(self.plan.clone(), self.rows);
+        let columns = Columns::new(self.plan.clone(), self.limit);
         let mut rows = Rows { decoder: self, part, columns, context, lost: Vec::new(), failure: None };
         loop {
             let flow = match replay.wait(None) {

@@ -10,12 +10,13 @@ use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use perf_prof_events::event::{Flow, Stop};
 use perf_prof_recordings::PerfDataError;
+use perf_prof_system::budget::Budget;
 use thiserror::Error;
 
 use crate::dividing::PartCounts;
 
-/// The limit, in bytes, for the memory of all waiting batches. Beyond it, only the part whose batches the program is
-/// taking is decoded.
+/// The largest limit, in bytes, for the memory of all waiting batches. Beyond it, only the part whose batches the program
+/// is taking is decoded.
 const WAITING_BYTES: usize = 24 << 20;
 
 /// A batch of rows.
@@ -80,6 +81,8 @@ pub(super) struct HandOver {
     changed: Condvar,
     /// The maximum number of parts in `begun`.
     ahead: usize,
+    /// The limit, in bytes, for the memory of all waiting batches.
+    waiting: usize,
 }
 
 #[derive(Default)]
@@ -108,8 +111,9 @@ fn memory(batch: &ColumnBatch) -> usize {
 
 impl HandOver {
     /// Creates the object for this many parts. At most `ahead` parts are begun at a time.
-    pub fn new(parts: usize, ahead: usize) -> HandOver {
-        HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead }
+    pub fn new(parts: usize, ahead: usize, budget: &Budget) -> HandOver {
+        let waiting = WAITING_BYTES.min(budget.share() / 2);
+        HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead, waiting }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -138,7 +142,7 @@ impl HandOver {
     pub fn push(&self, part: usize, batch: ColumnBatch) -> Flow {
         let must_wait = |state: &State| {
             let is_first = part == state.done && state.begun.front().is_some_and(|begun| begun.batches.is_empty());
-            !state.is_closed && state.memory > WAITING_BYTES && !is_first
+            !state.is_closed && state.memory > self.waiting && !is_first
         };
         let mut state = self.wait_while(must_wait);
         if state.is_closed {

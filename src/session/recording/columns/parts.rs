@@ -8,6 +8,7 @@ use std::{
 use perf_prof_events::event::{Context, Discard, EventType, Stats};
 use perf_prof_format::record::{Source as _, Wait};
 use perf_prof_recordings::{BLOCK, BlockIndex, Layouts, PerfDataError, Recording, Replay, Selection, shards};
+use perf_prof_system::budget::Budget;
 
 use crate::{
     dividing::has_readings,
@@ -75,6 +76,11 @@ impl ColumnParts {
             of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
             warnings: recording.warnings.clone(),
         }))
+    }
+
+    /// Returns the memory of the run.
+    pub(super) fn budget(&self) -> Budget {
+        self.recording().budget().clone()
     }
 
     fn recording(&self) -> MutexGuard<'_, Recording> {

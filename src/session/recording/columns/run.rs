@@ -10,7 +10,7 @@ use std::{
 
 use arrow_array::RecordBatch;
 use perf_prof_events::{
-    column::Plan,
+    column::{BatchLimit, Plan},
     event::{Context, Stats},
 };
 use perf_prof_recordings::PerfDataError;
@@ -44,7 +44,7 @@ struct Found {
 }
 
 impl ColumnRun {
-    /// Starts the threads. `stats` gets the counts of the parts. The number `realtime_offset` is added to times to get
+    /// Starts the threads. `rows` is the number of rows of a batch, and `stats` gets the counts of the parts. The number `realtime_offset` is added to times to get
     /// nanoseconds since the Unix epoch, if the plan needs them.
     pub fn start(
         mut parts: ColumnParts,
@@ -59,8 +59,9 @@ impl ColumnRun {
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
         // A thread that has finished its part can go on with another one, while the part before it is still being
         // decoded.
-        let to = HandOver::new(ranges.len(), count + 1);
-        let decoder = Arc::new(Decoder { parts, ranges, plan, rows, realtime_offset, to });
+        let budget = parts.budget();
+        let (to, limit) = (HandOver::new(ranges.len(), count + 1, &budget), BatchLimit::new(rows, &budget, count));
+        let decoder = Arc::new(Decoder { parts, ranges, plan, limit, realtime_offset, to });
         let threads = (0..count).map(|_| start_thread(decoder.clone())).collect::<io::Result<Vec<_>>>();
         let threads = threads.map_err(|error| {
             decoder.to.close();

@@ -11,21 +11,26 @@ use parquet::{
     file::{metadata::KeyValue, properties::WriterProperties},
 };
 use perf_prof_events::{
-    column::{Columns, Plan, Row},
+    column::{BatchLimit, Columns, Plan, Row},
     event::{Context, Sample},
 };
+use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::{Destination, Exporter};
 
-/// The number of rows that are written together. Only this many rows are in memory at a time.
+/// The largest number of rows that are written together. Only this many rows are in memory at a time.
 const ROWS: usize = 1 << 16;
-/// The number of rows of a row group of Parquet. Readers skip and read whole groups.
+/// The largest number of rows and of bytes of a row group of Parquet. Readers skip and read whole groups, and the writer
+/// has a group in memory.
 const GROUP: usize = 1 << 18;
+const GROUP_BYTES: usize = 64 << 20;
 
 /// A file of columns.
 pub struct ColumnFile<W> {
     columns: Columns,
     to: W,
+    /// The memory of the columns and of the writer.
+    _memory: Holding,
 }
 
 /// A file that batches of columns are written to.
@@ -40,17 +45,24 @@ pub trait ColumnWriter: Sized {
 pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.
-pub struct Parquet<'a>(ArrowWriter<&'a mut Destination>);
+pub struct Parquet<'a> {
+    to: ArrowWriter<&'a mut Destination>,
+    /// A row group is written when it has this many bytes.
+    group_bytes: usize,
+}
 
 impl<W: ColumnWriter> ColumnFile<W> {
     /// Creates a file with the columns of a plan. `metadata` are about the recording.
     pub fn new(
         plan: Plan,
         metadata: HashMap<String, String>,
+        budget: &Budget,
         open: impl FnOnce(&SchemaRef) -> io::Result<W>,
     ) -> io::Result<ColumnFile<W>> {
         let to = open(&Arc::new(plan.schema.as_ref().clone().with_metadata(metadata)))?;
-        Ok(ColumnFile { columns: Columns::new(plan, ROWS), to })
+        let mut memory = budget.hold(HeldFor::Tables);
+        memory.set(budget.share());
+        Ok(ColumnFile { columns: Columns::new(plan, BatchLimit::new(ROWS, budget, 1)), to, _memory: memory })
     }
 
     fn write(&mut self) -> io::Result<()> {
@@ -75,7 +87,7 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
 
 impl<'a> Parquet<'a> {
     /// Writes the start of the file.
-    pub fn open(to: &'a mut Destination, schema: &SchemaRef) -> io::Result<Parquet<'a>> {
+    pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<Parquet<'a>> {
         // The schema of Arrow in a Parquet file has them too, but not all programs read it.
         let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let properties = WriterProperties::builder()
@@ -83,20 +95,22 @@ impl<'a> Parquet<'a> {
             .set_compression(Compression::SNAPPY)
             .set_max_row_group_row_count(Some(GROUP))
             .set_created_by(concat!("perf-prof ", env!("CARGO_PKG_VERSION")).to_owned());
-        ArrowWriter::try_new(to, schema.clone(), Some(properties.build())).map(Parquet).map_err(of_parquet)
+        let to = ArrowWriter::try_new(to, schema.clone(), Some(properties.build())).map_err(of_parquet)?;
+        Ok(Parquet { to, group_bytes: GROUP_BYTES.min(budget.share() / 2) })
     }
 }
 
 impl ColumnWriter for Parquet<'_> {
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()> {
-        self.0.write(rows).map_err(of_parquet)
+        self.to.write(rows).map_err(of_parquet)?;
+        if self.to.memory_size() < self.group_bytes { Ok(()) } else { self.to.flush().map_err(of_parquet) }
     }
 
     fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
         if let Some(partial) = partial {
-            self.0.append_key_value_metadata(KeyValue::new(PARTIAL.to_owned(), partial.to_owned()));
+            self.to.append_key_value_metadata(KeyValue::new(PARTIAL.to_owned(), partial.to_owned()));
         }
-        self.0.close().map(|_| ()).map_err(of_parquet)
+        self.to.close().map(|_| ()).map_err(of_parquet)
     }
 }
 

@@ -205,7 +205,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     }
     let dating = dating(plan.form, &mut chosen)?;
     let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
-    let types = chosen.selected().types.clone();
+    let (types, budget) = (chosen.selected().types.clone(), chosen.recording().budget().clone());
     let reading = Reading { run, chosen };
     let name = match &plan.output {
         Output::Stdout => "the standard output".to_owned(),
@@ -215,13 +215,12 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let mut to = Destination::open(&plan.output).with_context(failed)?;
     let exported = match plan.form {
         Form::Parquet => {
-            let file =
-                ColumnFile::new(columns, metadata, |schema| Parquet::open(&mut to, schema)).with_context(failed)?;
-            export(reading, file)
+            let file = ColumnFile::new(columns, metadata, &budget, |schema| Parquet::open(&mut to, schema, &budget));
+            export(reading, file.with_context(failed)?)
         }
         Form::Arrow => {
-            let file =
-                ColumnFile::new(columns, metadata, |schema| ArrowFile::open(&mut to, schema)).with_context(failed)?;
+            let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut to, schema));
+            let file = file.with_context(failed)?;
             export(reading, file)
         }
         Form::NdJson => {

@@ -37,5 +37,9 @@ pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_
         serde_json::Value::Object(object)
     };
     let lines: Vec<_> = shares.lines().iter().map(line).collect();
-    json!({ "name": name, "samples": shares.samples(), "period": shares.total(), "lines": lines })
+    let mut object = json!({ "name": name, "samples": shares.samples(), "period": shares.total(), "lines": lines });
+    if shares.others() != 0 {
+        object["others"] = json!(shares.others());
+    }
+    object
 }

@@ -175,11 +175,13 @@ impl Reading {
         let recorded = flame::Recorded::of(recording.recording());
         let signals = Signals::install()?;
         let session = recording.open(Slice::Whole, &signals)?;
+        let budget = session.about().context.budget();
         let mut sums = Sums {
             types: session.about().events.clone(),
             context: session.about().context.clone(),
-            shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers)).collect(),
-            stacks: plan.flame.is_some().then(Stacks::default),
+            shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
+            stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
+            cut_stacks: 0,
             has_cgroups: plan.by.contains(&GroupKey::Cgroup),
             names: if roots == Roots::Events { names.clone() } else { Vec::new() },
             unnamed_tasks: BTreeSet::new(),
@@ -191,6 +193,13 @@ impl Reading {
             return Err(error);
         }
         sums.rename_tasks();
+        if sums.cut_stacks != 0 {
+            output::say(format_args!(
+                "the call chains of {} samples are cut in the flame graph: all together take more than their share of \
+                 --buffer",
+                sums.cut_stacks
+            ));
+        }
         Ok(Added { names, recorded, sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
     }
 }
@@ -203,6 +212,8 @@ struct Sums {
     stacks: Option<Stacks>,
     /// Whether cgroups are among the keys.
     has_cgroups: bool,
+    /// The number of samples whose call chains had no room in `stacks`.
+    cut_stacks: u64,
     /// The name of each event, if it is the outermost frame in the flame graph; else empty.
     names: Vec<String>,
     /// Tasks without a name at the time of one of their samples. Their names may be reported later.
@@ -261,13 +272,15 @@ impl Deliver for Sums {
         self.shares[event].add(&added);
         let Some(stacks) = &mut self.stacks else { return ControlFlow::Continue(()) };
         let mut at = stacks.root();
-        if let Some(name) = self.names.get(event) {
-            at = stacks.child(at, Label::Name(name));
-        }
-        at = stacks.child(at, Label::Name(&comm));
         let whole = chain.iter().rev().map(|frame| &**frame);
-        for frame in whole.chain(place.filter(|_| chain.is_empty())) {
-            at = stacks.child(at, label(frame));
+        let frames = whole.chain(place.filter(|_| chain.is_empty())).map(label);
+        let roots = self.names.get(event).into_iter().chain([&comm]).map(|name| Label::Name(name));
+        for label in roots.chain(frames) {
+            let Some(next) = stacks.child_with_room(at, label) else {
+                self.cut_stacks += 1;
+                break;
+            };
+            at = next;
         }
         match stacks.add_weight(at, period) {
             Ok(()) => ControlFlow::Continue(()),

@@ -117,6 +117,10 @@ pub(super) fn print(
     let total = shares.total();
     writeln!(out, "# Samples: {} of event '{name}'", in_thousands(shares.samples()))?;
     writeln!(out, "# Event count (approx.): {total}\n#")?;
+    if shares.others() != 0 {
+        let others = shares.others();
+        writeln!(out, "# [others]: {others} samples whose keys took more than their share of --buffer\n#")?;
+    }
     let lines = shares.lines();
     let columns = Columns::new(plan, lines.iter().map(|line| &line.keys[..]), screen);
     let numbers: &[&str] = if plan.callers == CallerSums::Children { &["Children", "    Self"] } else { &["Overhead"] };
@@ -170,6 +174,7 @@ fn tree(
 mod tests {
     use perf_prof_events::event::AddedSample;
     use perf_prof_session::plan::{Input, Verbosity};
+    use perf_prof_system::budget::Budget;
 
     use super::{super::Form, *};
 
@@ -185,7 +190,7 @@ mod tests {
             form: Form::Text,
             verbosity: Verbosity::Normal,
         };
-        let mut shares = Shares::new(&plan.by, plan.callers);
+        let mut shares = Shares::new(&plan.by, plan.callers, &Budget::unlimited());
         for comm in comms {
             shares.add(&AddedSample { period: 1, comm, ids: (1, 1), cpu: 3, cgroup: "", place: None, chain: &[] });
         }
