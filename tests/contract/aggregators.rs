@@ -330,7 +330,7 @@ def __sample__(event):
         TypeError Stacks adds _stack to the keys itself; leave it out of by
         ValueError Top(0, ...) would keep no event
         TypeError only events can be added, not 'int'
-        ValueError syscalls:sys_enter_getpgid has no field or member `nothing`
+        ValueError syscalls:sys_enter_getpgid has no field or member `nothing`; its fields are pid
         KeyError 'a key of this table is a tuple with one item for each of (pid, _comm)'
         ValueError only tables with the same class and the same names can be added: this one has events by pid, the other one events by _comm
         ValueError only tables with the same class and the same names can be added: this one has events, the other one the sum of pid

@@ -175,7 +175,7 @@ fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
     let texts: Vec<String> = (0..50_000).map(|number| format!("task-{number}")).collect();
     let other = texts.iter().map(|text| (&*text.clone().leak(), 1, 3));
     let events: Vec<Made> = [("make", 1, 3); 100].into_iter().chain(other).collect();
-    let linear = Measure::Distribution { buckets: Buckets::linear(0, 5_000, 1).unwrap(), divisor: 1 };
+    let linear = Measure::Distribution(self::linear(0, 5_000, 1, 1).unwrap());
     // A distribution has a count for each value from its smallest to its largest.
     let wide = (0..10_000).map(|number| ("a", number % 100, (number as u64 / 100 % 2) * 4_000));
     let wide: Vec<Made> = [("a", 1, 0); 200].into_iter().chain(wide).collect();

@@ -445,7 +445,15 @@ mod tests {
             for number in 0..5000 {
                 let chain: Vec<Arc<Frame>> = (0..5).map(|at| frame(&format!("f{at}-{number}"))).collect();
                 let (place, comm) = (Some(&*chain[0]), format!("{number}-{}", "x".repeat(100)));
-                shares.add(&AddedSample { period: 3, comm: &comm, ids: (7, 8), cpu: 1, place, chain: &chain });
+                shares.add(&AddedSample {
+                    period: 3,
+                    comm: &comm,
+                    ids: (7, 8),
+                    cpu: 1,
+                    cgroup: "",
+                    place,
+                    chain: &chain,
+                });
                 assert!(budget.held() <= budget.share());
             }
             let lines = shares.lines();

@@ -100,7 +100,7 @@ impl Hist {
             }
             cells
         };
-        let rows = self.largest(groups, rows).into_iter().map(row).collect();
+        let rows = self.largest(groups, rows).map(row).collect();
         let report = Report { columns: keys.chain(amounts).collect(), rows, notes: Vec::new() };
         report.text().lines().map(str::to_owned).collect()
     }

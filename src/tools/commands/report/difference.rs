@@ -61,7 +61,7 @@ pub(super) fn print(
         let same = |other: &String| without_modifiers(other) == without_modifiers(name);
         before.names.iter().position(same).and_then(|at| before.sums.shares.get(at))
     };
-    let none = Shares::new(&plan.by, plan.callers);
+    let none = Shares::new(&plan.by, plan.callers, after.sums.context.budget());
     let is_after = |name: &str| after.names.iter().any(|other| without_modifiers(other) == without_modifiers(name));
     let of_after = after.names.iter().zip(&after.sums.shares);
     let of_after = of_after.map(|(name, shares)| (name, shares_before(name).unwrap_or(&none), shares));
