@@ -101,6 +101,29 @@ print(again.to_dict() == event.to_dict(), again._comm)
 }
 
 #[test]
+fn a_made_event_has_a_cgroup_if_one_was_given() {
+    let code = r#"
+import copy
+event = make_event("sched:sched_switch", formats="shipped", _cgroup="/system.slice/web")
+print(event._cgroup, "_cgroup" in event, "_cgroup" in event.keys(), copy.copy(event)._cgroup)
+plain = make_event("sched:sched_switch", formats="shipped")
+print("_cgroup" in plain, hasattr(plain, "_cgroup"))
+counts = perf_prof.Count("_cgroup")
+counts.add(event)
+print(dict(counts))
+"#;
+    prints(
+        code,
+        expect![[r#"
+            /system.slice/web True False /system.slice/web
+            False False
+            {'/system.slice/web': 1}
+            --- status 0
+        "#]],
+    );
+}
+
+#[test]
 fn frames_have_the_symbols_that_were_given() {
     let code = r#"
 chain = [(0xFFFFFFFF81000010, "schedule"), 0xFFFFFFFF81000020, (0x401000, "main", "/bin/app"), 0x402000,
@@ -181,8 +204,8 @@ error("sched:sched_switch", formats=3)
             SelectorError: unknown event uprobe:: it is not in this kernel and not in the formats that perf-prof brings
             TypeError: 'int' object is not an instance of 'str'
             TypeError: sched:sched_switch has no field 'prev_pdi'; did you mean prev_pid?
-            TypeError: sched:sched_switch has no field 'nothing'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _callchain, prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
-            TypeError: page-faults has no field 'prev_pid'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _callchain, ip, addr, period
+            TypeError: sched:sched_switch has no field 'nothing'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _cgroup, _callchain, prev_comm, prev_pid, prev_prio, prev_state, next_comm, next_pid, next_prio
+            TypeError: page-faults has no field 'prev_pid'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _cgroup, _callchain, ip, addr, period
             ValueError: sched:sched_switch: prev_pid is 2147483648, but pid_t has values from -2147483648 to 2147483647
             ValueError: sched:sched_switch: prev_pid is an int of 4001 bits, but pid_t has values from -2147483648 to 2147483647
             TypeError: sched:sched_switch: prev_pid has a value of type float; it needs an int, a str, bytes or a list of ints
