@@ -104,7 +104,7 @@ for keywords in dict(begin=dict(frame=1), end=dict(frame=2)), dict(begin=dict(re
         5
         True
         ValueError these events make no span of function:parse: its key is _pid+frame plus popped in begin and _pid+frame in end, and end must not be before begin
-        TypeError uprobe:parse has no field 'reg'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _callchain, __probe_ip, frame, popped
+        TypeError uprobe:parse has no field 'reg'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _cgroup, _callchain, __probe_ip, frame, popped
         ValueError function:parse: uprobe:parse has no field `frame`, which is in the key of the span
         --- status 0
     "#]],
@@ -167,7 +167,7 @@ for selector in "span:x=sched:sched_wak*..sched:sched_switch//key=pid:next_pid/"
             TypeError span:pair: a span that is open has no duration yet: give end=
             TypeError span:pair: begin has a value of type int; it needs an event or a dict of keywords
             ValueError span:pair: sched:sched_switch cannot be its begin
-            TypeError sched:sched_waking has no field 'pif'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _callchain, comm, pid, prio, target_cpu
+            TypeError sched:sched_waking has no field 'pif'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _cgroup, _callchain, comm, pid, prio, target_cpu
             TypeError span:pair has no keyword 'pid'; it has begin, end, between and duration, and its fields are worked out from these events
             TypeError span:pair: there are no events that can be its between
             SelectorError unknown event sched:sched_wak*: it is not in the formats that perf-prof brings (did you mean sched:sched_wakeup or sched:sched_waking?)

@@ -104,7 +104,8 @@ pub(crate) fn resolve(name: &str, event: &EventType) -> Result<Read, ReadError> 
 
 /// Returns all names that can be read from the samples of an event.
 pub(crate) fn names(event: &EventType) -> Vec<String> {
-    let own = OWN.iter().map(|(name, _)| *name).chain([EVENT]).map(str::to_owned);
+    let is_read = |read: &Read| *read != Read::Cgroup || event.layout.has_cgroup();
+    let own = OWN.iter().filter(|(_, read)| is_read(read)).map(|(name, _)| *name).chain([EVENT]).map(str::to_owned);
     let format = event.format.tracepoint().into_iter();
     let fields = format.flat_map(|format| format.common_fields().iter().chain(format.fields()));
     let members = event.members().map(|member| member.name().to_owned());
