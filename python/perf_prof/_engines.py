@@ -17,6 +17,8 @@ from collections import deque
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import redirect_stdout
 from glob import glob, has_magic
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from io import BytesIO, TextIOWrapper
 from traceback import print_exception
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -351,13 +353,33 @@ class _Refused(Exception):
     """Why there is no executor. The text is one line for the user."""
 
 
+def _module(name: str) -> ModuleType:
+    """Imports the module of an executor, which may be in the current folder.
+
+    Only this module is searched there, after all others. The folder is never in `sys.path`: root may run perf-prof in a
+    folder where other users have put a json.py.
+    """
+    top = name.partition(".")[0]
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        spec = PathFinder.find_spec(top, [os.getcwd()]) if error.name == top else None
+        if spec is None or spec.loader is None:
+            raise
+    module = sys.modules[top] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[top]
+        raise
+    return importlib.import_module(name)
+
+
 def _executor(name: str) -> Executor:
     """Returns the executor that the function MODULE:FUNCTION makes."""
     module, _, function = name.partition(":")
-    # The same as for a script that is given by a module's name.
-    sys.path.insert(0, os.getcwd())
     try:
-        made: Executor = getattr(importlib.import_module(module), function)()
+        made: Executor = getattr(_module(module), function)()
     except Exception as error:
         raise _Refused(f"--executor {name}: {type(error).__name__}: {error}") from error
     if not isinstance(made, Executor) and not callable(getattr(made, "submit", None)):

@@ -93,6 +93,33 @@ fn several_recordings_have_the_same_result_one_after_the_other_and_in_processes(
     }
 }
 
+/// Root may run perf-prof in a folder where other users have put files. `engines.py` is meant, and nothing else.
+#[test]
+fn of_the_current_folder_only_the_module_of_the_executor_is_imported() {
+    let (folder, current) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (folder, current) = (folder.path(), current.path());
+    recordings(folder);
+    let planted = "open('planted', 'w').close()\n";
+    for name in ["json.py", "concurrent.py", "decimal.py"] {
+        fs::write(current.join(name), planted).unwrap();
+    }
+    let engines = format!("import decimal, json, sys\njson.dumps(1)\n{EXECUTORS}");
+    fs::write(current.join("engines.py"), engines).unwrap();
+    fs::create_dir(current.join("package")).unwrap();
+    fs::write(current.join("package/__init__.py"), "").unwrap();
+    fs::write(current.join("package/engines.py"), EXECUTORS).unwrap();
+    let script = format!("{COUNT}    import sys\n    assert os.getcwd() not in sys.path and '' not in sys.path\n");
+    fs::write(folder.join("count.py"), script).unwrap();
+    let [a, c, script] = ["a.data", "c.data", "count.py"].map(|name| folder.join(name).display().to_string());
+    let inputs = ["--input", &a, "--input", &c, &script];
+    let expected = stdout(&replayed(current, &inputs));
+    for executor in ["engines:Submits", "package.engines:processes", "concurrent.futures:ThreadPoolExecutor"] {
+        let output = replayed(current, &[&["--executor", executor], &inputs[..]].concat());
+        assert_eq!(stdout(&output), expected, "{executor}");
+        assert!(!current.join("planted").exists(), "{executor}");
+    }
+}
+
 #[test]
 fn a_recording_that_cannot_be_read_is_named_and_the_others_are_replayed() {
     let folder = tempfile::tempdir().unwrap();
