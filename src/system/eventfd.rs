@@ -28,6 +28,12 @@ impl EventFd {
     pub fn drain(&self) {
         drain(self.0.as_raw_fd());
     }
+
+    /// Makes the eventfd unreadable again, and returns whether it was readable. Of several processes that share the
+    /// eventfd after a fork, one gets true.
+    pub fn take(&self) -> bool {
+        io::read(&self.0, &mut [0u8; 8]).is_ok()
+    }
 }
 
 impl AsFd for EventFd {

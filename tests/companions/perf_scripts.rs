@@ -338,7 +338,10 @@ fn errors_name_what_is_wrong() {
         (&["-s", "x.py", "-e", "a:b", "-i", "x"], "-e and -i cannot be combined"),
         (&["-s", "x.py", "-e", "a:b", "-c", "sh"], "-e and --comms cannot be combined"),
         (&["-s", "x.py", "-e", "a:b", "--time", "1,2"], "-e and --time cannot be combined"),
-        (&["-s", "x.py", "-e", "a:b", "-C", "0", "--", "true"], "a command, and -C, -p, -t or --cgroups, cannot be combined"),
+        (
+            &["-s", "x.py", "-e", "a:b", "-C", "0", "--", "true"],
+            "a command, and -C, -p, -t or --cgroups, cannot be combined",
+        ),
         (&["-s", "x.py", "--max-stack", "x"], "`x` is not a number of frames"),
         (&["-s", "x.py", "--filter", "a > 1", "-i", "x"], "--filter 'a > 1' applies to live events only"),
         (&["--filter", "a"], "--filter a applies to live events only"),

@@ -1,6 +1,6 @@
 //! Resolves selectors to events of the running kernel.
 
-use std::sync::Arc;
+use std::{env::consts::ARCH, sync::Arc};
 
 use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{EventRequest, Frames, PerfEvent};
@@ -327,7 +327,8 @@ fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> Strin
     let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     names.extend(selectors::names(machine).into_iter().map(|(name, _)| name));
     names.extend(derive::source::SOURCES.iter().map(|source| source.name.to_owned()));
-    names.extend(system_calls::names().into_iter().map(str::to_owned));
+    let calls = system_calls::names().into_iter().filter(|name| system_calls::number(ARCH, name).is_some());
+    names.extend(calls.map(str::to_owned));
     match similar_names(name, names.iter().map(String::as_str))[..] {
         [] => format!(
             "unknown event {name}: it is neither a built-in source nor an event that perf has a name for; write \

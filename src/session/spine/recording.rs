@@ -1,12 +1,6 @@
 //! A session of a recording: opens the recording, selects its events, and replays the whole or a part of it.
 
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
-};
+use std::{ops::ControlFlow, sync::Arc};
 
 use anyhow::{Result, bail};
 use perf_prof_events::{
@@ -18,7 +12,7 @@ use perf_prof_format::{
     spec::{EventKind, EventSpec},
 };
 use perf_prof_recordings::{Recording, Replay, Selection};
-use perf_prof_system::{memory, output as messages, signals::Signals};
+use perf_prof_system::{eventfd::EventFd, memory, output as messages, signals::Signals};
 
 use super::{
     about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers},
@@ -43,7 +37,7 @@ use crate::{
         columns::ColumnParts,
         kernel::RecordedKernel,
         open,
-        replay::{ReplayRun, Warnings},
+        replay::ReplayRun,
         select::{self, Selected},
     },
 };
@@ -67,8 +61,8 @@ struct Prepared {
     /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
-    /// Whether this process says how good the time of day is.
-    warns: Arc<AtomicBool>,
+    /// Readable until a process has said how good the time of day is.
+    warns: Arc<EventFd>,
 }
 
 impl ChosenRecording {
@@ -119,7 +113,8 @@ impl ChosenRecording {
         };
         let needs_span = plan.interval.is_some() || input.jobs.is_some();
         let span = if needs_span { clock::span(&selection.times, recording)? } else { None };
-        let warns = Arc::new(AtomicBool::new(true));
+        let warns = Arc::new(EventFd::new()?);
+        warns.signal();
         let context = context(plan, input, recording, &selected.types, warns.clone())?;
         Ok(Prepared { selection, span, context, warns })
     }
@@ -260,7 +255,10 @@ impl ChosenRecording {
             None => self.find()?,
         };
         let ChosenRecording { plan, input, mut recording, selected, .. } = self;
-        warns.store(slice.warnings() == Warnings::Printed, Relaxed);
+        // Each of several recordings would have a warning of its own.
+        if matches!(slice, Slice::OneOfSeveral) {
+            warns.drain();
+        }
         let loss_reporting = slice.limit(&mut selection);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
@@ -408,13 +406,13 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
 /// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
 /// programs that run on this machine now.
 ///
-/// `warns` says whether this process says how good the time of day is, when it is needed first.
+/// The process that needs the time of day first takes `warns`, and says how good it is.
 fn context(
     plan: &RunPlan,
     input: &Input,
     recording: &mut Recording,
     events: &[EventType],
-    warns: Arc<AtomicBool>,
+    warns: Arc<EventFd>,
 ) -> Result<Arc<Context>> {
     let sides = select::sides(&plan.capture.callchain)?;
     let offset = match plan.face {
@@ -439,7 +437,7 @@ fn context(
         // This function is called at most once, when a time of day is needed.
         context = context.with_offset_found_by(move || {
             let (found, warning) = find_offset(offset, &name, &input);
-            let warns = warns.load(Relaxed);
+            let warns = warns.take();
             warning.filter(|_| warns).into_iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
             if found.is_none() && warns {
                 messages::say(format_args!(
