@@ -12,10 +12,7 @@ use perf_prof_format::{
     spec::{EventKind, EventSpec, named_event, parse_events},
 };
 use perf_prof_session::selectors;
-use perf_prof_system::{
-    shell::{shell_quote, shell_quote_all},
-    workload::WorkloadError,
-};
+use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
 
 /// Adds the hint to use `-e` to an error if the command cannot be executed, and its name is a list of events.
 pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Error {
@@ -39,11 +36,12 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
 
 /// Returns a warning if the arguments of a script seem to be a command that the user wants to trace: in `perf-prof top`, it
 /// comes behind `--`. The words behind a script are the script's own.
+#[cfg(feature = "python")]
 pub fn command_behind_script(args: &[OsString]) -> Option<String> {
     let at = args.iter().position(|arg| arg == "--")?;
     let command =
         args.get(at + 1..).filter(|words| words.first().and_then(|word| word.to_str()).is_some_and(is_program))?;
-    let words = shell_quote_all(command);
+    let words = perf_prof_system::shell::shell_quote_all(command);
     Some(format!("warning: `-- {words}` belongs to the script; to run and trace a command, use `--exec {words}`"))
 }
 

@@ -332,7 +332,10 @@ mod tests {
             500 ms
             1 s
             1.5 s
-            time since the first value"#]]
+            time since the first value
+            value
+            values in a box: 1
+            100"#]]
         .assert_eq(&[texts(&svg, "title"), texts(&svg, "text")].concat().join("\n"));
         let fills: Vec<&str> = svg.match_indices("fill=\"#").map(|(at, _)| &svg[at + 6..at + 13]).collect();
         for expected in ["#ffe082", "#5a0028"] {
