@@ -3,6 +3,9 @@
 //! All rows of a file share a dictionary, and its texts are known only at the end. The format allows that: a dictionary may
 //! come after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The file writer
 //! of the library cannot do that, so this one writes the messages, the dictionaries and then the footer.
+//!
+//! The texts are in memory until then. If they become too large, they are written and forgotten, and what comes later extends
+//! the dictionaries (`isDelta`). A text that comes again after that is then in its dictionary twice.
 
 use std::{
     collections::HashMap,
@@ -14,14 +17,18 @@ use arrow_array::{ArrayRef, DictionaryArray, Int32Array, RecordBatch, StringArra
 use arrow_ipc::{
     Block, CompressionType, FooterBuilder, MetadataVersion,
     convert::IpcSchemaEncoder,
-    writer::{DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions, write_message},
+    writer::{
+        DictionaryHandling, DictionaryTracker, EncodedData, IpcDataGenerator, IpcWriteContext, IpcWriteOptions,
+        write_message,
+    },
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use flatbuffers::FlatBufferBuilder;
+use perf_prof_system::budget::Budget;
 
 use super::{
     Destination,
-    column_file::{ColumnWriter, PARTIAL, of_arrow},
+    column_file::{ColumnWriter, GROUP_BYTES, PARTIAL, of_arrow},
 };
 
 const MAGIC: &[u8] = b"ARROW1";
@@ -49,6 +56,10 @@ pub struct ArrowFile<'a> {
     dictionaries: DictionaryTracker,
     /// The texts of each column with a dictionary.
     texts: Vec<Option<Texts>>,
+    /// The texts are written when they have this many bytes.
+    text_bytes: usize,
+    /// The dictionaries that were written.
+    written: Vec<Block>,
     /// The number of bytes before the next message.
     offset: usize,
     rows: Vec<Block>,
@@ -60,6 +71,10 @@ struct Texts {
     indexes: HashMap<Arc<str>, i32>,
     /// In the order of their indexes.
     texts: Vec<Arc<str>>,
+    /// The number of texts that were written before, which have the first indexes.
+    written: usize,
+    /// The size of the texts that are in memory.
+    bytes: usize,
 }
 
 impl Texts {
@@ -75,17 +90,26 @@ impl Texts {
         if let Some(&index) = self.indexes.get(text) {
             return Ok(index);
         }
-        let index = i32::try_from(self.texts.len()).map_err(|_| ArrowError::DictionaryKeyOverflowError)?;
+        let index =
+            i32::try_from(self.written + self.texts.len()).map_err(|_| ArrowError::DictionaryKeyOverflowError)?;
         let text: Arc<str> = text.into();
+        self.bytes += size_of::<Arc<str>>() * 4 + text.len();
         self.texts.push(text.clone());
         self.indexes.insert(text, index);
         Ok(index)
+    }
+
+    /// Takes the texts that were not written yet.
+    fn take(&mut self) -> StringArray {
+        let texts = self.texts.iter().map(|text| Some(&**text)).collect();
+        *self = Texts { written: self.written + self.texts.len(), ..Texts::default() };
+        texts
     }
 }
 
 impl<'a> ArrowFile<'a> {
     /// Writes the start of the file.
-    pub fn open(to: &'a mut Destination, schema: &SchemaRef) -> io::Result<ArrowFile<'a>> {
+    pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<ArrowFile<'a>> {
         let is_text = |field: &Field| matches!(field.data_type(), DataType::Dictionary(..));
         let of_indexes = |field: &Field| match is_text(field) {
             true => Field::new(field.name(), DataType::Int32, field.is_nullable()),
@@ -101,6 +125,8 @@ impl<'a> ArrowFile<'a> {
             context: IpcWriteContext::default(),
             dictionaries: DictionaryTracker::new(true),
             texts: schema.fields().iter().map(|field| is_text(field).then(Texts::default)).collect(),
+            text_bytes: GROUP_BYTES.min(budget.share() / 4),
+            written: Vec::new(),
             offset: HEADER.len(),
             rows: Vec::new(),
         };
@@ -119,20 +145,41 @@ impl<'a> ArrowFile<'a> {
         Ok(block)
     }
 
-    /// Writes the dictionaries. Returns their places.
-    fn write_dictionaries(&mut self) -> io::Result<Vec<Block>> {
-        let empty = |(field, texts): (&Arc<Field>, &Option<Texts>)| -> Result<ArrayRef, ArrowError> {
-            let Some(Texts { texts, .. }) = texts else { return Ok(arrow_array::new_empty_array(field.data_type())) };
-            let texts: StringArray = texts.iter().map(|text| Some(&**text)).collect();
-            Ok(Arc::new(DictionaryArray::try_new(Int32Array::new_null(0), Arc::new(texts))?))
-        };
-        let columns: Result<_, _> = self.schema.fields().iter().zip(&self.texts).map(empty).collect();
-        let none = RecordBatch::try_new(self.schema.clone(), columns.map_err(of_arrow)?).map_err(of_arrow)?;
-        let encoded =
-            IpcDataGenerator::default().encode(&none, &mut self.dictionaries, &self.options, &mut self.context);
-        let (dictionaries, _) = encoded.map_err(of_arrow)?;
-        dictionaries.into_iter().map(|dictionary| self.message(dictionary)).collect()
+    /// Writes the texts that are in memory, and forgets them.
+    fn write_dictionaries(&mut self) -> io::Result<()> {
+        let is_first = self.written.is_empty();
+        let mut dictionaries = DictionaryTracker::new(false);
+        let options = self.options.clone().with_dictionary_handling(DictionaryHandling::Delta);
+        let generator = IpcDataGenerator::default();
+        generator.schema_to_bytes_with_dictionary_tracker(&self.schema, &mut dictionaries, &options);
+        let mut columns = Vec::new();
+        for (field, texts) in self.schema.fields().iter().zip(&mut self.texts) {
+            let Some(texts) = texts else {
+                columns.push(arrow_array::new_empty_array(field.data_type()));
+                continue;
+            };
+            columns.push(dictionary(texts.take()).map_err(of_arrow)?);
+        }
+        if !is_first {
+            // What comes after an empty dictionary extends it.
+            let empty = dictionary(StringArray::new_null(0)).map_err(of_arrow)?;
+            for id in 0..self.texts.iter().flatten().count() {
+                dictionaries.insert_column(id as i64, &empty, DictionaryHandling::Delta).map_err(of_arrow)?;
+            }
+        }
+        let none = RecordBatch::try_new(self.schema.clone(), columns).map_err(of_arrow)?;
+        let encoded = generator.encode(&none, &mut dictionaries, &options, &mut self.context);
+        for message in encoded.map_err(of_arrow)?.0 {
+            let block = self.message(message)?;
+            self.written.push(block);
+        }
+        Ok(())
     }
+}
+
+/// Returns a column of no rows with a dictionary of these texts.
+fn dictionary(texts: StringArray) -> Result<ArrayRef, ArrowError> {
+    Ok(Arc::new(DictionaryArray::try_new(Int32Array::new_null(0), Arc::new(texts))?))
 }
 
 impl ColumnWriter for ArrowFile<'_> {
@@ -148,17 +195,20 @@ impl ColumnWriter for ArrowFile<'_> {
         let encoded = IpcDataGenerator::default().encode(&rows, &mut none, &self.options, &mut self.context);
         let block = self.message(encoded.map_err(of_arrow)?.1)?;
         self.rows.push(block);
-        Ok(())
+        match self.texts.iter().flatten().map(|texts| texts.bytes).sum::<usize>() > self.text_bytes {
+            true => self.write_dictionaries(),
+            false => Ok(()),
+        }
     }
 
     fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
-        let dictionaries = self.write_dictionaries()?;
+        self.write_dictionaries()?;
         self.to.write_all(&END)?;
         let mut metadata = self.schema.metadata().clone();
         metadata.extend(partial.map(|partial| (PARTIAL.to_owned(), partial.to_owned())));
         let schema = self.schema.as_ref().clone().with_metadata(metadata);
         let mut footer = FlatBufferBuilder::new();
-        let (dictionaries, rows) = (footer.create_vector(&dictionaries), footer.create_vector(&self.rows));
+        let (dictionaries, rows) = (footer.create_vector(&self.written), footer.create_vector(&self.rows));
         self.dictionaries.clear();
         let mut encoder = IpcSchemaEncoder::new().with_dictionary_tracker(&mut self.dictionaries);
         let schema = encoder.schema_to_fb_offset(&mut footer, &schema);

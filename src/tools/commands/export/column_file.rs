@@ -23,7 +23,7 @@ const ROWS: usize = 1 << 16;
 /// The largest number of rows and of bytes of a row group of Parquet. Readers skip and read whole groups, and the writer
 /// has a group in memory.
 const GROUP: usize = 1 << 18;
-const GROUP_BYTES: usize = 64 << 20;
+pub const GROUP_BYTES: usize = 64 << 20;
 
 /// A file of columns.
 pub struct ColumnFile<W> {

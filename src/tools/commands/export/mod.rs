@@ -219,7 +219,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(reading, file.with_context(failed)?)
         }
         Form::Arrow => {
-            let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut to, schema));
+            let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut to, schema, &budget));
             let file = file.with_context(failed)?;
             export(reading, file)
         }
