@@ -2,8 +2,8 @@
 
 use std::{fs, path::Path, process::Output};
 
-use super::recording;
 use crate::harness::{
+    machine::{Need, needs},
     recording::record,
     run::{perf_prof, said, stdout},
 };
@@ -53,14 +53,18 @@ def number():
     return 1
 ";
 
-/// Makes the recordings `a.data`, `b.data` with another event, and `c.data`, and the scripts.
+/// Makes the recordings `a.data`, `b.data` with another event, and `c.data`, and the scripts. The recordings know the time of
+/// day: of a guess, each has a warning.
 fn recordings(folder: &Path) {
-    recording(folder);
-    fs::rename(folder.join("perf.data"), folder.join("a.data")).unwrap();
-    let work = ["sh", "-c", "for i in 1 2 3; do sleep 0.02; done"];
-    let events = [["-e", "sched:sched_process_exit,sched:sched_process_fork"], ["-e", "sched:sched_wakeup"]];
-    for (name, events) in ["b.data", "c.data"].iter().zip(events) {
-        record(&folder.join(name), &[&["-m", "1024"], &events[..], &work].concat());
+    needs([Need::Tracefs, Need::Perf]);
+    let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.03; done"];
+    let options = ["-k", "CLOCK_MONOTONIC", "-m", "1024", "-e"];
+    for (name, events) in [
+        ("a.data", &["sched:sched_switch,sched:sched_wakeup", "-a"][..]),
+        ("b.data", &["sched:sched_process_exit,sched:sched_process_fork"]),
+        ("c.data", &["sched:sched_wakeup"]),
+    ] {
+        record(&folder.join(name), &[&options, events, &work].concat());
     }
     fs::write(folder.join("count.py"), COUNT).unwrap();
     fs::write(folder.join("engines.py"), EXECUTORS).unwrap();

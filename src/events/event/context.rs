@@ -41,7 +41,7 @@ pub struct Context {
     realtime_offset: AtomicI64,
     /// Used instead of `realtime_offset` if the offset is determined only when it is first needed. `None` if it is not
     /// known.
-    lazy_offset: Option<LazyLock<Option<i64>, FindOffset>>,
+    lazy_offset: Option<LazyLock<FoundOffset, FindOffset>>,
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
@@ -71,7 +71,16 @@ pub struct Context {
 }
 
 /// A function that determines the offset between the events' clock and the wall clock, if it is known.
-type FindOffset = Box<dyn FnOnce() -> Option<i64> + Send>;
+type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
+
+/// What was found out about the offset between the events' clock and the wall clock.
+#[derive(Debug)]
+pub struct FoundOffset {
+    /// The number to add to the events' times, in nanoseconds. `None` if it is not known.
+    pub offset: Option<i64>,
+    /// Says how good the offset is when a time of day is first shown.
+    pub shown: LazyLock<(), Box<dyn FnOnce() + Send>>,
+}
 
 /// How a run finds out what processes have mapped.
 #[derive(Clone, Debug, Default)]
@@ -125,14 +134,16 @@ impl Context {
 
     /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when
     /// the offset is first needed, because it takes a while. It returns `None` if the offset is not known.
-    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> Option<i64> + Send + 'static) -> Self {
+    pub fn with_offset_found_by(mut self, find: impl FnOnce() -> FoundOffset + Send + 'static) -> Self {
         self.lazy_offset = Some(LazyLock::new(Box::new(find)));
         self
     }
 
     #[inline]
     fn offset(&self) -> Option<i64> {
-        self.lazy_offset.as_ref().map_or_else(|| Some(self.realtime_offset.load(Relaxed)), |found| **found)
+        let Some(found) = &self.lazy_offset else { return Some(self.realtime_offset.load(Relaxed)) };
+        LazyLock::force(&found.shown);
+        found.offset
     }
 
     /// Sets how symbols of processes are looked up, and where the mappings of processes come from.
@@ -469,6 +480,14 @@ impl Context {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
+    /// Like [`Context::realtime`], for an event that another process gets: nobody sees this time yet, so it is not said how
+    /// good it is.
+    pub fn realtime_unseen(&self, time: u64) -> Option<i64> {
+        let found = self.lazy_offset.as_ref().map(|found| found.offset);
+        let offset = found.unwrap_or_else(|| Some(self.realtime_offset.load(Relaxed)));
+        offset.map(|offset| (time as i64).wrapping_add(offset))
+    }
+
     /// Returns whether the events come from a recording. The processes of a recording do not run on this machine.
     #[inline]
     pub fn is_recording(&self) -> bool {
@@ -486,6 +505,13 @@ impl Context {
     pub fn reached(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
+    }
+
+    /// Like [`Context::reached`], for a result that is merged with others: nobody sees this time yet, so it is not said how
+    /// good it is.
+    pub fn reached_unseen(&self) -> Option<i64> {
+        let time = self.reached_time.load(Relaxed);
+        (time != 0).then(|| self.realtime_unseen(time).unwrap_or(time as i64))
     }
 
     /// Converts nanoseconds since the Unix epoch to an event time.

@@ -28,7 +28,7 @@ mod unwound;
 pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
 pub use cgroups::{Cgroups, Memberships, SelectedCgroups, cgroup_text, shown_cgroup};
 pub use columns::{Column, Columns, FieldList, FieldsError};
-pub use context::{Context, Processes};
+pub use context::{Context, FoundOffset, Processes};
 pub use data_source::{NO_DATA_SOURCE, data_source_text};
 pub use endings::StackEndings;
 pub use json::write_json;

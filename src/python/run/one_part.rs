@@ -32,6 +32,9 @@ pub(super) fn run(
     if part.number >= parts.len() {
         return Ok(ExitStatus(0));
     }
+    if part.number > 0 {
+        recording.time_of_day_is_told()?;
+    }
     let result = File::create(&part.result).with_context(|| format!("cannot create '{}'", part.result.display()))?;
     // Spans may begin in an earlier part and end in this one.
     let mut carried = Carried::default();

@@ -59,10 +59,10 @@ impl Shard {
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
         let counts = self.part.counts(&about.stats, &about.context, &replayed.lost, replayed.last);
-        // Finding the time of day may take a while, and prints a message if the recording does not contain it.
+        // Finding the time of day may take a while.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
-            MergedBy::OtherProgram => about.context.reached().unwrap_or(0),
+            MergedBy::OtherProgram => about.context.reached_unseen().unwrap_or(0),
         };
         let result = PartResult {
             lost: about.stats.total_lost().max(counts.stored_losses()),

@@ -138,7 +138,7 @@ impl Totals {
             self.lost += about.stats.total_lost().max(lost.iter().sum());
         }
         self.delivered += about.stats.total_delivered();
-        self.reached = self.reached.max(about.context.reached().unwrap_or(0).max(0) as u64);
+        self.reached = self.reached.max(about.context.reached_unseen().unwrap_or(0).max(0) as u64);
         self.ended = match outcome.ending {
             Ending::Source(_) => outcome.at_exit.map(Ending::Program),
             ending => Some(ending),

@@ -1,11 +1,14 @@
 //! A session of a recording: opens the recording, selects its events, and replays the whole or a part of it.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::{
+    ops::ControlFlow,
+    sync::{Arc, LazyLock},
+};
 
 use anyhow::{Result, bail};
 use perf_prof_events::{
     derive::{self, Derived},
-    event::{Context, EventType, NamedSamples, Processes, Sink, Stats, Targets},
+    event::{Context, EventType, FoundOffset, NamedSamples, Processes, Sink, Stats, Targets},
 };
 use perf_prof_format::{
     record::{OtherRecords, Source as _},
@@ -125,6 +128,12 @@ impl ChosenRecording {
         self
     }
 
+    /// Does not say how good a guessed time of day is, because another process says it.
+    pub fn time_of_day_is_told(&mut self) -> Result<()> {
+        self.prepared()?.warns.drain();
+        Ok(())
+    }
+
     /// Fails if there are spans among the events.
     pub fn refuse_spans(&self) -> Result<()> {
         match self.selected.derived.first() {
@@ -203,7 +212,9 @@ impl ChosenRecording {
     pub fn look_for_time_of_day(&mut self) -> Result<bool> {
         let found = realtime_offset(&mut self.recording, &self.input.path)?;
         let (offset, warning) = find_offset(found, &self.recording.name, &self.input);
-        warning.into_iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
+        if let Some(warning) = warning {
+            messages::say(format_args!("{warning}"));
+        }
         if let Some(offset) = offset {
             self.prepared()?.context.set_realtime_offset(offset);
         }
@@ -250,15 +261,11 @@ impl ChosenRecording {
 
     /// Opens a slice of the recording.
     pub fn open(mut self, slice: Slice, signals: &Signals) -> Result<Session> {
-        let Prepared { mut selection, span, context, warns } = match self.prepared.take() {
+        let Prepared { mut selection, span, context, .. } = match self.prepared.take() {
             Some(prepared) => prepared,
             None => self.find()?,
         };
         let ChosenRecording { plan, input, mut recording, selected, .. } = self;
-        // Each of several recordings would have a warning of its own.
-        if matches!(slice, Slice::OneOfSeveral) {
-            warns.drain();
-        }
         let loss_reporting = slice.limit(&mut selection);
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
@@ -436,22 +443,26 @@ fn context(
         let (input, name) = (input.clone(), recording.name.clone());
         // This function is called at most once, when a time of day is needed.
         context = context.with_offset_found_by(move || {
-            let (found, warning) = find_offset(offset, &name, &input);
-            let warns = warns.take();
-            warning.filter(|_| warns).into_iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
-            if found.is_none() && warns {
-                messages::say(format_args!(
-                    "{name} does not say at what time of day it was recorded: _realtime is None, and realtime() is the \
-                     time of the recording's clock"
-                ));
-            }
-            found
+            let (offset, warning) = find_offset(offset, &name, &input);
+            let shown: Box<dyn FnOnce() + Send> = Box::new(move || {
+                if warns.take() {
+                    messages::say(format_args!("{}", warning.unwrap_or_else(|| unknown_time_of_day(&name))));
+                }
+            });
+            FoundOffset { offset, shown: LazyLock::new(shown) }
         });
     }
     Ok(Arc::new(context.with_symbol_options(plan.symbols_for(events), Processes::Recorded(binaries))))
 }
 
-/// Returns the number to add to the times of records, and if it is guessed, how good it is.
+fn unknown_time_of_day(recording: &str) -> String {
+    format!(
+        "{recording} does not say at what time of day it was recorded: _realtime is None, and realtime() is the time of the \
+         recording's clock"
+    )
+}
+
+/// Returns the number to add to the times of records, and what is said of it if it is guessed.
 fn find_offset(found: RealtimeOffset, recording: &str, input: &Input) -> (Option<i64>, Option<String>) {
     let guess = match found {
         RealtimeOffset::Exact(offset) => return (Some(offset), None),
@@ -459,5 +470,5 @@ fn find_offset(found: RealtimeOffset, recording: &str, input: &Input) -> (Option
         RealtimeOffset::Unknown => None,
         RealtimeOffset::AfterUnpacking => realtime_offset_by_unpacking(&input.path, &input.limits),
     };
-    guess.map_or((None, None), |guess| (Some(guess.offset), Some(guess.warning(recording))))
+    guess.map_or((None, None), |guess| (Some(guess.offset), Some(format!("warning: {}", guess.warning(recording)))))
 }

@@ -120,6 +120,10 @@ impl Input<'_> {
             );
         }
         let cgroup = self.sample.cgroup().and_then(|id| self.cgroup_path(id)).map(|path| path.to_vec());
-        KeptFacts { comm: self.comm(), realtime: self.realtime(), cgroup, frames: self.frames(), parts }
+        let realtime = match self.facts {
+            Facts::Run(context) => context.realtime_unseen(self.sample.time()),
+            Facts::Kept(kept) => kept.realtime,
+        };
+        KeptFacts { comm: self.comm(), realtime, cgroup, frames: self.frames(), parts }
     }
 }
