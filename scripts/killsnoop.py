@@ -106,5 +106,6 @@ def task__task_newtask(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    if untold := stats().get("events", {}).get("syscall", {}).get("dropped"):
+    events: dict[str, Any] = stats().get("events", {})
+    if untold := events.get("syscall", {}).get("dropped"):
         columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")

@@ -94,5 +94,6 @@ def __exit__() -> None:
         columns.note(f"calls that are not shown, because they did not come from open(), openat() or fopen() of libc: {unnamed}")
     if (relative := counts["relative"]) and args.name:
         columns.note(f"relative paths whose folder is not known, compared with --name as they are: {relative}")
-    if untold := stats().get("events", {}).get("syscall", {}).get("dropped"):
+    events: dict[str, Any] = stats().get("events", {})
+    if untold := events.get("syscall", {}).get("dropped"):
         columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")

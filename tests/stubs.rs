@@ -88,7 +88,8 @@ def compare_class(name, node, live):
     members = {node.name: node for node in node.body if isinstance(node, ast.FunctionDef)}
     given = {"__doc__", "__module__", "__str__"}
     is_private = lambda member: member.startswith("_") and not member.startswith("__")
-    same(f"members of {name}", sorted(members), sorted(m for m in set(live.__dict__) - given if not is_private(m)))
+    shown = [member for member in members if not is_private(member)]
+    same(f"members of {name}", sorted(shown), sorted(m for m in set(live.__dict__) - given if not is_private(m)))
     same(f"parameters of {name}", parameters_of_stub(members.pop("__new__"))[1:], parameters(live))
     for name, node in members.items():
         if not name.startswith("__"):
