@@ -235,7 +235,7 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("lost", &["--mmap-pages", "docs/writing-scripts.md#is-it-complete", "docs/reference.md#losses"]);
     finds("histogram", &["perf-prof hist", "docs/writing-scripts.md#histograms"]);
     finds("container", &["--cgroups", "event.cgroup"]);
-    finds("cgroup", &["--cgroups", "--all-cgroups", "--for-each-cgroup", "event._cgroup"]);
+    finds("cgroup", &["--cgroups", "--all-cgroups", "--for-each-cgroup", "event.cgroup"]);
     finds("json", &["--json", "perf-prof export"]);
     finds("csv", &["perf-prof export"]);
     finds("time range", &["--time"]);
@@ -255,6 +255,7 @@ fn words_lead_to_scripts_and_the_package() {
     finds("flame", &["FlameGraph(", "scripts/profile.py --flame"]);
     finds("lost", &["__lost__("]);
     finds("thread", &["event._tid"]);
+    finds("cgroup", &["event._cgroup"]);
     finds("latency", &["scripts/runqlat.py", "scripts/uprobe_latency.py"]);
 }
 
