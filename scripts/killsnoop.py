@@ -26,7 +26,7 @@ To replay a recording in two processes:
 """
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from perf_prof import Parts, PerfEvent, States, stats
 from perf_prof.script import Columns, Lines, Options, arguments, clock, parent_of, program, signal_name, signal_result
@@ -106,6 +106,5 @@ def task__task_newtask(event: PerfEvent) -> None:
 
 
 def __exit__() -> None:
-    events: dict[str, Any] = stats().get("events", {})
-    if untold := events.get("syscall", {}).get("dropped"):
+    if untold := cast(Any, stats())["events"].get("syscall", {}).get("dropped"):
         columns.note(f"calls that are not shown, because events were lost meanwhile: {untold}")

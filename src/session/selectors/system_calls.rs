@@ -3,7 +3,7 @@
 use std::env::consts::ARCH;
 
 use perf_prof_format::{
-    abi::system_calls,
+    abi::{PERF_TYPE_RAW, system_calls},
     spec::{Attrs, EventKind, EventSpec, Grouping, SpecError, named_event, parse_events},
 };
 
@@ -40,7 +40,9 @@ pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, SpecE
 fn system_call(event: &EventSpec) -> Option<String> {
     let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
     let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
-    let is_event = named_event(name).is_some() || built_in(name).is_some();
+    // `read` is also the code `ead` of a hardware event, which can be written as `cpu/config=0xead/`.
+    let is_named = named_event(name).is_some_and(|event| event.kind != PERF_TYPE_RAW);
+    let is_event = is_named || built_in(name).is_some();
     (is_alone && !is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
 }
 
