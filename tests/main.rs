@@ -18,6 +18,7 @@ mod contract;
 mod harness;
 mod help;
 mod ignoring;
+mod in_kernel;
 mod licenses;
 mod manual;
 mod messages;

@@ -18,6 +18,7 @@
 //! * files with names from outside: `file.rs`, which opens only regular files
 
 pub mod blocked_signals;
+pub mod bpf;
 pub mod budget;
 mod call;
 pub mod capability;

@@ -2,13 +2,14 @@
 
 use std::{
     ffi::CStr,
-    os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
 use perf_event_open_sys::{self as sys, bindings};
 use perf_prof_format::abi::perf_event_attr;
 
 use super::{
+    bpf::Program,
     call::{CallError, check},
     perf_copies,
 };
@@ -82,6 +83,15 @@ pub fn set_filter(fd: BorrowedFd<'_>, filter: &CStr) -> Result<(), CallError> {
     // SAFETY: the kernel only reads the text up to its NUL (perf_event_set_filter copies it).
     let result = unsafe { sys::ioctls::SET_FILTER(fd.as_raw_fd(), filter.as_ptr().cast_mut()) };
     check("ioctl PERF_EVENT_IOC_SET_FILTER", result).map(drop)
+}
+
+/// Runs a program at each event of the tracepoint or probe that `fd` counts: for all tasks and on all CPUs, whatever the
+/// target of `fd`, and also while `fd` is disabled. This ends when the last copy of `fd` is closed. The tracepoint's perf
+/// events of all processes get a record only if the program returns 1.
+pub fn set_bpf(fd: BorrowedFd<'_>, program: &Program) -> Result<(), CallError> {
+    // SAFETY: the ioctl takes no pointer.
+    let result = unsafe { sys::ioctls::SET_BPF(fd.as_raw_fd(), program.as_fd().as_raw_fd() as u32) };
+    check("ioctl PERF_EVENT_IOC_SET_BPF", result).map(drop)
 }
 
 /// Returns the id that the event's records contain.

@@ -1,5 +1,5 @@
-//! Closes a forked child's copies of the descriptors of perf events. A program that forks does not know about these
-//! descriptors.
+//! Closes a forked child's copies of the descriptors of perf events, and of BPF maps and programs. A program that forks does
+//! not know about these descriptors.
 
 use std::{
     fs, process,
@@ -10,13 +10,16 @@ use std::{
 /// (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
-/// A bit for each descriptor that was opened for a perf event. Bits are never cleared, so the descriptor may be closed
+/// What the links of such descriptors in `/proc/PID/fd` say.
+const KINDS: [&str; 3] = ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog"];
+
+/// A bit for each descriptor that was opened for a perf event or for BPF. Bits are never cleared, so the descriptor may be closed
 /// by now. Atomic words are used because another thread could hold a lock at the moment of a fork.
 static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 /// The number of words of `OPENED` that may have bits.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Notes a descriptor that was opened for a perf event.
+/// Notes a descriptor that was opened for a perf event or for BPF.
 pub(super) fn note(descriptor: i32) {
     let descriptor = descriptor as usize;
     if let Some(word) = OPENED.get(descriptor / 64) {
@@ -25,7 +28,7 @@ pub(super) fn note(descriptor: i32) {
     }
 }
 
-/// Closes the copies of all perf events in a forked child, in which no thread uses them.
+/// Closes the copies of all these descriptors in a forked child, in which no thread uses them.
 pub fn close() {
     let folder = format!("/proc/{}/fd", process::id());
     for (index, word) in OPENED.iter().take(WORDS.load(Relaxed)).enumerate() {
@@ -35,7 +38,7 @@ pub fn close() {
             bits &= bits - 1;
             // The descriptor may now belong to another file.
             let link = fs::read_link(format!("{folder}/{descriptor}"));
-            if link.is_ok_and(|link| link.as_os_str() == "anon_inode:[perf_event]") {
+            if link.is_ok_and(|link| KINDS.iter().any(|kind| link.as_os_str() == *kind)) {
                 // SAFETY: in a forked child, the thread that owns the descriptor does not exist.
                 unsafe { libc::close(descriptor as i32) };
             }

@@ -13,6 +13,11 @@ pub fn present_cpus() -> CpuSet {
     set(&read_trimmed(&format!("{CPUS}/present")))
 }
 
+/// Returns the number of CPUs that could ever be present. The kernel keeps per-CPU values for so many.
+pub fn possible_cpus() -> usize {
+    set(&read_trimmed(&format!("{CPUS}/possible"))).len().max(1)
+}
+
 /// Returns the text of a file in the `topology` folder of a CPU. Returns an empty text if there is no such file, for
 /// example because the CPU is offline.
 pub fn of_cpu(cpu: u32, file: &str) -> String {

@@ -1,6 +1,7 @@
 //! The constants and structs of the perf ABI: record types, bits of sample formats and read formats, the attr, register
-//! names and the numbers in perf.data files.
+//! names and the numbers in perf.data files. Also those of BPF.
 
+pub mod bpf;
 pub mod perf_data;
 mod registers;
 pub mod signals;

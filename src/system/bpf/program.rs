@@ -1,0 +1,117 @@
+//! Programs: loading with the verifier's text if it refuses one, and what the kernel counts of them.
+
+use std::{
+    ffi::CStr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
+
+use perf_prof_format::abi::bpf::{BPF_OBJ_GET_INFO_BY_FD, BPF_OBJ_NAME_LEN, BPF_PROG_LOAD, ProgramType};
+
+use super::{Attr, call, call_for_descriptor, object_name};
+use crate::CallError;
+
+/// The licence of all programs, as the kernel reads it. Some helper functions are only for licences that are compatible with
+/// the GPL, as that of perf-prof is.
+const LICENSE: &CStr = c"Dual MIT/GPL";
+/// The bytes of the verifier's text that are kept. Of a longer text, kernels before 6.4 keep the start and later ones the end.
+const LOG: usize = 64 << 10;
+
+/// A program that the kernel has accepted.
+#[derive(Debug)]
+pub struct Program(OwnedFd);
+
+/// Why a program could not be loaded.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct LoadError {
+    /// The call's error.
+    #[source]
+    pub error: CallError,
+    /// The verifier's text. It is empty if the program did not get that far, for example without the right to load it.
+    pub log: String,
+}
+
+#[repr(C)]
+struct Load {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; BPF_OBJ_NAME_LEN],
+}
+
+#[repr(C)]
+struct InfoByFd {
+    bpf_fd: u32,
+    info_len: u32,
+    info: u64,
+}
+
+/// The place of `recursion_misses` in `struct bpf_prog_info`.
+const RECURSION_MISSES: usize = 208;
+
+// SAFETY: the structures of BPF_PROG_LOAD and BPF_OBJ_GET_INFO_BY_FD, without implicit padding.
+unsafe impl Attr for Load {}
+// SAFETY: as above.
+unsafe impl Attr for InfoByFd {}
+
+impl Program {
+    /// Loads a program. Each instruction is a word in the byte order of the machine.
+    pub fn load(name: &str, program_type: ProgramType, instructions: &[u64]) -> Result<Program, LoadError> {
+        let mut attr = Load {
+            prog_type: program_type as u32,
+            insn_cnt: instructions.len() as u32,
+            insns: instructions.as_ptr() as u64,
+            license: LICENSE.as_ptr() as u64,
+            log_level: 0,
+            log_size: 0,
+            log_buf: 0,
+            kern_version: 0,
+            prog_flags: 0,
+            prog_name: object_name(name),
+        };
+        const CALL: &str = "bpf BPF_PROG_LOAD";
+        // SAFETY: the kernel reads the instructions and the licence, and writes no text.
+        let error = match unsafe { call_for_descriptor(CALL, BPF_PROG_LOAD, &mut attr) } {
+            Ok(descriptor) => return Ok(Program(descriptor)),
+            Err(error) => error,
+        };
+        // Writing the text takes longer than the check itself, so it is asked for only now.
+        let mut log = vec![0; LOG];
+        (attr.log_level, attr.log_size, attr.log_buf) = (1, LOG as u32, log.as_mut_ptr() as u64);
+        // SAFETY: as above, and `log` has room for the text.
+        match unsafe { call_for_descriptor(CALL, BPF_PROG_LOAD, &mut attr) } {
+            Ok(descriptor) => Ok(Program(descriptor)),
+            Err(_) => {
+                let log = log.split(|&byte| byte == 0).next().unwrap_or_default();
+                Err(LoadError { error, log: String::from_utf8_lossy(log).trim_end().to_owned() })
+            }
+        }
+    }
+
+    /// Returns how many events the program did not run for, because another BPF program or bpf(2) was at work on the CPU.
+    /// Kernels before 5.12 do not count this.
+    pub fn recursion_misses(&self) -> Result<u64, CallError> {
+        // The kernel writes no more than this, and tells how much it has written.
+        let mut info = [0u64; (RECURSION_MISSES + 8) / 8];
+        let mut attr = InfoByFd {
+            bpf_fd: self.0.as_raw_fd() as u32,
+            info_len: size_of_val(&info) as u32,
+            info: info.as_mut_ptr() as u64,
+        };
+        // SAFETY: `info` has the size that is told. It is zero, so the kernel fills no arrays that it points to.
+        unsafe { call("bpf BPF_OBJ_GET_INFO_BY_FD", BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
+        Ok(info[RECURSION_MISSES / 8])
+    }
+}
+
+impl AsFd for Program {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
