@@ -44,7 +44,7 @@ pub enum PlanError {
         event: String,
     },
     /// The samples have no cgroup.
-    #[error("{event} has no cgroups for `{name}`: use --all-cgroups, here or when you record")]
+    #[error("the samples of {event} have no cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
         name: String,

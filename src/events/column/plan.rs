@@ -60,7 +60,7 @@ pub enum PlanError {
         name: String,
     },
     /// No event has cgroups.
-    #[error("no event has cgroups for `{name}`: use --all-cgroups, here or when you record")]
+    #[error("the samples of no event have a cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
         name: String,
