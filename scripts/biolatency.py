@@ -9,9 +9,9 @@ usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|comm|rwbs] [--
       2048 -> 4095           : 22       |****************************************|
       4096 -> 8191           : 19       |**********************************      |
 
-Two groups in one histogram are two kinds of requests, or a cache that helps only one of them: --by op or --by rwbs tells
-them apart (S is synchronous, M is metadata, A is read ahead). If the time in the queue (--of queued) is the larger part
-of the duration, the device gets more requests than it can serve at a time.
+Two groups in one histogram are often two kinds of requests, for example those that a cache answers and all others. --by op
+or --by rwbs shows the kinds separately (S is synchronous, M is metadata, A is read ahead). If the time in the queue
+(--of queued) is most of the duration, the device gets more requests than it can serve at a time.
 
 -p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. Devices have
 numbers, as `lsblk` shows them. With -i 1000, histograms are printed every second, else once at the end. --heatmap draws

@@ -8,9 +8,9 @@ usage: biosnoop.py [OPTION of perf-prof python]... [--dev NAME] [--min US] [--fa
     14:03:12.519 mysqld 604             nvme0n1  flush             0         0       14.0     4210.7
     14:03:12.551 kworker/u8:3 71        sda      write        204800    524288   310244.9      901.2
 
-A long time on the device is a slow device, or one that is asked for too much at once. A long time in the queue is a
-device that is busy with other requests: look for them above. Flushes are what fsync() waits for. A thread of the kernel
-writes pages that programs have only put into the page cache.
+A long time on the device means that the device is slow, or gets too many requests at once. A long time in the queue means
+that the device is busy with other requests: look for them above. fsync() waits for flushes. If a program only writes into
+the page cache, a thread of the kernel writes the pages to the device later.
 
 -p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. `-` stands for a
 time that is not known. In recordings, devices have only numbers, as `lsblk` shows them.

@@ -7,9 +7,9 @@ usage: capable.py [OPTION of perf-prof python]... [--refused] [--by-pid] [--top 
     CAP_SYS_ADMIN                  12        12  updatedb
     CAP_NET_ADMIN                   4         0  NetworkManager
 
-Rows of a program that runs as root show the capabilities that it needs without root (capabilities(7)). A capability
-with refused checks may be one that is missing. It need not be: the kernel also asks before it allows a task more than
-others, for example more memory (CAP_SYS_ADMIN), and goes on without an error if the task has no such right.
+Rows of a program that runs as root show the capabilities that it needs without root (capabilities(7)). If checks are
+refused, the program may lack this capability. But some refused checks are harmless: the kernel also checks before it
+gives a task more than others, for example more memory (CAP_SYS_ADMIN), and goes on without an error if it is refused.
 
 With -i 1000, a table is printed every second, else one at the end. Needs Linux 6.14 or later.
 

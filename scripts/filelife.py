@@ -7,14 +7,14 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
     14:03:12.518         2.31  cc1 7120               gcc 7119               /tmp/ccT3Yx2a.s
     14:03:12.701        18.02  sort 7188              sort 7188              /tmp/sortq8K2vL
 
-Files that live for milliseconds cost more to create and to remove than they hold: a pipe, or a folder in memory, is
-faster. If a program loses a file, this shows who removes it.
+For files that live for milliseconds, creating and removing takes most of the time: a pipe, or a folder in memory, is
+faster. If a file disappears, the script shows who removes it.
 
-Not seen: paths are read where open(), unlink() and unlinkat() of this machine's libc are entered; fopen(), mkstemp() and
-remove() call them. Statically linked programs, and those in Go or in containers, call the kernel by themselves. A relative
-path is completed with the current folder of its process, up to 0.1 s after the call, which fails if the process has ended
-by then; one that belongs to the descriptor of another folder stays relative. Files that are renamed are not followed. The
-last lines count the removals that are not shown for such a reason.
+The script reads paths at open(), unlink() and unlinkat() of this machine's libc; fopen(), mkstemp() and remove() call
+these. Not seen are statically linked programs, and programs in Go or in containers. A relative path is completed with the
+current folder of its process, up to 0.1 s after the call; this fails if the process has ended by then. A path that belongs
+to the descriptor of another folder stays relative. Renamed files are not followed. The last lines count the removals that
+are not shown for these reasons.
 
 A file counts as created when it is opened with O_CREAT for the first time; whether it was there before is not known.
 Needs root, as all probes with arguments do.

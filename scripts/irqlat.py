@@ -7,9 +7,9 @@ usage: irqlat.py [OPTION of perf-prof python]... [--top N]
     soft NET_RX                         81044   512331.4      1902.3  3
     hard 27 eth0-rx-3                   80112   100240.9        44.1  3
 
-No task runs on the CPU meanwhile. If a task misses its time and TOTAL or LONGEST is large, move the interrupt to another
-CPU (/proc/irq/NUMBER/smp_affinity) or the task away from it. CPU is the one of the longest run. A soft interrupt
-may be interrupted by a hard one, so its time has the time of the other in it.
+While a handler runs, no task runs on this CPU. If a task runs too late and TOTAL or LONGEST is large, move the interrupt or
+the task to another CPU (/proc/irq/NUMBER/smp_affinity). CPU is the CPU of the longest run. A hard interrupt may
+interrupt a soft one; its time is then a part of both times.
 
 -e hrtimer,workqueue adds rows for the functions of high-resolution timers, which run in hard and soft interrupts, and
 for those of work queues, which run in threads of the kernel:

@@ -11,12 +11,12 @@ is used up (the sender is then `out of memory`):
     14:03:12.611 watchdog 811             SIGUSR1      backup 7120              ignored      /sbin/init 1
     14:03:15.002 kill 9120                SIGKILL      604                      EPERM        ./deploy.sh 9100
 
-If a process ended and nobody knows why, look for SIGKILL and its sender. EPERM is a sender without the right to do so,
-ESRCH one that holds the number of a process that has ended. The number of a call that failed is as the call has it: it
-may be 0 or negative, which is a process group (kill(2)). Signal 0 asks whether a process is there.
+If a process ended and nobody knows why, look for SIGKILL and its sender. EPERM: the sender has no right to send the
+signal. ESRCH: no process has this number any more. If a call failed, TO is the number in the call. It may be 0 or
+negative, which means a process group (kill(2)). Signal 0 only checks whether a process exists.
 
-PARENT is the process that created the sender, with the program that it runs when the line is printed: of a shell or
-another interpreter, its script. An interpreter that sends signals by itself has its script in parentheses. A recording
+PARENT is the process that created the sender, with the program that it runs when the line is printed. If that is a shell
+or another interpreter, its script is shown. If the sender is an interpreter, its script follows in parentheses. A recording
 has no command lines. signals.py shows all signals, also those that the kernel sends by itself, but not the calls that fail.
 
 To replay a recording in two processes:

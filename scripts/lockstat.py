@@ -9,20 +9,20 @@ usage: lockstat.py [OPTION of perf-prof python]... [--top N] [--kernel] [--futex
                                                     held: 83% writer 4711: write_log, through 2 others
     spinlock             21      0.131       0.019  folio_lruvec_lock_irqsave [lruvec_lock]
 
-WHERE is the function that asks for the lock: the first one in the call chain that is not itself a function for locks,
-and for a futex not one of libc. In a Python program that runs with `-X perf` it is the Python function, with that of the
-interpreter in brackets. A kernel's lock that is a variable has its name there. With --by-lock there is a row for each lock,
-with its address; with --by-thread for each thread that waits for a futex.
+WHERE is the function that takes the lock: the first one in the call chain that is not itself a function for locks or, for
+a futex, a function of libc. If a Python program runs with `-X perf`, it is the Python function, and the function of the
+interpreter follows in brackets. If a lock of the kernel is a variable, its name is in brackets. With --by-lock, each lock
+has a row with its address. With --by-thread, each thread that waits for a futex has a row.
 
-The holder of a futex is the task that gave it back and so ended the wait, with its thread id and the place where it did.
-If it waited for another futex itself for most of that time, the one that ended that wait is shown, and so on to the start
-of the chain. (time limit) are waits that ended by themselves. What is missing of TOTAL was ended unseen, by another process
-or before the start. No event tells who holds a lock of the kernel.
+The holder of a futex is the task that released it and so ended the wait. It is shown with its thread id and the function
+that released it. If the holder itself waited for another futex most of that time, the task that ended this other wait is
+shown instead, and so on. `(time limit)` means that the wait ended by itself. The percentages may add up to less than 100:
+the other waits were ended by another process, or before the start. No event tells who holds a lock of the kernel.
 
-A large TOTAL is a lock that many want; a small COUNT and a large LONGEST one that somebody holds for long. A wait for a
-futex may also be one for a condition or for the end of a thread: look at its place. That may be wrong, for example the
-caller of the function that takes the lock, if the program or a library, often libc, has no frame pointers. --call-graph
-dwarf finds it. With -i 1000, a table is printed every second.
+If TOTAL is large, many tasks want the lock. If COUNT is small and LONGEST large, a task holds the lock for long. A task may
+also wait for a condition or for the end of a thread with a futex: look at WHERE. This function may be the wrong one if the
+program or a library, often libc, has no frame pointers; --call-graph dwarf finds the right one. With -i 1000, a table is
+printed every second.
 """
 from __future__ import annotations
 

@@ -15,10 +15,10 @@ Memory that a program uses for a while is not a leak. Let the run be long (--dur
 allocated before the run is not seen. A program without frame pointers needs --call-graph dwarf for its call chains.
 
 Each call costs the program a few microseconds. Without -p PID or --exec COMMAND, the calls of all processes are traced.
-Seen are malloc(), calloc(), realloc(), aligned_alloc() and what calls them, such as strdup() and new, in the libc of this
-machine: not posix_memalign(), mmap(), other allocators (jemalloc, Go), containers or statically linked programs. Python
-takes small objects from memory of mmap(); PYTHONMALLOC=malloc makes it call malloc() for them. Losses forget what was
-allocated before. Needs root, as all probes with arguments do. memleak.py shows memory of the kernel.
+The script sees malloc(), calloc(), realloc() and aligned_alloc() of this machine's libc, and functions that call them, such
+as strdup() and new. It does not see posix_memalign(), mmap(), other allocators (jemalloc, Go), containers and statically
+linked programs. Python uses mmap() for small objects; with PYTHONMALLOC=malloc it calls malloc() instead. If events are
+lost, earlier allocations are forgotten. Needs root, as all probes with arguments do. memleak.py shows memory of the kernel.
 """
 from __future__ import annotations
 

@@ -14,10 +14,10 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
                             write_log
                         which waited for flusher
 
-The first stack is the wait: the function that called into the kernel is where the code waits. The second is why it went
-on: with a lock, the holder that gave it back; with a pipe, the writer; (interrupt) is a timer or a device. If the waker
-itself waited for most of that time, the last lines say for whom, up to the start of the chain. The flame graph (FILE.svg,
-or FILE.folded for text) has the waiter's stack, and on top of it the waker's from the inside out.
+The first stack shows where a task waits. The second stack shows which task woke it: for a lock, the holder that released
+it; for a pipe, the writer. `(interrupt)` means a timer or a device. If the waker itself waited for most of that time, the
+last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded for text) has the waiter's stack,
+and on top of it the waker's stack upside down.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
 through selected tasks only. Waits that a task ends by itself (it was only preempted) are left out. With -i 1000, a table

@@ -7,16 +7,16 @@ usage: opensnoop.py [OPTION of perf-prof python]... [--failed] [--name TEXT] [--
     14:03:12.518 nginx 604                   12.4  7         O_RDONLY|O_CLOEXEC       /etc/nginx/mime.types
     14:03:12.520 backup 7120                  3.1  ENOENT    O_RDONLY                 /var/lib/backup/state
 
-A program that looks for its files in a wrong place has lines with ENOENT; the last line before it ends often has the
-file that it lacks. EMFILE is a limit (`ulimit -n`), EACCES a missing right.
+If a program looks for its files in a wrong place, it has lines with ENOENT. Before a program fails, its last line often
+shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing permission.
 
-Not seen: the path is read where open(), openat() and fopen() of this machine's libc are entered. The loader of libraries,
-statically linked programs, those in Go or in containers, and functions of libc such as opendir() call the kernel by
-themselves. The last line counts these calls, and --all shows them, with `?` as the path.
+The script reads paths at open(), openat() and fopen() of this machine's libc. Other code makes the system call itself: the
+loader of libraries, statically linked programs, programs in Go or in containers, and functions of libc such as opendir().
+The last line counts these calls, and --all shows them, with `?` as the path.
 
-A relative path is completed with the current folder of its process, as it is when the line is printed, up to 0.1 s later.
-If the process has ended by then, or if openat() has the descriptor of a folder, the path is as the caller gave it; with
---name, which compares the path as it is shown, a last line counts these. Needs root, as all probes with arguments do.
+A relative path is completed with the current folder of its process. The folder is read when the line is printed, up to
+0.1 s later. If the process has ended by then, or if openat() has the descriptor of a folder, the path stays relative.
+--name compares the path as it is shown; a last line counts relative ones. Needs root, as all probes with arguments do.
 """
 from __future__ import annotations
 

@@ -8,12 +8,12 @@ usage: runqlen.py [OPTION of perf-prof python]...
     1       1022    0.02       4      41     120
     all     9236    2.43     250    8800   24310
 
-LENGTH is the time that all tasks waited for the CPU, divided by the time of the run: 2.41 means that 2.41 tasks could have
-run and did not, at every moment on average. The task that runs is not in the queue. A CPU with a long queue beside one
-without is a matter of affinity (taskset, cpuset); queues on all CPUs mean that the machine is too small for its work.
+LENGTH is the time that all tasks waited for the CPU, divided by the time of the run. 2.41 means that on average, 2.41 tasks
+waited at every moment. The task that runs is not in the queue. If one CPU has a long queue and another has none, look at the
+affinity of tasks (taskset, cpuset). Queues on all CPUs mean that the machine is too small for its work.
 
-A wait counts for the CPU on which the task ran at last, when it has come to its end. With -p, -t or --exec COMMAND, only
-the waits of these tasks count. With -i 1000, a table is printed every second, else one at the end.
+A wait counts when it ends, for the CPU on which the task then runs. With -p, -t or --exec COMMAND, only the waits of these
+tasks count. With -i 1000, a table is printed every second, else one at the end.
 """
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ usage: schedblame.py [OPTION of perf-prof python]... [--comm NAME] [--top N] [--
     TASK                  WAITS   p50 us   p99 us   max us  RAN MEANWHILE                            PREEMPTED BY
     nginx                  8121        9    12031    24310  backup 81%, gzip 9%, sshd 1%             backup 401
 
-A large p99 is time for which the task could have run. RAN MEANWHILE has the tasks that ran on its CPU while it waited,
-with their parts of that time; PREEMPTED BY those that took the CPU from it, by number. If one task stands there, give it
-a lower priority (nice, cpu.weight) or other CPUs. swapper is an idle CPU: the time that it takes to wake. --by-thread
-shows each thread by itself, with its id.
+The times are waits of a task that could have run. RAN MEANWHILE lists the tasks that ran on its CPU while it waited, with
+their shares of this time. PREEMPTED BY lists the tasks that took the CPU from it, and how often. If one task has most of the
+time, give it a lower priority (nice, cpu.weight) or other CPUs. `swapper` means that the CPU was idle and took this time to
+wake up. --by-thread shows each thread by itself, with its id.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. With -i 1000,
 a table is printed every second, else one at the end.

@@ -8,15 +8,15 @@ usage: tcplife.py [OPTION of perf-prof python]... [--port PORT] [--states] [--ba
     14:03:12.611 nginx 811              server  10.0.0.7:80           10.0.0.4:51022              0.08    5012.31      3 closed
     14:03:15.002 backup 7120            client  10.0.0.7:43388        10.0.0.9:5432                  -       0.21      0 reset received
 
-A client without a time to connect was refused (a reset in less than a millisecond or so), or gave up (RESENT counts its
-first packets). RESENT in established connections is a lossy or crowded network. `reset sent` is a close() with unread data,
-or with SO_LINGER and no time: a server that does not read its requests to the end. The end `ESTABLISHED` is a connection
-that was cut off without a goodbye, by a timeout.
+A client without a time to connect was refused (a reset in less than about a millisecond), or gave up (RESENT counts its
+first packets). RESENT in established connections means a lossy or crowded network. `reset sent` means that close() was
+called with unread data, or with SO_LINGER and no time: for example by a server that does not read its requests to the end.
+The end `ESTABLISHED` means that a timeout ended the connection.
 
--p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. A server's task is the one
-that closes or resets the connection, and `-` if the other end's reset or a timeout ended it: -p does not show these.
-Connections that began before the script are not shown. No tracepoint tells how many bytes a connection carried, nor when
-accept() returned it, so LIFE has the time in the listener's queue in it.
+-p PID, -t TID and --exec COMMAND select tasks; the events of all tasks are traced for that. For a server,
+TASK is the task that closes or resets the connection. It is `-` if a reset of the other end or a timeout ended the
+connection; with -p these are not shown. Connections that began before the script are not shown. No tracepoint tells how
+many bytes a connection carried. None tells when accept() returned it, so LIFE includes the time in the listener's queue.
 """
 from __future__ import annotations
 

@@ -372,9 +372,9 @@ class Distribution:
 class Aggregator:
     """The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 
-    In the place of a handler it gets all events of its name. A key is the value of a field if there is one name, else a
-    tuple with the values of all names. len() is the number of keys, and iteration gives the keys. A notebook shows the
-    table.
+    A script uses it like a handler: an object with the name of an event gets all of these events. A key is the value of a
+    field if there is one name, else a tuple with the values of all names. len() is the number of keys, and iteration
+    gives the keys. A notebook shows the table.
     """
 
     def add(self, event: PerfEvent) -> None:
@@ -384,7 +384,7 @@ class Aggregator:
     def clear(self) -> None:
         """Removes all keys."""
     def most_common(self, n: int | None = None) -> list[tuple[Any, Any]]:
-        """Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first; of all keys without n."""
+        """Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first. Without n, returns all pairs."""
     def keys(self) -> list[Any]:
         """Returns all keys, in the order in which they came first."""
     def values(self) -> list[Any]:
@@ -407,7 +407,7 @@ class Aggregator:
     @property
     def times_folded(self) -> int:
         """How often a key was folded: there were more than limit keys, or they took too much memory (--buffer). If it is not
-        0, keys may have been larger."""
+        0, the true amounts of some keys may be larger than shown."""
     def __call__(self, event: PerfEvent) -> None: ...
     def __len__(self) -> int: ...
     def __getitem__(self, key: Any) -> Any: ...
@@ -427,7 +427,7 @@ class Count(Aggregator):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 class Sum(Aggregator):
-    """Adds up the value of a field, by the keys that by names: a name, or a tuple of names.
+    """Adds up the value of a field for each key. by is the name of a field or member, or a tuple of names.
 
     where and limit are as for Count. An item is 0 if there is no such key.
     """
@@ -438,7 +438,7 @@ class Sum(Aggregator):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 class Hist(Aggregator):
-    """Counts how the value of a field is distributed, by the keys that by names: a name, or a tuple of names.
+    """Counts how the value of a field is distributed, for each key. by is the name of a field or member, or a tuple of names.
 
     Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
     'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
@@ -459,7 +459,7 @@ class Hist(Aggregator):
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 class Stacks(Aggregator):
-    """Counts call chains by the keys that by names, or adds up the value of a field for each call chain. The events need
+    """Counts call chains for each key, or adds up the value of a field for each call chain. by is as for Sum. The events need
     call chains: -g, or the attribute stack.
 
     The last part of a key is the call chain: the names of its functions, separated by ';' and outermost first. where and
@@ -493,9 +493,9 @@ class Stacks(Aggregator):
 class Top:
     """Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 
-    where is a filter such as 'prev_state==0'. keep is a name, or a tuple of names: only their values are kept of each
-    event, as in the keys of Count. Iteration gives the events, or these values, those with the largest value first. In
-    the place of a handler it gets all events of its name.
+    where is a filter such as 'prev_state==0'. With keep, which is a name or a tuple of names as in the keys of Count, only
+    these values of each event are kept. Iteration gives the events, or the kept values, the largest first. A script uses
+    the object like a handler: with the name of an event, it gets all of these events.
     """
 
     def __new__(cls, n: int, value: str, *, where: str | None = None, keep: str | tuple[str, ...] | list[str] | None = None) -> Top: ...
@@ -506,8 +506,8 @@ class Top:
     def clear(self) -> None:
         """Removes all events."""
     def most_common(self, n: int | None = None) -> list[tuple[Any, int]]:
-        """Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n. With
-        keep, the kept values are in the place of the event."""
+        """Returns the (event, value) pairs of the n events with the largest values, the largest first. Without n, returns all
+        pairs. With keep, a pair has the kept values instead of the event."""
     def print(self) -> None:
         """Prints the events, the one with the largest value first, as event.print() does. With keep, prints a table."""
     @property
@@ -646,8 +646,8 @@ def realtime() -> int:
 def recording() -> _RecordingFacts | None:
     """Returns the recording that the events come from, as a dict: 'path', 'hostname' and 'kernel' (the release of the
     kernel) of the recorded machine, 'start' and 'end'. These are the times of the first and the last sample, in ns
-    since the epoch. What the recording does not say is None. Returns None for live events. With several recordings, it
-    is the one whose events come now; where the results of all parts are merged, there is none."""
+    since the epoch. A value that the recording does not contain is None. Returns None for live events. With several
+    recordings, returns the one whose events are being delivered; returns None where the results of all parts are merged."""
 
 def shard() -> _Shard | None:
     """Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
@@ -750,8 +750,8 @@ class Batches:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 class Batch:
-    """Some rows: an event each, with a column for each name. pyarrow.record_batch(batch), polars.DataFrame(batch) and
-    others read it without a copy; batch["NAME"] is a Column.
+    """Some rows of a table: one row for each event, one column for each name. pyarrow.record_batch(batch),
+    polars.DataFrame(batch) and others read it without a copy; batch["NAME"] is a Column.
     """
 
     def _repr_html_(self) -> str:
@@ -771,8 +771,8 @@ class Batch:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 class Table:
-    """A table: an event each row, in batches. polars.DataFrame(table), pyarrow.table(table), duckdb and others read it
-    without a copy.
+    """A table with one row for each event. It consists of batches. polars.DataFrame(table), pyarrow.table(table), duckdb and
+    others read it without a copy.
     """
 
     def _repr_html_(self) -> str:

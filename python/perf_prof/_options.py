@@ -1,7 +1,7 @@
 """The keywords of trace(), replay(), run(), record() and stat(): a row for each, with the form of its value and its text.
 
-A keyword stands for the option of perf-prof with its name, with `-` for `_`. From these rows come the check of
-arguments, the types, the signatures that help() shows, and a table in `docs/reference.md`. The Rust file
+Each keyword has the name of an option of perf-prof, with `_` instead of `-`. These rows are the source of the check of
+arguments, of the types, of the signatures that help() shows, and of a table in `docs/reference.md`. The Rust file
 `library/options.rs` turns a keyword and the form of its value into an option.
 """
 
@@ -42,7 +42,7 @@ else:
 
 
 class Tasks(TypedDict, total=False):
-    """Which events: those of these CPUs, tasks and cgroups."""
+    """The CPUs, tasks and cgroups whose events are selected."""
 
     cpus: Numbers
     """the CPUs: `0`, `[0, 2]` or `'0-3,7'`"""
@@ -55,7 +55,7 @@ class Tasks(TypedDict, total=False):
 
 
 class Running(TypedDict, total=False):
-    """How long a live run goes on."""
+    """When a live run ends."""
 
     exec: Words
     """a command to run, `['make', '-j4']`: only it and its children are traced, and the run ends with it"""
@@ -177,7 +177,7 @@ def forms(*tables: type) -> dict[str, str]:
 
 
 def takes(table: type) -> Callable[[_Function], _Function]:
-    """Decorates a function whose **options are the keywords of a table: a call with another one raises TypeError."""
+    """Decorates a function that takes the keywords of a table as **options. Any other keyword raises TypeError."""
 
     def decorated(function: Any) -> Any:
         @wraps(function)
@@ -198,7 +198,7 @@ def takes(table: type) -> Callable[[_Function], _Function]:
 
 
 class _Shown:
-    """What inspect.signature() and help() read of a function: its parameters, with the keywords of its table."""
+    """Stands for a function in inspect.signature() and help(): it has the function's parameters and the keywords of the table."""
 
     def __init__(self, function: Callable[..., Any], table: type) -> None:
         self.__wrapped__ = function

@@ -281,10 +281,10 @@ class States(dict["Any", "Any"]):
 class Losses:
     """Tells whether events were lost on a CPU after a time, so that a script need not forget all states.
 
-    Call note(lost_end) in __lost__. Where a state ends, ask since(time, cpu), with the time and the CPU of the
-    event at which the state began: if events of this CPU were lost meanwhile, the state may have ended and
-    begun again, so it should be counted as one that cannot be told. Events have to be delivered in the order of
-    time. With --jobs, ask only in a step (see States).
+    Call note(lost_end) in __lost__. Where a state ends, call since(time, cpu), with the time and the CPU of the
+    event at which the state began. If it returns True, events of this CPU were lost meanwhile: the state may have
+    ended and begun again, so its duration is unknown. Events have to be delivered in the order of time. With
+    --jobs, call since() only in a step (see States).
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -312,12 +312,12 @@ class Losses:
 
 
 class CallChains:
-    """Notes call chains, and says on stderr if tables of them cannot be right: there are none, or they end early.
+    """Checks call chains, and prints a message to stderr if there are none or if they end early.
 
     Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with
-    each table. lack is what a script lacks without call chains. The chains of programs without frame pointers
-    end early: say() says so if more than half of those with frames of programs have at most two of them.
-    update(other) adds what other has noted, so it may be a total of Parts.
+    each table. lack says what is missing in the output without call chains. The chains of programs without frame
+    pointers end early: say() prints this if more than half of the chains with frames of programs have at most two
+    of these frames. update(other) adds what other has noted, so the object may be the total of Parts.
     """
 
     def __init__(self, lack: str = "stacks are empty") -> None:
@@ -345,7 +345,7 @@ class CallChains:
         self._short += other._short
 
     def say(self) -> None:
-        """Says what is wrong with the call chains, each message once."""
+        """Prints what is wrong with the call chains. Each message is printed once."""
         if self._empty and not self._with_frames:
             self._say(f"no call chains, so {self._lack}: -g adds them (perf-prof record -g)")
         if 2 * self._short > self._of_programs:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Wakers:
-    """Who ended the waits of tasks. A task that ends a wait may have waited itself meanwhile: then another one is the cause.
+    """Finds the tasks that delayed a wait. The task that ended the wait may have waited for another task before.
 
         wakers.note(tid, began, ended, waker, "writer 4711")
         wakers.chain(waker, "writer 4711", began, ended)  # of a wait that this waker ended
@@ -23,16 +23,16 @@ class Wakers:
         self._waits: dict[int, list[tuple[int, int, int, str]]] = {}
 
     def note(self, tid: int, began: int, ended: int, waker: int, name: str) -> None:
-        """Notes a wait of a task, which another task ended. name is a text about the other one. Times are in ns."""
+        """Notes a wait of the task tid, which the task waker ended. name is a text about the waker. Times are in ns."""
         waits = self._waits.pop(tid, [])[1 - self._WAITS :]
         self._waits[tid] = [*waits, (began, ended, waker, name)]
         if len(self._waits) > self._TASKS:
             del self._waits[next(iter(self._waits))]
 
     def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
-        """Returns texts about the tasks that delayed a wait: its waker, the waker of that, and so on to the start.
+        """Returns texts about the tasks that delayed a wait: its waker, the task that woke this waker, and so on.
 
-        A task passes the wait on if it waited for more than half of the time for which it could have ended it.
+        The chain goes on from a waker if the waker itself waited for more than half of the time of the wait.
         """
         names, seen = [name], {waker}
         while True:
@@ -57,7 +57,7 @@ _INTERPRETER = re.compile(r"/(lib)?python[\d.]+(so[\d.]*)?$")
 
 
 class _Wait(NamedTuple):
-    """A wait that a task ended which is not known yet."""
+    """A wait whose end was not explained yet: the call that woke the task was not seen so far."""
 
     tid: int
     began: int
@@ -66,7 +66,7 @@ class _Wait(NamedTuple):
 
 
 class _Wake:
-    """A call that wakes tasks which are not known yet."""
+    """A call that woke tasks. Some of their waits were not seen so far."""
 
     def __init__(self, call: Any, name: str, tasks: int) -> None:
         self.tid, self.name, self.tasks = call._tid, name, tasks
@@ -78,11 +78,11 @@ class _Wake:
 
 
 class Futexes:
-    """Who ends the waits for futexes: the task that wakes the waiter at the same address, which had the lock then.
+    """Finds who held the locks that tasks wait for: the holder of a futex wakes the waiter at the same address.
 
     Call waits(call, holders) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call, name)
-    for all others. Of the two, the one that comes later adds the duration of the wait to holders, below the name of the
-    task at the start of the chain (see Wakers).
+    for all others. When both calls of a wait are known, its duration is added to holders, below the name of the task at
+    the start of the chain (see Wakers).
     """
 
     _CALLS = 64  # that are kept of an address
@@ -98,8 +98,8 @@ class Futexes:
         """Returns the function that makes a call: the first one of its call chain that belongs neither to the kernel nor to
         libc, or `?`.
 
-        Of a Python program that has names for its functions (python -X perf), it is that of Python and not that of the
-        interpreter, which is then in brackets: step:/app.py [PyThread_acquire_lock_timed].
+        If a Python program has names for its functions (python -X perf), this is the function of the program. The function
+        of the interpreter follows in brackets: step:/app.py [PyThread_acquire_lock_timed].
         """
         frames = [(str(frame["symbol"]), str(frame["dso"])) for frame in call._callchain if frame["symbol"]]
         frames = [(name, file) for name, file in frames if not file.startswith("[") and not _LIBC.search(file)]

@@ -164,8 +164,8 @@ class Columns:
 class Report(Parts):
     """A table for each interval of -i, below the time of day at which the interval ended, or one for the whole run.
 
-    As Parts, but show(table) need not print this time: text has it above the table, and JSON has it as the member end of
-    each row, if columns are those that show() prints. A script takes its callbacks from here:
+    It is like Parts, but show(table) does not print the time: as text, it is printed above the table. In JSON, each row
+    has it as the member end, if columns are the Columns that show() prints. A script takes its callbacks from here:
 
         __interval__, __partial__, __merge__, __exit__ = report.callbacks
     """
@@ -475,9 +475,10 @@ def signal_result(number: int) -> str:
 
 
 def save_flame(graph: FlameGraph | None, path: str | None, amount: str | Callable[[int], str], nothing: str) -> None:
-    """Saves a flame graph at the end of the run, and says so. Without path, does nothing.
+    """Saves a flame graph at the end of the run, and prints what was saved. Without path, does nothing.
 
-    amount is the noun for the sum of its weights, or returns a text for it. nothing says why an empty graph is not written.
+    amount is the unit of its weights, or a function that turns their sum into text. nothing is the reason why an empty
+    graph is not written.
     """
     if path and graph:
         graph.save(path)

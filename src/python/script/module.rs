@@ -224,8 +224,8 @@ fn is_recording() -> bool {
 
 /// Returns the recording that the events come from, as a dict: 'path', 'hostname' and 'kernel' (the release of the
 /// kernel) of the recorded machine, 'start' and 'end'. These are the times of the first and the last sample, in ns
-/// since the epoch. What the recording does not say is None. Returns None for live events. With several recordings, it
-/// is the one whose events come now; where the results of all parts are merged, there is none.
+/// since the epoch. A value that the recording does not contain is None. Returns None for live events. With several
+/// recordings, returns the one whose events are being delivered; returns None where the results of all parts are merged.
 #[pyfunction]
 fn recording(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     let Some(run) = run() else { return Ok(None) };

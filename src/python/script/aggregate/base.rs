@@ -40,9 +40,9 @@ impl Shared {
 
 /// The base of Count, Sum, Hist and Stacks: a table of amounts by key, which is filled without Python.
 ///
-/// In the place of a handler it gets all events of its name. A key is the value of a field if there is one name, else a
-/// tuple with the values of all names. len() is the number of keys, and iteration gives the keys. A notebook shows the
-/// table.
+/// A script uses it like a handler: an object with the name of an event gets all of these events. A key is the value of a
+/// field if there is one name, else a tuple with the values of all names. len() is the number of keys, and iteration
+/// gives the keys. A notebook shows the table.
 #[pyclass(module = "perf_prof", subclass, frozen)]
 pub struct Aggregator {
     groups: Shared,
@@ -173,7 +173,7 @@ impl Aggregator {
         self.groups.lock().clear();
     }
 
-    /// Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first; of all keys without n.
+    /// Returns the (key, amount) pairs of the n keys with the largest amounts, the largest first. Without n, returns all pairs.
     #[pyo3(signature = (n=None))]
     fn most_common<'py>(&self, py: Python<'py>, n: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let rows = self.groups.lock().largest(n);
@@ -246,7 +246,7 @@ impl Aggregator {
     }
 
     /// How often a key was folded: there were more than limit keys, or they took too much memory (--buffer). If it is not
-    /// 0, keys may have been larger.
+    /// 0, the true amounts of some keys may be larger than shown.
     #[getter]
     fn times_folded(&self) -> u64 {
         self.groups.lock().others().keys

@@ -44,7 +44,7 @@ impl Count {
     }
 }
 
-/// Adds up the value of a field, by the keys that by names: a name, or a tuple of names.
+/// Adds up the value of a field for each key. by is the name of a field or member, or a tuple of names.
 ///
 /// where and limit are as for Count. An item is 0 if there is no such key.
 #[pyclass(module = "perf_prof", extends = Aggregator, frozen)]
@@ -72,7 +72,7 @@ impl Sum {
     }
 }
 
-/// Counts how the value of a field is distributed, by the keys that by names: a name, or a tuple of names.
+/// Counts how the value of a field is distributed, for each key. by is the name of a field or member, or a tuple of names.
 ///
 /// Values are counted by powers of two, or with linear=(low, high, step) in ranges of the same width. With unit 'us',
 /// 'ms' or 's', the values are in ns, and are divided by a thousand, a million or a billion where they are shown; low,
@@ -124,7 +124,7 @@ impl Hist {
     }
 }
 
-/// Counts call chains by the keys that by names, or adds up the value of a field for each call chain. The events need
+/// Counts call chains for each key, or adds up the value of a field for each call chain. by is as for Sum. The events need
 /// call chains: -g, or the attribute stack.
 ///
 /// The last part of a key is the call chain: the names of its functions, separated by ';' and outermost first. where and

@@ -1,11 +1,11 @@
-//! The run whose spans a table has, for the note that some are missing.
+//! Remembers which run the spans in a table come from. With it, the table can say that spans are missing.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
 
-/// The run whose spans a table has. The names of its tasks are known as long as it exists.
+/// The run that the spans in a table come from. The names of tasks are known as long as the run exists.
 #[derive(Default)]
 pub struct SpanRun(Mutex<Option<(Arc<Stats>, Weak<Context>)>>);
 

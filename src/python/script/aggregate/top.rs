@@ -35,9 +35,9 @@ impl SharedLargest {
 
 /// Keeps the n events with the largest values of a field, whole: with the name of the task and the call chain.
 ///
-/// where is a filter such as 'prev_state==0'. keep is a name, or a tuple of names: only their values are kept of each
-/// event, as in the keys of Count. Iteration gives the events, or these values, those with the largest value first. In
-/// the place of a handler it gets all events of its name.
+/// where is a filter such as 'prev_state==0'. With keep, which is a name or a tuple of names as in the keys of Count, only
+/// these values of each event are kept. Iteration gives the events, or the kept values, the largest first. A script uses
+/// the object like a handler: with the name of an event, it gets all of these events.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Top {
     largest: SharedLargest,
@@ -175,8 +175,8 @@ impl Top {
         self.largest.lock().clear();
     }
 
-    /// Returns the (event, value) pairs of the n events with the largest values, the largest first; of all without n. With
-    /// keep, the kept values are in the place of the event.
+    /// Returns the (event, value) pairs of the n events with the largest values, the largest first. Without n, returns all
+    /// pairs. With keep, a pair has the kept values instead of the event.
     #[pyo3(signature = (n=None))]
     fn most_common<'py>(&self, py: Python<'py>, n: Option<usize>) -> PyResult<Bound<'py, PyList>> {
         let pair = |entry: &Entry| -> PyResult<(Bound<'py, PyAny>, i128)> { Ok((item(py, &entry.kept)?, entry.value)) };

@@ -16,15 +16,15 @@ use super::{
     values::Rows,
 };
 
-/// Some rows: an event each, with a column for each name. pyarrow.record_batch(batch), polars.DataFrame(batch) and
-/// others read it without a copy; batch["NAME"] is a Column.
+/// Some rows of a table: one row for each event, one column for each name. pyarrow.record_batch(batch),
+/// polars.DataFrame(batch) and others read it without a copy; batch["NAME"] is a Column.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Batch {
     rows: RecordBatch,
 }
 
-/// A table: an event each row, in batches. polars.DataFrame(table), pyarrow.table(table), duckdb and others read it
-/// without a copy.
+/// A table with one row for each event. It consists of batches. polars.DataFrame(table), pyarrow.table(table), duckdb and
+/// others read it without a copy.
 #[pyclass(module = "perf_prof", frozen)]
 pub struct Table {
     schema: SchemaRef,
