@@ -132,8 +132,8 @@ pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
     attr
 }
 
-/// Makes a group member start with its leader. The member is on from the beginning, but it counts nothing while its
-/// leader is off (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
+/// Makes a group member start together with its leader. The member is enabled from the beginning. As long as its leader is off,
+/// it counts nothing (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
 pub(super) fn start_with_leader(attr: &mut perf_event_attr) {
     attr.set_disabled(0);
     attr.set_enable_on_exec(0);

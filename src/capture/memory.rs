@@ -25,7 +25,7 @@ pub(super) struct Memory {
     limit: usize,
     /// What is made of the events takes memory of the same budget.
     budget: Budget,
-    /// So many bytes may be used, whatever the budget's holdings have.
+    /// This many bytes may always be used, however much others hold of the budget.
     least: usize,
     used: AtomicUsize,
     /// If the reader waits for memory, it is woken when `used` is at most this many bytes. Otherwise [`NOT_AWAITED`].
@@ -47,7 +47,8 @@ impl Memory {
         }
     }
 
-    /// Lowers the limit by what the holdings of a budget have, but not below `least`.
+    /// Makes the memory part of a budget: what others hold of the budget is subtracted from the limit. The limit never falls
+    /// below `least`.
     pub fn within(self, budget: Budget, least: usize) -> Self {
         Self { budget, least, ..self }
     }

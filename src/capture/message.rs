@@ -16,7 +16,7 @@ use perf_prof_system::eventfd::EventFd;
 pub(super) enum Message {
     /// Records of one ring.
     Chunk(Chunk),
-    /// The ring with this number has room, or has none, after the chunk before this message.
+    /// Says whether the ring with this number had room when its last chunk was read.
     Room(u32, RingRoom),
     /// A round starts. In a round, all rings are emptied.
     RoundBegins(Instant),
@@ -40,8 +40,7 @@ pub(super) struct Control {
     pub quit: AtomicBool,
     /// The number of flushes requested so far.
     pub flushes: AtomicU64,
-    /// Set when the wake descriptor was readable. This is not a message, because a message would have to wait until all
-    /// earlier chunks are consumed.
+    /// Set when the wake descriptor was readable. This is a flag, because a message would arrive only after all earlier chunks.
     pub woken: AtomicBool,
 }
 

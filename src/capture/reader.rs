@@ -109,8 +109,8 @@ pub(super) struct Flush {
     request: u64,
     /// The heads of the rings when the flush was requested.
     heads: Vec<u64>,
-    /// The time when the first round that emptied all rings after the request ended. `None` until then. It is used only
-    /// with `Rounds::Marked`.
+    /// After the request, the first round that empties all rings ends at this time. `None` until then. It is used only with
+    /// `Rounds::Marked`.
     taken: Option<Instant>,
 }
 

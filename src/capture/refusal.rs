@@ -49,9 +49,10 @@ pub enum Cause {
 pub enum NeededFor {
     /// To sample a tracepoint, because its data comes from the kernel.
     Tracepoint,
-    /// To trace everything that runs on a CPU. To trace only the user's own processes, the level is low enough.
+    /// To trace everything that runs on a CPU. The user's own processes can be traced at the present level.
     CpusAlone,
-    /// To trace everything that runs on a CPU. To open the event itself, the level is also too high.
+    /// To trace everything that runs on a CPU. At the present level, the event cannot be traced in the user's own processes
+    /// either.
     Cpus,
     /// To trace the kernel.
     Kernel,
@@ -212,7 +213,8 @@ mod tests {
         }
     }
 
-    /// The message must not suggest 0 if that does not help, nor -1 for an event that is only counted.
+    /// The suggested level must be low enough for the request. For an event that is only counted, it must not be -1, because a
+    /// higher level is enough.
     #[test]
     fn the_suggested_level_would_allow_the_request() {
         let at = |paranoid: i32, foreign: Option<u32>| Rights { paranoid: Some(paranoid), foreign, ..PLAIN };

@@ -354,9 +354,9 @@ pub enum Switching {
 pub struct Options {
     /// The size of each ring's data in bytes, a power of two pages.
     pub ring_bytes: usize,
-    /// The memory for records that are read and not consumed yet, less what the holdings of this budget have. If the
-    /// records are sorted, a third of this memory is for the sorter's index, and the memory is increased if two rounds
-    /// of full rings would not fit into it.
+    /// The memory for records that were read and are not consumed yet. Tables and open spans use a part of this budget, which
+    /// is then not free for records. If the records are sorted, a third of this memory is for the sorter's index, and the
+    /// memory is increased if two rounds of full rings would not fit into it.
     pub buffer: Budget,
     /// The kernel wakes the reader when this percentage of a ring is full.
     pub watermark_percent: u8,

@@ -34,8 +34,8 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
     }
 }
 
-/// Returns a warning if the arguments of a script seem to be a command that the user wants to trace: in `perf-prof top`, it
-/// comes behind `--`. The words behind a script are the script's own.
+/// Returns a warning if the arguments of a script seem to be a command that the user wants to trace. Words behind a script are
+/// the script's arguments. Users of `perf-prof top` may expect a command there, because for `top` it comes behind `--`.
 #[cfg(feature = "python")]
 pub fn command_behind_script(args: &[OsString]) -> Option<String> {
     let at = args.iter().position(|arg| arg == "--")?;

@@ -104,7 +104,8 @@ impl Run {
         let folder = ScriptFolder::new()?;
         let path = folder.0.join(format!("{}.py", script.name));
         fs::write(&path, script.text).with_context(|| format!("cannot write {}", path.display()))?;
-        // As the kernel starts a script through its first line: that line's options, the script, and the other options.
+        // The order is the same as when the kernel starts a script through its first line: the options of that line, the
+        // script, the other options.
         let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
         let given = python::given(path.as_os_str()).unwrap_or_default();
         let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into_os_string()]);
@@ -133,7 +134,8 @@ struct ScriptFolder(PathBuf);
 impl ScriptFolder {
     fn new() -> Result<ScriptFolder, Failure> {
         let in_folder = env::temp_dir();
-        // A folder that exists already may be another user's. The number is that of a process that has ended.
+        // Process ids are used again, so an earlier run may have left a folder of this name. It may belong to another user, so
+        // it is not used.
         for number in 0..u16::MAX {
             let path = in_folder.join(format!("perf-prof-run-{}-{number}", process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {

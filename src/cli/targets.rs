@@ -44,7 +44,8 @@ impl EventCgroups {
     }
 }
 
-/// Adds to the help of the options for tasks that `ends` ends when the selected tasks have exited.
+/// Returns a function that changes the help of `-p` and `-t`: it says that `ends`, such as "the run", ends when the selected
+/// tasks have exited.
 pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let tasks = match arg.get_id().as_str() {

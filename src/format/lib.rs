@@ -35,7 +35,8 @@
 //! * the order of live records: `record/order.rs`
 //! * names of registers, system calls and signals: `abi/`
 
-// The first crate that is compiled: pip shows this where no wheel fits and it builds the package.
+// This check is in the crate that is compiled first. If pip finds no wheel for a system, it compiles the package, and this
+// message is what the user sees.
 #[cfg(not(all(target_os = "linux", target_pointer_width = "64")))]
 compile_error!(
     "perf-prof traces the Linux kernel: it runs on Linux with 64 bits only, and there is no wheel for this system"

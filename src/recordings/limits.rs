@@ -50,7 +50,7 @@ impl ReadLimits {
 pub(crate) struct MemoryLimit {
     name: String,
     bytes: u64,
-    /// The same memory. What is made of the events takes some of it.
+    /// The budget that the limit comes from. Tables and open spans use a part of it.
     budget: Budget,
 }
 
@@ -73,7 +73,7 @@ impl MemoryLimit {
         MemoryLimit { bytes: self.bytes.max(RECORDS), ..self }
     }
 
-    /// Fails if `used` bytes, and those of all holdings, are more than the limit.
+    /// Fails if `used` bytes, together with the memory of tables and open spans, exceed the limit.
     pub fn check(&self, used: u64) -> Result<(), PerfDataError> {
         match used.saturating_add(self.budget.held() as u64) <= self.bytes {
             true => Ok(()),
@@ -81,7 +81,7 @@ impl MemoryLimit {
         }
     }
 
-    /// Returns the memory from which tables and spans that are open take theirs.
+    /// Returns the budget from which tables and open spans take their memory.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }

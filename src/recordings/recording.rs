@@ -483,7 +483,7 @@ impl Recording {
         })
     }
 
-    /// Returns the memory for the recording's records, from which tables and spans that are open take theirs.
+    /// Returns the budget for the recording's records. Tables and open spans take their memory from it too.
     pub fn budget(&self) -> &Budget {
         self.limit.budget()
     }

@@ -8,7 +8,7 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// The part of a budget that all spans together take at most, and that all tables together take at most.
+/// All spans together get at most this fraction of a budget (a quarter), and all tables together too.
 const SHARE: usize = 4;
 /// Changes of a holding are reported to the budget in steps of this many bytes, because spans open and close often. A
 /// smaller holding does not count.
@@ -73,8 +73,7 @@ impl Budget {
         self.0.held.load(Relaxed)
     }
 
-    /// Starts a holding without memory. It shares the memory of its kind with all other holdings of this kind that have
-    /// any.
+    /// Starts a holding that has no memory yet. All holdings of the same kind share the memory for this kind.
     pub fn hold(&self, of: HeldFor) -> Holding {
         Holding { budget: self.clone(), of, bytes: 0, reported: 0 }
     }
@@ -104,7 +103,7 @@ impl Holding {
         self.bytes
     }
 
-    /// Returns whether there is room for so many more bytes.
+    /// Returns whether there is room for this many more bytes.
     #[inline]
     pub fn has_room(&self, more: usize) -> bool {
         self.bytes.saturating_add(more) <= self.limit()

@@ -1,5 +1,6 @@
-//! A lock that is taken during each fork of the process. So other locks that a thread takes while it holds this lock
-//! are never locked in a forked child, where the thread would not exist to release them.
+//! A lock that every fork of the process takes first. A thread holds it while it holds other locks, so no fork happens
+//! meanwhile. Otherwise the other locks would stay locked in the child, because the thread that could release them does not
+//! exist there.
 
 use std::{cell::UnsafeCell, marker::PhantomData, sync::Once};
 
@@ -16,7 +17,7 @@ extern "C" fn lock() {
 }
 
 extern "C" fn unlock() {
-    // SAFETY: as above. This thread has locked the mutex. In a forked child, it is the copy of the thread that has.
+    // SAFETY: as above. This thread has locked the mutex; in a forked child, this thread is the copy of the one that locked it.
     unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
 }
 

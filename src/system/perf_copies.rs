@@ -6,8 +6,7 @@ use std::{
     sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
-/// Descriptors above this number are not noted. It is the default limit of Linux on the limit of open files
-/// (`fs.nr_open`).
+/// Descriptors above this number are not noted. By default, Linux does not allow higher ones (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
 /// What the links of such descriptors in `/proc/PID/fd` say.

@@ -83,7 +83,7 @@ fn judge(switches: &[Switches]) -> Check {
     let name = "idle tasks";
     let list =
         |is: fn(&Switches) -> bool| -> CpuSet { switches.iter().filter(|cpu| is(cpu)).map(|cpu| cpu.cpu).collect() };
-    // A CPU may be left in the idle task, or have left it before the counters were on.
+    // One switch to the idle task proves nothing: at the end the CPU may still be idle. So at least two are needed.
     let silent = list(|cpu| cpu.to_idle > 1 && cpu.from_idle == 0);
     let busy = list(|cpu| cpu.to_idle <= 1 && cpu.from_idle == 0);
     let others = list(|cpu| cpu.to_idle <= 1 || cpu.from_idle != 0);

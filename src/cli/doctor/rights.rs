@@ -74,9 +74,9 @@ fn check_paranoid_level(level: Option<i32>, may_trace: bool, own: impl Fn() -> O
     Check::warn(name, format!("{is}: {allowed}; {}", what_lower_levels_allow(level)), Some(mend))
 }
 
-/// Returns what each lower level allows in addition. Tracepoints of system calls are an exception: every user who may
-/// trace a task in the kernel may read the data of these tracepoints (`perf_trace_event_perm()` in
-/// `kernel/trace/trace_event_perf.c`, TRACE_EVENT_FL_CAP_ANY).
+/// Returns what each lower level allows in addition. Tracepoints of system calls need no lower level: every user who may trace
+/// a task in the kernel may read the data of these tracepoints (`perf_trace_event_perm()` in `kernel/trace/trace_event_perf.c`,
+/// TRACE_EVENT_FL_CAP_ANY).
 fn what_lower_levels_allow(level: i32) -> String {
     let steps = [
         (1, "level 1 also allows kernel events and system calls of these processes"),

@@ -94,7 +94,8 @@ pub struct Indexed<'a> {
     entry: &'a Entry,
     /// The words of its name.
     pub name: Vec<String>,
-    /// The words of the full name, including for example the class of a method. The entry is not about the class.
+    /// The words of the full name. For a method, they include the class; `name` does not, because the entry is not about the
+    /// class.
     whole_name: Vec<String>,
     /// The words of its line of text.
     pub text: Vec<String>,

@@ -44,7 +44,7 @@ fn kind(kind: &str, place: &str, name: &str) -> Kind {
     }
 }
 
-/// Adds a line of text to an entry. The first one is its text.
+/// Adds a line of text to an entry. The first line becomes its `text`, the others go to `more`.
 fn add_line(entry: &mut Entry, line: &str) {
     if entry.text.is_empty() {
         line.clone_into(&mut entry.text);

@@ -96,7 +96,8 @@ impl From<PlanError> for ScriptPlanError {
 /// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
 pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, ScriptPlanError> {
     let paths = match (&options.part, options.input.last()) {
-        // The other process has expanded the patterns, and gives this recording after the options that the user typed.
+        // This process replays a part for another one. That process has expanded the patterns, and has added the recording
+        // behind the options that the user typed. So the last `--input` counts.
         (Some(_), Some(path)) => vec![path.clone()],
         _ => expand(&options.input)?,
     };

@@ -46,7 +46,8 @@ const READ_ON: &str = "`perf-prof script --help` explains the options, with exam
 #[derive(Args)]
 #[command(next_help_heading = "Scripts")]
 pub struct ProgramOptions {
-    // Before `events`, because clap takes the values of each member away.
+    // Must come before `events`: the places of both options are compared, and clap removes the values of a member when it reads
+    // the member.
     #[command(flatten)]
     filters: EventFilters,
     /// Run a Python script that was written for perf script; `lang` lists the languages

@@ -37,7 +37,7 @@ pub enum Measure {
 /// Why a definition is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DefinitionError {
-    /// There are more keys than a table has.
+    /// There are more keys than a table may have.
     #[error("{0} keys are more than {MAX_KEYS}, the largest number of keys")]
     TooManyKeys(usize),
     /// The limit is not a useful number.

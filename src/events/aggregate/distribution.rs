@@ -115,9 +115,9 @@ impl Buckets {
         }
     }
 
-    /// Returns a value in the unit of the ranges by powers of two. It is the shown unit divided by a power of two, so that
-    /// the rows that are shown consist of whole ranges, and is at most as large as the unit of the value, so that ranges
-    /// are as narrow for values below 1 of the shown unit.
+    /// Converts a value to the unit of the ranges by powers of two. This unit is the shown unit divided by a power of two, so
+    /// each shown row consists of whole ranges. It is not larger than the unit of the value, so that small values are counted
+    /// in narrow ranges too.
     #[inline]
     fn scaled(self, value: i128) -> u64 {
         let scaled = if self.divisor == 1 { value } else { (value << self.shift()) / i128::from(self.divisor) };

@@ -213,7 +213,7 @@ impl Groups {
         }
     }
 
-    /// Takes the table's memory from this budget. A table to which events are added does so by itself.
+    /// Takes the table's memory from this budget. Only needed for a table that gets no events: adding an event does the same.
     pub fn within(mut self, budget: &Budget) -> Groups {
         self.take_memory_from(budget);
         self
@@ -345,8 +345,8 @@ impl Groups {
         self.memory.iter_mut().for_each(|memory| memory.set(bytes));
     }
 
-    /// Keeps the largest keys, at most so many and as many as fit into these bytes. Folds all others into `others`. Of keys
-    /// with the same amount, the latest ones are folded.
+    /// Keeps the largest keys: at most `most_rows`, and no more than fit into `most_bytes`. Folds all others into `others`. Of
+    /// keys with the same amount, the latest ones are folded.
     #[cold]
     fn fold(&mut self, most_rows: usize, most_bytes: usize) {
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
@@ -369,7 +369,7 @@ impl Groups {
         self.values = before.values.keep(&rows);
     }
 
-    /// Returns how many of the first of these rows fit into so many rows and bytes.
+    /// Returns how many rows can be kept, from the first one on: at most `most_rows`, in at most `most_bytes`.
     fn fitting(&self, rows: &[usize], most_rows: usize, most_bytes: usize) -> usize {
         let mut has_text = vec![false; self.texts.len()];
         let mut left = most_bytes;

@@ -72,8 +72,7 @@ impl Memo {
             Read::Stack => Word::text(self.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
-                // At its begin, the task may have had an older name. So this name is not cached for the events that
-                // follow.
+                // When the span began, the task may have had another name. So the name is not cached.
                 Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
                 Some((read, input)) => self.word(read, &input, texts),
                 None => Word::MISSING,

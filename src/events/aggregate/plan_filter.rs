@@ -10,8 +10,8 @@ use crate::event::{EventType, Format, Sample, SpanFormat, SpanPart};
 pub(super) enum PlanFilter {
     /// It compares fields of the event itself.
     OfEvent(Filter),
-    /// It compares fields of the events that begin and end a span. For each pair of inputs at index
-    /// `begin * inputs + end`: the filter, if both have the fields.
+    /// It compares fields of the events that begin and end a span. There is a place for each pair of inputs, at index `begin *
+    /// inputs + end`. It has the filter if both inputs have the fields.
     OfPairs(Vec<Option<Filter>>),
 }
 

@@ -24,7 +24,7 @@ pub(super) enum Cell {
     Callchain,
 }
 
-/// The end of the names of columns that have the bytes of a text.
+/// The ending of a column's name that requests a text as bytes.
 const RAW: &str = "_raw";
 
 const ID: IntType = IntType { width: 4, signed: true };

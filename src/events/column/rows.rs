@@ -43,13 +43,15 @@ pub struct Columns {
 pub struct BatchLimit {
     /// The number of its rows.
     pub rows: usize,
-    /// The memory of its columns, in bytes. The last row may be beyond it.
+    /// The memory of its columns, in bytes. The batch is full with the row that reaches this limit, so it may have a little
+    /// more.
     pub bytes: usize,
 }
 
 impl BatchLimit {
-    /// Returns the limit for a run's batches with this many rows, of which `count` are filled at the same time. While a
-    /// batch is finished, its texts are in memory twice, and so are those of batches that wait or are written.
+    /// Returns the limit for batches of this many rows, if `count` batches are filled at the same time. They get only a quarter
+    /// of the budget's share: the texts of a batch are in memory twice while it is finished, and other batches wait or are
+    /// written.
     pub fn new(rows: usize, budget: &Budget, count: usize) -> BatchLimit {
         BatchLimit { rows, bytes: (budget.share() / 4 / count.max(1)).min(MOST_BYTES) }
     }

@@ -279,7 +279,7 @@ impl Deliver for DerivingSink<'_> {
         let (derived, derivation) = &mut derivations.0[derivation];
         let flow = derivation.sample(input, record, &mut |record| {
             held.hold(*derived, record);
-            // The run ends with the last span of the limit, so that no later one is counted.
+            // When the limit is reached, the derivation gets no more samples. So it counts no further spans.
             if held.samples.len() as u64 >= outlet.left { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
         });
         if flow.is_break() || held.records.len() > HELD { self.deliver_held_samples() } else { flow }
@@ -505,7 +505,7 @@ mod tests {
             expect!["enter 3:[10, 12] enter lost Continue(())"],
         );
     }
-    /// The run loop delivers a whole batch. What comes behind the last span of the limit is not counted.
+    /// The run loop delivers a whole batch. Spans after the limit must not be counted, although their samples are in the batch.
     #[test]
     fn a_limit_ends_the_delivery_and_the_counts_with_its_last_sample() {
         for captured in [2, 3] {

@@ -157,7 +157,7 @@ pub enum FieldsError {
     /// No type of events has this name.
     #[error("`{0}:` is no type of events; the types are {names}", names = TYPES.map(|(name, _)| name).join(", "))]
     UnknownType(String),
-    /// Some names have a sign and some have none.
+    /// Some names have a `+` or `-` before them, and others have not.
     #[error("`{0}`: write + or - before every field to change the default fields, or before no field to replace them")]
     Mixed(String),
 }

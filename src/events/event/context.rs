@@ -78,7 +78,7 @@ type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
 pub struct FoundOffset {
     /// The number to add to the events' times, in nanoseconds. `None` if it is not known.
     pub offset: Option<i64>,
-    /// Says how good the offset is when a time of day is first shown.
+    /// Called when a time of day is first shown: warns if the offset is only a guess.
     pub shown: LazyLock<(), Box<dyn FnOnce() + Send>>,
 }
 
@@ -169,7 +169,7 @@ impl Context {
         Self { budget, ..self }
     }
 
-    /// Returns the memory of the run: tables and spans that are open take theirs from it.
+    /// Returns the memory budget of the run. Tables and open spans take their memory from it.
     pub fn budget(&self) -> &Budget {
         &self.budget
     }
@@ -480,8 +480,8 @@ impl Context {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
-    /// Like [`Context::realtime`], for an event that another process gets: nobody sees this time yet, so it is not said how
-    /// good it is.
+    /// Like [`Context::realtime`], but prints no warning about a guessed time. For an event that is passed to another process:
+    /// nobody sees the time here.
     pub fn realtime_unseen(&self, time: u64) -> Option<i64> {
         let found = self.lazy_offset.as_ref().map(|found| found.offset);
         let offset = found.unwrap_or_else(|| Some(self.realtime_offset.load(Relaxed)));
@@ -507,8 +507,8 @@ impl Context {
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
     }
 
-    /// Like [`Context::reached`], for a result that is merged with others: nobody sees this time yet, so it is not said how
-    /// good it is.
+    /// Like [`Context::reached`], but prints no warning about a guessed time. For a result that another process merges: nobody
+    /// sees the time here.
     pub fn reached_unseen(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime_unseen(time).unwrap_or(time as i64))

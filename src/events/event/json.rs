@@ -90,8 +90,8 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     text(&utf8(&shown), out);
 }
 
-/// Returns whether the text that is shown for a number is a name. Digits without `0x` may be a name too: the state `D` of
-/// a task is one, unless the number is 13.
+/// Returns whether the text that is shown for a number is a name, and not the number itself in another form. Hexadecimal digits
+/// are a name if they do not mean the number: `D`, the state of a task, is a name unless the number is 13.
 fn is_name(shown: &[u8], number: Option<Value<'_>>) -> bool {
     let Ok(shown) = std::str::from_utf8(shown) else { return true };
     let number = match number {

@@ -62,7 +62,7 @@ impl<'a> Sample<'a> {
         self.layout().cpu(self.record).unwrap_or(0)
     }
 
-    /// Returns the id of the cgroup of the task; `None` if the samples do not have it.
+    /// Returns the id of the task's cgroup; `None` if the samples do not contain it.
     #[inline]
     pub fn cgroup(&self) -> Option<u64> {
         self.layout().cgroup(self.record)

@@ -336,7 +336,8 @@ impl Tree {
         })
     }
 
-    /// Adds a weight to these callers, until more than `room` new ones would be needed. Returns how many were new.
+    /// Adds a weight to these callers. Adds at most `room` callers that are new, and leaves out the rest. Returns how many were
+    /// new.
     fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });

@@ -132,7 +132,7 @@ mod tests {
     fn complete_spans_have_no_shortfall() {
         let stats = Stats::new(3, 1).with_spans(1);
         stats.spans()[0].add_opened(5);
-        // Other tasks than the selected ones lack spans.
+        // The tasks that lack spans are not the selected ones.
         stats.spans()[0].add_unseen(5);
         assert_eq!(Shortfall::of(&stats, Some(&context())), None);
         // Events are lost, but there are no spans.

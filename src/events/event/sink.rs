@@ -24,9 +24,9 @@ pub type Flow = std::ops::ControlFlow<Stop>;
 pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
-    /// Reports that a ring begins to lose events. The call [`Deliver::lost`] for this ring says that the loss has
-    /// ended, and between which times it was. It is for receivers that keep state between events. Live events in the
-    /// order of time and recordings in files report the beginning in time.
+    /// Reports that a ring begins to lose events. When the loss has ended, [`Deliver::lost`] is called with its times. This
+    /// call is for receivers that keep state between events. It comes in time for live events in the order of time, and for
+    /// recordings in files.
     fn loss_begins(&mut self) -> Flow {
         Flow::Continue(())
     }

@@ -112,8 +112,8 @@ fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> 
     boxes
 }
 
-/// Returns the same boxes with a title for each row and colour only, which says how many values a box has: with a title for
-/// each box, files of many boxes would be large.
+/// Returns the same boxes, with one title for all boxes of a row that have the same colour. The title says how many values a
+/// box has. Used for many boxes, because a title for each box would make the file large.
 fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
     for cell in cells {

@@ -32,7 +32,7 @@ macro_rules! architectures {
     };
 }
 
-/// Above the numbers of all system calls. The largest ones are those of MIPS, of which each ABI has a thousand.
+/// A number above those of all system calls. The largest ones are on MIPS, where each ABI has a range of a thousand numbers.
 const LARGEST: usize = 8000;
 
 architectures! {

@@ -57,7 +57,7 @@ pub struct SpanSpec {
     pub key: Vec<KeyField>,
     /// The options of a source: `failed`, `comm=make|cc*`. Empty for other spans.
     pub options: Vec<SpanOption>,
-    /// What the probes that begin and end it read, besides what the span needs itself.
+    /// The arguments that the user requested from the probes that begin and end the span.
     pub arguments: SpanArguments,
     /// `min=TIME`: the duration of the shortest span that is delivered, in ns.
     pub min: u64,

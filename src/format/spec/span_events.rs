@@ -14,7 +14,7 @@ pub(super) struct ParsedEvents {
     pub length: usize,
 }
 
-/// What stands between the events that begin a span and those that end it.
+/// The text between the events that begin a span and those that end it.
 const RANGE: &str = "..";
 
 /// Parses the events at the start of `text`. The sections of the selector, or another selector, may follow.

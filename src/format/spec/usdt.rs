@@ -6,7 +6,7 @@ use super::{
     probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError, checked_for_quotes, file, is_path, up_to},
 };
 
-/// What stands for a `-` in the names of a file: the probe `query-start` of a document is `query__start`.
+/// In the names of a file, this replaces a `-`: documents call a probe `query-start`, and the file calls it `query__start`.
 const DASH: &str = "__";
 
 /// Parses a static probe after `usdt:`. Returns the probe and the text after it.
@@ -42,7 +42,7 @@ fn probe(location: &str, file: &str) -> Result<Probe, ProbeSyntaxError> {
     Ok(Probe { kind: ProbeKind::Usdt, location, file })
 }
 
-/// Returns the name that the file has for a name of DTrace, which documents of programs use.
+/// Turns the name of a probe in a program's documents into its name in the file.
 fn in_file(name: &str) -> String {
     if is_glob(name) { name.to_owned() } else { name.replace('-', DASH) }
 }

@@ -33,8 +33,8 @@ use crate::script::{Batch, Table, stream_capsule};
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
-/// The memory that a table leaves free on the machine and in the cgroup: half of the run's memory, but not less nor more
-/// than this, in bytes.
+/// A table leaves memory free on the machine and in the cgroup: half of the run's memory, but at least and at most these
+/// numbers of bytes.
 const LEAST_RESERVE: usize = 32 << 20;
 const MOST_RESERVE: usize = 1 << 30;
 
@@ -65,7 +65,7 @@ enum Decoded {
     No,
 }
 
-/// The end of a run of entries that were appended from a batch of events.
+/// How far a batch of events was appended to the columns.
 struct Appended {
     next: usize,
     samples: usize,

@@ -40,9 +40,9 @@ impl RunResult {
     }
 }
 
-/// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of
-/// `perf_prof.run`, and `forms` are those that are possible with or without `input`. `progress` is called with the number of
-/// events after each few events.
+/// Traces events, or replays the recording `input`, and calls handlers. `options` are keyword arguments of `perf_prof.run`, and
+/// `forms` says which forms each option may have. `progress` is called again and again, with the number of events since its
+/// last call.
 #[pyfunction]
 #[pyo3(signature = (selectors, options, forms, handlers, input = None, on_error = "raise", progress = None))]
 pub fn run_handlers(

@@ -91,7 +91,7 @@ impl DividedRun {
         self.lock().parts()
     }
 
-    /// Reads the part before a part, if spans may go on after it. Called for each part, before its process is forked.
+    /// If spans may continue from the previous part, reads that part. Called for each part, before its process is forked.
     /// Raises the exceptions of the program's own signal handlers.
     fn read_before(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let (mut checked, mut raised) = (Instant::now(), None);

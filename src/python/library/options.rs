@@ -72,7 +72,7 @@ fn asked(
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
             return Err(PyTypeError::new_err(text));
         };
-        // What is recorded or counted are events of the kernel, not of sources.
+        // Only events of the kernel can be recorded or counted, not sources.
         let parse = match action {
             Action::Trace | Action::Replay => selectors::parse,
             Action::Record | Action::Count => parse_events,

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::script::{EventClass, Table, ksym_of, stats_of, usym_of};
 
-/// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of
-/// `perf_prof.trace` or `perf_prof.replay`, and `forms` are all of them with the forms of their values.
+/// Opens events, or the recording `input`, and starts to deliver them. `options` are keyword arguments of `perf_prof.trace` or
+/// `perf_prof.replay`, and `forms` says which forms each option may have.
 #[pyfunction]
 #[pyo3(signature = (selectors, options, forms, input = None))]
 pub fn open_trace(
@@ -288,8 +288,8 @@ impl Trace {
         (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
     }
 
-    /// Puts a batch back. Its entries before `next` were delivered; `samples` of these were events. Returns the batch
-    /// if another thread has put another one there meanwhile.
+    /// Puts a batch back. Its entries before `next` were delivered, among them `samples` events. If another thread has put back
+    /// a batch meanwhile, returns this one to the caller.
     pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
         let mut taken = self.taken();
         taken.delivered += samples as u64;

@@ -58,8 +58,8 @@ impl DividedRecording {
         self.recorded.as_ref().map_or(&[], |recording| &recording.selected().types)
     }
 
-    /// Reads the part before a part, if spans may go on after it. Called for each part, in their order, before its
-    /// process is forked. `check` is called from time to time and can end the reading.
+    /// If spans may continue from the previous part, reads that part. Called for each part in their order, before its process
+    /// is forked. `check` is called from time to time and can end the reading.
     pub fn read_before(
         &mut self,
         number: usize,

@@ -26,11 +26,11 @@ pub(super) struct ScriptRun<'a> {
 
 /// What this process does with the events.
 pub(super) enum Task<'a> {
-    /// It delivers them to the script, which shows its result at the end.
+    /// Delivers all events to the script, which shows its result at the end.
     Whole,
-    /// It delivers the events of a part, and stores the script's result for another process.
+    /// Delivers the events of a part to the script, and stores the script's result for another process.
     Part(&'a Shard),
-    /// It delivers none: the script merges the results of all parts.
+    /// Delivers no events: the script merges the results of all parts.
     Merge(&'a mut Merging),
 }
 

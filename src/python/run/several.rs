@@ -85,7 +85,7 @@ impl Replays<'_> {
         Ok(self.totals.report(&self.plan.run, at_exit, callbacks))
     }
 
-    /// Replays one recording. `program` is the script, after the first recording was opened.
+    /// Replays one recording. `program` is the loaded script; it is `None` for the first recording, which loads it.
     fn replay(&mut self, path: &Path, program: &mut Option<Program>) -> Result<(), Failure> {
         let input = Input { path: path.to_owned(), ..self.input.clone() };
         let limit = self.plan.run.limit.map(|limit| limit - self.totals.delivered.min(limit));

@@ -29,7 +29,7 @@ pub(super) struct Shard {
 enum MergedBy {
     /// The one that divided the recording, and knows its times.
     ParentProcess,
-    /// One that has not opened the recording.
+    /// A process that has not opened the recording.
     OtherProgram,
 }
 

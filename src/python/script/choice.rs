@@ -41,8 +41,8 @@ pub enum ChoiceSource {
 }
 
 impl PythonChoice {
-    /// Chooses the Python. `asked` is the value of `--python` and takes precedence. If an interpreter runs already, it is
-    /// the only choice.
+    /// Chooses the Python. `asked` is the value of `--python`; it takes precedence over the environment. If an interpreter runs
+    /// already, only this one can be used.
     pub fn make(asked: Option<&Path>) -> Result<PythonChoice, ScriptError> {
         if let Some(executable) = running::executable() {
             return match asked {

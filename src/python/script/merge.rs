@@ -53,7 +53,7 @@ pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, Py
     let own = module_aggregators(names);
     for partial in partials {
         for (name, aggregator) in &own {
-            // A part may lack an aggregator that this process has created.
+            // This process may have an aggregator that a part does not have.
             if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
                 aggregator.bind(names.py()).call_method1("update", (other,))?;
             }
@@ -149,7 +149,7 @@ impl Program {
 }
 
 impl Program {
-    /// Calls `__partial__()` for a program that gets its exceptions. Returns the result as a pickle.
+    /// Like [`Program::partial`], but returns an exception of `__partial__()` to the caller. Returns the result as a pickle.
     pub fn pickled_partial(&self) -> anyhow::Result<Vec<u8>> {
         let parts = self.parts()?;
         let pickled = Python::attach(|py| -> PyResult<Vec<u8>> {
@@ -159,7 +159,7 @@ impl Program {
         Ok(pickled?)
     }
 
-    /// Calls `__merge__` with the results of [`Program::pickled_partial`], for a program that gets its exceptions.
+    /// Calls `__merge__` with the results of [`Program::pickled_partial`]. Returns an exception to the caller.
     pub fn merge_pickled(&self, partials: Vec<Vec<u8>>) -> anyhow::Result<()> {
         let parts = self.parts()?;
         let merged = Python::attach(|py| -> PyResult<()> {

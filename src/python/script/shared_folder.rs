@@ -1,5 +1,5 @@
-//! Imports from the script's folder if other users can write there, such as /tmp: they come after all other modules, and
-//! a module that others can change is named.
+//! Imports from the script's folder if other users can write there, for example /tmp. Modules in such a folder are found only
+//! after all others. If other users can change a module, a message names its file.
 
 use std::path::{Path, PathBuf};
 
@@ -63,7 +63,7 @@ impl SharedFolder {
 }
 
 impl SharedFolder {
-    /// Names the module's file if other users can change the file or its compiled form, or can put another one there.
+    /// Prints the path of the module's file if other users can change or replace the file or its compiled form.
     fn name_if_untrusted(&self, spec: &Bound<'_, PyAny>) -> PyResult<()> {
         let file = |name: &str| spec.getattr(name)?.extract::<Option<PathBuf>>();
         let (origin, cached) = (file("origin")?, file("cached")?);

@@ -312,7 +312,7 @@ fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> Kep
     let [begin, end] = [SpanPart::Begin, SpanPart::End].map(of_part);
     let last = if has_end { &end } else { &begin };
     let sample = Sample { event, record };
-    // For some spans, the task is not that of the end.
+    // The task of a span may differ from the task in which it ended.
     let task = parts.iter().rev().find(|part| part.sample().task() == sample.task());
     let comm = task.and_then(|part| part.facts.comm.clone());
     let cgroup = task.and_then(|part| part.facts.cgroup.clone());

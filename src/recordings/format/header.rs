@@ -28,7 +28,8 @@ const MOST_ATTRS: u64 = 1 << 20;
 /// thread. If a file states more, it is damaged.
 const MOST_IDS: u64 = 1 << 24;
 
-/// The memory that an event takes, and an id, in bytes. An id is in three lists and in a table from ids to events.
+/// The memory in bytes that is counted for an event and for an id. An id is stored in three lists and in a table from ids to
+/// events.
 pub(crate) const EVENT_MEMORY: u64 = 1024;
 pub(crate) const ID_MEMORY: u64 = 64;
 

@@ -29,7 +29,7 @@ pub struct PartResult {
     pub lost: u64,
     /// How many samples were delivered or left out.
     pub sample_counts: SampleCounts,
-    /// The time that was reached, in ns since the Unix epoch; 0 if it is not needed.
+    /// The time up to which the recording was read, in ns since the Unix epoch; 0 if it is not needed.
     pub reached: u64,
     /// Says whether a callback raised an exception.
     pub callbacks: Callbacks,

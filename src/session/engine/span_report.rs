@@ -1,5 +1,5 @@
-//! Messages about the spans of a run, on stderr: what is missing, and what no span fulfilled. A program that gets the
-//! messages reads the counts instead.
+//! Messages about the spans of a run, on stderr: which spans are missing, and which conditions no span met. A program that uses
+//! perf-prof as a library reads the counts instead.
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, SpanCounts, Stats};
 use perf_prof_system::output;
@@ -52,7 +52,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     lines
 }
 
-/// Prints at the end of a run which spans there were none of, with the conditions that none fulfilled.
+/// Prints at the end of a run the selected spans of which none was delivered, with the conditions that no span met.
 pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
     for (at, event) in events.iter().enumerate() {
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
@@ -65,8 +65,8 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
     }
 }
 
-/// Returns why no span was delivered, if the user limited the spans. `ended` is the number of those that ended, and
-/// `selects_tasks` whether these are spans of all tasks, and only those of some are delivered.
+/// Returns why no span was delivered, if the user limited the spans. `ended` is the number of spans that ended. `selects_tasks`
+/// says whether spans of all tasks were made, but only those of the selected tasks are delivered.
 fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,

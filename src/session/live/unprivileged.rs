@@ -113,9 +113,8 @@ pub fn remove_kernel_only_events(selected: &mut Vec<Selected>) {
 }
 
 impl LimitedEvents {
-    /// Reports which events were limited to user space. Called after these events were opened. The message is printed
-    /// even with `-q`: a script prints its results under its own headings, and these headings do not show that the
-    /// kernel's part is missing.
+    /// Reports which events were limited to user space. Called after these events were opened. The message is printed even with
+    /// `-q`, because the output of a script does not show that the kernel's part is missing.
     pub fn report(&self) {
         if !self.events.is_empty() {
             output::say(self);

@@ -65,7 +65,7 @@ pub struct Draft {
     pub times: Option<TimeRanges>,
     /// On if the samples of virtual machines are read too.
     pub guests: Switch,
-    /// The number of processes that replay the recording. If `processes` is set, the number of parts.
+    /// The number of processes that replay the recording. If `processes` is set too, this is the number of parts.
     pub jobs: Option<usize>,
     /// How the recording is divided between them.
     pub split: Option<SplitBy>,

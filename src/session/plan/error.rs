@@ -40,7 +40,7 @@ pub enum PlanError {
     TwoTargets(RunOption, RunOption),
     /// The id 0 of the idle tasks, for live events.
     IdleTaskId(RunOption),
-    /// A command that is not traced itself, with another target than all CPUs.
+    /// A command that is not traced itself needs all CPUs as the target, but another target was given.
     CommandBesideTarget,
     /// Both a sample period and a sample frequency.
     PeriodAndFrequency,

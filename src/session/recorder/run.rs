@@ -204,7 +204,7 @@ struct Recorder<'a> {
     begin_at: Option<Instant>,
     /// The time at which the recording has to end, until it is reached.
     end_at: Option<Instant>,
-    /// When perf-prof's own CPU and memory use is printed, and the use since the last line.
+    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last line.
     usage: Option<(Interval, Usage)>,
 }
 

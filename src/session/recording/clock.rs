@@ -41,7 +41,7 @@ pub enum RealtimeOffset {
     AfterUnpacking,
 }
 
-/// An offset that makes the time of the last sample that at which the recorder finished.
+/// A guessed offset: it is assumed that the recorder finished at the time of the last sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Guess {
     /// The number to add to the times of records.

@@ -114,7 +114,7 @@ impl ReplayRun<'_> {
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
-        // Before the part goes on with what is carried, because the cgroups of tasks are among it.
+        // The pump is made first: it sets up the cgroups of tasks, and the carried state contains some of them.
         let pump = Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
             .with_other_records(others)
             .with_cgroups(task_cgroups);
@@ -163,7 +163,7 @@ impl ReplayRun<'_> {
     }
 }
 
-/// Says up to which time of the recording the results are.
+/// Prints up to which time of the recording the results reach.
 fn say_interrupted(last: u64) {
     let (seconds, micros) = (last / 1_000_000_000, last / 1000 % 1_000_000);
     output::say(format_args!("interrupted: the following results are for the recording up to {seconds}.{micros:06}"));

@@ -186,8 +186,8 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
     paired
 }
 
-/// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several
-/// spans may have several attrs of the same event. With all of these attrs, a span would begin once for each attr.
+/// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several spans may
+/// have several attrs of the same event. If a span used all of these attrs, it would begin once for each of them.
 ///
 /// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
 /// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
@@ -347,7 +347,8 @@ impl Selected {
 
     /// Like [`Selected::attrs`], but only for the attrs whose samples derived events are made of.
     pub fn attrs_of_inputs(&self, recording: &Recording) -> Option<Vec<bool>> {
-        // A loss without a time comes before the next selected sample of its ring, so all of these are needed.
+        // A loss without a time is reported at the next selected sample of its ring. So if there are losses, all selected
+        // samples are needed.
         let has_times = recording.events.iter().all(|event| event.trailer().is_some());
         if !has_times || recording.events.iter().any(holds_counters) {
             return self.attrs(recording);

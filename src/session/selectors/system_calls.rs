@@ -17,8 +17,8 @@ pub fn parse(list: &str) -> Result<Vec<EventSpec>, SpecError> {
     with_system_calls(parse_events(list)?)
 }
 
-/// Replaces names of system calls, such as `openat,read`, by the source of system calls with these names. Calls with
-/// attributes, such as `openat//stack/`, are selected alone.
+/// Turns names of system calls into one selector of the source `syscall`: `openat,read` becomes `syscall/name=openat|read/`. A
+/// call with attributes, such as `openat//stack/`, gets a selector of its own.
 pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, SpecError> {
     let mut selected = Vec::new();
     let mut calls: Vec<String> = Vec::new();

@@ -64,7 +64,7 @@ struct Prepared {
     /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
-    /// Readable until a process has said how good the time of day is.
+    /// Readable until one of the processes has warned that the time of day is guessed.
     warns: Arc<EventFd>,
 }
 
@@ -128,7 +128,7 @@ impl ChosenRecording {
         self
     }
 
-    /// Does not say how good a guessed time of day is, because another process says it.
+    /// Prints no warning that the time of day is guessed, because another process prints it.
     pub fn time_of_day_is_told(&mut self) -> Result<()> {
         self.prepared()?.warns.drain();
         Ok(())
@@ -413,7 +413,7 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
 /// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
 /// programs that run on this machine now.
 ///
-/// The process that needs the time of day first takes `warns`, and says how good it is.
+/// The first process that needs the time of day reads `warns`. Only this process warns if the time is guessed.
 fn context(
     plan: &RunPlan,
     input: &Input,
@@ -462,7 +462,7 @@ fn unknown_time_of_day(recording: &str) -> String {
     )
 }
 
-/// Returns the number to add to the times of records, and what is said of it if it is guessed.
+/// Returns the number to add to the times of records, and a warning if this number is guessed.
 fn find_offset(found: RealtimeOffset, recording: &str, input: &Input) -> (Option<i64>, Option<String>) {
     let guess = match found {
         RealtimeOffset::Exact(offset) => return (Some(offset), None),

@@ -17,7 +17,7 @@ pub enum Slice {
     /// The whole run.
     #[default]
     Whole,
-    /// One of several recordings: the program goes on after it.
+    /// One of several recordings. The program continues with the next one.
     OneOfSeveral,
     /// A part of a recording, and the state of derived events after the parts before it. Other processes replay the
     /// other parts.

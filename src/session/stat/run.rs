@@ -65,8 +65,7 @@ pub fn run_with(
         unprivileged::remove_kernel_only_events(&mut selected);
     }
     let limits = unprivileged::limit_to_user_space(&mut selected);
-    // If the user selected no events, the limit to user space is not reported. The names of the events show it
-    // (`:u`).
+    // The limit to user space is reported only if the user selected events. For the default events, their names show it (`:u`).
     let limits = if is_usual { LimitedEvents::default() } else { limits };
     let requests = requests::requests(&plan.capture, &selected)?;
     drop(closing);

@@ -35,7 +35,7 @@ impl From<gimli::Error> for WeightError {
 
 /// The maximum number of inlined functions that are nested in each other.
 const NESTING_LIMIT: usize = 256;
-/// The memory in bytes for a range of addresses: in the list of `addr2line`, and in the list of this module.
+/// The memory in bytes for a range of addresses. Both `addr2line` and this module keep it in a list.
 const RANGE: usize = 80;
 /// The memory in bytes for a row of a line program.
 const ROW: usize = 32;
@@ -312,7 +312,7 @@ impl Weight {
         while !entries.is_empty() {
             let depth = entries.next_depth();
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
-            // Some attributes have no bytes in the entry, but take time.
+            // Some attributes take no bytes in the entry, but reading them takes time.
             attributes += abbreviation.attributes().len();
             if attributes >= 64 {
                 self.add(std::mem::take(&mut attributes) / 64)?;

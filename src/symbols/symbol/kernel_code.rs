@@ -55,9 +55,8 @@ impl Default for KernelCode {
 }
 
 impl KernelCode {
-    /// Adds a file from a recording's list of the kernel's files. perf shows the paths of these files: of a module, and
-    /// of the first file that is not a module, which is the kernel itself (`machine__process_kernel_mmap_event()` in
-    /// `tools/perf/util/machine.c`).
+    /// Adds a file from a recording's list of the kernel's files. perf shows the paths of these files for modules. The first
+    /// file that is not a module is the kernel itself (`machine__process_kernel_mmap_event()` in `tools/perf/util/machine.c`).
     pub fn list_file(&mut self, path: &str) {
         match module_name(path) {
             Some(name) => drop(self.listed.insert(name.into(), path.into())),

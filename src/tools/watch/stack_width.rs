@@ -63,8 +63,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
 }
 
-/// Returns the number of innermost kernel frames that all chains which do not fit have in common: frames of the
-/// scheduler, or of the event. If there is only one such chain, it cannot be compared with others.
+/// Compares the chains that do not fit. Returns how many of the innermost kernel frames they have in common: these are frames
+/// of the scheduler or of the event. A single chain cannot be compared, so the result is 0.
 fn shared_frames(chains: &[&str], room: usize) -> usize {
     let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
     let Some(first) = long.next() else { return 0 };

@@ -1,4 +1,4 @@
-//! The sums of a further field, in a table of its own beside that of the command.
+//! The sums of another field. They are in a table of their own, besides the table of the command.
 
 use perf_prof_events::{
     aggregate::{Definition, Groups, Measure, Memo, Plan},

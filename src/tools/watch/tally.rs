@@ -169,8 +169,8 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
     Ok(status)
 }
 
-/// Compiles a definition for an event. If the event has no field of a name, the name may be short for a member of all
-/// events: `comm` then means `_comm`.
+/// Compiles a definition for an event. A name may be short for a member of all events: if the event has no field `comm`, `comm`
+/// means `_comm`.
 fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
     let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
     let find = |name: &String| {

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
-/// Since Linux 6.4, kfree() and kmem_cache_free() may each free memory of either kind. No address up to 16 is memory: 0
-/// is a failed allocation, and 16 is one of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
+/// Since Linux 6.4, kfree() and kmem_cache_free() may each free memory of either kind. Addresses up to 16 are left out: 0 is
+/// the result of an allocation that failed, and 16 that of an allocation of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
 ///
 /// If an address is allocated again, it was freed by a function without an event, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {

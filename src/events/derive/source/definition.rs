@@ -48,7 +48,7 @@ pub struct SourceDefinition {
 /// Returns a filter for events that follows from the options, or `None`.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
 
-/// Where the events of a source happen. This decides how tasks are selected.
+/// Whether the events of a span happen in its own task or in any task. This decides how tasks are selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// In the task of the span.
@@ -222,8 +222,8 @@ impl Rule {
         Rule { when: Some(filter), ..self }
     }
 
-    /// If a span with this key is open, applies the rule only if this condition holds for the sample that began the
-    /// span and for the first number of the key.
+    /// Sets a condition on the open span with this key. If the condition is not met, the rule does not apply. If no span with
+    /// this key is open, the condition is ignored.
     pub const fn after(self, condition: BeginCondition) -> Rule {
         Rule { after: Some(condition), ..self }
     }

@@ -56,8 +56,8 @@ fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
     (run, lines)
 }
 
-/// Task 7 naps on CPU 1, and task 8 computes on CPU 0. Beside a nap, the idle task of CPU 1 wakes task 7 and switches to
-/// it.
+/// Task 7 naps on CPU 1, and task 8 computes on CPU 0. At the end of each nap, the idle task of CPU 1 wakes task 7 and switches
+/// to it.
 fn naps(events: Idle) -> Vec<Event> {
     let mut all = vec![switch(0, 1, (5, SLEEPS), 8), switch(1, 2, (6, SLEEPS), 7), wakeup(0, 3, 9)];
     for nap in 1..=10 {
@@ -96,7 +96,7 @@ fn a_cpu_without_events_of_its_idle_task_and_the_tasks_that_lack_spans_are_known
     }
 }
 
-/// The switch to task 7 is missing each time, so no span of it may reach beyond.
+/// The switches to task 7 are missing. No span of this task may include the time of such a switch.
 #[test]
 fn no_span_is_made_over_a_switch_that_was_not_delivered() {
     let of_task = |line: &&String| line.contains("pid=7");
@@ -163,7 +163,8 @@ impl Machine {
         self.intervals.extend(since.map(|since| (task, since, time, was)));
     }
 
-    /// Returns the events of the steps that are possible, without those of the idle task of CPU 1 if `idle` says so.
+    /// Carries out the steps that are possible and returns their events. With [`Idle::Missing`], the events of the idle task of
+    /// CPU 1 are left out.
     fn events(&mut self, steps: &[Step], idle: Idle) -> Vec<Event> {
         let mut events = Vec::new();
         for (time, step) in (1..).zip(steps) {
@@ -221,8 +222,8 @@ impl Machine {
 }
 
 proptest! {
-    /// If no event is missing, all spans are made. If those of a CPU's idle task are missing, spans may be, but none is
-    /// wrong.
+    /// If no event is missing, all spans are made. If the events of a CPU's idle task are missing, some spans may be missing
+    /// too, but no span is wrong.
     #[test]
     fn no_span_is_wrong_without_the_events_of_an_idle_task(steps in prop::collection::vec(step(), 0..300)) {
         for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {

@@ -47,7 +47,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
     nesting: Nesting::Replaced,
-    // The begin happens in the parent, so the task is not that of the begin.
+    // The task of the first event is the parent, so the span's task is computed.
     task: SpanTask::Computed(|span| {
         let created = span.key(0) as i32;
         span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))

@@ -87,7 +87,7 @@ fn ran<'a>(span: &SpanView<'a>) -> Cow<'a, [Ran]> {
     }
 }
 
-/// Returns the names of the threads, each with the time of all that have it.
+/// Adds up the times of threads with the same name.
 fn by_name(threads: &[Ran]) -> Vec<Ran> {
     let mut names: Vec<Ran> = Vec::new();
     for thread in threads {
@@ -141,7 +141,7 @@ mod tests {
         let samples = [
             wakeup(10, first),
             switch(20, other, 0, first),
-            // The switch away from this task was taken in it, so its process is known.
+            // The thread `first` takes this sample itself, so its process is known.
             switch(30, first, 1, other),
             wakeup(40, unknown),
             switch(50, other, 1, unknown),

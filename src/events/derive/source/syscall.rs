@@ -15,7 +15,8 @@ const RT_SIGRETURN: i64 = 15;
 #[cfg(not(target_arch = "x86_64"))]
 const RT_SIGRETURN: i64 = 139;
 
-/// The keys of calls whose return has the number -1: that one, and a call with this number, which no call has.
+/// The key of rt_sigreturn. The kernel reports its return with the number -1. No other call has this number, so such a return
+/// ends the thread's open rt_sigreturn.
 #[cfg(target_arch = "x86_64")]
 const RESTORED: &str = "_tid+id|_tid+15";
 #[cfg(not(target_arch = "x86_64"))]

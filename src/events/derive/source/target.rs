@@ -8,7 +8,7 @@ use super::{Scope, source_of};
 /// Why tasks or CPUs cannot be selected together with a source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceTargetError {
-    /// An event that cannot be selected beside a source whose events also happen in other tasks.
+    /// The source's events also happen in other tasks, and this other event cannot be selected beside such a source.
     #[error(
         "{source_name} is made of events of all tasks, and {other} would be delivered for all tasks too; leave the \
          selection of tasks out, or use separate runs"

@@ -197,17 +197,17 @@ impl Engine {
         }
     }
 
-    /// Returns whether the user selected a task, and events of it are not left out: the wakeups of the threads that
-    /// perf-prof starts are.
+    /// Returns whether spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof
+    /// itself, whose events are left out.
     fn delivers_spans_of(&self, task: i32) -> bool {
         let is_own = || !self.context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
         !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
     }
 
-    /// Counts that the open span with this key is missing, because the key begins again.
+    /// Called when a key begins again: counts its open span as missing.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // Some spans of sources have no end that the kernel reports. The events of the scheduler that are missing are
-        // counted by themselves.
+        // Not for sources: some of their spans have an end that the kernel does not report. Missing events of the scheduler are
+        // counted in another place.
         if self.span.spec.nesting == Nesting::Replaced
             && !self.span.spec.is_source()
             && let Some(begin) = self.open.last(key)

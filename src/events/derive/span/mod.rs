@@ -179,8 +179,8 @@ impl Span {
         self.spec.to_string()
     }
 
-    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive.
-    /// This is so for sources. Other spans are all delivered, and the program selects tasks itself.
+    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This is so
+    /// for sources. All other spans are delivered, and the program can select tasks itself.
     fn selects_tasks(&self) -> bool {
         self.definition.is_some()
     }

@@ -23,8 +23,8 @@ pub struct SpanRule {
     pub other_keys: Vec<Vec<String>>,
     /// If set, the rule applies only to samples that pass this filter.
     pub when: Option<&'static str>,
-    /// If set, and if a span with this key is open, the rule applies only if this condition holds for the sample that
-    /// began the open span and for the first number of the key.
+    /// A condition on the open span with this key. If the condition is not met, the rule does not apply. If no span with this
+    /// key is open, the condition is ignored.
     pub after: Option<BeginCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,

@@ -11,8 +11,8 @@ use crate::event::IdleEvents;
 /// The number of the idle tasks.
 const IDLE: i32 = 0;
 
-/// The time in ns after the first event in which no wakeup is missed: a live run enables the switches and the wakeups of
-/// all CPUs one after the other.
+/// For this time after the first event, in ns, a missing wakeup is not counted: a live run enables the events of all CPUs one
+/// after the other, so some are still off.
 const STARTING: u64 = 100_000_000;
 
 /// The maximum number of tasks, and of CPUs, about which something is known. A damaged recording may have any numbers.
@@ -26,7 +26,7 @@ pub(super) struct Scheduler {
     tasks: FxHashMap<i32, State>,
     /// The time of the first event.
     first: Option<u64>,
-    /// The tasks of which this event shows that another one was not delivered.
+    /// The tasks that missed an event before this one, as this event shows.
     contradicted: Vec<i32>,
 }
 
@@ -123,7 +123,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the tasks of which the last event shows that another event was not delivered.
+    /// Returns the tasks that missed an event before the last one, as the last one shows.
     pub fn contradicted(&self) -> &[i32] {
         &self.contradicted
     }
@@ -151,8 +151,8 @@ mod tests {
     const SLEEPS: i64 = 1;
     const DIES: i64 = 0x20;
 
-    /// Returns the tasks of which each event shows that another event was not delivered, and the CPUs without a switch
-    /// from their idle task.
+    /// Returns for each event the tasks that it shows to have missed an event, and the CPUs without a switch from their idle
+    /// task.
     fn found(events: &[Event]) -> (Vec<Vec<i32>>, Vec<u32>) {
         let (mut scheduler, mut cpus) = (Scheduler::default(), Vec::new());
         scheduler.begin(At { cpu: 0, time: 1 });

@@ -212,8 +212,8 @@ impl OpenSpans {
         self.last(key).is_some()
     }
 
-    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among
-    /// those of the input. Returns how many of the oldest spans were dropped to make room; it may be among them.
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among those of
+    /// the input. Returns how many of the oldest spans were dropped to make room. The span itself may be one of them.
     pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
         let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return 0 };
         let slot = &mut self.slots[at as usize];
@@ -407,7 +407,7 @@ mod tests {
         assert_eq!((note(&mut open, 999), open.len()), (1, kept - 1));
         let long = Key::Bytes(vec![0; 60_000].into());
         assert_eq!(open.open(long, 0, &record(8)).1, 1);
-        // Small records have room for their slots too, although large ones were there before.
+        // Large records make room for small ones, and for their slots too.
         (0..100_000).for_each(|number| _ = open.open(Key::One(number), 0, &record(8)));
         assert!(open.memory.bytes() <= share && open.len() > 10_000, "{}", open.len());
         assert_eq!(open.open(Key::One(7), 0, &large).0, 0);

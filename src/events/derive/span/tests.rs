@@ -255,7 +255,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
             let end = record(&run.inputs[1], 200, 5, end, "");
             if !run.sample(1, &end).is_empty() {
                 passed.push(at);
-                // Removes the computation for the span that is delivered: it is not done for the filter.
+                // A delivered span computes its fields once more. That is not the filter's work, so it is not compared.
                 COMPUTED.with_borrow_mut(|all| all.pop());
             }
         }
@@ -505,7 +505,7 @@ proptest! {
     }
 }
 
-/// A span of a task is dropped by another one with its key, by a loss, and during one.
+/// Three things drop a span: another span with its key, a loss that begins, and a loss that is going on.
 #[test]
 fn the_tasks_of_dropped_spans_are_counted() {
     let selector = "span:x=s:begin..s:end//key=number:other/";
@@ -518,7 +518,7 @@ fn the_tasks_of_dropped_spans_are_counted() {
         let of_task = |(task, gaps): (i32, crate::event::TaskGaps)| (task, gaps.count, gaps.time);
         run.counts.incomplete().tasks().into_iter().map(of_task).collect()
     };
-    // The key begins again, in another task. The task of an open span is that of its begin.
+    // The key begins again in another task. The dropped span belongs to the task in which it began.
     sample(&mut run, 0, 10, 5, 1);
     sample(&mut run, 0, 11, 6, 1);
     assert_eq!(gaps(&run), [(5, 1, 11)]);

@@ -16,7 +16,7 @@ pub struct Memberships {
     processes: FxHashMap<i32, Place>,
     /// The number of changes.
     changes: u64,
-    /// The time up to which they are those of an earlier part of a recording.
+    /// Up to this time, the memberships come from an earlier part of the recording.
     since: u64,
 }
 
@@ -27,7 +27,8 @@ struct Thread {
     own: Place,
 }
 
-/// A cgroup, and the number of the change since which it is known. Of two places, the later one is true.
+/// A cgroup, and the number of the change that set it. If two places contradict each other, the one with the higher number is
+/// right.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cgroup: u64,
@@ -54,7 +55,7 @@ impl Memberships {
     fn place(&mut self, cgroup: u64) -> Place {
         self.changes += 1;
         if self.threads.len().max(self.processes.len()) >= MOST {
-            // This is more than usual machines have, so most of them have ended.
+            // No machine runs this many tasks, so most of them have ended.
             self.threads.clear();
             self.processes.clear();
         }

@@ -54,7 +54,7 @@ impl Facts<'_> {
 }
 
 impl KeptFacts {
-    /// Returns the bytes that it takes beside itself. Frames are shared by all events of a run.
+    /// Returns the memory that it points to, in bytes. Frames are not counted, because all events of a run share them.
     pub fn heap_bytes(&self) -> usize {
         let parts: usize = self.parts.iter().map(|part| size_of::<KeptFacts>() + part.heap_bytes()).sum();
         self.comm.as_ref().map_or(0, Vec::len) + size_of::<Arc<Frame>>() * self.frames.len() + parts

@@ -50,7 +50,7 @@ struct CpuGaps {
 }
 
 impl Incomplete {
-    /// Adds what other spans lack.
+    /// Adds what is missing in other spans.
     pub fn add_all(&mut self, other: &Incomplete) {
         self.of_others += other.of_others;
         other.tasks.iter().for_each(|(&task, &gaps)| self.add_gaps(task, gaps));
@@ -103,7 +103,7 @@ impl Incomplete {
         tasks
     }
 
-    /// Returns the CPUs of whose idle task no event was delivered, although tasks made room for it.
+    /// Returns the CPUs that were idle, as switches show, but delivered no event of their idle task.
     pub fn cpus_without_idle_events(&self) -> Vec<u32> {
         let silent = self.cpus.iter().filter(|(_, gaps)| gaps.delivered == 0 && gaps.missing > BY_CHANCE);
         silent.map(|(&cpu, _)| cpu).collect()

@@ -1,13 +1,13 @@
 //! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
 //! that the span is made of.
 //!
-//! A delivered span is a record in the layout of its own event type. Time and CPU are those of the end, and so is the task,
-//! if the definition says nothing else. The raw data has the form of a tracepoint's data: `duration`, `open`, the fields,
-//! and behind them the whole records of the begin, of the end, and of the samples between them. So fields are decoded as
-//! those of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own types. The
-//! call chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If both records
-//! together are larger, their ends are cut off. There are the copies of user stacks, so a chain that would be unwound from
-//! a cut copy has its recorded frames only.
+//! A delivered span is a record in the layout of its own event type. Time and CPU are those of the end, and so is the task, if
+//! the definition says nothing else. The raw data has the form of a tracepoint's data: `duration`, `open`, the fields, and
+//! behind them the whole records of the begin, of the end, and of the samples between them. So fields are decoded as those of
+//! any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own types. The call chain
+//! is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If both records together are larger,
+//! their ends are cut off. Copies of user stacks are at the ends. If a copy is cut off, it is not unwound, and the chain has
+//! only the recorded frames.
 
 mod counts;
 mod incomplete;
@@ -60,7 +60,7 @@ pub struct SpanFormat {
     pub format: Arc<EventFormat>,
     /// The events that the spans are made of.
     pub inputs: Vec<EventType>,
-    /// The part whose call chain is that of the span.
+    /// The part that provides the call chain of the span.
     pub chain: SpanPart,
     /// The task of the span.
     pub task: SpanTask,

@@ -158,7 +158,7 @@ pub struct KernelTrace<'a, W> {
 pub enum ThreadEnds {
     /// `sched:sched_process_free`.
     Freed,
-    /// None, so a thread has ended when it leaves its CPU for the last time.
+    /// No event reports the end. A thread is taken to have ended when it leaves its CPU for the last time.
     LeftCpu,
 }
 
@@ -184,7 +184,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Says which time of day a time of the trace is.
+    /// Writes the time of day that belongs to a time of the trace.
     pub fn date(&mut self, time: u64, realtime: u64) -> io::Result<()> {
         let clock = |(id, time)| Clock { clock_id: Some(id), timestamp: Some(time) };
         self.packets.write(TracePacket {
@@ -196,7 +196,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Says that events of unknown CPUs were lost.
+    /// Notes in the trace that events of unknown CPUs were lost.
     pub fn lost(&mut self) {
         self.cpus.values_mut().for_each(|cpu| cpu.has_lost = true);
     }
@@ -303,7 +303,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         if of_cpu.events.len() >= BUNDLE { write_bundle(&mut self.packets, place.cpu, of_cpu) } else { Ok(()) }
     }
 
-    /// Writes another event as an instant of its thread, whose process was told.
+    /// Writes another event as an instant of its thread. The thread's process must have been written before.
     pub fn moment(&mut self, place: Place, moment: ThreadMoment) -> io::Result<()> {
         self.seen(place);
         let Place { time, tid, .. } = place;

@@ -103,8 +103,8 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     Ok((spec, text[end..].trim_start()))
 }
 
-/// Finds the end of the part before the sections. If this part is a probe or a breakpoint, or a span that may have probes,
-/// it is parsed: it may contain a `/` that does not start a section.
+/// Finds the end of the part before the sections. Probes, breakpoints and spans are parsed for this, because a `/` in them does
+/// not always start a section.
 fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
     if let Some(probe) = probe::parse(text) {
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };

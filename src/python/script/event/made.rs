@@ -28,8 +28,8 @@ pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) 
     object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
 }
 
-/// Returns the event type, the record and the further facts of an event object. Returns `None` if the object is no
-/// event.
+/// Returns the event type and the record of an event object, and the facts that are not in the record. Returns `None` if the
+/// object is no event.
 pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);

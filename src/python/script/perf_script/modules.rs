@@ -88,8 +88,8 @@ struct Finder {
 
 #[pymethods]
 impl Finder {
-    /// Returns the spec of one of the modules. A module of the same name that the user has, for example beside the
-    /// script, is preferred; that of an installed perf is not.
+    /// Returns the spec of one of the modules. If the user has a module of the same name, for example beside the script, that
+    /// one is used. A module of an installed perf is not used.
     #[pyo3(signature = (fullname, path = None, target = None))]
     fn find_spec<'py>(
         &self,

@@ -31,7 +31,8 @@ pub enum BreakReason {
 pub enum LossWindow {
     /// The times of the samples before and after the loss.
     Times,
-    /// 0 and 0. If events are not delivered in order of time, the times of different CPUs cannot be compared.
+    /// Both times are 0. Used if events are not delivered in order of time, because then the times of different CPUs cannot be
+    /// compared.
     Zero,
 }
 
@@ -68,7 +69,7 @@ pub struct Pump {
     others: OtherRecords,
     /// The state of the replay, if the records come from a recording. It decides which events get the samples.
     replay_state: Option<Box<ReplayState>>,
-    /// Follows the cgroups of tasks, if something asks for the cgroup of a task that does not run.
+    /// Follows the cgroups of tasks. `None` if only the cgroups of running tasks are needed.
     cgroups: Option<Box<TaskCgroups>>,
 }
 

@@ -21,8 +21,8 @@ pub struct MoveEvent {
     pub format: Arc<EventFormat>,
     /// The layout of its samples.
     pub layout: SampleLayout,
-    /// The number of the hierarchy with perf_event. A recording does not say it. There, a path is compared with that of the
-    /// cgroup with this id, because each hierarchy has ids of its own.
+    /// The number of the cgroup hierarchy that perf events use. `None` for a recording, which does not contain it. Then the
+    /// path in the event shows whether its id belongs to this hierarchy: each hierarchy has ids of its own.
     pub hierarchy: Option<i64>,
 }
 
@@ -41,7 +41,7 @@ impl TaskCgroups {
         }
     }
 
-    /// Returns whether samples with this index are those of moves.
+    /// Returns whether the event with this index is the one that reports moves.
     #[inline]
     pub fn are_moves(&self, index: usize) -> bool {
         self.moves.as_ref().is_some_and(|moves| moves.index == index)

@@ -62,7 +62,7 @@ impl ColumnParts {
             return Ok(None);
         }
         let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
-        // Otherwise each copy would search for the blocks again.
+        // The blocks are searched for here, so that not each copy has to do it again.
         recording.find_blocks()?;
         let Some(copy) = recording.copied() else { return Ok(None) };
         Ok(Some(ColumnParts {

@@ -16,7 +16,7 @@ pub(super) fn defined_format(probe: &Probe, text: &str) -> Result<EventFormat, F
     EventFormat::parse(&system, &with_name(text, &name, 0))
 }
 
-/// The arguments that the kernel does not know in [`made_format`]: `sys/sdt.h` has macros for so many.
+/// The number of arguments that [`made_format`] gives to a static probe. `sys/sdt.h` has macros for up to 12 arguments.
 const STATIC_ARGUMENTS: usize = 12;
 
 /// Returns the format of a probe's event with these arguments, if the kernel does not know the probe, and its file is not

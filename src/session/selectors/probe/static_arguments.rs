@@ -152,8 +152,8 @@ impl PlacedArgument {
 }
 
 impl Slot {
-    /// Returns what is known about the argument at the places of both. Returns `None` if no type holds its values exactly:
-    /// the kernel cannot extend the sign of a value that it reads.
+    /// Combines what is known about the argument at two places. Returns `None` if no type can hold both values: the kernel
+    /// cannot extend the sign of a value that it reads.
     fn merge(self, other: Slot) -> Option<Slot> {
         let with = |field: StaticType, value| Some(Slot { field, value });
         match (self.value, other.value) {

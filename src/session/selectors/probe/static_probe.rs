@@ -72,7 +72,8 @@ pub struct FoundProbe {
 }
 
 impl FoundProbe {
-    /// Returns its arguments. If its places have different types of arguments, these are those of some of its places.
+    /// Returns its arguments. If they have different types at different places, returns those of the first event that the
+    /// kernel would have.
     pub fn fields(&self) -> Vec<StaticField> {
         layouts(&self.places).first().map(Layout::fields).unwrap_or_default()
     }
@@ -108,7 +109,7 @@ pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>
     Ok(found)
 }
 
-/// Returns names that the user may have meant. Who forgets the provider gives the name alone.
+/// Returns names that the user may have meant. The user may have typed the name without the provider.
 fn similar(wanted: &ProbeLocation, names: Vec<String>) -> Vec<String> {
     match wanted {
         ProbeLocation::Static { provider, name } if name == "*" => similar_names(provider, names),

@@ -153,7 +153,7 @@ impl<'a> PerfettoTrace<'a> {
         Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends)?, kinds, dating })
     }
 
-    /// Tells Perfetto the name and the process of a thread, if they are known and were not told.
+    /// Writes the name and the process of a thread, if they are known and were not written before.
     fn thread(&mut self, tid: i32, pid: Option<i32>, time: u64, context: &Context) -> io::Result<()> {
         // The idle task of each CPU is the thread 0.
         let Some(pid) = pid.filter(|&pid| pid > 0 && tid > 0) else { return Ok(()) };
@@ -184,7 +184,7 @@ impl Exporter for PerfettoTrace<'_> {
             };
             self.thread(task, context.process(task), time, context)?;
             self.trace.event(place, known)?;
-            // These events have no place for functions.
+            // An event in this table cannot have a call chain.
             if !has_callchain(sample) {
                 return Ok(());
             }

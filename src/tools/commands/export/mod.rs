@@ -135,7 +135,7 @@ trait Exporter {
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// Finds the time of day for a picture. Says so if it is not known.
+/// Finds the time of day at which a recording was made, for forms that show it. Prints a message if it is not known.
 fn dating(form: Form, chosen: &mut ChosenRecording) -> Result<Dating> {
     if !matches!(form, Form::Perfetto | Form::Firefox) {
         return Ok(Dating::None);
