@@ -33,6 +33,7 @@ from perf_prof._native import (
     is_target as is_target,
     ksym as ksym,
     lost_cpu as lost_cpu,
+    missing as missing,
     print as print,
     process_of as process_of,
     realtime as realtime,

@@ -639,6 +639,10 @@ def lost_cpu() -> int | None:
     """Returns the CPU of the lost events that __lost__ reports. Returns None outside of __lost__, or if the CPU is
     not known: with -p, -t and --exec, events are not lost per CPU."""
 
+def missing() -> str:
+    """Returns what is missing in the events and spans so far, as text: '12 events were lost'. Returns '' if they are
+    complete. Tables and pictures that perf_prof makes have this text in a line or in the subtitle."""
+
 def realtime() -> int:
     """Returns the wall clock time in ns since the epoch. With --input, it is the time that the replay has
     reached. In __interval__, it is the end of the interval."""

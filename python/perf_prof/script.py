@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, print, shard
+from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, missing, print, shard
 from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
@@ -45,6 +45,7 @@ __all__ = [
     "parent_of",
     "program",
     "save_flame",
+    "say_missing",
     "signal_name",
     "signal_result",
 ]
@@ -183,6 +184,7 @@ class Report(Parts):
             if end is not None and (columns is None or not columns.json):
                 print(_second(end))
             show(table)
+            say_missing(columns)
 
         super().__init__(table, show_below_time, total)
         self.callbacks = self.interval, self.partial, self.merge, self.exit
@@ -217,6 +219,7 @@ class WholeRun(Parts):
         if self._intervals and self.table:
             self._show_interval(self.table, None)
         self._show_titled(self._whole if self._intervals else self.table, "whole run")
+        say_missing()
 
 
 class Times:
@@ -362,6 +365,16 @@ def clock(ns: int | None) -> str:
 
 def _second(ns: int) -> str:
     return time.strftime("%H:%M:%S", time.localtime(ns // 10**9))
+
+
+def say_missing(columns: Columns | None = None) -> None:
+    """Prints below a table what is missing in the events, if they are not complete: its numbers are lower bounds then.
+    columns are those of the table."""
+    if text := missing():
+        if columns is not None and columns.json:
+            print(json.dumps({"partial": True, "note": text}))
+        else:
+            print(f"(at least: {text})\n")
 
 
 def counted(number: int, noun: str) -> str:

@@ -1,6 +1,7 @@
 //! The commands that answer questions without a script: known counts of workloads, live and from recordings.
 
 mod hist;
+mod partial;
 mod screen;
 mod spans;
 mod top;

@@ -22,7 +22,7 @@ pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};
 pub use memo::Memo;
 pub use plan::{Plan, PlanError};
-pub use report::{Align, Report};
+pub use report::{Align, Report, note_html};
 pub(crate) use texts::Texts;
 
 #[cfg(test)]

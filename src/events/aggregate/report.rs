@@ -65,9 +65,14 @@ impl Report {
             format!("<tr>{cells}</tr>")
         };
         let rows: String = self.rows.iter().map(row).collect();
-        let notes: String = self.notes.iter().map(|note| format!("<p>{}</p>", escaped(note))).collect();
+        let notes: String = self.notes.iter().map(|note| note_html(note)).collect();
         format!("<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>{notes}")
     }
+}
+
+/// Returns a line below a table in HTML.
+pub fn note_html(note: &str) -> String {
+    format!("<p>{}</p>", escaped(note))
 }
 
 fn escaped(text: &str) -> String {

@@ -1,15 +1,19 @@
-//! What is missing in the spans of a run: whose spans, and why, for people.
+//! What is missing in the events and spans of a run: how many, whose spans, and why, for people.
 
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 
 /// How many tasks are named. The others are counted.
 const NAMED: usize = 3;
 
-/// What is missing in the spans of a run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is missing in the events and spans of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shortfall {
     /// The number of events that were lost.
     pub lost: u64,
+    /// The number of events of which the kernel did not say which event they are of.
+    pub unattributed: u64,
+    /// How often the kernel throttled sampling.
+    pub throttled: u64,
     /// The number of events of tasks that were not delivered, although no loss was reported.
     pub unseen: u64,
     /// The number of spans that were dropped because there was no room for them.
@@ -35,25 +39,32 @@ pub struct IncompleteTask {
 }
 
 impl Shortfall {
-    /// Returns what is missing so far. Returns `None` if the run has no spans, or if they are complete. `context` has the
+    /// Returns what is missing so far in the events and in the spans. Returns `None` if they are complete. `context` has the
     /// names of tasks.
     pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
         let mut all = Incomplete::default();
         stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
-        let lost = if stats.spans().is_empty() { 0 } else { stats.total_lost() };
         let sum = |number: fn(&SpanCounts) -> u64| stats.spans().iter().map(|span| number(span)).sum();
         let without_room = sum(SpanCounts::without_room);
-        if (lost, without_room, all.gaps()) == (0, 0, 0) {
+        let of_events = Shortfall::of_events(stats);
+        if of_events.is_none() && (without_room, all.gaps()) == (0, 0) {
             return None;
         }
         Some(Shortfall {
-            lost,
             unseen: sum(SpanCounts::unseen),
             without_room,
             gaps: all.gaps(),
             tasks: IncompleteTask::list(&all, context),
             cpus_without_idle_events: all.cpus_without_idle_events(),
+            ..of_events.unwrap_or_default()
         })
+    }
+
+    /// Returns what is missing so far in the events alone. Returns `None` if they are complete.
+    pub fn of_events(stats: &Stats) -> Option<Shortfall> {
+        let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
+        let is_complete = (lost, unattributed, throttled) == (0, 0, 0);
+        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, ..Shortfall::default() })
     }
 
     /// Returns the tasks with the most gaps, and the number of the others: `40 of make/12, 3 of cc1/17, 20 of 12 others`.
@@ -78,11 +89,22 @@ impl Shortfall {
         }
     }
 
-    /// Returns the note below a table of spans.
+    /// Returns the note below a table.
     pub fn note(&self) -> String {
+        format!("(at least: {})", self.reasons())
+    }
+
+    /// Returns why numbers are lower bounds.
+    pub fn reasons(&self) -> String {
         let mut reasons = Vec::new();
         if self.lost != 0 {
-            reasons.push(format!("{} events were lost", self.lost));
+            reasons.push(counted(self.lost, "event was lost", "events were lost"));
+        }
+        if self.unattributed != 0 {
+            reasons.push(counted(self.unattributed, "event was not delivered", "events were not delivered"));
+        }
+        if self.throttled != 0 {
+            reasons.push(format!("the kernel throttled sampling {}", counted(self.throttled, "time", "times")));
         }
         if self.without_room != 0 {
             reasons.push(format!("{} spans had no room", self.without_room));
@@ -93,8 +115,12 @@ impl Shortfall {
         if let Some(cpus) = self.cpus_text() {
             reasons.push(format!("the kernel delivers no events of {cpus}"));
         }
-        format!("(at least: {})", reasons.join("; "))
+        reasons.join("; ")
     }
+}
+
+fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
 }
 
 impl IncompleteTask {
@@ -135,10 +161,20 @@ mod tests {
         // The tasks that lack spans are not the selected ones.
         stats.spans()[0].add_unseen(5);
         assert_eq!(Shortfall::of(&stats, Some(&context())), None);
-        // Events are lost, but there are no spans.
-        let without = Stats::new(1, 1);
-        without.count_lost(0, 7);
-        assert_eq!(Shortfall::of(&without, Some(&context())), None);
+    }
+
+    #[test]
+    fn events_that_were_lost_or_not_delivered_are_missing_without_spans_too() {
+        let stats = Stats::new(1, 1);
+        assert_eq!(Shortfall::of_events(&stats), None);
+        stats.count_lost(0, 7);
+        let note = |stats: &Stats| Shortfall::of_events(stats).unwrap().note();
+        assert_eq!(note(&stats), "(at least: 7 events were lost)");
+        assert_eq!(Shortfall::of(&stats, None), Shortfall::of_events(&stats));
+        (0..2).for_each(|_| stats.count_throttled());
+        stats.count_unattributed();
+        let all = "(at least: 7 events were lost; 1 event was not delivered; the kernel throttled sampling 2 times)";
+        assert_eq!(note(&stats), all);
     }
 
     #[test]

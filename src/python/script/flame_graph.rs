@@ -17,7 +17,10 @@ use pyo3::{
     types::{PyBytes, PyList, PyString, PyTuple, PyType},
 };
 
-use super::event::{Stack, stack_of};
+use super::{
+    event::{Stack, stack_of},
+    module::shortfall,
+};
 
 /// Stacks with weights. save() writes them as a flame graph (SVG, for a browser) or as folded text.
 ///
@@ -197,6 +200,13 @@ impl FlameGraph {
     }
 }
 
+/// Returns the subtitle of a picture, with what is missing in the current run.
+pub(super) fn with_missing(subtitle: Option<&str>) -> Option<String> {
+    let missing = shortfall().map(|shortfall| format!("partial: {}", shortfall.reasons()));
+    let texts: Vec<&str> = subtitle.into_iter().chain(missing.as_deref()).collect();
+    (!texts.is_empty()).then(|| texts.join("; "))
+}
+
 /// Returns the height of a picture, from its first tag.
 fn pixel_height(svg: &[u8]) -> u32 {
     const USUAL: u32 = 600;
@@ -222,7 +232,8 @@ pub(super) fn os_error(error: &io::Error, path: &Path) -> PyErr {
 impl FlameGraph {
     fn picture(&self) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        draw(&self.stacks, &self.look, &mut svg).map(|()| svg)
+        let look = FlameGraphStyle { subtitle: with_missing(self.look.subtitle.as_deref()), ..self.look.clone() };
+        draw(&self.stacks, &look, &mut svg).map(|()| svg)
     }
 
     /// Adds the lines of folded text.

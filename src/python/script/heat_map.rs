@@ -16,7 +16,10 @@ use pyo3::{
     types::{PyList, PyTuple, PyType},
 };
 
-use super::{flame_graph::os_error, histogram::whole_number};
+use super::{
+    flame_graph::{os_error, with_missing},
+    histogram::whole_number,
+};
 
 /// Counts of values over time, for example of latencies. save() draws them as a heat map (SVG, for a browser).
 ///
@@ -157,6 +160,7 @@ fn check_name(path: &Path) -> PyResult<()> {
 impl Heatmap {
     fn picture(&self) -> Result<Vec<u8>, DrawError> {
         let mut svg = Vec::new();
-        draw_heat_map(&self.counts, &self.style, &mut svg).map(|()| svg)
+        let style = HeatMapStyle { subtitle: with_missing(self.style.subtitle.as_deref()), ..self.style.clone() };
+        draw_heat_map(&self.counts, &style, &mut svg).map(|()| svg)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use perf_prof_events::event::IncompleteTask;
+use perf_prof_events::event::{IncompleteTask, Shortfall};
 use perf_prof_format::abi::system_calls;
 use perf_prof_session::spine::{About, RecordingFacts};
 use perf_prof_symbols::symbol::{AddressKind, Reason};
@@ -76,6 +76,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(srcline, module)?)?;
     module.add_function(wrap_pyfunction!(build_id, module)?)?;
     module.add_function(wrap_pyfunction!(stats, module)?)?;
+    module.add_function(wrap_pyfunction!(missing, module)?)?;
     module.add_function(wrap_pyfunction!(lost_cpu, module)?)?;
     module.add_function(wrap_pyfunction!(is_recording, module)?)?;
     module.add_function(wrap_pyfunction!(recording, module)?)?;
@@ -294,6 +295,19 @@ fn realtime() -> i64 {
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
+}
+
+/// Returns what is missing in the events and spans so far, as text: '12 events were lost'. Returns '' if they are
+/// complete. Tables and pictures that perf_prof makes have this text in a line or in the subtitle.
+#[pyfunction]
+fn missing() -> String {
+    shortfall().map(|shortfall| shortfall.reasons()).unwrap_or_default()
+}
+
+/// Returns what is missing in the current run.
+pub fn shortfall() -> Option<Shortfall> {
+    let run = run()?;
+    Shortfall::of(&run.stats, Some(&run.context))
 }
 
 /// Returns the counts of a run so far.

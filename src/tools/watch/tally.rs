@@ -87,7 +87,7 @@ pub struct Period<'a> {
     pub length: Duration,
     /// The sums since the start. Only a screen shows them beside those of the interval.
     pub whole: Option<&'a Groups>,
-    /// What is missing in the spans since the start; `None` if they are complete.
+    /// What is missing in the events and spans since the start; `None` if they are complete.
     pub shortfall: Option<Shortfall>,
     /// The sums of further fields.
     pub more_sums: Vec<&'a Groups>,
@@ -99,7 +99,7 @@ impl Period<'_> {
         (!self.length.is_zero()).then(|| count as f64 / self.length.as_secs_f64())
     }
 
-    /// Returns a number of things as text. If spans are missing, it is a lower bound.
+    /// Returns a number of things as text. If some are missing, it is a lower bound.
     fn counted(&self, counted: Counted, number: u64) -> String {
         let at_least = if self.shortfall.is_some() { "at least " } else { "" };
         format!("{at_least}{}", counted.text(number))
@@ -263,6 +263,12 @@ struct Tally<L> {
     output: Output,
 }
 
+impl<L> Tally<L> {
+    fn shortfall(&self) -> Option<Shortfall> {
+        Shortfall::of(&self.stats, Some(&self.context))
+    }
+}
+
 impl<L: TallyCommand> Sink for Tally<L> {
     fn begin(&mut self) {
         if let Times::Clock(start) = &mut self.times {
@@ -294,7 +300,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let end = self.times.elapsed();
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
-        let shortfall = Shortfall::of(&self.stats, Some(&self.context));
+        let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
         let period = Period { groups: &self.now, length, whole, shortfall, more_sums };
@@ -323,7 +329,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let empty = Groups::new(self.now.definition().clone());
         self.whole.absorb(mem::replace(&mut self.now, empty));
         self.more_sums.iter_mut().for_each(SumTable::end_interval);
-        let shortfall = Shortfall::of(&self.stats, Some(&self.context));
+        let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
         let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall, more_sums };
         print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
@@ -365,8 +371,8 @@ fn print(
                 "rows": [],
                 "others": others(period.groups),
             });
-            if let (Json::Object(members), Counted::Spans) = (&mut object, counted) {
-                members.extend(missing(period.shortfall.as_ref()));
+            if let Json::Object(members) = &mut object {
+                members.extend(missing(period.shortfall.as_ref(), counted));
             }
             // There may be a million rows, and as JSON values they take ten times the memory of their text. `rows` is the
             // only empty list.
@@ -385,16 +391,21 @@ fn print(
     }
 }
 
-/// Returns the members of a JSON object that say what is missing in the spans.
-fn missing(shortfall: Option<&Shortfall>) -> Map<String, Json> {
+/// Returns the members of a JSON object that say what is missing.
+fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     let mut members = Map::new();
     members.insert("partial".into(), json!(shortfall.is_some()));
-    if let Some(Shortfall { lost, unseen, without_room, gaps, tasks, cpus_without_idle_events }) = shortfall {
+    let Some(shortfall) = shortfall else { return members };
+    let Shortfall { lost, unattributed, throttled, unseen, without_room, gaps, tasks, cpus_without_idle_events } =
+        shortfall;
+    members.insert("lost".into(), json!(lost));
+    members.insert("unattributed".into(), json!(unattributed));
+    members.insert("throttled".into(), json!(throttled));
+    if let Counted::Spans = of {
         let tasks = tasks
             .iter()
             .take(TASKS)
             .map(|IncompleteTask { tid, comm, gaps }| json!({ "tid": tid, "comm": comm, "missing": gaps }));
-        members.insert("lost".into(), json!(lost));
         members.insert("unseen".into(), json!(unseen));
         members.insert("without_room".into(), json!(without_room));
         members.insert("missing".into(), json!(gaps));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use perf_prof_events::{
-    aggregate::{Amount, Definition, Groups, Measure, Memo, Others, Plan},
+    aggregate::{Amount, Definition, Groups, Measure, Memo, Others, Plan, note_html},
     column::of_groups,
     event::reader::Input,
 };
@@ -21,8 +21,8 @@ use super::{
         columns::rows_capsule,
         event::{Class, with_input},
     },
+    fed_by::FedBy,
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
-    span_run::SpanRun,
 };
 
 /// A table that is shared with the run that feeds it. Its lock is never held while Python code runs, or while a thread
@@ -50,7 +50,7 @@ pub struct Aggregator {
     unit: String,
     /// The plans for the classes of the events that `add` got. Classes are never freed.
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
-    span_run: SpanRun,
+    fed_by: FedBy,
 }
 
 impl Aggregator {
@@ -58,7 +58,7 @@ impl Aggregator {
     pub fn new(definition: Definition, unit: &str) -> PyResult<Aggregator> {
         definition.check().map_err(|error| PyValueError::new_err(error.to_string()))?;
         let groups = Shared(Arc::new(Mutex::new(Groups::new(definition))));
-        Ok(Aggregator { groups, unit: unit.to_owned(), plans: Mutex::default(), span_run: SpanRun::default() })
+        Ok(Aggregator { groups, unit: unit.to_owned(), plans: Mutex::default(), fed_by: FedBy::default() })
     }
 
     /// Returns the table.
@@ -66,9 +66,9 @@ impl Aggregator {
         &self.groups
     }
 
-    /// Returns the run whose spans are in the table.
-    pub fn span_run(&self) -> &SpanRun {
-        &self.span_run
+    /// Returns the run whose events are in the table.
+    pub fn fed_by(&self) -> &FedBy {
+        &self.fed_by
     }
 
     /// Returns the name of the amounts.
@@ -120,8 +120,8 @@ impl Aggregator {
             Amount::Distribution(of) if groups.definition().keys.is_empty() => of.text(&self.unit, groups.buckets()),
             _ => groups.report(top, &self.unit).text(),
         };
-        match self.span_run.shortfall() {
-            Some(note) => format!("{text}\n{note}"),
+        match self.fed_by.shortfall() {
+            Some(shortfall) => format!("{text}\n{}", shortfall.note()),
             None => text,
         }
     }
@@ -290,11 +290,14 @@ impl Aggregator {
     /// Jupyter shows this in a notebook.
     fn _repr_html_(&self) -> String {
         let groups = self.groups.lock();
+        let note = self.fed_by.shortfall().map(|shortfall| shortfall.note());
         match groups.total() {
-            Amount::Distribution(of) if groups.definition().keys.is_empty() => of.html(&self.unit, groups.buckets()),
+            Amount::Distribution(of) if groups.definition().keys.is_empty() => {
+                of.html(&self.unit, groups.buckets()) + &note.map_or_else(String::new, |note| note_html(&note))
+            }
             _ => {
                 let mut report = groups.report(None, &self.unit);
-                report.notes.extend(self.span_run.shortfall());
+                report.notes.extend(note);
                 report.html()
             }
         }

@@ -43,12 +43,12 @@ impl Feed {
     /// Creates the feed of an aggregator in a run. Returns `None` if the object is no aggregator.
     pub fn new(object: &Bound<'_, PyAny>, event: &EventType, run: &About) -> Result<Option<Feed>, PlanError> {
         let (target, plan) = if let Ok(aggregator) = object.cast::<Aggregator>() {
-            aggregator.get().span_run().note(run, event);
+            aggregator.get().fed_by().note(run, event);
             let groups = aggregator.get().groups().clone();
             let plan = Plan::new(groups.lock().definition(), event)?;
             (Target::Groups { groups, memo: Box::default() }, plan)
         } else if let Ok(top) = object.cast::<Top>() {
-            top.get().span_run().note(run, event);
+            top.get().fed_by().note(run, event);
             let largest = top.get().largest().clone();
             let plan = Plan::new(largest.lock().definition(), event)?;
             (Target::Largest(largest), plan)

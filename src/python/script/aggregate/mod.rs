@@ -3,10 +3,10 @@
 
 mod base;
 mod distribution;
+mod fed_by;
 mod feed;
 mod keys;
 mod kinds;
-mod span_run;
 mod top;
 
 pub use base::Aggregator;

@@ -17,8 +17,8 @@ use pyo3::{
 
 use super::{
     super::event::{Class, detached_event, with_input},
+    fed_by::FedBy,
     keys::{key_from, key_object, names_of},
-    span_run::SpanRun,
 };
 
 /// A list that is shared with the run that feeds it.
@@ -42,7 +42,7 @@ impl SharedLargest {
 pub struct Top {
     largest: SharedLargest,
     plans: Mutex<HashMap<usize, PlanOfEvent>>,
-    span_run: SpanRun,
+    fed_by: FedBy,
 }
 
 /// The plan for an event type, and the event type.
@@ -54,9 +54,9 @@ impl Top {
         &self.largest
     }
 
-    /// Returns the run whose spans are in the list.
-    pub fn span_run(&self) -> &SpanRun {
-        &self.span_run
+    /// Returns the run whose events are in the list.
+    pub fn fed_by(&self) -> &FedBy {
+        &self.fed_by
     }
 
     fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
@@ -96,12 +96,15 @@ impl Top {
         self.largest.lock().definition().keys.clone()
     }
 
-    /// Returns the line below the events if some had no room in memory.
+    /// Returns the lines below the events if some had no room in memory, or are missing in the run.
     fn notes(&self) -> Vec<String> {
-        match self.largest.lock().without_room() {
-            0 => Vec::new(),
-            events => vec![format!("({events} more events took more than their share of --buffer)")],
-        }
+        let without_room = self.largest.lock().without_room();
+        let of_room = format!("({without_room} more events took more than their share of --buffer)");
+        let missing = self
+            .fed_by
+            .shortfall()
+            .map(|shortfall| format!("(there may have been larger ones: {})", shortfall.reasons()));
+        (without_room != 0).then_some(of_room).into_iter().chain(missing).collect()
     }
 }
 
@@ -144,7 +147,7 @@ impl Top {
             return Err(PyValueError::new_err(format!("keep has {} names, more than {MAX_KEYS}", of.keys.len())));
         }
         let largest = SharedLargest(Arc::new(Mutex::new(Largest::new(of))));
-        Ok(Top { largest, plans: Mutex::default(), span_run: SpanRun::default() })
+        Ok(Top { largest, plans: Mutex::default(), fed_by: FedBy::default() })
     }
 
     /// Looks at an event. Raises ValueError if the event does not have one of the names.
@@ -219,7 +222,7 @@ impl Top {
         let left = ["event", "comm", "tid", "fields"].map(|name| (name.to_owned(), Align::Left));
         let columns = left.into_iter().chain([(value, Align::Right)]).collect();
         let rows = entries.iter().map(row).collect::<PyResult<_>>()?;
-        Ok(Report { columns, rows, notes: Vec::new() }.html())
+        Ok(Report { columns, rows, notes: self.notes() }.html())
     }
 
     /// How many events had no room in memory (--buffer), although fewer than n are kept. They have the smallest values.

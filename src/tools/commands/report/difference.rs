@@ -81,10 +81,13 @@ pub(super) fn print(
             let events: Vec<_> =
                 pairs.iter().map(|(name, before, after)| of_event(plan, name, before, after)).collect();
             let lost = json!({ "before": before.lost, "after": after.lost });
+            let is_partial = before.lost + after.lost != 0;
             writeln!(
                 out,
                 "{}",
-                serde_json::to_string_pretty(&json!({ "before": of.name, "lost": lost, "events": events }))?
+                serde_json::to_string_pretty(
+                    &json!({ "before": of.name, "partial": is_partial, "lost": lost, "events": events })
+                )?
             )
         }
     }

@@ -63,13 +63,13 @@ fn grouped(number: u64) -> String {
 
 impl FlamePlan {
     /// Writes the file.
-    pub(super) fn write(&self, after: &Added, before: Option<(&Before, &Stacks)>) -> Result<()> {
+    pub(super) fn write(&self, after: &Added, before: Option<(&Before, &Added)>) -> Result<()> {
         let Some(stacks) = &after.sums.stacks else { return Ok(()) };
         self.try_write(after, stacks, before)
             .with_context(|| format!("cannot write the flame graph {}", self.path.display()))
     }
 
-    fn try_write(&self, after: &Added, stacks: &Stacks, before: Option<(&Before, &Stacks)>) -> Result<()> {
+    fn try_write(&self, after: &Added, stacks: &Stacks, before: Option<(&Before, &Added)>) -> Result<()> {
         let is_text = self.path.extension().and_then(OsStr::to_str) == Some("folded");
         let (count_name, divisor) = unit(&after.names);
         let style = |subtitle| FlameGraphStyle {
@@ -83,12 +83,14 @@ impl FlamePlan {
         match before {
             None if is_text => stacks.lines().iter().try_for_each(|line| writeln!(to, "{line}"))?,
             None => draw(stacks, &style(subtitle(after, stacks.total(), (&count_name, divisor))), &mut to)?,
-            Some((before, stacks_before)) => {
+            Some((before, added)) => {
+                let Some(stacks_before) = &added.sums.stacks else { return Ok(()) };
                 let difference = StackDifference::new(stacks_before, stacks);
                 if is_text {
                     difference.lines().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
-                    let subtitle = format!("red has a larger share than in {}, blue a smaller one", before.name);
+                    let lost = partial(added.lost + after.lost);
+                    let subtitle = format!("red has a larger share than in {}, blue a smaller one{lost}", before.name);
                     draw_difference(&difference, &style(subtitle), &mut to)?;
                 }
             }
@@ -111,6 +113,10 @@ fn subtitle(Added { recorded, lost, .. }: &Added, total: u64, (unit, divisor): (
         _ => format!("{:.3} ms of CPU time", total as f64 / 1e6),
     };
     let within = recorded.duration.map(|ns| format!(" in {:.3} s", ns as f64 / 1e9));
-    let lost = (*lost != 0).then(|| format!("; partial: {} events lost", grouped(*lost)));
-    [Some(total), within, lost].into_iter().flatten().collect()
+    [Some(total), within, Some(partial(*lost))].into_iter().flatten().collect()
+}
+
+/// Returns the end of a subtitle if events are missing.
+fn partial(lost: u64) -> String {
+    if lost == 0 { String::new() } else { format!("; partial: {} events lost", grouped(lost)) }
 }

@@ -97,8 +97,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     let after = reading.add_up(plan, roots)?;
     let (sums, names) = (&after.sums, &after.names);
     if let Some(flame) = &plan.flame {
-        let before = plan.before.as_ref().zip(before.as_ref().and_then(|added| added.sums.stacks.as_ref()));
-        flame.write(&after, before)?;
+        flame.write(&after, plan.before.as_ref().zip(before.as_ref()))?;
         if plan.verbosity > Verbosity::Quiet {
             output::say(format_args!("the flame graph is in {}", flame.path.display()));
         }
@@ -119,7 +118,13 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
         (Form::Json, None) => {
             let events: Vec<_> =
                 names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&json!({ "lost": after.lost, "events": events }))?)?;
+            writeln!(
+                out,
+                "{}",
+                serde_json::to_string_pretty(
+                    &json!({ "partial": after.lost != 0, "lost": after.lost, "events": events })
+                )?
+            )?;
         }
     }
     out.flush()?;

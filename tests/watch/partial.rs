@@ -1,0 +1,148 @@
+//! Tables and pictures of events of which some were lost say so in themselves. The recordings are made byte by byte.
+
+use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
+use serde_json::Value as Json;
+
+use crate::{
+    harness::{
+        counting::objects,
+        made::{Made, MadeAttr, u32s, u64s},
+        recording::Folder,
+        run::{perf_prof, printed, stdout},
+        script::Run,
+        scripts::script,
+    },
+    replay::made::NATIVE,
+};
+
+/// How many events the kernel says that it has lost.
+const LOST: u64 = 5;
+
+/// Returns a recording of six events of two threads. In the middle, events were lost.
+fn recording(folder: &Folder, attr: MadeAttr, lost: u64) -> String {
+    const SAMPLE_ID_ALL: u64 = 1 << 18;
+    let attr = MadeAttr { flags: SAMPLE_ID_ALL, ..attr };
+    let is_tracepoint = attr.kind == PERF_TYPE_TRACEPOINT;
+    let mut made = Made::new(attr);
+    made.features.push((HEADER_TRACING_DATA, NATIVE.tracing_data()));
+    let place = |tid: u32, time: u64| [u32s(&[tid, tid]), u64s(&[time]), u32s(&[0, 0])].concat();
+    let ip = |address: u64| if is_tracepoint { Vec::new() } else { u64s(&[address]) };
+    let raw = if is_tracepoint { [u32s(&[28, attr.config as u32]), vec![0; 24]].concat() } else { Vec::new() };
+    for number in 0..6 {
+        let time = 1000 * (number + 1);
+        if number == 3 && lost != 0 {
+            made = made.record(PERF_RECORD_LOST, 0, &[u64s(&[1, lost]), place(0, time - 1)]);
+        }
+        made = made.sample(0, &[ip(0x1000), place(7 + number as u32 % 2, time), raw.clone()]);
+    }
+    made.write(folder)
+}
+
+/// A recording of the tracepoint in the formats of [`NATIVE`].
+fn of_tracepoint(folder: &Folder, lost: u64) -> String {
+    let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+    let attr = MadeAttr { kind: PERF_TYPE_TRACEPOINT, config: 0x176, ..MadeAttr::new(members) };
+    recording(folder, attr, lost)
+}
+
+/// A recording of a profile.
+fn of_clock(folder: &Folder, lost: u64) -> String {
+    recording(folder, MadeAttr::new(PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU), lost)
+}
+
+fn json(args: &[&str]) -> Json {
+    objects(&stdout(&perf_prof(args).arg("--json").output().unwrap())).pop().unwrap()
+}
+
+#[test]
+fn tables_of_events_of_which_some_were_lost_are_lower_bounds() {
+    let folder = Folder::new();
+    for command in [&["top", "sys:e", "--by", "_tid"][..], &["hist", "sys:e", "--value", "_tid"]] {
+        let path = of_tracepoint(&folder, LOST);
+        let table = printed(&perf_prof(&[command, &["-q", "--input", &path]].concat()).output().unwrap());
+        assert!(table[0].starts_with("total: at least 6 events in "), "{table:?}");
+        assert!(table.contains(&"(at least: 5 events were lost)".to_owned()), "{table:?}");
+        let total = json(&[command, &["-q", "--input", &path]].concat());
+        assert_eq!((&total["partial"], &total["lost"], &total["events"]), (&true.into(), &LOST.into(), &6.into()));
+        let complete = of_tracepoint(&folder, 0);
+        let table = printed(&perf_prof(&[command, &["-q", "--input", &complete]].concat()).output().unwrap());
+        assert!(table[0].starts_with("total: 6 events in ") && !table.concat().contains("at least"), "{table:?}");
+        let total = json(&[command, &["-q", "--input", &complete]].concat());
+        assert_eq!((&total["partial"], total.get("lost")), (&false.into(), None), "{total}");
+    }
+}
+
+const SUMS: &str = "
+import perf_prof
+from perf_prof import Count, FlameGraph, Heatmap, Hist, Top, missing
+
+handlers = [Count('_tid'), Hist('_tid'), Top(2, '_tid', keep='_tid')]
+sys__e = handlers
+graph, heat = FlameGraph('stacks', subtitle='own'), Heatmap('times')
+
+def __partial__(): return None
+def __merge__(partials): list(partials)
+
+def __exit__():
+    for handler in handlers:
+        handler.print()
+        print('5 events were lost' in handler._repr_html_())
+    graph.add(['a', 'b'])
+    heat.add(1, 1)
+    print('own; partial: 5 events were lost<' in graph._repr_svg_())
+    print('partial: 5 events were lost;' in heat._repr_svg_())
+    print(repr(missing()))
+";
+
+#[test]
+fn aggregators_and_pictures_of_a_run_that_lost_events_say_so() {
+    let folder = Folder::new();
+    let run = |lost: u64, jobs: &str| {
+        let path = of_tracepoint(&folder, lost);
+        let outcome = Run::script(SUMS).event("sys:e").options(["--input", &path, "--jobs", jobs]).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        outcome.stdout
+    };
+    for jobs in ["1", "2"] {
+        let shown = run(LOST, jobs);
+        assert_eq!(shown.matches("(at least: 5 events were lost)\n").count(), 2, "{shown}");
+        assert_eq!(shown.matches("(there may have been larger ones: 5 events were lost)\n").count(), 1, "{shown}");
+        assert!(shown.ends_with("True\nTrue\nTrue\n'5 events were lost'\n") && !shown.contains("False"), "{shown}");
+        let complete = run(0, jobs);
+        assert!(complete.ends_with("False\nFalse\nFalse\n''\n") && !complete.contains("lost"), "{complete}");
+    }
+}
+
+#[test]
+fn tables_of_scripts_say_how_many_events_were_lost() {
+    let folder = Folder::new();
+    let run = |lost: u64| {
+        let path = of_clock(&folder, lost);
+        printed(&script("profile.py").args(["-q", "--input", &path]).output().unwrap())
+    };
+    assert!(run(LOST).contains(&"(at least: 5 events were lost)".to_owned()), "{:?}", run(LOST));
+    assert!(!run(0).concat().contains("at least"), "{:?}", run(0));
+}
+
+#[test]
+fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
+    let folder = Folder::new();
+    let path = of_clock(&folder, LOST);
+    let report = |args: &[&str]| stdout(&perf_prof(&[&["report", "-q", "-i", &path], args].concat()).output().unwrap());
+    assert!(report(&[]).contains("# Total Lost Samples: 5\n"));
+    let of_json = |args: &[&str]| -> Json { serde_json::from_str(&report(&[&["--json"], args].concat())).unwrap() };
+    assert_eq!((&of_json(&[])["partial"], &of_json(&[])["lost"]), (&true.into(), &LOST.into()));
+    let complete = Folder::new();
+    let before = of_clock(&complete, 0);
+    assert_eq!(of_json(&["--diff", &before])["partial"], true);
+    let picture = folder.path("flame.svg");
+    for (args, marks) in [(&[][..], 1), (&["--diff", &before], 1)] {
+        report(&[&["--flame", picture.to_str().unwrap()], args].concat());
+        let svg = std::fs::read_to_string(&picture).unwrap();
+        assert_eq!(svg.matches("; partial: 5 events lost<").count(), marks, "{args:?}");
+    }
+    let whole: Json =
+        serde_json::from_str(&stdout(&perf_prof(&["report", "-q", "--json", "-i", &before]).output().unwrap()))
+            .unwrap();
+    assert_eq!(whole["partial"], false);
+}
