@@ -132,7 +132,7 @@ print(out.status, out.stderr.count("Traceback"), *out.stderr.splitlines()[-2:], 
         ERR ValueError: two
         status 1 <module 't' from 'DIR/t.py'>
         1
-        10
+        1
         perf-prof: sched__sched_switch: ValueError at DIR/t.py:3 again; from now on, this exception is only counted
         perf-prof: ValueError at DIR/t.py:3: 15 times in total
         --- status 0

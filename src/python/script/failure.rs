@@ -1,4 +1,4 @@
-//! Exceptions of callbacks: prints their tracebacks, up to a limit, counts them, and decides whether they end the run.
+//! Exceptions of callbacks: prints the traceback of each one once, counts them, and decides whether they end the run.
 
 use std::{collections::HashMap, fmt};
 
@@ -12,25 +12,6 @@ use perf_prof_events::event::{Flow, Stop};
 use perf_prof_system::{output, signals};
 
 use super::interpreter::is_host;
-
-/// How many tracebacks are printed for the same failure. Later exceptions are only counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tracebacks {
-    /// The first one.
-    Once,
-    /// The first ten.
-    #[default]
-    Several,
-}
-
-impl Tracebacks {
-    fn printed(self) -> u64 {
-        match self {
-            Tracebacks::Once => 1,
-            Tracebacks::Several => 10,
-        }
-    }
-}
 
 /// The meaning of a KeyboardInterrupt that the script itself raised, without a signal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +48,6 @@ struct FailureKey {
 #[derive(Debug, Default)]
 pub struct Failures {
     on_error: OnError,
-    tracebacks: Tracebacks,
     own_interrupt: OwnInterrupt,
     counts: HashMap<FailureKey, u64>,
     /// The exception that ended the run, with [`OnError::Raise`].
@@ -78,8 +58,8 @@ pub struct Failures {
 
 impl Failures {
     /// Returns an object without failures.
-    pub fn new(on_error: OnError, tracebacks: Tracebacks, own_interrupt: OwnInterrupt) -> Self {
-        Self { on_error, tracebacks, own_interrupt, ..Self::default() }
+    pub fn new(on_error: OnError, own_interrupt: OwnInterrupt) -> Self {
+        Self { on_error, own_interrupt, ..Self::default() }
     }
 
     /// Returns whether no callback has raised an exception, except for those that only end the run.
@@ -119,13 +99,12 @@ impl Failures {
             return Flow::Break(Stop::ClosedPipe);
         }
         let key = FailureKey::from_error(py, error, callback);
-        let printed = self.tracebacks.printed();
         let count = self.counts.entry(key.clone()).or_default();
         *count += 1;
-        if *count <= printed {
-            print_traceback(py, error);
-        } else if *count == printed + 1 {
-            output::say(format_args!("{callback}: {key} again; from now on, this exception is only counted"));
+        match *count {
+            1 => print_traceback(py, error),
+            2 => output::say(format_args!("{callback}: {key} again; from now on, this exception is only counted")),
+            _ => {}
         }
         match self.on_error {
             OnError::Continue => Flow::Continue(()),
@@ -133,9 +112,9 @@ impl Failures {
         }
     }
 
-    /// Prints the total count of each failure that occurred more often than its traceback was printed.
+    /// Prints the total count of each failure that occurred more than once.
     pub fn print_totals(&self) {
-        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > self.tracebacks.printed()).collect();
+        let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > 1).collect();
         beyond.sort_by_key(|&(key, count)| (std::cmp::Reverse(*count), key.file.clone(), key.line));
         for (key, count) in beyond {
             output::say(format_args!("{key}: {count} times in total"));

@@ -22,7 +22,7 @@ use super::{
     callbacks::{Callback, Callbacks, callback_like_names},
     error::ScriptError,
     event::kept_events,
-    failure::{Failures, OnError, OwnInterrupt, Tracebacks, exit_status},
+    failure::{Failures, OnError, OwnInterrupt, exit_status},
     feeding::FeedingProgram,
     forked,
     handlers::{Handler, handlers},
@@ -108,20 +108,20 @@ impl Module {
         let Module { loaded, dialect } = self;
         Python::attach(|py| {
             let module = loaded.module.bind(py);
-            let (callbacks, receiver, (tracebacks, own_interrupt)) = match dialect {
+            let (callbacks, receiver, own_interrupt) = match dialect {
                 Dialect::PerfProf => {
                     let callbacks = Callbacks::find(&module.dict(), &loaded.path, &run.events)?;
                     let handlers = handlers(py, &callbacks.handlers, &run, &loaded.path)?;
-                    (callbacks, Receiver::EventObjects(handlers), (Tracebacks::Several, OwnInterrupt::EndsRun))
+                    (callbacks, Receiver::EventObjects(handlers), OwnInterrupt::EndsRun)
                 }
                 Dialect::PerfScript(options) => {
                     let callbacks = Callbacks::of_perf_script(module, &loaded.path)?;
                     let handlers = perf_script::Handlers::new(py, &module.dict(), &run, options)?;
-                    (callbacks, Receiver::PerfScript(Box::new(handlers)), (Tracebacks::Once, OwnInterrupt::Fails))
+                    (callbacks, Receiver::PerfScript(Box::new(handlers)), OwnInterrupt::Fails)
                 }
             };
             module::set_run(run);
-            let failures = Failures::new(on_error, tracebacks, own_interrupt);
+            let failures = Failures::new(on_error, own_interrupt);
             let names = module.dict().unbind();
             Ok(Program { callbacks, receiver, failures, names, module: Some(loaded) })
         })
@@ -141,7 +141,7 @@ impl Program {
         let handlers = handlers(functions.py(), &callbacks.handlers, &run, origin)?;
         let receiver = Receiver::EventObjects(handlers);
         module::set_run(run);
-        let failures = Failures::new(on_error, Tracebacks::Several, OwnInterrupt::EndsRun);
+        let failures = Failures::new(on_error, OwnInterrupt::EndsRun);
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
