@@ -8,8 +8,19 @@ use std::{
 };
 
 /// The crates below `src`, lowest first. Their folders have these names. A crate uses only those before it.
-const CRATES: [&str; 10] =
-    ["format", "system", "symbols", "capture", "recordings", "events", "session", "tools", "python", "cli"];
+const CRATES: [&str; 11] = [
+    "format",
+    "system",
+    "symbols",
+    "capture",
+    "recordings",
+    "events",
+    "in_kernel",
+    "session",
+    "tools",
+    "python",
+    "cli",
+];
 
 /// The crates that are one room: their modules have no order.
 const ONE_ROOM: [&str; 4] = ["system", "capture", "recordings", "cli"];

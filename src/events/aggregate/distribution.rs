@@ -92,9 +92,9 @@ impl Buckets {
         Some(LinearRanges { low, high, step })
     }
 
-    /// Returns the range of a value.
+    /// Returns where a value is counted.
     #[inline]
-    fn of(self, value: i128) -> Place {
+    pub fn place(self, value: i128) -> Place {
         match self.ranges {
             Ranges::Log2 if value < 0 => Place::Below,
             Ranges::Log2 => match self.scaled(value) {
@@ -158,10 +158,29 @@ fn scaled_start(range: u64) -> i128 {
 }
 
 /// Where a value is counted.
-enum Place {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Below the first range.
     Below,
+    /// In the range with this number.
     Range(u32),
+    /// Above the last range.
     Above,
+}
+
+/// Values that are all counted in one place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InOnePlace {
+    /// The place.
+    pub place: Place,
+    /// The number of values.
+    pub count: u64,
+    /// Their sum.
+    pub sum: i128,
+    /// The smallest value.
+    pub min: i128,
+    /// The largest value.
+    pub max: i128,
 }
 
 /// The distribution of values.
@@ -185,6 +204,18 @@ pub struct Distribution {
     ranges: Vec<u64>,
 }
 
+impl From<InOnePlace> for Distribution {
+    fn from(InOnePlace { place, count, sum, min, max }: InOnePlace) -> Distribution {
+        let mut distribution = Distribution { count, sum, min: Some(min), max: Some(max), ..Distribution::default() };
+        match place {
+            Place::Below => distribution.below = count,
+            Place::Range(range) => distribution.add_to_range(range, count),
+            Place::Above => distribution.above = count,
+        }
+        distribution
+    }
+}
+
 impl Distribution {
     /// Counts a value.
     #[inline]
@@ -193,7 +224,7 @@ impl Distribution {
         self.sum += value;
         self.min = Some(self.min.map_or(value, |min| min.min(value)));
         self.max = Some(self.max.map_or(value, |max| max.max(value)));
-        match buckets.of(value) {
+        match buckets.place(value) {
             Place::Below => self.below += 1,
             Place::Range(range) => *self.range(range) += 1,
             Place::Above => self.above += 1,

@@ -16,12 +16,13 @@ mod rows;
 mod texts;
 
 pub use definition::{Definition, DefinitionError, MAX_KEYS, MAX_LIMIT, Measure};
-pub use distribution::{Buckets, Distribution, LinearError, LinearRanges};
+pub use distribution::{Buckets, Distribution, InOnePlace, LinearError, LinearRanges, Place};
 pub use groups::{Amount, FoldReason, Groups, Order, Others};
 pub use key::{Key, KeyPart};
 pub use largest::{Entry, Kept, Largest};
 pub use memo::Memo;
 pub use plan::{Plan, PlanError};
+pub use plan_filter::PlanFilter;
 pub use report::{Align, Report, note_html};
 pub(crate) use texts::Texts;
 

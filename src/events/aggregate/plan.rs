@@ -98,6 +98,21 @@ impl Plan {
         Ok(Plan { keys, value, filter })
     }
 
+    /// Returns how the values of a key are read.
+    pub fn keys(&self) -> &[Read] {
+        &self.keys
+    }
+
+    /// Returns how the value that is added is read; `None` if events are counted.
+    pub fn added(&self) -> Option<&Read> {
+        self.value.as_ref()
+    }
+
+    /// Returns the filter that events have to pass.
+    pub fn filter(&self) -> Option<&PlanFilter> {
+        self.filter.as_ref()
+    }
+
     /// Returns whether the event passes the filter.
     #[inline]
     pub(super) fn passes(&self, input: &Input<'_>) -> bool {

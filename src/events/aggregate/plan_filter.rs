@@ -7,7 +7,7 @@ use crate::event::{EventType, Format, Sample, SpanFormat, SpanPart};
 
 /// A filter for the samples of one event type.
 #[derive(Clone, Debug)]
-pub(super) enum PlanFilter {
+pub enum PlanFilter {
     /// It compares fields of the event itself.
     OfEvent(Filter),
     /// It compares fields of the events that begin and end a span. There is a place for each pair of inputs, at index `begin *
@@ -17,7 +17,7 @@ pub(super) enum PlanFilter {
 
 impl PlanFilter {
     /// Compiles a filter for an event type.
-    pub fn new(text: &str, event: &EventType) -> Result<PlanFilter, PlanError> {
+    pub(super) fn new(text: &str, event: &EventType) -> Result<PlanFilter, PlanError> {
         let Some(format) = event.format.tracepoint() else {
             return Err(PlanError::NoFields { text: text.to_owned(), event: event.shown_name() });
         };
@@ -36,7 +36,7 @@ impl PlanFilter {
 
     /// Returns whether a sample passes.
     #[inline]
-    pub fn passes(&self, sample: &Sample<'_>) -> bool {
+    pub(super) fn passes(&self, sample: &Sample<'_>) -> bool {
         match self {
             PlanFilter::OfEvent(filter) => filter.passes(sample.raw(), sample.event.layout.cpu(sample.record)),
             PlanFilter::OfPairs(filters) => passes_pair(filters, sample).unwrap_or(false),

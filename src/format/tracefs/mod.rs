@@ -20,7 +20,7 @@ pub use collection::FormatCollection;
 pub use encode::{EncodeError, FieldInput};
 pub use field::Extent;
 pub use field::{Array, ElementType, Field, FieldKind};
-pub use filter::{Filter, FilterError};
+pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as FilterNode, TextComparison};
 pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};

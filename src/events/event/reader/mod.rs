@@ -13,28 +13,42 @@ use perf_prof_format::{
 use super::{EventType, Format, Sample, UNKNOWN_COMM, has_callchain, stack_text::folded};
 
 pub use input::{Facts, Input, KeptFacts};
-pub(crate) use part::PartRead;
+pub use part::PartRead;
 use part::part_names;
 
 /// How a value is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub enum Read {
     /// A number at the same offset in all records.
     Number {
+        /// Its offset in the record.
         at: usize,
+        /// Its type.
         ty: IntType,
     },
+    /// A field of a tracepoint.
     Field(Field),
+    /// A member of a sample that is no tracepoint.
     Member(SampleMember),
+    /// The id of the process.
     Pid,
+    /// The id of the thread.
     Tid,
+    /// The time of the events' clock.
     Time,
+    /// The CPU.
     Cpu,
+    /// The period.
     Period,
+    /// The time of day.
     Realtime,
+    /// The name of the task.
     Comm,
+    /// The path of the task's cgroup.
     Cgroup,
+    /// The event's name.
     Event(Box<[u8]>),
+    /// The call chain.
     Stack,
     /// A value of the event that begins or ends a span.
     Part(PartRead),
@@ -152,7 +166,7 @@ fn fixed_field(field: &Field, event: &EventType) -> Option<Read> {
 
 impl Read {
     /// Returns the kind of the values.
-    pub fn kind(&self) -> ReadKind {
+    pub(crate) fn kind(&self) -> ReadKind {
         let of_field = |field: &Field| match field.kind.value_type() {
             ValueType::Bool | ValueType::Int => ReadKind::Number,
             ValueType::Str => ReadKind::Text,

@@ -8,7 +8,7 @@ const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", Span
 
 /// How a value is read from a part of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PartRead {
+pub struct PartRead {
     part: SpanPart,
     /// For each input of the span, how the value is read if this input is the part. `None` for inputs without it.
     of_inputs: Box<[Option<Read>]>,
@@ -17,7 +17,7 @@ pub(crate) struct PartRead {
 impl PartRead {
     /// Returns how a name is read from the spans of an event type. Returns `None` if the name is not that of a part, or
     /// if the events are no spans.
-    pub fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
+    pub(super) fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
         let Format::Span(span) = &event.format else { return None };
         let (part, name) = PARTS.iter().find_map(|(start, part)| Some((*part, name.strip_prefix(start)?)))?;
         let found: Vec<Result<Read, ReadError>> = span.inputs.iter().map(|input| resolve(name, input)).collect();
@@ -36,7 +36,7 @@ impl PartRead {
     }
 
     /// Returns the kind of the values: that of the first input that has them.
-    pub fn kind(&self) -> ReadKind {
+    pub(super) fn kind(&self) -> ReadKind {
         self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
     }
 

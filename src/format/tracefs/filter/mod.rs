@@ -16,35 +16,49 @@ pub struct Filter(Node);
 
 /// A node of a filter's expression tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Node {
+pub enum Node {
+    /// All of them hold.
     All(Vec<Node>),
+    /// One of them holds.
     Any(Vec<Node>),
+    /// It does not hold.
     Not(Box<Node>),
     /// Compares a field with a number. If `ty` is signed, both are compared as signed numbers.
     Number {
+        /// The data with the field.
         data: Data,
+        /// The field's type.
         ty: IntType,
+        /// The field's offset in the data.
         offset: usize,
+        /// How they are compared.
         comparison: Comparison,
+        /// The number, in two's complement.
         value: u64,
     },
     /// Compares a text field with a string.
     Text {
+        /// The data with the field.
         data: Data,
+        /// Where the text is in the data.
         extent: Extent,
+        /// How they are compared.
         comparison: TextComparison,
+        /// The string or pattern.
         value: String,
     },
     /// Compares the number of the CPU on which the sample was taken.
     Cpu {
+        /// How they are compared.
         comparison: Comparison,
+        /// The number.
         value: u64,
     },
 }
 
 /// The data that a comparison reads: its index in the data that is passed to [`Node::holds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Data {
+pub enum Data {
     /// The raw data of the sample. For a span, that of the sample that ends it.
     Sample,
     /// The raw data of the sample that begins the span.
@@ -55,7 +69,8 @@ enum Data {
 
 /// A comparison of two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
+#[allow(missing_docs)]
+pub enum Comparison {
     Equal,
     NotEqual,
     Less,
@@ -68,9 +83,12 @@ enum Comparison {
 
 /// A comparison of a text with a string or a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TextComparison {
+pub enum TextComparison {
+    /// The text is the string.
     Equal,
+    /// The text is not the string.
     NotEqual,
+    /// The text matches the pattern.
     Matches,
 }
 
@@ -175,6 +193,11 @@ impl Filter {
     /// Returns whether the filter reads a field that starts at this offset of the sample's raw data.
     pub fn reads(&self, offset: usize) -> bool {
         self.0.reads(offset)
+    }
+
+    /// Returns the filter as a tree.
+    pub fn node(&self) -> &Node {
+        &self.0
     }
 
     /// Returns the texts that the filter compares with fields of the sample's raw data, or their patterns, each with the

@@ -1,0 +1,65 @@
+//! Patterns of file names, as far as they can be code without loops: a text with a `*` before it, behind it, or both.
+
+use super::{CONTEXT, text::jump_unless_bytes};
+use crate::instruction::{Code, Condition, Label, Register, Size};
+
+/// A pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Glob {
+    /// `text*`
+    Prefix(Vec<u8>),
+    /// `*text`
+    Suffix(Vec<u8>),
+    /// `*text*`
+    Part(Vec<u8>),
+}
+
+impl Glob {
+    /// Returns the pattern; `None` if it is none of these.
+    pub fn parse(pattern: &str) -> Option<Glob> {
+        let is_plain = |text: &str| text.is_ascii() && !text.contains(['*', '?', '[', '\0']);
+        let (before, after) = (pattern.strip_prefix('*'), pattern.strip_suffix('*'));
+        let (text, of): (&str, fn(Vec<u8>) -> Glob) = match (before, after) {
+            (Some(rest), Some(_)) => (rest.strip_suffix('*').unwrap_or(rest), Glob::Part),
+            (Some(rest), None) => (rest, Glob::Suffix),
+            (None, Some(rest)) => (rest, Glob::Prefix),
+            (None, None) => return None,
+        };
+        is_plain(text).then(|| of(text.as_bytes().to_vec()))
+    }
+
+    /// Writes the code that jumps to a label unless the field matches. A text ends at the first NUL, or with the field.
+    pub(super) fn jump_unless(&self, code: &mut Code, (offset, size): (i16, usize), to: Label) {
+        match self {
+            Glob::Prefix(text) if text.len() <= size => jump_unless_bytes(code, offset, text, to),
+            Glob::Suffix(text) | Glob::Part(text) if text.len() <= size => {
+                self.search(code, text, (offset, size), to);
+            }
+            Glob::Prefix(_) | Glob::Suffix(_) | Glob::Part(_) => code.jump(to),
+        }
+    }
+
+    /// Compares at each place of the field at which the text has room.
+    fn search(&self, code: &mut Code, text: &[u8], (offset, size): (i16, usize), fails: Label) {
+        let found = code.label();
+        for at in 0..=size - text.len() {
+            let next = code.label();
+            let at = offset + at as i16;
+            jump_unless_bytes(code, at, text, next);
+            let end = at + text.len() as i16;
+            if matches!(self, Glob::Suffix(_)) && end < offset + size as i16 {
+                code.load(Size::Byte, Register::R1, CONTEXT.at(end));
+                code.jump_if(Condition::Equal, Register::R1, 0, found);
+            } else {
+                code.jump(found);
+            }
+            code.here(next);
+            if at < offset + (size - text.len()) as i16 {
+                code.load(Size::Byte, Register::R1, CONTEXT.at(at));
+                code.jump_if(Condition::Equal, Register::R1, 0, fails);
+            }
+        }
+        code.jump(fails);
+        code.here(found);
+    }
+}

@@ -1,0 +1,83 @@
+//! Numbers of 64 bits that a program can get.
+
+use perf_prof_format::{abi::bpf::BPF_FUNC_GET_SMP_PROCESSOR_ID, tracefs::IntType};
+
+use super::{CONTEXT, IDS};
+use crate::instruction::{Code, Condition, Operation, Register, Size};
+
+/// A number. Narrower ones are extended to 64 bits by their type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// A field of the record, at a multiple of its width.
+    Field {
+        /// Its offset.
+        offset: i16,
+        /// Its type.
+        ty: IntType,
+    },
+    /// A byte of the record: 0 if it is 0, else 1.
+    Bool {
+        /// Its offset.
+        offset: i16,
+    },
+    /// Always the same number.
+    Constant(u64),
+    /// The id of the running process, in the first PID namespace.
+    Process,
+    /// The id of the running thread, in the first PID namespace.
+    Thread,
+    /// The CPU.
+    Cpu,
+}
+
+impl Number {
+    /// Returns whether the number may be negative.
+    pub fn is_signed(self) -> bool {
+        matches!(self, Number::Field { ty, .. } if ty.signed)
+    }
+
+    /// Returns whether the number may need more than 32 bits.
+    pub fn is_wide(self) -> bool {
+        match self {
+            Number::Field { ty, .. } => ty.width > 4,
+            Number::Constant(number) => number > u32::MAX.into(),
+            Number::Bool { .. } | Number::Process | Number::Thread | Number::Cpu => false,
+        }
+    }
+
+    /// Writes the code that puts the number into a register.
+    pub fn load(self, code: &mut Code, to: Register) {
+        match self {
+            Number::Field { offset, ty } => {
+                let size = Size::aligned(0, ty.width.into());
+                code.load(size, to, CONTEXT.at(offset));
+                let unused = 64 - 8 * i32::from(ty.width);
+                if ty.signed && unused != 0 {
+                    code.operate(Operation::ShiftLeft, to, unused);
+                    code.operate(Operation::ShiftRightSigned, to, unused);
+                }
+            }
+            Number::Bool { offset } => {
+                code.load(Size::Byte, to, CONTEXT.at(offset));
+                let is_false = code.label();
+                code.jump_if(Condition::Equal, to, 0, is_false);
+                code.copy(to, 1);
+                code.here(is_false);
+            }
+            Number::Constant(number) => code.set(to, number),
+            Number::Process => {
+                code.copy(to, IDS);
+                code.operate(Operation::ShiftRight, to, 32);
+            }
+            Number::Thread => {
+                code.copy(to, IDS);
+                code.operate(Operation::ShiftLeft, to, 32);
+                code.operate(Operation::ShiftRight, to, 32);
+            }
+            Number::Cpu => {
+                code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
+                code.copy(to, Register::R0);
+            }
+        }
+    }
+}

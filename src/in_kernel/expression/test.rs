@@ -1,0 +1,117 @@
+//! Tests of an event, as the filters of the kernel have them, and their code: jumps that leave out what is decided.
+
+use perf_prof_format::tracefs::Comparison;
+
+use super::{Number, TextTest};
+use crate::instruction::{Code, Condition, Label, Register};
+
+/// A test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Test {
+    /// All of them hold.
+    All(Vec<Test>),
+    /// One of them holds.
+    Any(Vec<Test>),
+    /// It does not hold.
+    Not(Box<Test>),
+    /// A number compares like this with another one.
+    Number {
+        /// The number.
+        number: Number,
+        /// The sign of both.
+        sign: Sign,
+        /// How they are compared.
+        comparison: Comparison,
+        /// The other number, in two's complement.
+        value: u64,
+    },
+    /// The text in a field of the record is like this.
+    Text {
+        /// The field's offset.
+        offset: i16,
+        /// Its size in bytes.
+        size: usize,
+        /// What it is compared with.
+        test: TextTest,
+    },
+}
+
+/// Whether numbers have a sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Sign {
+    Signed,
+    Unsigned,
+}
+
+/// What a test says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Outcome {
+    Holds,
+    Fails,
+}
+
+impl Outcome {
+    fn opposite(self) -> Outcome {
+        match self {
+            Outcome::Holds => Outcome::Fails,
+            Outcome::Fails => Outcome::Holds,
+        }
+    }
+}
+
+impl Test {
+    /// Writes the code that jumps to a label if the test has this outcome, and else goes on.
+    pub fn jump(&self, code: &mut Code, on: Outcome, to: Label) {
+        match self {
+            Test::All(tests) => joined(code, tests, Outcome::Fails, (on, to)),
+            Test::Any(tests) => joined(code, tests, Outcome::Holds, (on, to)),
+            Test::Not(test) => test.jump(code, on.opposite(), to),
+            Test::Number { number, sign, comparison, value } => {
+                number.load(code, Register::R1);
+                let condition = condition(*comparison, *sign);
+                let value = (*value, Register::R2);
+                match (on, condition.negated()) {
+                    (Outcome::Holds, _) => code.jump_if_number(condition, Register::R1, value, to),
+                    (Outcome::Fails, Some(negated)) => code.jump_if_number(negated, Register::R1, value, to),
+                    (Outcome::Fails, None) => {
+                        let holds = code.label();
+                        code.jump_if_number(condition, Register::R1, value, holds);
+                        code.jump(to);
+                        code.here(holds);
+                    }
+                }
+            }
+            Test::Text { offset, size, test } => test.jump(code, (*offset, *size), on, to),
+        }
+    }
+}
+
+/// Writes the code of several tests, of which one decides if it has the outcome `decisive`.
+fn joined(code: &mut Code, tests: &[Test], decisive: Outcome, (on, to): (Outcome, Label)) {
+    if on == decisive {
+        tests.iter().for_each(|test| test.jump(code, on, to));
+        return;
+    }
+    let decided = code.label();
+    tests.iter().for_each(|test| test.jump(code, decisive, decided));
+    code.jump(to);
+    code.here(decided);
+}
+
+fn condition(comparison: Comparison, sign: Sign) -> Condition {
+    match (comparison, sign) {
+        (Comparison::Equal, _) => Condition::Equal,
+        (Comparison::NotEqual, _) => Condition::NotEqual,
+        (Comparison::Less, Sign::Unsigned) => Condition::Less,
+        (Comparison::LessOrEqual, Sign::Unsigned) => Condition::LessOrEqual,
+        (Comparison::Greater, Sign::Unsigned) => Condition::Greater,
+        (Comparison::GreaterOrEqual, Sign::Unsigned) => Condition::GreaterOrEqual,
+        (Comparison::Less, Sign::Signed) => Condition::LessSigned,
+        (Comparison::LessOrEqual, Sign::Signed) => Condition::LessOrEqualSigned,
+        (Comparison::Greater, Sign::Signed) => Condition::GreaterSigned,
+        (Comparison::GreaterOrEqual, Sign::Signed) => Condition::GreaterOrEqualSigned,
+        (Comparison::Bits, _) => Condition::Bits,
+    }
+}

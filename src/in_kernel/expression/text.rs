@@ -1,0 +1,124 @@
+//! Texts of a fixed size: arrays in the record, and the name of the running task.
+
+use perf_prof_format::{
+    abi::bpf::{BPF_FUNC_GET_CURRENT_COMM, TASK_COMM_LEN},
+    tracefs::IntType,
+};
+
+use super::{CONTEXT, Glob, Number, Outcome};
+use crate::instruction::{Code, Condition, Label, Place, Register, Size};
+
+/// The name that all idle tasks have here. The kernel adds the number of the CPU.
+const IDLE: u64 = u64::from_ne_bytes(*b"swapper\0");
+/// How the kernel's names of idle tasks start.
+const IDLE_OF_CPU: u64 = u64::from_ne_bytes(*b"swapper/");
+
+/// A text, or bytes that are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// An array of the record.
+    Field {
+        /// Its offset.
+        offset: i16,
+        /// Its size in bytes.
+        size: usize,
+    },
+    /// The name of the running task.
+    Comm,
+}
+
+/// What a text in the record is compared with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextTest {
+    /// It is this text.
+    Equal(Vec<u8>),
+    /// It matches a pattern.
+    Matches(Glob),
+}
+
+impl Text {
+    /// Returns the number of bytes that the text takes in a key.
+    pub fn bytes(self) -> usize {
+        match self {
+            Text::Field { size, .. } => size.next_multiple_of(8),
+            Text::Comm => TASK_COMM_LEN,
+        }
+    }
+
+    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. Bytes behind a field are 0,
+    /// those behind a NUL in the field are as they are.
+    pub fn copy(self, code: &mut Code, to: Place) {
+        match self {
+            Text::Field { offset, size } => copy_field(code, (offset, size), to),
+            Text::Comm => copy_comm(code, to),
+        }
+    }
+}
+
+fn copy_field(code: &mut Code, (offset, size): (i16, usize), to: Place) {
+    if !size.is_multiple_of(8) {
+        code.store_number(Size::Double, to.base.at(to.offset + (size / 8 * 8) as i16), 0);
+    }
+    let mut done = 0;
+    while done < size {
+        // Both places have to be multiples of the size.
+        let places = (offset as usize + done) | done;
+        let part = Size::aligned(places, size - done);
+        code.load(part, Register::R1, CONTEXT.at(offset + done as i16));
+        code.store(part, to.base.at(to.offset + done as i16), Register::R1);
+        done += part.bytes();
+    }
+}
+
+fn copy_comm(code: &mut Code, to: Place) {
+    code.address(Register::R1, to);
+    code.copy(Register::R2, TASK_COMM_LEN as i32);
+    code.call(BPF_FUNC_GET_CURRENT_COMM);
+    let named = code.label();
+    code.load(Size::Double, Register::R1, to);
+    code.jump_if_number(Condition::NotEqual, Register::R1, (IDLE_OF_CPU, Register::R2), named);
+    // Another task may have such a name. Only idle tasks have the id 0.
+    Number::Thread.load(code, Register::R1);
+    code.jump_if(Condition::NotEqual, Register::R1, 0, named);
+    code.set(Register::R1, IDLE);
+    code.store(Size::Double, to, Register::R1);
+    code.store_number(Size::Double, to.base.at(to.offset + 8), 0);
+    code.here(named);
+}
+
+impl TextTest {
+    /// Writes the code that jumps to a label if the test of the field has this outcome.
+    pub fn jump(&self, code: &mut Code, (offset, size): (i16, usize), on: Outcome, to: Label) {
+        let fails = code.label();
+        let on_failure = if on == Outcome::Fails { to } else { fails };
+        match self {
+            TextTest::Equal(text) => {
+                jump_unless_bytes(code, offset, text, on_failure);
+                // The field may have no NUL if the text fills it.
+                if text.len() < size {
+                    code.load(Size::Byte, Register::R1, CONTEXT.at(offset + text.len() as i16));
+                    code.jump_if(Condition::NotEqual, Register::R1, 0, on_failure);
+                }
+            }
+            TextTest::Matches(glob) => glob.jump_unless(code, (offset, size), on_failure),
+        }
+        if on == Outcome::Holds {
+            code.jump(to);
+        }
+        code.here(fails);
+    }
+}
+
+/// Jumps to a label unless these bytes are at the offset.
+pub(super) fn jump_unless_bytes(code: &mut Code, offset: i16, bytes: &[u8], to: Label) {
+    let mut done = 0;
+    while done < bytes.len() {
+        let part = Size::aligned(offset as usize + done, bytes.len() - done);
+        let ty = IntType { width: part.bytes() as u8, signed: false };
+        // The bytes are there, because the part is not larger than what is left of them.
+        let number = ty.load(bytes, done).unwrap_or_default();
+        code.load(part, Register::R1, CONTEXT.at(offset + done as i16));
+        code.jump_if_number(Condition::NotEqual, Register::R1, (number, Register::R2), to);
+        done += part.bytes();
+    }
+}

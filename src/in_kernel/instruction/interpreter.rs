@@ -1,0 +1,252 @@
+//! Runs programs in tests, without the kernel: `rbpf`, with helper functions and maps that a test can look into.
+//!
+//! All memory of a program is one list of words, so that helper functions read and write it without pointers: the stack,
+//! the record, the counters, and the values of rows. `rbpf` has a stack of its own, so `R5`, which no code uses, takes
+//! the place of the frame's register. It knows no atomic operations, so they become loads and stores.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use perf_prof_format::abi::bpf::*;
+use rbpf::EbpfVmNoData;
+
+use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, Size};
+
+/// The number of words of the stack, of the longest record, of the counters, and of all rows.
+const STACK: usize = 64;
+const RECORD: usize = 1024;
+const COUNTERS: usize = 8;
+const ROWS: usize = 4096;
+/// What programs have for the maps.
+const TABLES: u64 = 101;
+const TASKS: u64 = 102;
+const CGROUPS: u64 = 103;
+const HASH: u64 = 104;
+
+/// The state of the machine on which a program runs.
+#[derive(Default)]
+pub struct Machine {
+    memory: Vec<AtomicU64>,
+    /// The size of keys and values of the hash.
+    pub sizes: (usize, usize),
+    /// The most rows of the hash.
+    pub limit: usize,
+    /// For each key, the index of the word at which its value starts.
+    rows: HashMap<Vec<u8>, usize>,
+    /// The keys that another CPU adds, each right before the program does.
+    pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
+    /// The ids in the map of tasks.
+    pub tasks: HashSet<u32>,
+    /// The indexes of the cgroups in which the task is.
+    pub cgroups: HashSet<u64>,
+    /// The process and the thread.
+    pub ids: (u32, u32),
+    /// The CPU.
+    pub cpu: u32,
+    /// The name of the task, as the kernel has it.
+    pub comm: [u8; 16],
+    /// The time.
+    pub time: u64,
+}
+
+thread_local! {
+    static MACHINE: RefCell<Machine> = RefCell::default();
+}
+
+impl Machine {
+    /// Creates a machine with an empty hash of keys and values of these sizes.
+    pub fn new(sizes: (usize, usize)) -> Machine {
+        let memory = (0..STACK + RECORD + COUNTERS + ROWS).map(|_| AtomicU64::new(0)).collect();
+        Machine { memory, sizes, limit: usize::MAX, ..Machine::default() }
+    }
+
+    /// Runs a program for a record.
+    pub fn run(&mut self, code: &Code, record: &[u8]) -> u64 {
+        // What a former run left on the stack is not seen by the next one.
+        self.memory[..STACK].iter().for_each(|word| word.store(0xdead_beef_dead_beef, Relaxed));
+        self.put(STACK, record);
+        let words = self.words(code);
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut vm = EbpfVmNoData::new(Some(&bytes)).unwrap();
+        vm.register_allowed_memory(self.address(0)..self.address(self.memory.len()));
+        for (number, helper) in HELPERS {
+            vm.register_helper(number as u32, helper).unwrap();
+        }
+        MACHINE.with_borrow_mut(|machine| std::mem::swap(machine, self));
+        let result = vm.execute_program();
+        MACHINE.with_borrow_mut(|machine| std::mem::swap(machine, self));
+        result.unwrap()
+    }
+
+    /// Returns the program for this memory.
+    fn words(&self, code: &Code) -> Vec<u64> {
+        let mut whole = Code { labels: code.labels, ..Code::new() };
+        whole.push(Instruction::Set(Register::R5, self.address(STACK)));
+        whole.push(Instruction::Set(Register::R1, self.address(STACK)));
+        code.instructions.iter().for_each(|instruction| push_without_atomics(&mut whole, on_own_stack(*instruction)));
+        let program = whole.program();
+        let mut words = program.instructions.clone();
+        for reference in &program.maps {
+            let handle = match reference.map {
+                MapUse::Tables => TABLES,
+                MapUse::Tasks => TASKS,
+                MapUse::Cgroups => CGROUPS,
+                MapUse::Counters => self.address(STACK + RECORD),
+            };
+            words[reference.at] |= handle << 32;
+            // The source says what the number stands for, which rbpf does not know.
+            words[reference.at] &= !0xf000;
+            words[reference.at + 1] |= handle & !0xffff_ffff;
+        }
+        words
+    }
+
+    fn address(&self, word: usize) -> u64 {
+        self.memory.as_ptr() as u64 + 8 * word as u64
+    }
+
+    fn put(&self, at: usize, bytes: &[u8]) {
+        for (word, bytes) in self.memory[at..].iter().zip(bytes.chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..bytes.len()].copy_from_slice(bytes);
+            word.store(u64::from_ne_bytes(padded), Relaxed);
+        }
+    }
+
+    /// Returns the bytes at an address.
+    fn bytes(&self, address: u64, size: usize) -> Vec<u8> {
+        let from = (address - self.address(0)) as usize;
+        let words = self.memory[from / 8..(from + size).div_ceil(8)].iter();
+        let bytes: Vec<u8> = words.flat_map(|word| word.load(Relaxed).to_ne_bytes()).collect();
+        bytes[from % 8..from % 8 + size].to_vec()
+    }
+
+    /// Returns the counters.
+    pub fn counters<const WORDS: usize>(&self) -> [u64; WORDS] {
+        std::array::from_fn(|at| self.memory[STACK + RECORD + at].load(Relaxed))
+    }
+
+    /// Returns the keys and values of all rows.
+    pub fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        self.rows.iter().map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.sizes.1))).collect()
+    }
+
+    fn insert(&mut self, key: Vec<u8>, value: &[u8]) {
+        let at = STACK + RECORD + COUNTERS + self.rows.len() * self.sizes.1 / 8;
+        self.put(at, value);
+        self.rows.insert(key, at);
+    }
+
+    fn look_up(&mut self, map: u64, key: u64) -> u64 {
+        match map {
+            TABLES => {
+                assert_eq!(self.bytes(key, 4), [0; 4]);
+                HASH
+            }
+            TASKS => {
+                let id = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
+                if self.tasks.contains(&id) { self.address(0) } else { 0 }
+            }
+            HASH => self.rows.get(&self.bytes(key, self.sizes.0)).map_or(0, |&at| self.address(at)),
+            _ => panic!("a look-up in no map: {map:#x}"),
+        }
+    }
+
+    fn update(&mut self, map: u64, (key, value): (u64, u64), flags: u64) -> i64 {
+        if map == TASKS {
+            assert_eq!(flags, BPF_ANY);
+            self.tasks.insert(u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap()));
+            return 0;
+        }
+        assert_eq!((map, flags), (HASH, BPF_NOEXIST));
+        let (key, value) = (self.bytes(key, self.sizes.0), self.bytes(value, self.sizes.1));
+        if let Some(other) = self.added_meanwhile.remove(&key) {
+            let bytes: Vec<u8> = other.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            self.insert(key, &bytes);
+            return -17;
+        }
+        if self.rows.len() >= self.limit {
+            return -7;
+        }
+        self.insert(key, &value);
+        0
+    }
+}
+
+type Helper = fn(u64, u64, u64, u64, u64) -> u64;
+
+const HELPERS: [(i32, Helper); 8] = [
+    (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
+    (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
+        MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
+    }),
+    (BPF_FUNC_MAP_DELETE_ELEM, |map, key, _, _, _| {
+        assert_eq!(map, TASKS);
+        MACHINE.with_borrow_mut(|machine| {
+            let id = u32::from_ne_bytes(machine.bytes(key, 4).try_into().unwrap());
+            if machine.tasks.remove(&id) { 0 } else { -2i64 as u64 }
+        })
+    }),
+    (BPF_FUNC_KTIME_GET_NS, |_, _, _, _, _| MACHINE.with_borrow(|machine| machine.time)),
+    (BPF_FUNC_GET_SMP_PROCESSOR_ID, |_, _, _, _, _| MACHINE.with_borrow(|machine| machine.cpu.into())),
+    (BPF_FUNC_GET_CURRENT_PID_TGID, |_, _, _, _, _| {
+        MACHINE.with_borrow(|machine| u64::from(machine.ids.0) << 32 | u64::from(machine.ids.1))
+    }),
+    (BPF_FUNC_GET_CURRENT_COMM, |to, size, _, _, _| {
+        assert_eq!(size, 16);
+        MACHINE.with_borrow(|machine| machine.put((to - machine.address(0)) as usize / 8, &machine.comm));
+        0
+    }),
+    (BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, |map, index, _, _, _| {
+        assert_eq!(map, CGROUPS);
+        MACHINE.with_borrow(|machine| machine.cgroups.contains(&index).into())
+    }),
+];
+
+/// Returns the instruction with `R5` in place of the frame's register.
+fn on_own_stack(instruction: Instruction) -> Instruction {
+    let own = |register| {
+        assert_ne!(register, Register::R5, "{instruction}");
+        if register == Register::Frame { Register::R5 } else { register }
+    };
+    let place = |place: super::Place| own(place.base).at(place.offset);
+    let operand = |operand| match operand {
+        Operand::Register(register) => Operand::Register(own(register)),
+        number => number,
+    };
+    match instruction {
+        Instruction::Do(operation, register, by) => Instruction::Do(operation, own(register), operand(by)),
+        Instruction::Load(size, register, from) => Instruction::Load(size, own(register), place(from)),
+        Instruction::Store(size, to, register) => Instruction::Store(size, place(to), own(register)),
+        Instruction::StoreNumber(size, to, number) => Instruction::StoreNumber(size, place(to), number),
+        Instruction::AtomicAdd(to, register) => Instruction::AtomicAdd(place(to), own(register)),
+        Instruction::CompareExchange(to, register) => Instruction::CompareExchange(place(to), own(register)),
+        Instruction::JumpIf(condition, register, with, to) => {
+            Instruction::JumpIf(condition, own(register), operand(with), to)
+        }
+        _ => instruction,
+    }
+}
+
+/// Adds an instruction, or those that do what an atomic one does. `R4` is lost.
+fn push_without_atomics(code: &mut Code, instruction: Instruction) {
+    match instruction {
+        Instruction::AtomicAdd(place, register) => {
+            code.load(Size::Double, Register::R4, place);
+            code.operate(Operation::Add, Register::R4, register);
+            code.store(Size::Double, place, Register::R4);
+        }
+        Instruction::CompareExchange(place, register) => {
+            let differs = code.label();
+            code.load(Size::Double, Register::R4, place);
+            code.jump_if(Condition::NotEqual, Register::R4, Register::R0, differs);
+            code.store(Size::Double, place, register);
+            code.here(differs);
+            code.copy(Register::R0, Register::R4);
+        }
+        _ => code.push(instruction),
+    }
+}

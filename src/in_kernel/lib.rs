@@ -1,0 +1,36 @@
+//! Declarations compiled to BPF programs: what is only added up is added up in the kernel, and no record is written.
+//!
+//! A declaration takes these steps: `lower` reads an aggregator's plan and makes expressions of it, or says why it cannot;
+//! `table` writes the code of the program from them, with the selection of tasks and CPUs first; `instruction` encodes the
+//! code. The rows that the program keeps are read by `table` again.
+//!
+//! The rooms, each of which uses only those above it:
+//!
+//! * [`instruction`]: Instructions of BPF: code with labels and symbolic maps, its words, its text. Must not know: events.
+//! * [`expression`]: What a program reads of an event: numbers, texts, tests, each with its code. Must not know:
+//!   aggregators.
+//! * [`lower`]: From the plan of an aggregator and filters to expressions, or the reason why not (`Unsuited`). Must not
+//!   know: instructions.
+//! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
+//! * [`table`]: The program of a table, and the layout of its rows.
+//!
+//! # Where a change goes
+//!
+//! Paths start at this folder.
+//!
+//! * what keys and sums can read: `lower/read.rs`; if it is a new kind of value: `expression/number.rs`,
+//!   `expression/text.rs`
+//! * what filters can compare: `lower/filter.rs`, `expression/test.rs`, `expression/glob.rs`
+//! * why something stays in perf-prof: `lower/unsuited.rs`
+//! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
+//!   `table/range.rs`
+
+pub mod instruction;
+
+pub mod expression;
+
+pub mod lower;
+
+pub mod select;
+
+pub mod table;

@@ -1,0 +1,103 @@
+//! From what an aggregator reads of an event to expressions of a program, or the reason why that cannot be.
+
+mod filter;
+mod read;
+mod unsuited;
+
+use perf_prof_events::{
+    aggregate::{Definition, Plan, PlanFilter},
+    event::{EventType, Format},
+};
+use perf_prof_format::tracefs::{EventFormat, Filter};
+
+pub use unsuited::Unsuited;
+
+use crate::expression::{Number, Test, Text};
+
+/// The largest key of a table in the kernel, in bytes.
+pub const MAX_KEY: usize = 64;
+
+/// A part of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// A number, which takes 8 bytes.
+    Number(Number),
+    /// Text, up to its first NUL.
+    Text(Text),
+    /// An array that is not text.
+    Bytes {
+        /// Where it is.
+        from: Text,
+        /// Its size in bytes.
+        size: usize,
+    },
+    /// Always the same text, which is not in the key.
+    Constant(Box<[u8]>),
+}
+
+/// What a table reads of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lowered {
+    /// The parts of its key.
+    pub key: Vec<Part>,
+    /// The number that is added; `None` if events are counted.
+    pub added: Option<Number>,
+    /// The filter of the selector.
+    pub selected: Option<Test>,
+    /// The filter of the aggregator.
+    pub filter: Option<Test>,
+}
+
+/// In which PID namespace perf-prof is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PidNamespace {
+    /// In the first one, whose ids the kernel's programs have.
+    First,
+    /// In another one.
+    Other,
+}
+
+impl Part {
+    /// Returns the number of bytes in the key.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Part::Number(_) => 8,
+            Part::Text(text) | Part::Bytes { from: text, .. } => text.bytes(),
+            Part::Constant(_) => 0,
+        }
+    }
+}
+
+/// Returns what a table reads of an event. `plan` is the definition for the type of the event, and `filter` the filter of
+/// the selector.
+pub fn lower(
+    (plan, definition): (&Plan, &Definition),
+    event: &EventType,
+    filter: Option<&Filter>,
+    ids: PidNamespace,
+) -> Result<Lowered, Unsuited> {
+    let format = tracepoint(event)?;
+    let reader = read::Reader { event, format, ids };
+    let names = definition.keys.iter().map(String::as_str);
+    let key = plan.keys().iter().zip(names).map(|(read, name)| reader.part(read, name)).collect::<Result<_, _>>()?;
+    let value_name = definition.value.as_deref().unwrap_or_default();
+    let added = plan.added().map(|read| reader.number(read, value_name)).transpose()?;
+    let of_aggregator = match plan.filter() {
+        None => None,
+        Some(PlanFilter::OfEvent(filter)) => Some(filter),
+        Some(PlanFilter::OfPairs(_)) => return Err(Unsuited::TwoEvents),
+    };
+    let test = |filter: Option<&Filter>| filter.map(|filter| filter::test(filter.node(), &reader)).transpose();
+    Ok(Lowered { key, added, selected: test(filter)?, filter: test(of_aggregator)? })
+}
+
+/// Returns the format of a tracepoint's records.
+fn tracepoint(event: &EventType) -> Result<&EventFormat, Unsuited> {
+    match &event.format {
+        Format::Tracepoint(format) => Ok(format),
+        Format::Other(_) | Format::Span(_) => Err(Unsuited::NoTracepoint),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! Why a declaration is not worked out in the kernel.
+
+use thiserror::Error;
+
+/// Why a declaration is not worked out in the kernel. It then is in perf-prof, with the same result.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unsuited {
+    /// The event is no tracepoint.
+    #[error("it is no tracepoint")]
+    NoTracepoint,
+    /// The kernel has no such value, or not in this form.
+    #[error("the kernel's programs do not have `{0}`")]
+    Member(String),
+    /// One of the fields that all events have. Programs get a record whose first bytes are not filled in.
+    #[error("the kernel's programs do not have the field `{0}`")]
+    CommonField(String),
+    /// The ids of tasks in the kernel are not those that perf-prof sees.
+    #[error("perf-prof is in a PID namespace, in which tasks have other ids than in the kernel's programs")]
+    PidNamespace,
+    /// The text or array is not at a fixed place, or has no fixed size.
+    #[error("the length of `{0}` differs from record to record")]
+    Length(String),
+    /// The number is at a place from which programs cannot load it.
+    #[error("programs cannot load `{0}` from its place in the record")]
+    Place(String),
+    /// The keys of the table would be too long.
+    #[error("a key has {0} bytes, more than {max}", max = super::MAX_KEY)]
+    LongKey(usize),
+    /// The pattern cannot be code without loops.
+    #[error("the pattern `{0}` is not a text with a `*` before or behind it")]
+    Pattern(String),
+    /// The filter reads the begin and the end of a span.
+    #[error("its filter compares fields of two events")]
+    TwoEvents,
+    /// The unit of the histogram is too large for divisions in 64 bits.
+    #[error("the unit of the histogram is too large")]
+    Unit(u64),
+    /// The program would be too long.
+    #[error("the program would have {0} instructions, more than {max}", max = crate::instruction::LONGEST)]
+    Long(usize),
+}

@@ -1,0 +1,178 @@
+//! Which events count: those on the selected CPUs, of the selected tasks and cgroups, and not perf-prof's own.
+
+mod tasks;
+
+use std::collections::BTreeSet;
+
+use perf_prof_capture::Owner;
+use perf_prof_format::abi::bpf::{
+    BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_LOOKUP_ELEM,
+};
+
+pub use tasks::{exit_program, fork_program, start_program};
+
+use crate::{
+    expression::{CONTEXT, Number},
+    instruction::{Code, Condition, Label, MapUse, Place, Register, Size},
+    lower::{PidNamespace, Unsuited},
+};
+
+/// Where programs put the index or the id that a look-up needs: 8 bytes at the end of the stack.
+pub const SCRATCH: Place = Place { base: Register::Frame, offset: -8 };
+
+/// Which events count.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The events of perf-prof itself. They are counted separately.
+    pub own: Own,
+    /// The tasks whose ids are in the map of tasks; `None` if all tasks are selected.
+    pub tasks: Option<TaskIds>,
+    /// The CPUs; `None` if all of them are selected.
+    pub cpus: Option<BTreeSet<u32>>,
+    /// The number of cgroups in the map of cgroups; 0 if tasks of all cgroups are selected.
+    pub cgroups: u32,
+    /// In which PID namespace perf-prof is.
+    pub ids: PidNamespace,
+}
+
+/// What the ids in the map of tasks are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskIds {
+    /// Those of processes: all of their threads are selected.
+    Processes,
+    /// Those of threads.
+    Threads,
+}
+
+/// Which events belong to perf-prof itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Own {
+    /// The process all of whose events are its own.
+    pub process: Option<u32>,
+    /// Threads whose events are its own.
+    pub threads: Vec<u32>,
+    /// The task that an event belongs to.
+    pub owner: Owner,
+}
+
+impl Own {
+    /// Leaves out no event.
+    pub const NOTHING: Own = Own { process: None, threads: Vec::new(), owner: Owner::Task };
+
+    /// Writes the code that jumps to a label if the event is perf-prof's own.
+    pub fn jump(&self, code: &mut Code, own: Label) {
+        match self.owner {
+            Owner::NoTask => {}
+            Owner::Field(offset) if self.threads.is_empty() || offset > i16::MAX as usize => {}
+            Owner::Field(offset) => {
+                code.load(Size::Word, Register::R1, CONTEXT.at(offset as i16));
+                self.jump_if_thread(code, own);
+            }
+            Owner::Task => {
+                if let Some(process) = self.process {
+                    Number::Process.load(code, Register::R1);
+                    let process = (process.into(), Register::R2);
+                    code.jump_if_number(Condition::Equal, Register::R1, process, own);
+                }
+                if !self.threads.is_empty() {
+                    Number::Thread.load(code, Register::R1);
+                    self.jump_if_thread(code, own);
+                }
+            }
+        }
+    }
+
+    /// Jumps to a label if `R1` is one of the threads.
+    fn jump_if_thread(&self, code: &mut Code, own: Label) {
+        for &thread in &self.threads {
+            code.jump_if_number(Condition::Equal, Register::R1, (thread.into(), Register::R2), own);
+        }
+    }
+
+    fn has_ids(&self) -> bool {
+        self.process.is_some() || !self.threads.is_empty()
+    }
+}
+
+impl Selection {
+    /// Selects all events of all tasks.
+    pub const EVERYTHING: Selection =
+        Selection { own: Own::NOTHING, tasks: None, cpus: None, cgroups: 0, ids: PidNamespace::First };
+
+    /// Returns why programs cannot select like this.
+    pub fn check(&self) -> Result<(), Unsuited> {
+        let has_ids = self.own.has_ids() || self.tasks.is_some();
+        if has_ids && self.ids == PidNamespace::Other { Err(Unsuited::PidNamespace) } else { Ok(()) }
+    }
+
+    /// Writes the code that jumps to a label unless the event is selected. Whether it is perf-prof's own, [`Own::jump`]
+    /// says.
+    pub fn jump_unless(&self, code: &mut Code, to: Label) {
+        if let Some(cpus) = &self.cpus {
+            jump_unless_on(code, cpus, to);
+        }
+        if let Some(ids) = self.tasks {
+            ids.look_up(code);
+            code.jump_if(Condition::Equal, Register::R0, 0, to);
+        }
+        if self.cgroups != 0 {
+            let is_selected = code.label();
+            for index in 0..self.cgroups {
+                code.map(Register::R1, MapUse::Cgroups);
+                code.set(Register::R2, index.into());
+                code.call(BPF_FUNC_CURRENT_TASK_UNDER_CGROUP);
+                code.jump_if(Condition::Equal, Register::R0, 1, is_selected);
+            }
+            code.jump(to);
+            code.here(is_selected);
+        }
+    }
+}
+
+impl TaskIds {
+    /// Returns the id of the running task.
+    fn running(self) -> Number {
+        match self {
+            TaskIds::Processes => Number::Process,
+            TaskIds::Threads => Number::Thread,
+        }
+    }
+
+    /// Writes the code that looks up the running task in the map of tasks. `R0` is then 0 if it is not there.
+    fn look_up(self, code: &mut Code) {
+        self.running().load(code, Register::R1);
+        code.store(Size::Word, SCRATCH, Register::R1);
+        code.map(Register::R1, MapUse::Tasks);
+        code.address(Register::R2, SCRATCH);
+        code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    }
+}
+
+/// Writes the code that jumps to a label unless it runs on one of these CPUs.
+fn jump_unless_on(code: &mut Code, cpus: &BTreeSet<u32>, to: Label) {
+    let is_selected = code.label();
+    code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
+    for (first, last) in ranges(cpus) {
+        let next = code.label();
+        code.jump_if_number(Condition::Less, Register::R0, (first.into(), Register::R1), next);
+        code.jump_if_number(Condition::LessOrEqual, Register::R0, (last.into(), Register::R1), is_selected);
+        code.here(next);
+    }
+    code.jump(to);
+    code.here(is_selected);
+}
+
+/// Returns the first and the last number of each range without gaps.
+fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for &number in numbers {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(number) => *last = number,
+            _ => ranges.push((number, number)),
+        }
+    }
+    ranges
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! The programs that keep the map of tasks: a child of a selected task is selected, and a task that is gone is not.
+
+use perf_prof_format::{
+    abi::bpf::{BPF_ANY, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_UPDATE_ELEM},
+    tracefs::{EventFormat, IntType},
+};
+
+use super::{SCRATCH, TaskIds};
+use crate::{
+    expression::{CONTEXT, Number, start},
+    instruction::{Code, Condition, MapUse, Program, Register, Size},
+    lower::Unsuited,
+};
+
+/// The type of a thread's id in records.
+const ID: IntType = IntType { width: 4, signed: true };
+
+/// Returns the program for `sched:sched_process_fork`, which selects the children of selected tasks. A thread is the child
+/// of the thread that starts it.
+pub fn fork_program(format: &EventFormat, ids: TaskIds) -> Result<Program, Unsuited> {
+    fork_code(format, ids).map(|code| code.program())
+}
+
+pub(super) fn fork_code(format: &EventFormat, ids: TaskIds) -> Result<Code, Unsuited> {
+    let child = offset_of(format, "child_pid")?;
+    let mut code = Code::new();
+    let not_selected = code.label();
+    start(&mut code);
+    ids.look_up(&mut code);
+    code.jump_if(Condition::Equal, Register::R0, 0, not_selected);
+    code.load(Size::Word, Register::R1, CONTEXT.at(child));
+    code.store(Size::Word, SCRATCH, Register::R1);
+    insert(&mut code);
+    code.here(not_selected);
+    code.exit(1);
+    Ok(code)
+}
+
+/// Returns the program for `sched:sched_process_free`, which removes a task that is gone. At `sched:sched_process_exit` it
+/// would be too early: there a task still has its files and its memory, and what happens when it gives them up counts.
+pub fn exit_program(format: &EventFormat) -> Result<Program, Unsuited> {
+    exit_code(format).map(|code| code.program())
+}
+
+pub(super) fn exit_code(format: &EventFormat) -> Result<Code, Unsuited> {
+    let gone = offset_of(format, "pid")?;
+    let mut code = Code::new();
+    start(&mut code);
+    code.load(Size::Word, Register::R1, CONTEXT.at(gone));
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Tasks);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
+    code.exit(1);
+    Ok(code)
+}
+
+/// Returns the program for `task:task_rename`, which selects a command: its process gets a new name in exec, right after
+/// the kernel would start the events of a command (`perf_event_exec`, then `__set_task_comm` in `fs/exec.c`).
+pub fn start_program(process: u32) -> Program {
+    start_code(process).program()
+}
+
+pub(super) fn start_code(process: u32) -> Code {
+    let mut code = Code::new();
+    let other = code.label();
+    start(&mut code);
+    Number::Thread.load(&mut code, Register::R1);
+    code.jump_if_number(Condition::NotEqual, Register::R1, (process.into(), Register::R2), other);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    insert(&mut code);
+    code.here(other);
+    code.exit(1);
+    code
+}
+
+/// Writes the code that adds the id in the scratch place to the map of tasks.
+fn insert(code: &mut Code) {
+    let value = SCRATCH.base.at(SCRATCH.offset + 4);
+    code.store_number(Size::Byte, value, 1);
+    code.map(Register::R1, MapUse::Tasks);
+    code.address(Register::R2, SCRATCH);
+    code.address(Register::R3, value);
+    code.set(Register::R4, BPF_ANY);
+    code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+}
+
+/// Returns the offset of the field with a thread's id.
+fn offset_of(format: &EventFormat, name: &str) -> Result<i16, Unsuited> {
+    let field = format.field(name).filter(|field| field.number() == Some(ID) && field.offset.is_multiple_of(4));
+    let offset = field.and_then(|field| i16::try_from(field.offset).ok());
+    offset.ok_or_else(|| Unsuited::Member(name.to_owned()))
+}

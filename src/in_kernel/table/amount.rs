@@ -1,0 +1,83 @@
+//! The value of a row: how it starts, and how a number is added to it by several CPUs at once.
+
+use super::{ADDED, ROW, Shape};
+use crate::instruction::{Code, Condition, Instruction, Label, Operation, Place, Register, Size};
+
+/// How often a smaller or larger value is tried to be stored. A try fails only if another CPU has stored one meanwhile,
+/// which is then most often the smaller or larger one of both.
+const TRIES: usize = 4;
+
+/// Writes the code that makes the value of a new row on the stack. `R0` is the time.
+pub(super) fn start(code: &mut Code, shape: &Shape) {
+    let at = |offset| shape.value().base.at(shape.value().offset + offset);
+    code.store(Size::Double, at(Shape::FIRST), Register::R0);
+    if let Some(count) = shape.count() {
+        code.store_number(Size::Double, at(count), 1);
+    }
+    for place in [shape.sum(), shape.min(), shape.max()].into_iter().flatten() {
+        code.store(Size::Double, at(place), ADDED);
+    }
+    if let Some(high) = shape.high() {
+        upper_half(code, shape);
+        code.store(Size::Double, at(high), Register::R2);
+    }
+}
+
+/// Writes the code that adds to the value of a row. If other CPUs store new extremes all the time, the number is refused.
+pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
+    let [less, greater] = if shape.is_signed() {
+        [Condition::LessSigned, Condition::GreaterSigned]
+    } else {
+        [Condition::Less, Condition::Greater]
+    };
+    if let Some(min) = shape.min() {
+        replace_if(code, less, ROW.at(min), refused);
+    }
+    if let Some(max) = shape.max() {
+        replace_if(code, greater, ROW.at(max), refused);
+    }
+    if let Some(count) = shape.count() {
+        code.copy(Register::R1, 1);
+        code.push(Instruction::AtomicAdd(ROW.at(count), Register::R1));
+    }
+    if let Some(sum) = shape.sum() {
+        code.push(Instruction::AtomicAdd(ROW.at(sum), ADDED));
+    }
+    if let Some(high) = shape.high() {
+        upper_half(code, shape);
+        code.push(Instruction::AtomicAdd(ROW.at(high), Register::R2));
+    }
+}
+
+/// Writes the code that adds to a sum and to the sum of the upper halves, which is behind it.
+pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
+    code.push(Instruction::AtomicAdd(sum, ADDED));
+    if shape.high().is_some() {
+        upper_half(code, shape);
+        code.push(Instruction::AtomicAdd(sum.base.at(sum.offset + 8), Register::R2));
+    }
+}
+
+/// Sets `R2` to the upper 32 bits of the number.
+fn upper_half(code: &mut Code, shape: &Shape) {
+    let shift = if shape.is_signed() { Operation::ShiftRightSigned } else { Operation::ShiftRight };
+    code.copy(Register::R2, ADDED);
+    code.operate(shift, Register::R2, 32);
+}
+
+/// Writes the code that stores the number in place of one to which it compares like this.
+fn replace_if(code: &mut Code, condition: Condition, place: Place, refused: Label) {
+    let stored = code.label();
+    code.load(Size::Double, Register::R0, place);
+    for _ in 0..TRIES {
+        let try_it = code.label();
+        code.jump_if(condition, ADDED, Register::R0, try_it);
+        code.jump(stored);
+        code.here(try_it);
+        code.copy(Register::R2, Register::R0);
+        code.push(Instruction::CompareExchange(place, ADDED));
+        code.jump_if(Condition::Equal, Register::R0, Register::R2, stored);
+    }
+    code.jump(refused);
+    code.here(stored);
+}

@@ -1,0 +1,152 @@
+//! The range of a distribution in which a number is: the code that does what `Buckets` does.
+
+use perf_prof_events::aggregate::{Buckets, LinearRanges, Place};
+
+use crate::{
+    instruction::{Code, Condition, Label, Operation, Register},
+    lower::Unsuited,
+};
+
+/// The number of ranges between one power of two and the next.
+const STEPS: i32 = 8;
+/// The word in a key for numbers below and above all ranges.
+const BELOW: u64 = u64::MAX;
+const ABOVE: u64 = u64::MAX - 1;
+
+/// The range of a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RangeOf {
+    /// Eight ranges for each power of two of `number * 2^shift / divisor`.
+    Log2 { divisor: u64, shift: u32 },
+    /// Ranges of the same width, in the unit of the numbers.
+    Linear { low: i64, high: i64, step: i64 },
+}
+
+/// What numbers may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    /// They may be negative.
+    pub is_signed: bool,
+    /// They may have more than 32 bits.
+    pub is_wide: bool,
+}
+
+impl RangeOf {
+    /// Returns how a number's range is found.
+    pub fn new(buckets: Buckets) -> Result<RangeOf, Unsuited> {
+        let divisor = buckets.divisor();
+        if let Some(LinearRanges { low, high, step }) = buckets.as_linear() {
+            // The numbers have fitted when the ranges were made.
+            let own = |shown: i64| (i128::from(shown) * i128::from(divisor)) as i64;
+            return Ok(RangeOf::Linear { low: own(low), high: own(high), step: own(step) });
+        }
+        let shift = divisor.next_power_of_two().trailing_zeros();
+        // A remainder is shifted as well.
+        match u128::from(divisor - 1) << shift {
+            remainder if remainder > u64::MAX.into() => Err(Unsuited::Unit(divisor)),
+            _ => Ok(RangeOf::Log2 { divisor, shift }),
+        }
+    }
+
+    /// Writes the code that sets `R0` to the range of the number in a register, which is none of `R0` to `R5`.
+    pub fn write(self, code: &mut Code, register: Register, numbers: Numbers) {
+        let end = code.label();
+        match self {
+            RangeOf::Log2 { divisor, shift } => {
+                if numbers.is_signed {
+                    code.set(Register::R0, BELOW);
+                    code.jump_if(Condition::LessSigned, register, 0, end);
+                }
+                code.copy(Register::R1, register);
+                if !divisor.is_power_of_two() {
+                    scale(code, divisor, shift, numbers);
+                }
+                log2(code, end);
+            }
+            RangeOf::Linear { low, high, step } => {
+                outside(code, (low, high), (register, numbers), end);
+                code.copy(Register::R0, register);
+                code.set(Register::R1, low as u64);
+                code.operate(Operation::Subtract, Register::R0, Register::R1);
+                code.set(Register::R1, step as u64);
+                code.operate(Operation::Divide, Register::R0, Register::R1);
+            }
+        }
+        code.here(end);
+    }
+}
+
+/// Sets `R1` to `R1 * 2^shift / divisor`, or to the largest number if that is larger. The quotient and the remainder are
+/// shifted separately, because the product has more than 64 bits.
+fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
+    let scaled = code.label();
+    code.set(Register::R2, divisor);
+    code.copy(Register::R3, Register::R1);
+    code.operate(Operation::Divide, Register::R1, Register::R2);
+    code.operate(Operation::Remainder, Register::R3, Register::R2);
+    code.operate(Operation::ShiftLeft, Register::R3, shift as i32);
+    code.operate(Operation::Divide, Register::R3, Register::R2);
+    if numbers.is_wide && !numbers.is_signed {
+        // The result is less than two times the number, so only such numbers may be too large.
+        let fits = code.label();
+        let largest = u64::MAX >> shift;
+        code.jump_if_number(Condition::LessOrEqual, Register::R1, (largest, Register::R4), fits);
+        code.set(Register::R1, u64::MAX);
+        code.jump(scaled);
+        code.here(fits);
+    }
+    code.operate(Operation::ShiftLeft, Register::R1, shift as i32);
+    code.operate(Operation::Add, Register::R1, Register::R3);
+    code.here(scaled);
+}
+
+/// Sets `R0` to the range of `R1`: numbers below 8 are their own range, and then there are 8 ranges for each power of two.
+fn log2(code: &mut Code, end: Label) {
+    code.copy(Register::R0, Register::R1);
+    code.jump_if(Condition::Less, Register::R1, STEPS, end);
+    // R2 becomes the power of two. It is searched by halves of the bits that are left in R3.
+    code.copy(Register::R2, 0);
+    code.copy(Register::R3, Register::R1);
+    for bits in [32, 16, 8, 4, 2, 1] {
+        let below = code.label();
+        code.copy(Register::R4, Register::R3);
+        code.operate(Operation::ShiftRight, Register::R4, bits);
+        code.jump_if(Condition::Equal, Register::R4, 0, below);
+        code.copy(Register::R3, Register::R4);
+        code.operate(Operation::Add, Register::R2, bits);
+        code.here(below);
+    }
+    // The three bits behind the first one are the step.
+    code.operate(Operation::Subtract, Register::R2, 3);
+    code.operate(Operation::ShiftRight, Register::R1, Register::R2);
+    code.operate(Operation::And, Register::R1, STEPS - 1);
+    code.copy(Register::R0, Register::R2);
+    code.operate(Operation::Add, Register::R0, 1);
+    code.operate(Operation::Multiply, Register::R0, STEPS);
+    code.operate(Operation::Add, Register::R0, Register::R1);
+}
+
+/// Sets `R0` for numbers that are not in the ranges, and jumps to the end.
+fn outside(code: &mut Code, (low, high): (i64, i64), (register, numbers): (Register, Numbers), end: Label) {
+    code.set(Register::R0, BELOW);
+    if numbers.is_signed || !numbers.is_wide {
+        code.jump_if_number(Condition::LessSigned, register, (low as u64, Register::R1), end);
+        code.set(Register::R0, ABOVE);
+        code.jump_if_number(Condition::GreaterOrEqualSigned, register, (high as u64, Register::R1), end);
+        return;
+    }
+    let unsigned = |number: i64| number.max(0) as u64;
+    code.jump_if_number(Condition::Less, register, (unsigned(low), Register::R1), end);
+    code.set(Register::R0, ABOVE);
+    code.jump_if_number(Condition::GreaterOrEqual, register, (unsigned(high), Register::R1), end);
+}
+
+/// Returns the place for which a word in a key stands.
+pub(super) fn place(word: u64) -> Place {
+    match word {
+        BELOW => Place::Below,
+        ABOVE => Place::Above,
+        // No range has a number with more than 32 bits.
+        range => Place::Range(range as u32),
+    }
+}

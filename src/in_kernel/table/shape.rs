@@ -1,0 +1,222 @@
+//! The layout of a table's rows in the kernel, and their meaning.
+
+use perf_prof_events::aggregate::{Amount, Distribution, InOnePlace, Key, KeyPart};
+
+use super::range::{Numbers, place};
+use crate::{
+    expression::Number,
+    instruction::{Place, Register},
+    lower::{Lowered, Part},
+    select::SCRATCH,
+};
+
+/// The layout of a table's rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The size of a key.
+    pub key_bytes: usize,
+    /// The size of a value.
+    pub value_bytes: usize,
+    parts: Vec<Part>,
+    kept: Kept,
+    numbers: Numbers,
+}
+
+/// What is kept for a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Count,
+    Sum,
+    Distribution,
+}
+
+/// A row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its key. Several rows may have it: one for each range, and those whose texts differ behind their first NUL.
+    pub key: Key,
+    /// What was added up.
+    pub amount: Amount,
+    /// When the row was added, by `CLOCK_MONOTONIC`.
+    pub first: u64,
+}
+
+/// What a program counts beside its table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// The rows that it added, to all tables that it had.
+    pub inserted: u64,
+    /// The events for whose row there was no room.
+    pub refused: u64,
+    /// The sum of their numbers, and of the upper halves of these. [`Shape::refused`] has what they mean.
+    pub refused_sums: [u64; 2],
+    /// The events of perf-prof itself.
+    pub own: u64,
+}
+
+impl Counters {
+    /// The number of words.
+    pub const WORDS: usize = 5;
+    pub(super) const INSERTED: i16 = 0;
+    pub(super) const REFUSED: i16 = 8;
+    pub(super) const REFUSED_SUM: i16 = 16;
+    pub(super) const OWN: i16 = 32;
+}
+
+impl From<[u64; Counters::WORDS]> for Counters {
+    fn from([inserted, refused, sum, high, own]: [u64; Counters::WORDS]) -> Counters {
+        Counters { inserted, refused, refused_sums: [sum, high], own }
+    }
+}
+
+impl Shape {
+    /// The offset of the time in a value.
+    pub(super) const FIRST: i16 = 0;
+
+    pub(super) fn new(lowered: &Lowered, is_distribution: bool) -> Shape {
+        let kept = match (is_distribution, lowered.added) {
+            (true, _) => Kept::Distribution,
+            (false, None) => Kept::Count,
+            (false, Some(_)) => Kept::Sum,
+        };
+        let added = lowered.added.unwrap_or(Number::Constant(1));
+        let numbers = Numbers { is_signed: added.is_signed(), is_wide: added.is_wide() };
+        let of_parts: usize = lowered.key.iter().map(Part::bytes).sum();
+        let of_range = if is_distribution { 8 } else { 0 };
+        let key_bytes = (of_parts + of_range).max(8);
+        let shape = Shape { key_bytes, value_bytes: 0, parts: lowered.key.clone(), kept, numbers };
+        let places = [shape.count(), shape.sum(), shape.min(), shape.max(), shape.high()];
+        let value_bytes = 8 * (1 + places.into_iter().flatten().count());
+        Shape { value_bytes, ..shape }
+    }
+
+    /// Returns where the key is on the stack.
+    pub(super) fn key(&self) -> Place {
+        Register::Frame.at(SCRATCH.offset - self.key_bytes as i16)
+    }
+
+    /// Returns where the value of a new row is on the stack.
+    pub(super) fn value(&self) -> Place {
+        Register::Frame.at(self.key().offset - self.value_bytes as i16)
+    }
+
+    /// Returns where the range is on the stack: at the end of the key.
+    pub(super) fn range(&self) -> Place {
+        Register::Frame.at(SCRATCH.offset - 8)
+    }
+
+    /// Returns whether the key consists of the 8 bytes that stand for nothing.
+    pub(super) fn has_no_key(&self) -> bool {
+        self.kept != Kept::Distribution && self.parts.iter().map(Part::bytes).sum::<usize>() == 0
+    }
+
+    /// Returns whether the numbers that are added may be negative.
+    pub(super) fn is_signed(&self) -> bool {
+        self.numbers.is_signed
+    }
+
+    pub(super) fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Returns the offset of the number of events in a value.
+    pub(super) fn count(&self) -> Option<i16> {
+        (self.kept != Kept::Sum).then_some(8)
+    }
+
+    /// Returns the offset of the sum of the numbers, without what does not fit into 64 bits.
+    pub(super) fn sum(&self) -> Option<i16> {
+        match self.kept {
+            Kept::Count => None,
+            Kept::Sum => Some(8),
+            Kept::Distribution => Some(16),
+        }
+    }
+
+    /// Returns the offset of the smallest number.
+    pub(super) fn min(&self) -> Option<i16> {
+        (self.kept == Kept::Distribution).then_some(24)
+    }
+
+    /// Returns the offset of the largest number.
+    pub(super) fn max(&self) -> Option<i16> {
+        (self.kept == Kept::Distribution).then_some(32)
+    }
+
+    /// Returns the offset of the sum of the upper halves of the numbers.
+    pub(super) fn high(&self) -> Option<i16> {
+        match (self.kept, self.numbers.is_wide) {
+            (Kept::Count, _) | (_, false) => None,
+            (Kept::Sum, true) => Some(16),
+            (Kept::Distribution, true) => Some(40),
+        }
+    }
+
+    /// Returns the meaning of a row.
+    pub fn row(&self, key: &[u8], value: &[u8]) -> Row {
+        let at = |offset: Option<i16>| offset.map_or(0, |offset| word(value, offset as usize));
+        let sum = self.whole_sum([at(self.sum()), at(self.high())]);
+        let amount = match self.kept {
+            Kept::Count => Amount::Sum(at(self.count()).into()),
+            Kept::Sum => Amount::Sum(sum),
+            Kept::Distribution => Amount::Distribution(Distribution::from(InOnePlace {
+                place: place(word(key, self.key_bytes - 8)),
+                count: at(self.count()),
+                sum,
+                min: self.number(at(self.min())),
+                max: self.number(at(self.max())),
+            })),
+        };
+        Row { key: self.parts_of(key), amount, first: at(Some(Shape::FIRST)) }
+    }
+
+    /// Returns the sum of what was refused.
+    pub fn refused(&self, counters: &Counters) -> Amount {
+        let sum = self.whole_sum(counters.refused_sums);
+        match self.kept {
+            Kept::Count | Kept::Sum => Amount::Sum(sum),
+            Kept::Distribution => {
+                let mut distribution = Distribution::default();
+                (distribution.count, distribution.sum) = (counters.refused, sum);
+                Amount::Distribution(distribution)
+            }
+        }
+    }
+
+    fn parts_of(&self, key: &[u8]) -> Key {
+        let mut at = 0;
+        let part = |part: &Part| {
+            let bytes = key.get(at..at + part.bytes()).unwrap_or_default();
+            at += part.bytes();
+            match part {
+                Part::Number(number) => KeyPart::Number(extended(word(bytes, 0), number.is_signed())),
+                Part::Text(_) => KeyPart::Text(bytes.split(|byte| *byte == 0).next().unwrap_or_default().into()),
+                Part::Bytes { size, .. } => KeyPart::Bytes(bytes.get(..*size).unwrap_or_default().into()),
+                Part::Constant(text) => KeyPart::Text(text.clone()),
+            }
+        };
+        self.parts.iter().map(part).collect()
+    }
+
+    /// Returns a sum from its lower 64 bits and from the sum of the numbers' upper halves. The sum of their lower halves
+    /// is less than 2^64 if there are fewer than 2^32 numbers.
+    fn whole_sum(&self, [sum, high]: [u64; 2]) -> i128 {
+        if !self.numbers.is_wide {
+            return self.number(sum);
+        }
+        let high = self.number(high) << 32;
+        high + i128::from(sum.wrapping_sub(high as u64))
+    }
+
+    fn number(&self, word: u64) -> i128 {
+        extended(word, self.numbers.is_signed)
+    }
+}
+
+fn extended(word: u64, is_signed: bool) -> i128 {
+    if is_signed { (word as i64).into() } else { word.into() }
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..).and_then(|bytes| bytes.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word))
+}
