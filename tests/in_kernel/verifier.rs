@@ -1,0 +1,158 @@
+//! The kernel's verifier accepts what aggregators are compiled to, for all events of a modern kernel.
+
+use std::{
+    os::fd::{AsFd, AsRawFd},
+    sync::Arc,
+};
+
+use perf_prof_capture::Owner;
+use perf_prof_events::{
+    aggregate::{Buckets, Definition, LinearRanges, Measure, Plan},
+    event::{EventType, Format},
+};
+use perf_prof_format::{
+    abi::{
+        PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+        bpf::{MapType, ProgramType},
+    },
+    record::SampleLayout,
+    tracefs::{EventFormat, Field, Filter, FormatCollection},
+    value::ValueType,
+};
+use perf_prof_in_kernel::{
+    instruction::{MapUse, Program as Compiled},
+    lower::Unsuited,
+    select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
+    table::{Counters, Shape, table_program},
+};
+use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
+
+use crate::harness::machine::{Need, needs};
+
+fn formats() -> FormatCollection {
+    FormatCollection::from_zstd(include_bytes!("../../src/python/testing/linux-6.18-x86_64.zst")).unwrap()
+}
+
+fn event(format: Arc<EventFormat>) -> EventType {
+    let members = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+    let layout = SampleLayout::new(members, 0);
+    EventType { alias: None, format: Format::Tracepoint(format), layout, max_stack: None }
+}
+
+/// The maps of a program.
+struct Maps {
+    tables: Map,
+    counters: (Map, CounterPage),
+    tasks: Map,
+    cgroups: Map,
+}
+
+impl Maps {
+    fn new(shape: Option<&Shape>) -> Maps {
+        let (key_size, value_size) = shape.map_or((8, 8), |shape| (shape.key_bytes, shape.value_bytes));
+        let hash = MapDefinition {
+            name: "table",
+            map_type: MapType::Hash,
+            key_size,
+            value_size,
+            entries: 16,
+            flags: 0,
+            inner: None,
+        };
+        let table = Map::new(&hash).unwrap();
+        let array = |map_type, inner| MapDefinition { map_type, key_size: 4, value_size: 4, entries: 1, inner, ..hash };
+        Maps {
+            tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
+            counters: CounterPage::new("counters", Counters::WORDS).unwrap(),
+            tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
+            cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
+        }
+    }
+
+    #[track_caller]
+    fn load(&self, program: &Compiled, of: &str) {
+        let words = program.with_maps(|map| {
+            let map = match map {
+                MapUse::Tables => &self.tables,
+                MapUse::Counters => &self.counters.0,
+                MapUse::Tasks => &self.tasks,
+                MapUse::Cgroups => &self.cgroups,
+            };
+            map.as_fd().as_raw_fd() as u32
+        });
+        let loaded = Program::load("test", ProgramType::Tracepoint, &words);
+        if let Err(refused) = loaded {
+            panic!("{of}: {refused}\n{}", refused.log);
+        }
+    }
+}
+
+/// Returns declarations with all fields of an event, each of at most three keys.
+fn definitions(format: &EventFormat) -> Vec<Definition> {
+    let is_number = |field: &&Field| matches!(field.kind.value_type(), ValueType::Int | ValueType::Bool);
+    let numbers: Vec<&Field> = format.fields().iter().filter(is_number).collect();
+    let texts = format.fields().iter().filter(|field| field.is_fixed_text());
+    let linear = Buckets::linear(LinearRanges { low: -7, high: 90_000, step: 7 }, 1000).unwrap();
+    let measures = [Measure::Sum, Measure::Distribution(Buckets::log2(1_000_000)), Measure::Distribution(linear)];
+    let filter = numbers.first().map(|field| format!("!({} > 1 && cpu < 3)", field.name));
+    let filters: Vec<String> = texts
+        .flat_map(|field| {
+            ["== \"abc\"", "~ \"kw*\"", "~ \"*er\"", "~ \"*work*\""].map(|test| format!("{} {test}", field.name))
+        })
+        .chain(filter)
+        .collect();
+    let names: Vec<String> = format.fields().iter().map(|field| field.name.clone()).collect();
+    let mut all = Vec::new();
+    for (at, keys) in names.chunks(3).chain([&["_comm".into(), "_tid".into(), "_event".into()][..], &[]]).enumerate() {
+        all.push(Definition {
+            keys: keys.to_vec(),
+            value: numbers.get(at).map(|field| field.name.clone()),
+            filter: filters.get(at).cloned(),
+            limit: 100,
+            measure: measures[at % 3],
+        });
+    }
+    all
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task };
+    let cpus = Some([0, 1, 5].into());
+    let narrow = Selection { own, tasks: Some(TaskIds::Threads), cpus, cgroups: 2, ..Selection::EVERYTHING };
+    let (mut loaded, mut unsuited) = (0, Vec::new());
+    for (at, (system, name)) in formats.events().enumerate() {
+        let event = event(formats.format(system, name).unwrap().unwrap());
+        let format = event.format.tracepoint().unwrap();
+        for definition in definitions(format) {
+            let plan = Plan::new(&definition, &event).unwrap();
+            let filter = Filter::parse("common_pid != 1", format).unwrap();
+            let selection = if at % 2 == 0 { &narrow } else { &Selection::EVERYTHING };
+            match table_program(&plan, &definition, &event, Some(&filter), selection) {
+                Ok((program, shape)) => {
+                    Maps::new(Some(&shape)).load(&program, &format!("{system}:{name} {definition:?}"));
+                    loaded += 1;
+                }
+                Err(reason) => unsuited.push(reason),
+            }
+        }
+    }
+    // All numbers can be loaded. Only texts and arrays may be unsuited, or too long together.
+    let is_length = |reason: &Unsuited| matches!(reason, Unsuited::Length(_) | Unsuited::LongKey(_));
+    assert!(unsuited.iter().all(is_length), "{unsuited:?}");
+    assert!(loaded > 20 * unsuited.len() && loaded > 5000, "{loaded} programs, not {}", unsuited.len());
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_that_keep_the_map_of_tasks() {
+    needs([Need::Bpf]);
+    let (formats, maps) = (formats(), Maps::new(None));
+    let format = |name| formats.format("sched", name).unwrap().unwrap();
+    for ids in [TaskIds::Processes, TaskIds::Threads] {
+        maps.load(&fork_program(&format("sched_process_fork"), ids).unwrap(), "fork");
+    }
+    maps.load(&exit_program(&format("sched_process_free")).unwrap(), "exit");
+    maps.load(&start_program(7), "start");
+}
