@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
 from types import ModuleType, TracebackType
-from typing import Any, Protocol, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 from perf_prof.testing import Lost
 
@@ -47,10 +47,12 @@ class _SpanCounts(TypedDict, total=False):
     cpus_without_idle_events: list[int]
 
 class _EventCounts(_SpanCounts):
-    """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans."""
+    """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans. `where` is where the event is
+    added up: in the kernel, or in perf-prof, which gets its samples."""
 
     delivered: int
     lost: int | None
+    where: Literal["kernel", "perf-prof"]
 
 class _RecordingFacts(TypedDict):
     """The result of `recording()`. What the recording does not say is None."""
@@ -664,12 +666,13 @@ def print(
     can have a name that changes the terminal. Files and pipes get the text as it is."""
 
 def stats() -> _Stats:
-    """Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost'}},
+    """Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost', 'where'}},
     'cpus': {cpu: {'delivered', 'lost'}}}.
 
     'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
     'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
-    are exact: delivered + lost + own is the number of events that the kernel produced.
+    are exact: delivered + lost + own is the number of events that the kernel produced. 'where' is 'kernel' if the
+    kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU.
 
     The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
     of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.

@@ -276,6 +276,21 @@ impl Capture {
         self.ring_bytes
     }
 
+    /// Closes some events for good, by the indices of their requests: something else counts them. The rings stay. Must be
+    /// called before anything is started or split, and not for events in groups.
+    pub fn close_events(&mut self, events: &[usize]) {
+        let State::Idle(reader) = &mut self.reader else { return };
+        reader.descriptors = Arc::default();
+        let Some(descriptors) = Arc::get_mut(&mut self.descriptors) else { return };
+        let is_closed = |descriptor: &Descriptor| descriptor.event.is_some_and(|event| events.contains(&event));
+        let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
+        descriptors.retain(|descriptor| !is_closed(descriptor));
+        // Each ring is watched through its dummy, which stays.
+        reader.watched.iter_mut().for_each(|watched| *watched = places.partition_point(|&place| place < *watched));
+        reader.descriptors = Arc::clone(&self.descriptors);
+        self.ids.retain(|(_, event)| !events.contains(event));
+    }
+
     /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own
     /// taker, so this source no longer returns them. Must be called before anything is started, and only if the capture
     /// does not sort records.
@@ -310,7 +325,8 @@ impl Capture {
         }
     }
 
-    fn start_reader(&mut self) -> Result<(), CallError> {
+    /// Starts the reader thread, which has nothing to read yet.
+    pub fn start_reader(&mut self) -> Result<(), CallError> {
         self.reader_threads.iter_mut().try_for_each(|aside| aside.state.start())?;
         self.reader.start()
     }

@@ -75,5 +75,6 @@ pub fn option_name(option: RunOption) -> &'static str {
         RunOption::Split => "--split",
         RunOption::Interval => "-i",
         RunOption::Limit => "-N",
+        RunOption::InKernel => "--in-kernel always",
     }
 }

@@ -13,6 +13,8 @@
 //!   know: instructions.
 //! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
 //! * [`table`]: The program of a table, and the layout of its rows.
+//! * [`load`]: Programs and maps in the kernel: loading, attaching, exchanging and reading tables. Must not know: which
+//!   events are added up, and why.
 //!
 //! # Where a change goes
 //!
@@ -24,6 +26,7 @@
 //! * why something stays in perf-prof: `lower/unsuited.rs`
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
+//! * how much room a table has, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 
 pub mod instruction;
 
@@ -34,3 +37,5 @@ pub mod lower;
 pub mod select;
 
 pub mod table;
+
+pub mod load;

@@ -181,7 +181,7 @@ def __exit__(): print(perf_prof.stats()['events'])
     prints(
         calls(text, "calls 5").options(["-q"]),
         expect![[r#"
-        {'syscalls:sys_enter_getpgid': {'delivered': 5, 'lost': 0}}
+        {'syscalls:sys_enter_getpgid': {'delivered': 5, 'lost': 0, 'where': 'perf-prof'}}
     "#]],
     );
 }

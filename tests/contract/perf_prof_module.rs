@@ -75,7 +75,7 @@ def __exit__():
         Run::script(text).event(events).workload("calls 10"),
         expect![[r#"
         {}
-        13 0 {'syscalls:a': {'delivered': 10, 'lost': 0}, 'syscalls:sys_enter_getpgid': {'delivered': 3, 'lost': 0}}
+        13 0 {'syscalls:a': {'delivered': 10, 'lost': 0, 'where': 'perf-prof'}, 'syscalls:sys_enter_getpgid': {'delivered': 3, 'lost': 0, 'where': 'perf-prof'}}
         13 True
     "#]],
     );

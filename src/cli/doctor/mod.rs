@@ -87,6 +87,7 @@ const CHECKS: &[fn() -> Check] = &[
     machine::open_files,
     machine::ring_memory,
     rights::kernel_symbols,
+    rights::in_kernel,
     #[cfg(feature = "python")]
     python::library,
     #[cfg(feature = "python")]

@@ -113,6 +113,20 @@ pub(super) fn capabilities() -> Check {
     Check::warn(name, format!("{detail}: processes of other users cannot be traced"), Some("sudo perf-prof ..."))
 }
 
+/// Checks whether the kernel may add up events.
+pub(super) fn in_kernel() -> Check {
+    let name = "tables in the kernel";
+    match perf_prof_in_kernel::load::check() {
+        Ok(()) => Check::ok(name, "the kernel adds up events that are only added up (--in-kernel)"),
+        Err(refusal) => {
+            let mend = (!capability::has(CAP_SYS_ADMIN)).then_some("sudo perf-prof ...");
+            let detail =
+                format!("{refusal}; events are added up in perf-prof, which gives the same result at a higher cost");
+            Check::warn(name, detail, mend)
+        }
+    }
+}
+
 /// The settings that show or hide kernel addresses, see `kallsyms_show_value()` in `kernel/ksyms_common.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbols {

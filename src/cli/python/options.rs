@@ -11,6 +11,7 @@ use perf_prof_format::spec::{
     CallGraph, CpuSet, Ids, RingSize, TimeRanges, parse_interval, parse_pages, parse_recorded_ids, parse_size,
 };
 use perf_prof_python::run::plan::{OnError, OnePart};
+use perf_prof_session::plan::InKernel;
 
 use crate::{targets::RateOptions, values};
 
@@ -247,6 +248,15 @@ pub struct Options {
         help_heading = "Run"
     )]
     pub on_error: Option<OnError>,
+    /// Add up events in the kernel that are only added up: auto (the default: if the kernel can), never, or always
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    pub in_kernel: Option<InKernel>,
     /// The Python interpreter or venv that provides the packages for the script
     #[arg(long, value_name = "EXE_OR_VENV", help_heading = "Run")]
     pub python: Option<PathBuf>,

@@ -5,7 +5,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
-use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan, Switch};
+use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, InKernel, OwnThreads, RunPlan, Switch};
 
 use crate::{
     option_error::OptionError,
@@ -64,6 +64,8 @@ pub struct Needs {
     pub interval: Option<Duration>,
     /// On if each live sample has to hold the cgroup of its task.
     pub cgroups: Switch,
+    /// Where the events are added up.
+    pub in_kernel: InKernel,
 }
 
 impl WatchOptions {
@@ -99,6 +101,7 @@ impl WatchOptions {
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
             // Printing a line is a system call. If the command traced itself, each line would cause another one.
             own_threads: OwnThreads::LeftOut,
+            in_kernel: needs.in_kernel,
             duration: self.duration,
             input: self.input.into_iter().next(),
             owner: owner(self.force),

@@ -6,9 +6,12 @@ use std::{
     time::Duration,
 };
 
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser},
+};
 use perf_prof_format::spec::{CallGraph, parse_events};
-use perf_prof_session::selectors::with_system_calls;
+use perf_prof_session::{plan::InKernel, selectors::with_system_calls};
 use perf_prof_tools::watch::{Form, Place, TallyPlan};
 
 use super::options::{Needs, WatchOptions};
@@ -43,6 +46,15 @@ pub struct TallyOptions {
     /// frame pointers
     #[arg(long, value_name = "HOW", help_heading = "Output")]
     call_graph: Option<CallGraph>,
+    /// Add up the events in the kernel: auto (the default: if the kernel can), never, or always
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    in_kernel: Option<InKernel>,
     /// Print JSON objects, one per line, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -73,7 +85,7 @@ impl TallyOptions {
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
-        let needs = Needs { chains, interval, cgroups };
+        let needs = Needs { chains, interval, cgroups, in_kernel: self.in_kernel.unwrap_or_default() };
         Ok(TallyPlan {
             watch: self.of.plan(events, self.command, needs)?,
             rows: self.rows,

@@ -9,7 +9,7 @@ use clap::{
 use perf_prof_format::spec::{CallGraph, parse_events};
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::Switch,
+    plan::{InKernel, Switch},
     selectors::{SYSTEM_CALLS, with_system_calls},
 };
 use perf_prof_system::shell::shell_quote;
@@ -146,7 +146,7 @@ impl Trace {
             events = parse_events(SYSTEM_CALLS)?;
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs = Needs { chains, interval: None, cgroups: Switch::Off };
+        let needs = Needs { chains, interval: None, cgroups: Switch::Off, in_kernel: InKernel::Never };
         Ok(TracePlan {
             watch: self.of.plan(events, self.command, needs)?,
             times: self.timestamps,

@@ -292,6 +292,9 @@ impl Groups {
 
     /// Adds all amounts of another table, which has the same keys and the same measure.
     pub fn merge(&mut self, other: &Groups) {
+        if let (None, Some(memory)) = (&self.memory, &other.memory) {
+            self.take_memory_from(memory.budget());
+        }
         for (key, amount) in other.iter() {
             self.add_amount(&key, &amount);
         }

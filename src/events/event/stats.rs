@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use perf_prof_format::record::LossCounts;
@@ -35,10 +35,22 @@ pub struct Stats {
     kernel: Mutex<Option<LossCounts>>,
     /// The ring whose loss is reported to the program now, or [`NO_RING`].
     reported_ring: AtomicUsize,
+    /// The counts of each event by programs in the kernel.
+    in_kernel: Vec<InKernel>,
     /// The counts of spans, whose event types are the last ones.
     spans: Vec<Arc<SpanCounts>>,
     /// The index of the first event type of a span.
     first_span: usize,
+}
+
+/// The counts of an event by programs in the kernel.
+#[derive(Debug, Default)]
+struct InKernel {
+    /// True if the event is added up there.
+    is_there: AtomicBool,
+    added: AtomicU64,
+    /// How often the programs could not run.
+    missed: AtomicU64,
 }
 
 /// No ring has this number.
@@ -57,6 +69,7 @@ impl Stats {
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
+            in_kernel: std::iter::repeat_with(InKernel::default).take(events).collect(),
             spans: Vec::new(),
             first_span: events,
         }
@@ -81,6 +94,32 @@ impl Stats {
     /// Uses this count of the samples of perf-prof's own threads that are left out.
     pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
         Self { own, ..self }
+    }
+
+    /// Notes that an event is added up by programs in the kernel. It has no samples.
+    pub fn set_in_kernel(&self, event: usize) {
+        self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_there.store(true, Relaxed));
+    }
+
+    /// Returns whether an event is added up by programs in the kernel.
+    pub fn is_in_kernel(&self, event: usize) -> bool {
+        self.in_kernel.get(event).is_some_and(|counts| counts.is_there.load(Relaxed))
+    }
+
+    /// Adds to the numbers of an event that programs in the kernel have added up and left out as perf-prof's own.
+    pub fn count_in_kernel(&self, event: usize, added: u64, own: u64) {
+        self.in_kernel.get(event).into_iter().for_each(|counts| _ = counts.added.fetch_add(added, Relaxed));
+        self.own.fetch_add(own, Relaxed);
+    }
+
+    /// Sets how many times an event happened while its programs in the kernel could not run.
+    pub fn set_missed_in_kernel(&self, event: usize, missed: u64) {
+        self.in_kernel.get(event).into_iter().for_each(|counts| counts.missed.store(missed, Relaxed));
+    }
+
+    /// Returns the sum of a count of programs in the kernel.
+    fn sum_in_kernel(&self, count: impl Fn(&InKernel) -> &AtomicU64) -> u64 {
+        self.in_kernel.iter().map(|counts| count(counts).load(Relaxed)).sum()
     }
 
     /// Returns the number of samples of perf-prof's own threads that were left out. They are neither delivered nor lost.
@@ -177,7 +216,8 @@ impl Stats {
 
     /// Sets all counts of delivered and lost events to 0: the run begins again.
     pub fn clear(&self) {
-        self.summed().for_each(|count| count.store(0, Relaxed));
+        let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
+        self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
         self.spans.iter().for_each(|span| *span.incomplete() = Default::default());
         if let Ok(mut kernel) = self.kernel.lock() {
             *kernel = None;
@@ -196,11 +236,15 @@ impl Stats {
     pub fn per_event(&self) -> Vec<EventCounts> {
         let kernel = self.kernel();
         let lost = |event: usize| kernel.as_ref().and_then(|counts| counts.per_event.get(event).copied());
-        let rows = self.delivered.chunks(self.rings.max(1));
+        let rows = self.delivered.chunks(self.rings.max(1)).zip(&self.in_kernel);
         rows.enumerate()
-            .map(|(event, row)| EventCounts {
-                delivered: row.iter().map(|count| count.load(Relaxed)).sum(),
-                lost: lost(event),
+            .map(|(event, (row, in_kernel))| match self.is_in_kernel(event) {
+                true => {
+                    EventCounts { delivered: in_kernel.added.load(Relaxed), lost: Some(in_kernel.missed.load(Relaxed)) }
+                }
+                false => {
+                    EventCounts { delivered: row.iter().map(|count| count.load(Relaxed)).sum(), lost: lost(event) }
+                }
             })
             .collect()
     }
@@ -220,24 +264,26 @@ impl Stats {
         self.lost_in_ring.get(ring).map_or(0, |lost| lost.load(Relaxed))
     }
 
-    /// Returns the number of all delivered samples.
+    /// Returns the number of all delivered samples, and of what programs in the kernel added up.
     pub fn total_delivered(&self) -> u64 {
-        self.delivered.iter().map(|count| count.load(Relaxed)).sum()
+        let samples: u64 = self.delivered.iter().map(|count| count.load(Relaxed)).sum();
+        samples + self.sum_in_kernel(|counts| &counts.added)
     }
 
     /// Returns the number of all lost samples: the kernel's own count if it is available, otherwise the number in the
     /// PERF_RECORD_LOST records. The kernel's own count is read only from time to time, so it may be lower than the
     /// number in the records.
     pub fn total_lost(&self) -> u64 {
-        match self.kernel() {
+        let samples = match self.kernel() {
             Some(counts) => counts.per_event.iter().sum(),
             None => self.lost_in_records(),
-        }
+        };
+        samples + self.sum_in_kernel(|counts| &counts.missed)
     }
 
-    /// Returns whether any PERF_RECORD_LOST record was counted.
+    /// Returns whether any PERF_RECORD_LOST record was counted, or programs in the kernel could not run.
     pub fn has_reported_losses(&self) -> bool {
-        self.lost_in_records() != 0
+        self.lost_in_records() + self.sum_in_kernel(|counts| &counts.missed) != 0
     }
 
     fn lost_in_records(&self) -> u64 {

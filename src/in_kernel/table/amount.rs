@@ -11,9 +11,7 @@ const TRIES: usize = 4;
 pub(super) fn start(code: &mut Code, shape: &Shape) {
     let at = |offset| shape.value().base.at(shape.value().offset + offset);
     code.store(Size::Double, at(Shape::FIRST), Register::R0);
-    if let Some(count) = shape.count() {
-        code.store_number(Size::Double, at(count), 1);
-    }
+    code.store_number(Size::Double, at(Shape::COUNT), 1);
     for place in [shape.sum(), shape.min(), shape.max()].into_iter().flatten() {
         code.store(Size::Double, at(place), ADDED);
     }
@@ -36,10 +34,8 @@ pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     if let Some(max) = shape.max() {
         replace_if(code, greater, ROW.at(max), refused);
     }
-    if let Some(count) = shape.count() {
-        code.copy(Register::R1, 1);
-        code.push(Instruction::AtomicAdd(ROW.at(count), Register::R1));
-    }
+    code.copy(Register::R1, 1);
+    code.push(Instruction::AtomicAdd(ROW.at(Shape::COUNT), Register::R1));
     if let Some(sum) = shape.sum() {
         code.push(Instruction::AtomicAdd(ROW.at(sum), ADDED));
     }

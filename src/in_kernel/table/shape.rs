@@ -35,6 +35,8 @@ enum Kept {
 pub struct Row {
     /// Its key. Several rows may have it: one for each range, and those whose texts differ behind their first NUL.
     pub key: Key,
+    /// The number of events.
+    pub count: u64,
     /// What was added up.
     pub amount: Amount,
     /// When the row was added, by `CLOCK_MONOTONIC`.
@@ -72,6 +74,8 @@ impl From<[u64; Counters::WORDS]> for Counters {
 impl Shape {
     /// The offset of the time in a value.
     pub(super) const FIRST: i16 = 0;
+    /// The offset of the number of events.
+    pub(super) const COUNT: i16 = 8;
 
     pub(super) fn new(lowered: &Lowered, is_distribution: bool) -> Shape {
         let kept = match (is_distribution, lowered.added) {
@@ -85,8 +89,8 @@ impl Shape {
         let of_range = if is_distribution { 8 } else { 0 };
         let key_bytes = (of_parts + of_range).max(8);
         let shape = Shape { key_bytes, value_bytes: 0, parts: lowered.key.clone(), kept, numbers };
-        let places = [shape.count(), shape.sum(), shape.min(), shape.max(), shape.high()];
-        let value_bytes = 8 * (1 + places.into_iter().flatten().count());
+        let places = [shape.sum(), shape.min(), shape.max(), shape.high()];
+        let value_bytes = 8 * (2 + places.into_iter().flatten().count());
         Shape { value_bytes, ..shape }
     }
 
@@ -119,17 +123,11 @@ impl Shape {
         self.numbers
     }
 
-    /// Returns the offset of the number of events in a value.
-    pub(super) fn count(&self) -> Option<i16> {
-        (self.kept != Kept::Sum).then_some(8)
-    }
-
     /// Returns the offset of the sum of the numbers, without what does not fit into 64 bits.
     pub(super) fn sum(&self) -> Option<i16> {
         match self.kept {
             Kept::Count => None,
-            Kept::Sum => Some(8),
-            Kept::Distribution => Some(16),
+            Kept::Sum | Kept::Distribution => Some(16),
         }
     }
 
@@ -147,7 +145,7 @@ impl Shape {
     pub(super) fn high(&self) -> Option<i16> {
         match (self.kept, self.numbers.is_wide) {
             (Kept::Count, _) | (_, false) => None,
-            (Kept::Sum, true) => Some(16),
+            (Kept::Sum, true) => Some(24),
             (Kept::Distribution, true) => Some(40),
         }
     }
@@ -156,18 +154,19 @@ impl Shape {
     pub fn row(&self, key: &[u8], value: &[u8]) -> Row {
         let at = |offset: Option<i16>| offset.map_or(0, |offset| word(value, offset as usize));
         let sum = self.whole_sum([at(self.sum()), at(self.high())]);
+        let count = at(Some(Shape::COUNT));
         let amount = match self.kept {
-            Kept::Count => Amount::Sum(at(self.count()).into()),
+            Kept::Count => Amount::Sum(count.into()),
             Kept::Sum => Amount::Sum(sum),
             Kept::Distribution => Amount::Distribution(Distribution::from(InOnePlace {
                 place: place(word(key, self.key_bytes - 8)),
-                count: at(self.count()),
+                count,
                 sum,
                 min: self.number(at(self.min())),
                 max: self.number(at(self.max())),
             })),
         };
-        Row { key: self.parts_of(key), amount, first: at(Some(Shape::FIRST)) }
+        Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)) }
     }
 
     /// Returns the sum of what was refused.

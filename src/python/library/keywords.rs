@@ -41,6 +41,7 @@ pub fn keyword_of(option: RunOption) -> &'static str {
         RunOption::Split => "split",
         RunOption::Interval => "interval",
         RunOption::Limit => "limit",
+        RunOption::InKernel => "in_kernel",
     }
 }
 

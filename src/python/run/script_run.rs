@@ -107,7 +107,7 @@ impl ScriptRun<'_> {
 
     /// Delivers the events to the program, and then ends the program.
     fn deliver(&self, session: Session, mut program: Program, signals: &Signals) -> Result<(ExitStatus, Closing)> {
-        let mut outcome = session.run(&mut program, signals);
+        let mut outcome = session.with_uses(program.uses()).run(&mut program, signals);
         let callbacks = program.callbacks();
         program.clear();
         outcome.report(&self.plan.run)?;

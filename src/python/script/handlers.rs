@@ -1,6 +1,9 @@
 //! The receivers of the samples of a run's events.
 
-use perf_prof_session::spine::About;
+use perf_prof_session::{
+    engine::kernel_tables::{EventUse, TableUse},
+    spine::About,
+};
 use std::sync::Arc;
 
 use perf_prof_events::event::EventType;
@@ -20,6 +23,14 @@ pub struct Handler {
     pub functions: Vec<Callback>,
     pub class: &'static Class,
     pub slot: EventSlot,
+}
+
+impl Handler {
+    /// Returns what the handler does with its events.
+    pub fn event_use(&self) -> EventUse {
+        let tables: Option<Vec<TableUse>> = self.feeds.iter().map(Feed::table_use).collect();
+        tables.map_or(EventUse::Samples("a Top keeps whole events"), EventUse::Tables)
+    }
 }
 
 /// Prepares the handlers of a run's events. `origin` is their file or module, for messages.

@@ -8,7 +8,12 @@ use std::{
 
 use perf_prof_events::event::{Deliver, Flow, Sink};
 use perf_prof_format::record::OtherRecords;
-use perf_prof_session::{engine::exit_status, live::select, plan::Verbosity, spine::About};
+use perf_prof_session::{
+    engine::{exit_status, kernel_tables::EventUse},
+    live::select,
+    plan::Verbosity,
+    spine::About,
+};
 use perf_prof_system::{compat, output};
 use perf_prof_tools::parallel;
 use pyo3::{
@@ -247,6 +252,25 @@ impl Program {
             Receiver::EventObjects(handlers) => handlers.iter().any(Option::is_some),
             Receiver::PerfScript(handlers) => Python::attach(|py| handlers.has_functions(py)),
         }
+    }
+
+    /// Returns what the program does with each type of events. The kernel may fill a table only if no function could look
+    /// at it at another time than in `__interval__` and `__exit__`.
+    pub fn uses(&self) -> Vec<EventUse> {
+        let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
+        let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {
+            Some("the script has a function for events")
+        } else if self.callbacks.lost.is_some() {
+            Some("the script has __lost__")
+        } else {
+            self.callbacks.print_stat.as_ref().map(|_| "the script has __print_stat__")
+        };
+        let of_event = |handler: &Option<Handler>| match (reason, handler) {
+            (Some(reason), _) => EventUse::Samples(reason),
+            (None, None) => EventUse::Samples("nothing handles it"),
+            (None, Some(handler)) => handler.event_use(),
+        };
+        handlers.iter().map(of_event).collect()
     }
 
     /// Returns whether the module has `__interval__`.

@@ -280,12 +280,13 @@ fn realtime() -> i64 {
     run().and_then(|run| run.context.reached()).unwrap_or_else(clock::realtime)
 }
 
-/// Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost'}},
+/// Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost', 'where'}},
 /// 'cpus': {cpu: {'delivered', 'lost'}}}.
 ///
 /// 'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
 /// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
-/// are exact: delivered + lost + own is the number of events that the kernel produced.
+/// are exact: delivered + lost + own is the number of events that the kernel produced. 'where' is 'kernel' if the
+/// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU.
 ///
 /// The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
 /// of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
@@ -323,7 +324,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
     all.set_item("lost", run.stats.total_lost())?;
     all.set_item("own", run.stats.own_samples())?;
     let events = PyDict::new(py);
-    for (event, count) in run.events.iter().zip(run.stats.per_event()) {
+    for (at, (event, count)) in run.events.iter().zip(run.stats.per_event()).enumerate() {
         // If an event is selected twice, its counts are added up.
         let name = event.shown_name();
         let before = events.get_item(&name)?;
@@ -332,7 +333,9 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
         };
         let delivered = before("delivered")?.unwrap_or(0) + count.delivered;
         let lost = before("lost")?.zip(count.lost).map(|(a, b)| a + b);
-        events.set_item(&name, counts(delivered, lost)?)?;
+        let row = counts(delivered, lost)?;
+        row.set_item("where", if run.stats.is_in_kernel(at) { "kernel" } else { "perf-prof" })?;
+        events.set_item(&name, row)?;
     }
     for (at, event) in run.events.iter().enumerate() {
         if let Some(span) = run.stats.span(at) {
@@ -354,6 +357,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             row.set_item("lost", py.None())?;
+            row.set_item("where", "perf-prof")?;
             events.set_item(event.shown_name(), row)?;
         }
     }

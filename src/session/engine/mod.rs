@@ -4,6 +4,7 @@
 pub mod exit_status;
 mod flushing;
 pub mod interval;
+pub mod kernel_tables;
 pub mod losses;
 pub mod pump;
 pub mod run_loop;

@@ -18,6 +18,7 @@ use perf_prof_system::{
 use super::{
     flushing::Flushing,
     interval::Interval,
+    kernel_tables::{self, KernelTables, Which},
     losses::{self, LossReport},
     pump::{BreakReason, Pump},
     span_report,
@@ -97,6 +98,8 @@ pub struct RunLoop<'a, S: Source> {
     pub events: &'a [EventType],
     /// The counts of delivered and lost events.
     pub stats: Arc<Stats>,
+    /// The tables of events that are added up in the kernel.
+    pub tables: KernelTables,
     /// The signals that have arrived.
     pub signals: &'a Signals,
     /// The period of `__interval__` (`-i`).
@@ -123,6 +126,10 @@ pub struct LoopState {
     /// True after the end was reached.
     is_over: bool,
     calibration: Interval,
+    /// When it is checked whether tables in the kernel have room; `None` if there are none.
+    check: Option<Interval>,
+    /// When tables in the kernel are read beside intervals.
+    reading: Option<Interval>,
     usage: Usage,
     losses: LossReport,
     /// When the program's output was last written; `None` before the first turn.
@@ -156,6 +163,8 @@ impl<S: Source> RunLoop<'_, S> {
             end: self.duration.and_then(|duration| now.checked_add(duration)),
             is_over: false,
             calibration: Interval::new(CALIBRATE_EVERY, now),
+            check: (!self.tables.is_empty()).then(|| Interval::new(kernel_tables::CHECK_EVERY, now)),
+            reading: self.tables.read_every().map(|every| Interval::new(every, now)),
             usage: Usage::default(),
             losses: LossReport::new(self.source.ring_cpus(), self.loss_advice),
             output: None,
@@ -171,7 +180,8 @@ impl<S: Source> RunLoop<'_, S> {
         let usage_at = turns.usage_interval.map(|interval| interval.next());
         let output = turns.output.get_or_insert_with(|| Flushing::new(sink.collects_output(), Instant::now()));
         let flush_at = output.next();
-        let next = [interval_at, usage_at, turns.end, until, flush_at]
+        let check_at = turns.check.map(|check| check.next());
+        let next = [interval_at, usage_at, turns.end, until, flush_at, check_at]
             .into_iter()
             .flatten()
             .chain([turns.calibration.next()])
@@ -228,6 +238,11 @@ impl<S: Source> RunLoop<'_, S> {
         }
         if turns.calibration.expired(now) {
             (self.calibrate)();
+        }
+        if turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
+            self.tables.read(Which::All, &self.stats);
+        } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {
+            self.tables.read(Which::Filling, &self.stats);
         }
         if turns.usage_interval.as_mut().is_some_and(|interval| interval.expired(now)) {
             output::write_line(&turns.usage.line());
@@ -291,6 +306,7 @@ impl<S: Source> RunLoop<'_, S> {
 
     fn on_interval(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
+        self.tables.read(Which::All, &self.stats);
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));
         turns.output.iter_mut().for_each(Flushing::called);
@@ -316,6 +332,7 @@ impl<S: Source> RunLoop<'_, S> {
         let complete = ending.is_complete();
         let kernel = self.source.losses();
         self.stats.set_kernel_counts(kernel.clone());
+        self.tables.read(Which::Last, &self.stats);
         let mut stop = None;
         sink.enter(&mut |program| {
             if complete {
@@ -475,6 +492,7 @@ mod tests {
             }),
             events: &[],
             stats,
+            tables: KernelTables::default(),
             signals: &signals,
             interval: None,
             duration: None,

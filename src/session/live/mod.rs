@@ -2,6 +2,7 @@
 
 pub mod chosen;
 pub mod file_rights;
+pub mod in_kernel;
 pub mod refusal;
 pub mod requests;
 pub mod select;

@@ -371,7 +371,7 @@ pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: st
 }
 
 /// Returns whether perf-prof's own threads are traced. If the user names tasks, these tasks are always traced.
-fn own_threads(plan: &plan::Capture) -> OwnThreads {
+pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
     match plan.target {
         _ if plan.own_threads == OwnThreads::StartedLeftOut => plan.own_threads,
         plan::Target::Processes(_) | plan::Target::Threads(_) | plan::Target::Workload(_) => OwnThreads::Included,

@@ -15,9 +15,9 @@ use perf_prof_symbols::symbol;
 use perf_prof_system::compat;
 
 use super::{
-    Callchain, Capture, Clock, DeliveryOrder, Face, Input, Jobs, LivePlan, Names, Naming, Origin, OwnThreads, Owner,
-    PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SplitBy, Switch, Target, TaskSelection,
-    Verbosity, live_target, recorded_tasks, selection::AllCpus,
+    Callchain, Capture, Clock, DeliveryOrder, Face, InKernel, Input, Jobs, LivePlan, Names, Naming, Origin, OwnThreads,
+    Owner, PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SplitBy, Switch, Target,
+    TaskSelection, Verbosity, live_target, recorded_tasks, selection::AllCpus,
 };
 
 /// The options of a run as the user gave them. Each value is valid, but it is not known yet whether the options fit
@@ -52,6 +52,8 @@ pub struct Draft {
     pub cgroups: Switch,
     /// Says if the events of perf-prof's own threads are delivered.
     pub own_threads: OwnThreads,
+    /// Where live events are added up that are only added up.
+    pub in_kernel: InKernel,
     /// The recording to write while the events are delivered.
     pub recording: Option<RecordingOutput>,
     /// The time after which a live run ends.
@@ -119,6 +121,7 @@ impl Draft {
             order: self.order,
             sampling_limit: self.sampling_limit,
             own_threads: self.own_threads,
+            in_kernel: self.in_kernel,
             ..Capture::default()
         };
         Ok(RunPlan {
@@ -203,6 +206,7 @@ impl Draft {
             // A command shows the result of the whole recording.
             (RunOption::Interval, self.interval.is_some() && self.face == Face::Command),
             (RunOption::Recording, self.recording.is_some()),
+            (RunOption::InKernel, self.in_kernel == InKernel::Always),
         ];
         given.into_iter().find_map(|(option, given)| given.then_some(option))
     }

@@ -31,6 +31,7 @@ pub enum RunOption {
     Split,
     Interval,
     Limit,
+    InKernel,
 }
 
 /// Why no plan can be made of a draft.

@@ -5,7 +5,7 @@ mod error;
 mod run;
 mod selection;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 pub use perf_prof_capture::OwnThreads;
 use perf_prof_events::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
@@ -57,6 +57,8 @@ pub struct Capture {
     pub sampling_limit: Option<u32>,
     /// Says if the events of perf-prof's own threads are delivered. This applies only if the user names no tasks.
     pub own_threads: OwnThreads,
+    /// Where live events are added up that are only added up.
+    pub in_kernel: InKernel,
 }
 
 impl Capture {
@@ -272,6 +274,36 @@ pub enum Switch {
 impl From<bool> for Switch {
     fn from(is_on: bool) -> Self {
         if is_on { Switch::On } else { Switch::Off }
+    }
+}
+
+/// Where events are added up, if the receiver needs nothing but the sums.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InKernel {
+    /// In the kernel if it can, else in perf-prof.
+    #[default]
+    Auto,
+    /// In perf-prof.
+    Never,
+    /// In the kernel. If it cannot, the run does not start.
+    Always,
+}
+
+impl InKernel {
+    /// The values as users write them.
+    pub const NAMES: [&str; 3] = ["auto", "never", "always"];
+}
+
+impl FromStr for InKernel {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<InKernel, String> {
+        match name {
+            "auto" => Ok(InKernel::Auto),
+            "never" => Ok(InKernel::Never),
+            "always" => Ok(InKernel::Always),
+            _ => Err(format!("`{name}` is none of {}", InKernel::NAMES.join(", "))),
+        }
     }
 }
 

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     engine::{
+        kernel_tables::KernelTables,
         pump::{Pump, TaskCgroups},
         run_loop::{Ending, FinishAs, RunLoop},
         sample_routes::ReplayState,
@@ -120,6 +121,7 @@ impl ReplayRun<'_> {
             .with_cgroups(task_cgroups);
         let sink = &mut carried.continue_in(sink, &stats, &context);
         let mut run_loop = RunLoop {
+            tables: KernelTables::default(),
             source: ReplayWithProgress::new(replay, verbosity, warnings),
             pump,
             events,

@@ -28,6 +28,7 @@ use super::{
 };
 use crate::{
     engine::{
+        kernel_tables::{EventUse, KernelTables},
         losses,
         pump::{LossWindow, MoveEvent, Pump, PumpSettings, TaskCgroups},
         run_loop::{Ending, FinishAs, RunLoop},
@@ -35,12 +36,13 @@ use crate::{
     },
     live::{
         chosen::{ArmedEvents, event_types},
+        in_kernel::OpenEvents,
         refusal::open_error,
         requests::{self, Sizes},
         select::{self, Selected},
         workload_end::end_workload,
     },
-    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target},
+    plan::{self, DeliveryOrder, Face, LivePlan, OwnThreads, RecordingOutput, RunPlan, Switch, Target, Verbosity},
     recorder::{self, AfterFailure, RecordingTee, RecordingWriter, Subject, Summary},
 };
 
@@ -124,20 +126,26 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
 impl LiveSession {
     /// Closes the events without a run.
     pub(super) fn abandon(self) -> Closing {
-        Closing(Some(self.capture))
+        Closing { capture: Some(self.capture), tables: KernelTables::default() }
     }
 
     /// Delivers the events to the sink.
-    pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
-        let LiveSession { plan, of_live, tracefs, selected, derived, moves, capture, offset, closing, .. } = self;
+    pub(super) fn run(self, about: &About, sink: &mut dyn Sink, (uses, signals): (Vec<EventUse>, &Signals)) -> Outcome {
+        let LiveSession { plan, of_live, tracefs, selected, derived, moves, mut capture, offset, closing, .. } = self;
         let (mut workload, mut calibration) = (self.workload, self.calibration);
         let About { context, stats, events, .. } = about;
-        if plan.capture.cgroups == Switch::On {
-            context.find_cgroups();
-            context.with_cgroups(Cgroups::follow_tasks);
-        }
-        note_tasks(context);
-        context.find_mappings();
+        note_existing(&plan, context);
+        let open = OpenEvents {
+            plan: &plan,
+            selected: &selected,
+            types: events,
+            is_delivered: &about.is_delivered,
+            tracefs: &tracefs,
+            workload: workload.as_ref().map(Workload::pid),
+            budget: context.budget(),
+            stats,
+        };
+        let (tables, added_up) = open.add_up(&uses, &mut capture);
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
         let subject = TeeSubject {
             capture: &plan.capture,
@@ -146,7 +154,7 @@ impl LiveSession {
             selected: &selected,
             offset,
         };
-        let started = subject.start(&mut source, workload.as_mut());
+        let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
@@ -165,6 +173,7 @@ impl LiveSession {
             pump,
             events,
             stats: stats.clone(),
+            tables,
             signals,
             interval: plan.interval,
             duration: of_live.duration,
@@ -174,16 +183,12 @@ impl LiveSession {
             output: plan.output.as_deref(),
         };
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
-        let command = workload.and_then(|workload| {
-            let ended_by_itself = matches!(ending, Ending::Source(_));
-            end_workload(workload, (!ended_by_itself).then_some(libc::SIGTERM))
-        });
+        let end_signal = (!matches!(ending, Ending::Source(_))).then_some(libc::SIGTERM);
+        let command = workload.and_then(|workload| end_workload(workload, end_signal));
         let now = context.time_of_realtime(clock::realtime());
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
-        span_report::print_unfulfilled(events, stats, context, plan.verbosity);
-        losses::print_endings(context.endings(), plan.verbosity);
-        losses::print_unknown_cgroups(context);
+        print_shortcomings(about, plan.verbosity);
         Outcome {
             ending,
             at_exit,
@@ -192,9 +197,16 @@ impl LiveSession {
             own: command,
             failure: started.err(),
             recorded,
-            closing: Closing(Some(run_loop.source.source)),
+            closing: Closing { capture: Some(run_loop.source.source), tables: run_loop.tables },
         }
     }
+}
+
+/// Prints what spans, call chains and cgroups lack.
+fn print_shortcomings(About { context, stats, events, .. }: &About, verbosity: Verbosity) {
+    span_report::print_unfulfilled(events, stats, context, verbosity);
+    losses::print_endings(context.endings(), verbosity);
+    losses::print_unknown_cgroups(context);
 }
 
 /// Returns the pump for the records of the capture.
@@ -320,6 +332,16 @@ fn open_capture(
     let opened =
         requests::open_with_rings_that_fit(plan, options, |options| Capture::open(&target, &requests, options));
     opened.map_err(|error| open_error(error, selected))
+}
+
+/// Notes the tasks, mappings and cgroups that exist.
+fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
+    if plan.capture.cgroups == Switch::On {
+        context.find_cgroups();
+        context.with_cgroups(Cgroups::follow_tasks);
+    }
+    note_tasks(context);
+    context.find_mappings();
 }
 
 /// Starts a thread that reads the names of all tasks. A machine may have a hundred thousand tasks, and the run should

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use perf_prof_events::event::Sink;
 use perf_prof_system::signals::Signals;
 
+use crate::engine::kernel_tables::EventUse;
+
 use super::{
     about::About,
     live::LiveSession,
@@ -16,6 +18,7 @@ use super::{
 pub struct Session {
     about: Arc<About>,
     source: Source,
+    uses: Vec<EventUse>,
 }
 
 /// Where the events of a session come from.
@@ -26,7 +29,13 @@ pub(super) enum Source {
 
 impl Session {
     pub(super) fn new(about: About, source: Source) -> Session {
-        Session { about: Arc::new(about), source }
+        Session { about: Arc::new(about), source, uses: Vec::new() }
+    }
+
+    /// Tells what the sink does with each type of events. What it only adds up, the kernel may add up for it: then the sink
+    /// gets no samples of the event. Without this, the sink gets all samples.
+    pub fn with_uses(self, uses: Vec<EventUse>) -> Session {
+        Session { uses, ..self }
     }
 
     /// Returns the facts about the run that a sink needs.
@@ -37,7 +46,7 @@ impl Session {
     /// Delivers the events to the sink, until something ends the run.
     pub fn run(self, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
         match self.source {
-            Source::Live(session) => session.run(&self.about, sink, signals),
+            Source::Live(session) => session.run(&self.about, sink, (self.uses, signals)),
             Source::Recorded(session) => session.run(&self.about, sink, signals),
         }
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use perf_prof_events::event::Sink;
 use perf_prof_format::spec::{EventKind, EventSpec, SpanEvents};
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks},
+    engine::{ExitStatus, exit_status::Callbacks, kernel_tables::EventUse},
     plan::RunPlan,
     spine::{About, Chosen, Slice},
 };
@@ -20,12 +20,20 @@ pub enum TimeOfDay {
     NotNeeded,
 }
 
-/// Delivers the events to the sink that `receive` creates. Returns the sink too.
-pub fn deliver<S: Sink>(
+/// The receiver of a command's events.
+pub trait Receiver: Sink {
+    /// Returns what the receiver does with each type of events; nothing if it needs all samples.
+    fn uses(&self) -> Vec<EventUse> {
+        Vec::new()
+    }
+}
+
+/// Delivers the events to the receiver that `receive` creates. Returns the receiver too.
+pub fn deliver<R: Receiver>(
     plan: &RunPlan,
     time_of_day: TimeOfDay,
-    receive: impl FnOnce(&Arc<About>) -> Result<S>,
-) -> Result<(ExitStatus, S)> {
+    receive: impl FnOnce(&Arc<About>) -> Result<R>,
+) -> Result<(ExitStatus, R)> {
     if plan.capture.events.iter().any(wants_locks_of_programs) {
         output::say(
             "lock has waits for locks of the kernel, and none of the kind futex; scripts/lockstat.py --futex shows waits \
@@ -47,11 +55,11 @@ pub fn deliver<S: Sink>(
     let signals = Signals::install()?;
     drop(held);
     let session = armed.open(Slice::Whole, &signals)?;
-    let mut sink = receive(session.about())?;
-    let mut outcome = session.run(&mut sink, &signals);
+    let mut receiver = receive(session.about())?;
+    let mut outcome = session.with_uses(receiver.uses()).run(&mut receiver, &signals);
     std::mem::take(&mut outcome.closing).close();
     outcome.report(plan)?;
-    Ok((outcome.status(Callbacks::Returned), sink))
+    Ok((outcome.status(Callbacks::Returned), receiver))
 }
 
 /// Returns whether the selector asks the source `lock` for futexes. The kernel's lock events do not include futexes.

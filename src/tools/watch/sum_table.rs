@@ -1,15 +1,32 @@
 //! The sums of another field. They are in a table of their own, besides the table of the command.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use perf_prof_events::{
     aggregate::{Definition, Groups, Measure, Memo, Plan},
     event::reader::Input,
 };
+use perf_prof_session::engine::kernel_tables::{SharedGroups, TableUse};
+
+/// Returns an empty table to which the run adds what the kernel has added up.
+pub fn shared(definition: Definition) -> SharedGroups {
+    Arc::new(Mutex::new(Groups::new(definition)))
+}
+
+/// Moves everything from a table of [`shared`] to another one.
+pub fn take(from: &SharedGroups, to: &mut Groups) {
+    let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
+    to.merge(&from);
+    from.clear();
+}
 
 /// The sums of a field by the keys of the command.
 pub struct SumTable {
     /// For each event that is delivered: the plan for reading its keys and the field.
     plans: Vec<Option<Plan>>,
     memo: Memo,
+    /// What the kernel has added up in the interval.
+    from_kernel: SharedGroups,
     /// The sums of the interval.
     pub now: Groups,
     /// The sums of all intervals before.
@@ -24,8 +41,8 @@ impl SumTable {
 
     /// Creates an empty table.
     pub fn new(plans: Vec<Option<Plan>>, definition: Definition) -> SumTable {
-        let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition));
-        SumTable { plans, memo: Memo::default(), now, whole }
+        let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition.clone()));
+        SumTable { plans, memo: Memo::default(), from_kernel: shared(definition), now, whole }
     }
 
     /// Adds an event.
@@ -33,6 +50,17 @@ impl SumTable {
         if let Some(Some(plan)) = self.plans.get(event) {
             self.now.add(plan, input, &mut self.memo);
         }
+    }
+
+    /// Returns the use of an event; `None` if it is not delivered.
+    pub fn table_use(&self, event: usize) -> Option<TableUse> {
+        let plan = self.plans.get(event)?.clone()?;
+        Some(TableUse { definition: self.now.definition().clone(), plan, table: self.from_kernel.clone() })
+    }
+
+    /// Adds what the kernel has added up.
+    pub fn take_from_kernel(&mut self) {
+        take(&self.from_kernel, &mut self.now);
     }
 
     /// Adds the sums of the interval to those of the intervals before.

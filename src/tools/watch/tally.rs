@@ -17,7 +17,10 @@ use perf_prof_events::{
 };
 use perf_prof_format::spec::CallGraph;
 use perf_prof_session::{
-    engine::ExitStatus,
+    engine::{
+        ExitStatus,
+        kernel_tables::{EventUse, SharedGroups, TableUse},
+    },
     plan::{RunPlan, Verbosity},
     spine::About,
 };
@@ -25,11 +28,11 @@ use perf_prof_system::output::say;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
-    events::{TimeOfDay, deliver},
+    events::{Receiver, TimeOfDay, deliver},
     output::{Destination, Form, Output},
     screen::Screen,
     short_chains,
-    sum_table::SumTable,
+    sum_table::{self, SumTable},
 };
 
 /// The largest number of keys that are kept. If there are more, the smallest ones are added up together.
@@ -134,6 +137,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
         };
+        let from_kernel = sum_table::shared(definition.clone());
         let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition).within(context.budget()));
         let times = if is_live { Times::Clock(None) } else { Times::Events(None) };
         let output = Output::open(&Destination::Stdout)?;
@@ -148,6 +152,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             plans,
             context: context.clone(),
             stats: stats.clone(),
+            from_kernel,
             now,
             memo,
             whole,
@@ -247,6 +252,8 @@ struct Tally<L> {
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
     stats: Arc<Stats>,
+    /// What the kernel has added up in the interval.
+    from_kernel: SharedGroups,
     /// The sums of the interval.
     now: Groups,
     memo: Memo,
@@ -266,6 +273,29 @@ struct Tally<L> {
 impl<L> Tally<L> {
     fn shortfall(&self) -> Option<Shortfall> {
         Shortfall::of(&self.stats, Some(&self.context))
+    }
+}
+
+impl<L: TallyCommand> Receiver for Tally<L> {
+    fn uses(&self) -> Vec<EventUse> {
+        let of_event = |(event, plan): (usize, &Option<Plan>)| match plan {
+            Some(plan) => {
+                let (definition, table) = (self.now.definition().clone(), self.from_kernel.clone());
+                let of_more_sums = self.more_sums.iter().filter_map(|sums| sums.table_use(event));
+                let own = TableUse { definition, plan: plan.clone(), table };
+                EventUse::Tables([own].into_iter().chain(of_more_sums).collect())
+            }
+            None => EventUse::Samples("something else is made of it"),
+        };
+        self.plans.iter().enumerate().map(of_event).collect()
+    }
+}
+
+impl<L: TallyCommand> Tally<L> {
+    /// Adds what the kernel has added up.
+    fn take_from_kernel(&mut self) {
+        sum_table::take(&self.from_kernel, &mut self.now);
+        self.more_sums.iter_mut().for_each(SumTable::take_from_kernel);
     }
 }
 
@@ -298,6 +328,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
 
     fn interval(&mut self) -> Flow {
         let end = self.times.elapsed();
+        self.take_from_kernel();
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
         let shortfall = self.shortfall();
@@ -326,6 +357,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         if let Some(screen) = mem::take(&mut self.screen) {
             screen.close(&mut self.output.waiting);
         }
+        self.take_from_kernel();
         let empty = Groups::new(self.now.definition().clone());
         self.whole.absorb(mem::replace(&mut self.now, empty));
         self.more_sums.iter_mut().for_each(SumTable::end_interval);

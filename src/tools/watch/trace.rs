@@ -11,7 +11,7 @@ use perf_prof_format::control_characters::for_terminal;
 use perf_prof_session::{engine::ExitStatus, plan::RunPlan};
 
 use super::{
-    events::{TimeOfDay, deliver},
+    events::{Receiver, TimeOfDay, deliver},
     output::{Colours, Destination, Form, Output, Reader},
     span_text,
     system_call::SystemCallText,
@@ -72,6 +72,8 @@ struct Trace {
     lines: Lines,
     output: Output,
 }
+
+impl Receiver for Trace {}
 
 impl Sink for Trace {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {

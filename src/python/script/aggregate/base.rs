@@ -10,6 +10,7 @@ use perf_prof_events::{
     column::of_groups,
     event::reader::Input,
 };
+use perf_prof_session::engine::kernel_tables::SharedGroups;
 use pyo3::{
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
@@ -31,6 +32,11 @@ use super::{
 pub struct Shared(Arc<Mutex<Groups>>);
 
 impl Shared {
+    /// Returns the table as a run shares it.
+    pub fn shared(&self) -> SharedGroups {
+        Arc::clone(&self.0)
+    }
+
     /// Returns the table.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, Groups> {

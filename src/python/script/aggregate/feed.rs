@@ -9,7 +9,7 @@ use perf_prof_events::{
         reader::{Facts, Input},
     },
 };
-use perf_prof_session::spine::About;
+use perf_prof_session::{engine::kernel_tables::TableUse, spine::About};
 use pyo3::{
     prelude::*,
     types::{PyDict, PyList, PyTuple},
@@ -65,6 +65,17 @@ impl Feed {
         match &mut self.target {
             Target::Groups { groups, memo } => groups.lock().add(&self.plan, &input, memo),
             Target::Largest(largest) => largest.lock().add(&self.plan, &self.event, &input),
+        }
+    }
+
+    /// Returns the table to which samples are added; `None` if the aggregator is no table.
+    pub fn table_use(&self) -> Option<TableUse> {
+        match &self.target {
+            Target::Groups { groups, .. } => {
+                let (definition, table) = (groups.lock().definition().clone(), groups.shared());
+                Some(TableUse { definition, plan: self.plan.clone(), table })
+            }
+            Target::Largest(_) => None,
         }
     }
 

@@ -1,0 +1,109 @@
+//! Programs and maps in the kernel: loading, attaching, exchanging and reading tables.
+//!
+//! Everything here ends when its descriptors are closed, so nothing stays in the kernel after this process.
+
+mod selected;
+mod table;
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use perf_prof_format::abi::{PERF_TYPE_TRACEPOINT, bpf::ProgramType, perf_event_attr};
+use perf_prof_system::{
+    CallError,
+    bpf::{LoadError, Program as Loaded},
+    perf::{self, Attach},
+};
+use thiserror::Error;
+
+pub use selected::{FirstTasks, SelectedTasks, TaskEvents};
+pub use table::{Reading, Room, TableInKernel};
+
+use crate::{
+    instruction::{Code, MapUse, Program},
+    lower::Unsuited,
+};
+
+/// Why the kernel does not take a program or a map.
+#[derive(Debug, Error)]
+pub enum Refusal {
+    /// A call failed.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// Tasks cannot be followed.
+    #[error(transparent)]
+    Unsuited(#[from] Unsuited),
+    /// The format of a tracepoint cannot be read.
+    #[error("{0}")]
+    Tracefs(String),
+    /// The verifier does not accept the program. That is a defect of perf-prof.
+    #[error("the kernel's verifier refuses the program: {}", last_line(.0))]
+    Verifier(String),
+}
+
+impl From<LoadError> for Refusal {
+    fn from(LoadError { error, log }: LoadError) -> Refusal {
+        if log.is_empty() { Refusal::Call(error) } else { Refusal::Verifier(log) }
+    }
+}
+
+/// Returns the line of the verifier's text that says what is wrong. Behind it are only counts.
+fn last_line(log: &str) -> &str {
+    let is_count = |line: &&str| line.starts_with("processed ") || line.is_empty();
+    log.lines().rev().find(|line| !is_count(line)).unwrap_or_default()
+}
+
+/// The tracepoint at which a program runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Tracepoint<'a> {
+    /// Its name, which tools show as that of the program.
+    pub name: &'a str,
+    /// Its number in tracefs.
+    pub id: u32,
+}
+
+/// A program that runs at each event of a tracepoint, until this value is dropped.
+#[derive(Debug)]
+pub struct Attached {
+    program: Loaded,
+    event: OwnedFd,
+}
+
+impl Attached {
+    /// Attaches a program. The tracepoint's events of other programs and processes are not changed.
+    fn new(program: Loaded, tracepoint: Tracepoint<'_>) -> Result<Attached, CallError> {
+        let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
+        attr.config = tracepoint.id.into();
+        // The program runs nevertheless. An enabled event would cost the traced programs more than the program.
+        attr.set_disabled(1);
+        let event = perf::open(&attr, Attach::Thread(0, None))?;
+        perf::set_bpf(event.as_fd(), &program)?;
+        Ok(Attached { program, event })
+    }
+
+    /// Returns how many events the program did not see, because BPF was already at work on the CPU.
+    fn missed(&self) -> u64 {
+        self.program.recursion_misses().unwrap_or(0)
+    }
+
+    /// Returns the descriptor that keeps the program attached.
+    fn into_event(self) -> OwnedFd {
+        self.event
+    }
+}
+
+/// Loads a program for a tracepoint, with these descriptors of its maps.
+fn load(
+    program: &Program,
+    tracepoint: Tracepoint<'_>,
+    descriptor: impl FnMut(MapUse) -> u32,
+) -> Result<Loaded, LoadError> {
+    Loaded::load(tracepoint.name, ProgramType::Tracepoint, &program.with_maps(descriptor))
+}
+
+/// Returns whether the kernel lets this process load and attach programs, by loading the smallest one.
+pub fn check() -> Result<(), Refusal> {
+    let mut code = Code::new();
+    code.exit(1);
+    Loaded::load("check", ProgramType::Tracepoint, &code.program().instructions)?;
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! The maps with the selected tasks and cgroups, and the programs that keep them.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+    path::PathBuf,
+};
+
+use perf_prof_format::{
+    abi::bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
+    tracefs::EventFormat,
+};
+use perf_prof_system::{
+    CallError,
+    bpf::{Map, MapDefinition},
+};
+
+use super::{Attached, Refusal, Tracepoint, load};
+use crate::{
+    instruction::{MapUse, Program},
+    select::{TaskIds, exit_program, fork_program, start_program},
+};
+
+/// The most processes or threads that are selected at a time.
+const MOST_TASKS: u32 = 1 << 17;
+
+/// The formats of the tracepoints that tell what becomes of tasks.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEvents<'a> {
+    /// `sched:sched_process_fork`.
+    pub fork: &'a EventFormat,
+    /// `sched:sched_process_free`.
+    pub free: &'a EventFormat,
+    /// `task:task_rename`, which tells that a command starts.
+    pub rename: &'a EventFormat,
+}
+
+/// Which tasks are selected at first.
+#[derive(Clone, Debug)]
+pub enum FirstTasks {
+    /// These, and those that they create.
+    These(Vec<u32>),
+    /// These threads, and no others.
+    Threads(Vec<u32>),
+    /// A process from its next exec on, and those that it creates.
+    Command(u32),
+}
+
+/// The selected tasks and cgroups.
+#[derive(Debug, Default)]
+pub struct SelectedTasks {
+    tasks: Option<Map>,
+    cgroups: Option<Map>,
+    /// The programs that keep the map of tasks.
+    keepers: Vec<Attached>,
+}
+
+impl SelectedTasks {
+    /// Selects tasks from now on.
+    pub fn select_tasks(&mut self, first: &FirstTasks, events: TaskEvents<'_>) -> Result<(), Refusal> {
+        let tasks = Map::new(&MapDefinition {
+            name: "tasks",
+            map_type: MapType::Hash,
+            key_size: 4,
+            value_size: 1,
+            entries: MOST_TASKS,
+            flags: BPF_F_NO_PREALLOC,
+            inner: None,
+        })?;
+        self.tasks = Some(tasks);
+        let (ids, start) = match first {
+            FirstTasks::These(_) => (Some(TaskIds::Processes), None),
+            FirstTasks::Threads(_) => (None, None),
+            FirstTasks::Command(process) => (Some(TaskIds::Processes), Some(*process)),
+        };
+        if let Some(ids) = ids {
+            self.keep(exit_program(events.free)?, events.free)?;
+            self.keep(fork_program(events.fork, ids)?, events.fork)?;
+        }
+        if let Some(process) = start {
+            self.keep(start_program(process), events.rename)?;
+        }
+        let (FirstTasks::These(tasks) | FirstTasks::Threads(tasks)) = first else { return Ok(()) };
+        tasks.iter().try_for_each(|&task| self.add(task))?;
+        Ok(())
+    }
+
+    fn keep(&mut self, program: Program, format: &EventFormat) -> Result<(), Refusal> {
+        let tracepoint = Tracepoint { name: &format.name, id: format.id };
+        let loaded = load(&program, tracepoint, |map| self.descriptor(map).unwrap_or(u32::MAX))?;
+        self.keepers.push(Attached::new(loaded, tracepoint)?);
+        Ok(())
+    }
+
+    /// Selects the tasks in these cgroups, given by their folders, and in those below them. The kernel takes cgroups of
+    /// version 2 only.
+    pub fn select_cgroups(&mut self, folders: &[PathBuf]) -> Result<(), Refusal> {
+        let map = Map::new(&MapDefinition {
+            name: "cgroups",
+            map_type: MapType::CgroupArray,
+            key_size: 4,
+            value_size: 4,
+            entries: folders.len() as u32,
+            flags: 0,
+            inner: None,
+        })?;
+        for (index, folder) in folders.iter().enumerate() {
+            let opened = File::open(folder);
+            let opened = opened.map_err(|error| CallError::new(format!("open {}", folder.display()), error))?;
+            map.set_descriptor(index as u32, opened.as_fd())?;
+        }
+        self.cgroups = Some(map);
+        Ok(())
+    }
+
+    /// Returns how many times a task may not have been selected or forgotten, because BPF was already at work on the CPU.
+    pub fn missed(&self) -> u64 {
+        self.keepers.iter().map(Attached::missed).sum()
+    }
+
+    /// Returns the descriptor of a map of the selection.
+    pub(super) fn descriptor(&self, map: MapUse) -> Option<u32> {
+        let map = match map {
+            MapUse::Tasks => self.tasks.as_ref(),
+            MapUse::Cgroups => self.cgroups.as_ref(),
+            MapUse::Tables | MapUse::Counters => None,
+        };
+        map.map(|map| map.as_fd().as_raw_fd() as u32)
+    }
+
+    /// Returns the descriptors that keep programs attached.
+    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
+        self.keepers.into_iter().map(Attached::into_event)
+    }
+
+    fn add(&self, task: u32) -> Result<(), CallError> {
+        self.tasks.as_ref().map_or(Ok(()), |tasks| tasks.set(&task.to_ne_bytes(), &[1], BPF_ANY))
+    }
+}

@@ -1,0 +1,211 @@
+//! A table in the kernel. A reading exchanges it for an empty one, so no event is counted twice or not at all.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use perf_prof_events::aggregate::Amount;
+use perf_prof_format::abi::bpf::MapType;
+use perf_prof_system::{
+    CallError,
+    bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
+};
+
+use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
+use crate::{
+    instruction::{MapUse, Program},
+    table::{Counters, Row, Shape},
+};
+
+/// How many rows a table has room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// At first.
+    pub first: u32,
+    /// At most.
+    pub most: u32,
+}
+
+impl Room {
+    /// The rows for which there is room at first, unless memory is short. An empty hash of this size is read in 0.1 ms.
+    const FIRST: u32 = 1 << 16;
+    /// Returns the room of a table that may have `limit` rows and take `bytes` of memory.
+    pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
+        // During a reading there are two tables.
+        let fitting = u32::try_from(bytes / 2 / bytes_of_row(shape)).unwrap_or(u32::MAX).max(1);
+        // A small limit is kept when the rows are read: the kernel cannot leave out the smallest ones.
+        let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
+        let most = wanted.min(fitting);
+        Room { first: Room::FIRST.min(most), most }
+    }
+}
+
+/// Returns the memory of a row in the kernel.
+fn bytes_of_row(shape: &Shape) -> usize {
+    /// Those beside its key and its value: `struct htab_elem`, and its bucket.
+    const BESIDE: usize = 64;
+    shape.key_bytes + shape.value_bytes + BESIDE
+}
+
+/// What was added up since the last reading.
+#[derive(Debug)]
+pub struct Reading {
+    /// The rows, in any order.
+    pub rows: Vec<Row>,
+    /// How many events had no room for a row.
+    pub refused: u64,
+    /// The sum of their numbers.
+    pub refused_amount: Amount,
+    /// How many events were added up or refused.
+    pub added: u64,
+    /// How many events were perf-prof's own.
+    pub own: u64,
+}
+
+/// A table in the kernel, and the program that fills it.
+#[derive(Debug)]
+pub struct TableInKernel {
+    shape: Shape,
+    /// An array with the hash that is filled now.
+    slot: Map,
+    rows: Map,
+    room: Room,
+    page: CounterPage,
+    /// The counters as they were at the last reading.
+    read: Counters,
+    program: ProgramState,
+}
+
+/// The program of a table.
+#[derive(Debug)]
+enum ProgramState {
+    Loaded(Loaded),
+    Attached(Attached),
+    /// It could not be attached.
+    Gone,
+}
+
+const SLOT: u32 = 0;
+/// How many times larger a table becomes if it needs more room. While it is exchanged, rows may come faster than before.
+const GROWTH: u32 = 8;
+
+fn hash(shape: &Shape, entries: u32) -> Result<Map, CallError> {
+    let (key_size, value_size) = (shape.key_bytes, shape.value_bytes);
+    let map_type = MapType::Hash;
+    Map::new(&MapDefinition { name: "rows", map_type, key_size, value_size, entries, flags: 0, inner: None })
+}
+
+impl TableInKernel {
+    /// Creates an empty table and loads its program, which does not run yet.
+    pub fn load(
+        tracepoint: Tracepoint<'_>,
+        (program, shape): (&Program, Shape),
+        selected: &SelectedTasks,
+        room: Room,
+    ) -> Result<TableInKernel, Refusal> {
+        let rows = hash(&shape, room.first)?;
+        let slot = Map::new(&MapDefinition {
+            name: "slot",
+            map_type: MapType::ArrayOfMaps,
+            key_size: 4,
+            value_size: 4,
+            entries: 1,
+            flags: 0,
+            inner: Some(&rows),
+        })?;
+        slot.set_descriptor(SLOT, rows.as_fd())?;
+        let (counters, page) = CounterPage::new("counters", Counters::WORDS)?;
+        let own = |map| match map {
+            MapUse::Tables => Some(&slot),
+            MapUse::Counters => Some(&counters),
+            MapUse::Tasks | MapUse::Cgroups => None,
+        };
+        let descriptor = |map| {
+            let own = own(map).map(|map| map.as_fd().as_raw_fd() as u32);
+            own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
+        };
+        let loaded = load(program, tracepoint, descriptor)?;
+        let (read, program) = (Counters::default(), ProgramState::Loaded(loaded));
+        Ok(TableInKernel { shape, slot, rows, room, page, read, program })
+    }
+
+    /// Runs the program at each event from now on.
+    pub fn attach(&mut self, tracepoint: Tracepoint<'_>) -> Result<(), CallError> {
+        if let ProgramState::Loaded(program) = std::mem::replace(&mut self.program, ProgramState::Gone) {
+            self.program = ProgramState::Attached(Attached::new(program, tracepoint)?);
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters::from(std::array::from_fn(|word| self.page.word(word)))
+    }
+
+    /// Returns the memory that the table takes in the kernel.
+    pub fn bytes(&self) -> usize {
+        self.rows.entries() as usize * bytes_of_row(&self.shape)
+    }
+
+    /// Returns whether the table will soon need more room, and can have it.
+    pub fn is_filling(&self) -> bool {
+        let entries = self.rows.entries();
+        entries < self.room.most && self.inserted() > u64::from(entries / 2)
+    }
+
+    /// Returns the number of rows since the last reading.
+    fn inserted(&self) -> u64 {
+        self.counters().inserted.wrapping_sub(self.read.inserted)
+    }
+
+    /// Returns how many events the program did not see, because BPF was already at work on the CPU.
+    pub fn missed(&self) -> u64 {
+        match &self.program {
+            ProgramState::Attached(attached) => attached.missed(),
+            ProgramState::Loaded(_) | ProgramState::Gone => 0,
+        }
+    }
+
+    /// Takes everything that was added up since the last reading. The kernel waits until no program uses the table any more,
+    /// which takes about 10 ms, and more on a busy machine.
+    pub fn read(&mut self) -> Result<Reading, CallError> {
+        let entries = self.rows.entries();
+        let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
+        let empty = hash(&self.shape, entries)?;
+        // When this returns, no program adds to the table before.
+        self.slot.set_descriptor(SLOT, empty.as_fd())?;
+        let full = std::mem::replace(&mut self.rows, empty);
+        self.reading(Some(&full))
+    }
+
+    /// Takes everything that was added up since the last reading, at the end. What happens meanwhile is added or not.
+    pub fn read_last(&mut self) -> Result<Reading, CallError> {
+        self.reading(None)
+    }
+
+    /// Reads a table that was taken out, or the one that is in use.
+    fn reading(&mut self, table: Option<&Map>) -> Result<Reading, CallError> {
+        let now = self.counters();
+        let before = std::mem::replace(&mut self.read, now);
+        let since = difference(&self.read, &before);
+        let mut rows = Vec::new();
+        table.unwrap_or(&self.rows).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
+        let (refused_amount, refused) = (self.shape.refused(&since), since.refused);
+        let added = refused + rows.iter().map(|row| row.count).sum::<u64>();
+        Ok(Reading { rows, refused, refused_amount, added, own: since.own })
+    }
+
+    /// Returns the descriptor that keeps the program attached.
+    pub fn into_event(self) -> Option<OwnedFd> {
+        match self.program {
+            ProgramState::Attached(attached) => Some(attached.into_event()),
+            ProgramState::Loaded(_) | ProgramState::Gone => None,
+        }
+    }
+}
+
+fn difference(now: &Counters, before: &Counters) -> Counters {
+    Counters {
+        inserted: now.inserted.wrapping_sub(before.inserted),
+        refused: now.refused.wrapping_sub(before.refused),
+        refused_sums: std::array::from_fn(|half| now.refused_sums[half].wrapping_sub(before.refused_sums[half])),
+        own: now.own.wrapping_sub(before.own),
+    }
+}

@@ -1,0 +1,327 @@
+//! Decides which events are added up in the kernel, and starts that. The events are then not opened for samples.
+
+use std::{collections::BTreeSet, fmt};
+
+use anyhow::{Result, bail};
+use perf_prof_capture::{Capture, EventRequest, Excluded, OwnThreads, Owner, Sampling, Target};
+use perf_prof_events::event::{EventType, Stats};
+use perf_prof_format::{
+    abi::PERF_TYPE_TRACEPOINT,
+    spec::Grouping,
+    tracefs::{EventFormat, Filter},
+};
+use perf_prof_in_kernel::{
+    instruction::Program,
+    load::{FirstTasks, Refusal, Room, SelectedTasks, TableInKernel, TaskEvents, Tracepoint},
+    lower::PidNamespace,
+    select::{Own, Selection, TaskIds},
+    table::{Shape, table_program},
+};
+use perf_prof_system::{budget::Budget, output, own_threads, procfs, tracefs::Tracefs};
+
+use super::{
+    requests,
+    select::{EventLocation, Selected},
+};
+use crate::{
+    engine::kernel_tables::{EventUse, KernelTable, KernelTables, TableUse},
+    plan::{CgroupsOfEvents, Face, InKernel, RunPlan, Verbosity},
+};
+
+/// How often a program may look at its tables while it does not wait for an interval.
+const READ_FOR_PROGRAMS: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The events of a run, which are open and not enabled.
+pub struct OpenEvents<'a> {
+    /// The plan of the run.
+    pub plan: &'a RunPlan,
+    /// The opened events.
+    pub selected: &'a [Selected],
+    /// The types of the opened events, and then those of events that are made of them.
+    pub types: &'a [EventType],
+    /// Which of the types the receiver gets.
+    pub is_delivered: &'a [bool],
+    /// The events that this kernel has.
+    pub tracefs: &'a Tracefs,
+    /// The process of the command that is the target.
+    pub workload: Option<u32>,
+    /// The memory of the run.
+    pub budget: &'a Budget,
+    /// Where it is counted what the kernel adds up.
+    pub stats: &'a Stats,
+}
+
+/// Why an event is not added up in the kernel. It is the end of a sentence with `because`.
+struct Reason(String);
+
+impl<T: fmt::Display> From<T> for Reason {
+    fn from(reason: T) -> Reason {
+        Reason(reason.to_string())
+    }
+}
+
+/// The programs of an event's tables.
+struct Compiled<'a> {
+    event: usize,
+    tables: Vec<(Program, Shape, &'a TableUse)>,
+}
+
+/// What is added up in the kernel.
+struct Attempt {
+    tables: KernelTables,
+    /// The events that are added up there.
+    in_kernel: Vec<usize>,
+    /// The other events that the receiver gets, and why.
+    kept: Vec<(usize, Reason)>,
+}
+
+impl OpenEvents<'_> {
+    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. `uses` says what
+    /// the receiver does with each type of events; it is empty if it gets all samples. The run cannot start after an error.
+    pub fn add_up(&self, uses: &[EventUse], capture: &mut Capture) -> (KernelTables, Result<()>) {
+        match self.tables(uses, capture) {
+            Ok(tables) => (tables, Ok(())),
+            Err(error) => (KernelTables::default(), Err(error)),
+        }
+    }
+
+    fn tables(&self, uses: &[EventUse], capture: &mut Capture) -> Result<KernelTables> {
+        let how = self.plan.capture.in_kernel;
+        if uses.is_empty() && how != InKernel::Always || how == InKernel::Never {
+            return Ok(KernelTables::default());
+        }
+        let requests = requests::requests(&self.plan.capture, self.selected)?;
+        let target = requests::target(&self.plan.capture, self.workload)?;
+        let first = self.attempt(uses, &requests, &target);
+        self.report(&first)?;
+        first.in_kernel.iter().for_each(|&event| self.stats.set_in_kernel(event));
+        // The program's event of the tracepoint stays open, so this is quick.
+        capture.close_events(&first.in_kernel);
+        let leaves_out_threads = |&event: &usize| matches!(requests[event].owner, Owner::Field(_));
+        if !first.in_kernel.iter().any(leaves_out_threads) {
+            return Ok(first.tables);
+        }
+        // A program names perf-prof's threads, and now there is one more.
+        capture.start_reader()?;
+        let second = self.attempt(uses, &requests, &target);
+        match second.kept.iter().find(|(event, _)| first.in_kernel.contains(event)) {
+            Some((event, Reason(reason))) => bail!("{}: {reason}", self.types[*event].shown_name()),
+            None => Ok(second.tables),
+        }
+    }
+
+    /// Starts to add up in the kernel what can be added up there.
+    fn attempt(&self, uses: &[EventUse], requests: &[EventRequest], target: &Target) -> Attempt {
+        let (mut compiled, mut kept) = (Vec::new(), Vec::new());
+        for event in (0..self.types.len()).filter(|&event| self.is_delivered[event]) {
+            match self.compiled(event, uses.get(event), (requests, target)) {
+                Ok(programs) => compiled.push(programs),
+                Err(reason) => kept.push((event, reason)),
+            }
+        }
+        let (mut tables, mut in_kernel) = (KernelTables::default(), Vec::new());
+        if compiled.is_empty() {
+            return Attempt { tables, in_kernel, kept };
+        }
+        match self.selected_tasks(target) {
+            Ok(selected) => {
+                let every = (self.plan.face == Face::Program).then_some(READ_FOR_PROGRAMS);
+                tables = KernelTables::new(self.budget.clone(), selected, every);
+                let share = self.budget.share() / compiled.iter().map(|of| of.tables.len()).sum::<usize>().max(1);
+                for programs in compiled {
+                    let event = programs.event;
+                    match self.started(programs, &mut tables, share) {
+                        Ok(()) => in_kernel.push(event),
+                        Err(refusal) => kept.push((event, self.refused(event, refusal))),
+                    }
+                }
+            }
+            Err(refusal) => {
+                let Reason(reason) = self.refused(compiled[0].event, refusal);
+                kept.extend(compiled.iter().map(|programs| (programs.event, Reason(reason.clone()))));
+            }
+        }
+        Attempt { tables, in_kernel, kept }
+    }
+
+    /// Prints with `-v` where each event is added up. Fails if all have to be added up in the kernel, and some are not.
+    fn report(&self, Attempt { in_kernel, kept, .. }: &Attempt) -> Result<()> {
+        let name = |event: usize| self.types[event].shown_name();
+        if let (InKernel::Always, Some((event, Reason(reason)))) = (self.plan.capture.in_kernel, kept.first()) {
+            let option = if self.plan.face == Face::Program { "in_kernel='always'" } else { "--in-kernel always" };
+            bail!("{option}: {} cannot be added up in the kernel, because {reason}", name(*event));
+        }
+        if self.plan.verbosity >= Verbosity::Verbose {
+            for event in 0..self.types.len() {
+                if in_kernel.contains(&event) {
+                    output::say(format_args!("{}: counted in the kernel", name(event)));
+                } else if let Some((_, Reason(reason))) = kept.iter().find(|(kept, _)| *kept == event) {
+                    output::say(format_args!("{}: in perf-prof, because {reason}", name(event)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compiles the tables of an event.
+    fn compiled<'u>(
+        &self,
+        event: usize,
+        event_use: Option<&'u EventUse>,
+        (requests, target): (&[EventRequest], &Target),
+    ) -> Result<Compiled<'u>, Reason> {
+        let tables = match event_use {
+            Some(EventUse::Tables(tables)) => tables,
+            Some(EventUse::Samples(reason)) => return Err((*reason).into()),
+            None => return Err("its samples are shown".into()),
+        };
+        self.check_run()?;
+        let (Some(selected), Some(request)) = (self.selected.get(event), requests.get(event)) else {
+            return Err("it is made of several events".into());
+        };
+        check_event(selected, request)?;
+        let Some(format) = self.types[event].format.tracepoint() else { return Err("it is no tracepoint".into()) };
+        let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
+        let selection = self.selection(format, request, target)?;
+        let compile = |table: &'u TableUse| {
+            let TableUse { plan, definition, .. } = table;
+            let (program, shape) = table_program(plan, definition, &self.types[event], filter.as_ref(), &selection)?;
+            Ok((program, shape, table))
+        };
+        let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
+        Ok(Compiled { event, tables })
+    }
+
+    /// Returns why this run needs samples.
+    fn check_run(&self) -> Result<(), Reason> {
+        let plan = self.plan;
+        let capture = &plan.capture;
+        let reasons = [
+            (plan.live().is_some_and(|live| live.recording.is_some()), "it is recorded"),
+            (plan.limit.is_some(), "the run ends after a number of samples"),
+            (capture.sampling_limit.is_some(), "the number of samples is limited"),
+            (capture.cgroups_of_events != CgroupsOfEvents::All, "each event has its own cgroups"),
+        ];
+        reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
+    }
+
+    /// Returns which events of a tracepoint count.
+    fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
+        let has_tasks = matches!(target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
+        // The kernel gives these events also to the task that they name, and a program runs once for each of them.
+        let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
+        if has_tasks && &*format.system == "sched" && names_task {
+            return Err("tasks are selected, and it belongs to two tasks".into());
+        }
+        let ids = match procfs::is_in_first_pid_namespace() {
+            true => PidNamespace::First,
+            false => PidNamespace::Other,
+        };
+        Ok(Selection {
+            own: self.own(request, target)?,
+            tasks: match target {
+                Target::Processes(_) | Target::Workload { .. } => Some(TaskIds::Processes),
+                Target::Threads(_) => Some(TaskIds::Threads),
+                Target::SystemWide { .. } | Target::UntilExit(_) | Target::Cgroups(_) => None,
+            },
+            cpus: request.cpus.as_ref().map(|cpus| cpus.iter().collect::<BTreeSet<u32>>()),
+            cgroups: if let Target::Cgroups(folders) = target { folders.len() as u32 } else { 0 },
+            ids,
+        })
+    }
+
+    /// Returns which events are perf-prof's own.
+    fn own(&self, request: &EventRequest, target: &Target) -> Result<Own, Reason> {
+        let own = std::process::id();
+        let nothing = Own { owner: request.owner, ..Own::NOTHING };
+        match (requests::own_threads(&self.plan.capture), target) {
+            (OwnThreads::Included, _) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, Target::Processes(pids)) if !pids.contains(&own) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, Target::Workload { .. }) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, _) => Err("it leaves out some threads of this program".into()),
+            (OwnThreads::LeftOut, _) => {
+                let threads = match request.owner {
+                    Owner::Field(_) => [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat(),
+                    Owner::Task | Owner::NoTask => Vec::new(),
+                };
+                let threads = threads.into_iter().collect::<BTreeSet<u32>>().into_iter().collect();
+                Ok(Own { process: Some(own), threads, owner: request.owner })
+            }
+        }
+    }
+
+    /// Selects the tasks of the target.
+    fn selected_tasks(&self, target: &Target) -> Result<SelectedTasks, Refusal> {
+        let mut selected = SelectedTasks::default();
+        let first = match target {
+            Target::SystemWide { .. } | Target::UntilExit(_) => return Ok(selected),
+            Target::Cgroups(folders) => {
+                selected.select_cgroups(folders)?;
+                return Ok(selected);
+            }
+            Target::Processes(pids) => FirstTasks::These(pids.clone()),
+            Target::Threads(tids) => FirstTasks::Threads(tids.clone()),
+            Target::Workload { pid } => FirstTasks::Command(*pid),
+        };
+        let format = |system: &str, name: &str| {
+            let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
+            EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
+        };
+        let (fork, free) = (format("sched", "sched_process_fork")?, format("sched", "sched_process_free")?);
+        let rename = format("task", "task_rename")?;
+        selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
+        Ok(selected)
+    }
+
+    /// Loads and attaches the programs of an event. `share` is the memory that a table may have.
+    fn started(&self, programs: Compiled<'_>, tables: &mut KernelTables, share: usize) -> Result<(), Refusal> {
+        let Compiled { event, tables: programs } = programs;
+        let Some(format) = self.types[event].format.tracepoint() else { return Ok(()) };
+        let tracepoint = Tracepoint { name: &format.name, id: format.id };
+        let mut started = Vec::new();
+        for (program, shape, table) in programs {
+            let room = Room::new(&shape, table.definition.limit, share);
+            let mut in_kernel = TableInKernel::load(tracepoint, (&program, shape), tables.selected(), room)?;
+            in_kernel.attach(tracepoint)?;
+            started.push((in_kernel, table));
+        }
+        for (in_kernel, table) in started {
+            let target = tables.target(&table.table);
+            tables.add(KernelTable { event, in_kernel, target });
+        }
+        Ok(())
+    }
+
+    /// Returns the reason for a refusal. A refusal of the verifier is a defect of perf-prof, so it is always told.
+    fn refused(&self, event: usize, refusal: Refusal) -> Reason {
+        if let (Refusal::Verifier(log), true) = (&refusal, self.plan.verbosity > Verbosity::Quiet) {
+            let name = self.types[event].shown_name();
+            output::say(format_args!("{name} is added up in perf-prof: {refusal}"));
+            if self.plan.verbosity >= Verbosity::Verbose {
+                log.lines().for_each(output::say);
+            }
+        }
+        Reason(match refusal {
+            Refusal::Call(error) if error.errno() == libc::EPERM => {
+                format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
+            }
+            Refusal::Call(error) if error.errno() == libc::E2BIG && error.call.contains("SET_BPF") => {
+                format!("too many programs are attached to its tracepoint ({error})")
+            }
+            refusal => refusal.to_string(),
+        })
+    }
+}
+
+/// Returns why the samples of an event are not all that happens there.
+fn check_event(selected: &Selected, request: &EventRequest) -> Result<(), Reason> {
+    let is_probe = request.definition.is_some() || selected.place != EventLocation::Kernel;
+    let reasons = [
+        (request.event.kind != PERF_TYPE_TRACEPOINT || is_probe, "it is no tracepoint"),
+        (request.grouping != Grouping::Alone, "it is in a group"),
+        (request.sampling != Sampling::Period(1), "not each occurrence is sampled"),
+        (request.excluded != Excluded::default(), "only some of it is sampled"),
+        (selected.limit.is_some(), "the run ends after a number of samples"),
+    ];
+    reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
+}

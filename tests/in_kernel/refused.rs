@@ -1,0 +1,71 @@
+//! What the kernel does not add up is added up in perf-prof, and a message says why.
+
+use std::process::Command;
+
+use super::{counts, needs_bpf, run};
+use crate::harness::{
+    counting::{CALL, objects, words},
+    machine::{Need, needs, skip},
+    run::{said, stdout, tested_program},
+    script::Run,
+};
+
+#[test]
+fn without_the_right_to_use_bpf_the_result_is_the_same() {
+    needs([Need::Tracefs]);
+    let mut command = Command::new("setpriv");
+    command.args(["--bounding-set", "-bpf,-sys_admin", "--inh-caps", "-bpf,-sys_admin", tested_program()]);
+    let output = command.args(["top", CALL, "--json", "-v", "--"]).args(words(100, 1, 0)).output();
+    let Ok(output) = output else { skip(Need::Programs, "setpriv") };
+    let said = said(&output);
+    if said.contains("setpriv: ") || said.contains("counted in the kernel") {
+        skip(Need::PlainUser, said);
+    }
+    assert_eq!(counts(&objects(&stdout(&output)).pop().unwrap()), [200]);
+    let why =
+        format!("{CALL}: in perf-prof, because perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON");
+    assert!(said.contains(&why), "{said}");
+}
+
+#[test]
+fn a_script_with_a_function_gets_samples() {
+    needs_bpf();
+    let script = "from perf_prof import Count\n\
+                  counted = Count()\n\
+                  def seen(event):\n    assert counted.total > 0\n\
+                  syscalls__sys_enter_getpgid = counted, seen\n\
+                  def __exit__(): print(counted.total)\n";
+    let auto = Run::script(script).options(["-v"]).call_event().workload("calls 7").run();
+    assert_eq!((auto.status, auto.stdout.as_str()), (0, "7\n"), "{auto:?}");
+    let why = format!("{CALL}: in perf-prof, because the script has a function for events");
+    assert!(auto.stderr.contains(&why), "{auto:?}");
+    let always = Run::script(script).options(["--in-kernel", "always"]).call_event().workload("calls 7").run();
+    let error =
+        format!("--in-kernel always: {CALL} cannot be added up in the kernel, because the script has a function");
+    assert_eq!(always.status, 1, "{always:?}");
+    assert!(always.stderr.contains(&error), "{always:?}");
+}
+
+/// Each of these needs samples.
+#[test]
+fn reasons_are_told() {
+    needs_bpf();
+    let work = words(3, 0, 0);
+    let group = format!("{{{CALL},syscalls:sys_exit_getpgid}}");
+    for (args, reason) in [
+        (&["top", CALL, "--by", "stack", "-g"][..], "the kernel's programs do not have `stack`"),
+        (&["top", "syscall"], "it is made of several events"),
+        (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
+        (&["top", "page-faults"], "it is no tracepoint"),
+        (&["top", &group], "it is in a group"),
+        (&["top", "sched:sched_wakeup"], "tasks are selected, and it belongs to two tasks"),
+        (&["top", CALL, "--by", "common_flags"], "the kernel's programs do not have the field `common_flags`"),
+    ] {
+        let output = run("auto", &[args, &["-v"]].concat(), &work);
+        let said = said(&output);
+        assert!(
+            output.status.success() && said.contains(&format!(": in perf-prof, because {reason}")),
+            "{args:?} {said}"
+        );
+    }
+}

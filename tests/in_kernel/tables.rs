@@ -1,0 +1,125 @@
+//! Tables that the kernel fills are those that perf-prof would fill from samples.
+
+use serde_json::Value as Json;
+
+use super::{counts, json, needs_bpf, run};
+use crate::harness::{
+    counting::{CALL, words},
+    run::said,
+    script::Run,
+};
+
+#[test]
+fn a_known_number_of_calls_is_counted() {
+    needs_bpf();
+    let object = json("always", &["top", CALL], &words(100_000, 0, 0));
+    assert_eq!((&object["events"], counts(&object)), (&100_000.into(), vec![100_000]));
+    assert_eq!(object["rows"][0]["comm"], "wide");
+}
+
+#[test]
+fn a_message_says_that_the_kernel_counts() {
+    needs_bpf();
+    let said = said(&run("auto", &["top", CALL, "-v"], &words(1, 0, 0)));
+    assert!(said.contains(&format!("{CALL}: counted in the kernel")), "{said}");
+}
+
+/// A table grows while it is filled: at first it has room for fewer keys.
+#[test]
+fn many_keys_are_kept() {
+    needs_bpf();
+    let object = json("always", &["top", CALL, "--by", "pid"], &words(200_000, 0, 0));
+    assert_eq!((object["rows"].as_array().unwrap().len(), &object["others"]), (200_000, &0.into()));
+    assert_eq!(counts(&object), vec![1; 200_000]);
+}
+
+/// Returns the object without what differs from run to run: times and rates.
+fn without_times(mut object: Json) -> Json {
+    let rows = object["rows"].as_array().unwrap().clone();
+    let rows = rows.into_iter().map(|mut row| {
+        row.as_object_mut().unwrap().remove("per_second");
+        row
+    });
+    object["rows"] = rows.collect();
+    ["time", "seconds"].iter().for_each(|name| _ = object.as_object_mut().unwrap().remove(*name));
+    object
+}
+
+#[test]
+fn tables_are_those_of_samples() {
+    needs_bpf();
+    let work = words(300, 3, 2);
+    let both = format!("{CALL},syscalls:sys_exit_getpgid");
+    let filtered = format!("{CALL}/pid > 100 && pid < 200 || pid == 7/");
+    let by_text = "task:task_rename";
+    for args in [
+        &["top", CALL][..],
+        &["top", CALL, "--by", "pid"],
+        &["top", CALL, "--by", "event,comm,pid"],
+        &["top", &filtered, "--by", "pid"],
+        &["top", &both, "--by", "event"],
+        &["top", CALL, "--by", "comm", "--sum", "pid,__syscall_nr"],
+        &["top", "syscalls:sys_exit_getpgid", "--by", "ret"],
+        &["top", "syscalls:sys_exit_getpgid", "--by", "comm", "--sum", "ret"],
+        &["hist", CALL, "--value", "pid", "--by", "comm"],
+        &["hist", "syscalls:sys_exit_getpgid", "--value", "ret"],
+        &["top", by_text, "--by", "oldcomm,newcomm"],
+        &["top", &format!("{by_text}/newcomm ~ \"w*\"/"), "--by", "newcomm"],
+    ] {
+        let [kernel, samples] = ["always", "never"].map(|when| without_times(json(when, args, &work)));
+        assert_eq!(kernel, samples, "{args:?}");
+    }
+}
+
+const SCRIPT: &str = r#"
+import perf_prof
+from perf_prof import Count, Hist, Sum
+called = Count("_comm", "pid")
+summed = Sum("pid", by="_comm", where="pid >= 10")
+spread = Hist("pid", by=("_comm", "_event"))
+linear = Hist("pid", linear=(0, 100, 10))
+syscalls__sys_enter_getpgid = called, summed, spread, linear
+def __exit__():
+    for table in called, summed, spread, linear:
+        print(table.to_dict())
+    counts = perf_prof.stats()["events"]["syscalls:sys_enter_getpgid"]
+    print(counts.pop("where"))
+    print(counts)
+"#;
+
+#[test]
+fn aggregators_of_a_script_have_what_they_have_of_samples() {
+    needs_bpf();
+    let lines = |when: &str| {
+        // In the order of time, samples have the right names of tasks.
+        let run =
+            Run::script(SCRIPT).options(["--order", "--in-kernel", when]).call_event().exec(words(123, 2, 1)).run();
+        assert_eq!(run.status, 0, "{run:?}");
+        run.stdout.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [kernel, samples] = ["always", "never"].map(lines);
+    assert_eq!(kernel[..4], samples[..4]);
+    assert_eq!([&kernel[4], &samples[4]], ["kernel", "perf-prof"]);
+    assert_eq!([&kernel[5], &samples[5]], ["{'delivered': 492, 'lost': 0}"; 2]);
+}
+
+/// The table of an interval has what came since the last one, and nothing comes twice or is missing.
+#[test]
+fn the_tables_of_all_intervals_are_those_of_the_run() {
+    needs_bpf();
+    let script = "from perf_prof import Count\n\
+                  all = Count()\n\
+                  syscalls__sys_enter_getpgid = called = Count()\n\
+                  intervals = 0\n\
+                  def __interval__():\n    \
+                      global intervals\n    \
+                      intervals += called.total > 0\n    \
+                      all.update(called)\n    \
+                      called.clear()\n\
+                  def __exit__():\n    \
+                      all.update(called)\n    \
+                      print(all.total, intervals > 1)\n";
+    let options = ["--in-kernel", "always", "-i", "20"];
+    let run = Run::script(script).options(options).call_event().exec(words(1_000_000, 1, 0)).run();
+    assert_eq!((run.status, run.stdout.as_str()), (0, "2000000 True\n"), "{run:?}");
+}
