@@ -44,6 +44,7 @@ class _SpanCounts(TypedDict, total=False):
     unseen: int
     partial: bool
     incomplete_tasks: dict[int, tuple[str, int]]
+    missing_time: int
     cpus_without_idle_events: list[int]
 
 class _EventCounts(_SpanCounts):
@@ -677,8 +678,9 @@ def stats() -> _Stats:
     The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
     of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
     'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
-    the number of its gaps by thread id, and 'cpus_without_idle_events' the CPUs of whose idle task the kernel delivers
-    no events.
+    the number of its gaps by thread id, 'missing_time' is how long the spans may have been together that were dropped
+    because events were lost (ns, at most), and 'cpus_without_idle_events' the CPUs of whose idle task the kernel
+    delivers no events.
     """
 
 class Trace:

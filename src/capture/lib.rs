@@ -565,6 +565,10 @@ impl Source for Capture {
         self.ring_cpus.clone()
     }
 
+    fn ring_bytes(&self) -> Option<usize> {
+        Some(self.ring_bytes)
+    }
+
     fn dropped_by_limit(&self) -> u64 {
         self.limited.load(SeqCst)
     }

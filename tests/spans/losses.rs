@@ -4,8 +4,10 @@ use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 
 use crate::{
     harness::{
+        counting::objects,
         made::{Made, MadeAttr, u32s, u64s},
         recording::Folder,
+        run::{perf_prof, stdout},
         script::Run,
     },
     replay::made::NATIVE,
@@ -156,4 +158,47 @@ fn a_loss_may_last_for_several_parts() {
     // The selected times begin within the loss.
     let shown = replay(&folder, &made(&entries, SampleId::All), &["--time", "0.000009,"]);
     assert!(shown.starts_with("7 20000 20002\n9 20001 20003\n") && shown.ends_with("\nTrue\n"), "{shown:.99}");
+}
+
+/// Of thread 7, the spans from 20 to 30, from 30 to 50 and from 50 to 70 are missing. That of thread 9, which begins at 15,
+/// ends at 60 at the latest, because its next event would end it.
+#[test]
+fn the_time_of_missing_spans_has_a_bound_for_each_key() {
+    let folder = Folder::new();
+    let path = made(&[&CPU_0[..], &CPU_1].concat(), SampleId::All).write(&folder);
+    let output = |args: &[&str]| {
+        let output = perf_prof(&["top", "-q", "--by", "_tid", "--input", &path, SELECTOR]).args(args).output().unwrap();
+        stdout(&output)
+    };
+    let total = objects(&output(&["--json"])).pop().unwrap();
+    let rows = total["rows"].as_array().unwrap().iter();
+    let rows: Vec<_> =
+        rows.map(|row| (row["tid"].as_u64(), row["total"].as_u64(), row["missing_time"].as_u64())).collect();
+    let expected = [(7, 20, 50), (9, 10, 45)].map(|(tid, total, missing)| (Some(tid), Some(total), Some(missing)));
+    assert_eq!((rows, total["missing_time"].as_u64()), (expected.to_vec(), Some(95)), "{total}");
+    let text = output(&[]);
+    let missing = |line: &str| line.split_whitespace().last().map(str::to_owned);
+    let lines: Vec<Option<String>> = text.lines().skip(1).take(3).map(missing).collect();
+    assert_eq!(lines, [Some("ms".to_owned()), Some("0.000".to_owned()), Some("0.000".to_owned())], "{text}");
+    assert!(text.contains("(missing ms: at most so long were the spans that were open"), "{text}");
+}
+
+#[test]
+fn the_bound_of_missing_times_is_the_same_in_all_parts() {
+    let folder = Folder::new();
+    let path = made(&[&CPU_0[..], &CPU_1].concat(), SampleId::All).write(&folder);
+    let script = "
+import perf_prof
+def __sample__(e): pass
+def __partial__(): pass
+def __merge__(partials): pass
+def __exit__():
+    counts = perf_prof.stats()['events']['span:step']
+    print(counts['missing_time'], perf_prof.missing())
+";
+    for jobs in ["1", "2", "5"] {
+        let run = Run::script(script).event(SELECTOR).options(["--input", &path, "--jobs", jobs]).run();
+        let missing = "5 events were lost; spans are missing: 3 of 7 (at most 0.000 ms), 1 of 9 (at most 0.000 ms)";
+        assert_eq!(run.stdout, format!("95 {missing}\n"), "{jobs}: {}", run.stderr);
+    }
 }

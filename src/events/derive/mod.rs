@@ -31,6 +31,13 @@ pub trait Derivation: Send {
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);
 
+    /// Makes the derivation keep the samples that are missing, for [`Derivation::take_missing`].
+    fn keep_missing(&mut self) {}
+
+    /// Passes on the samples that are missing because of losses: records in the layout of the derived event, whose
+    /// duration is the longest that a dropped span may have had.
+    fn take_missing(&mut self, _take: &mut dyn FnMut(&[u8])) {}
+
     /// Makes the derivation keep its state but deliver nothing, until [`Derivation::continue_in`] is called.
     fn mute(&mut self);
 

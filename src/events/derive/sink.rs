@@ -57,6 +57,12 @@ impl Derivations {
     fn loss_averted(&mut self) {
         self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(0, 0));
     }
+
+    fn deliver_missing(&mut self, program: &mut dyn Deliver) {
+        for (event, derivation) in &mut self.0 {
+            derivation.take_missing(&mut |record| program.missing(*event, record));
+        }
+    }
 }
 
 /// Passes samples to the program, and counts them.
@@ -137,6 +143,9 @@ impl<'a> DerivingSink<'a> {
         });
         let mut sink = Self::with_derivations(sink, captured, started);
         sink.count_in(stats);
+        if sink.sink.counts_missing() {
+            sink.derivations.0.iter_mut().for_each(|(_, derivation)| derivation.keep_missing());
+        }
         sink
     }
 
@@ -225,11 +234,15 @@ impl<'a> DerivingSink<'a> {
         flow
     }
 
-    /// Delivers the held samples, and then calls `call`.
+    /// Delivers the held samples and those that are missing, and then calls `call`.
     fn entered(&mut self, mut call: impl FnMut(&mut dyn Deliver) -> Flow) -> Flow {
         let mut flow = Flow::Continue(());
-        self.sink
-            .enter(&mut |program| flow = self.held.deliver(program, &mut self.outlet).followed_by(|| call(program)));
+        self.sink.enter(&mut |program| {
+            flow = self.held.deliver(program, &mut self.outlet).followed_by(|| {
+                self.derivations.deliver_missing(program);
+                call(program)
+            });
+        });
         flow
     }
 }
@@ -327,6 +340,7 @@ impl Deliver for DerivingSink<'_> {
         let mut flow = Flow::Continue(());
         self.sink.enter(&mut |program| {
             let stopped = self.held.deliver(program, &mut self.outlet);
+            self.derivations.deliver_missing(program);
             flow = program.exit();
             if flow.is_continue() {
                 flow = stopped;
@@ -365,6 +379,7 @@ impl Deliver for Deriving<'_> {
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.derivations.lost(start, end);
+        self.derivations.deliver_missing(self.program);
         self.program.lost(start, end)
     }
 
@@ -373,6 +388,7 @@ impl Deliver for Deriving<'_> {
     }
 
     fn interval(&mut self) -> Flow {
+        self.derivations.deliver_missing(self.program);
         self.program.interval()
     }
 
@@ -398,6 +414,7 @@ impl Deliver for Deriving<'_> {
             stopped =
                 stopped.followed_by(|| derivation.finish(&mut |record| outlet.deliver(*derived, record, *program)));
         }
+        derivations.deliver_missing(*program);
         let flow = program.exit();
         if flow.is_continue() { stopped } else { flow }
     }

@@ -68,6 +68,10 @@ impl Sink for NamedSamples<'_> {
     fn collects_output(&self) -> bool {
         self.sink.collects_output()
     }
+
+    fn counts_missing(&self) -> bool {
+        self.sink.counts_missing()
+    }
 }
 
 /// The sink during a delivery: the entered sink, and the selection of its samples.
@@ -97,6 +101,13 @@ impl Deliver for Selecting<'_> {
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.program.lost(start, end)
+    }
+
+    fn missing(&mut self, event: usize, record: &[u8]) {
+        let of = self.events.get(event);
+        if of.is_some_and(|event| self.names.select(&Sample { event, record }, self.context)) {
+            self.program.missing(event, record);
+        }
     }
 
     fn other_record(&mut self, record: &[u8], time: u64) -> Flow {

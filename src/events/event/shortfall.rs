@@ -21,7 +21,9 @@ pub struct Shortfall {
     /// The number of spans that were dropped for another reason, and of events that were not delivered, of the selected
     /// tasks.
     pub gaps: u64,
-    /// The tasks that lack spans, those with the most gaps first.
+    /// How long the spans may have been together that were dropped because events were lost, in ns: at most.
+    pub missing: u64,
+    /// The tasks that lack spans, those with the most time or gaps first.
     pub tasks: Vec<IncompleteTask>,
     /// The CPUs of whose idle task no event was delivered.
     pub cpus_without_idle_events: Vec<u32>,
@@ -36,6 +38,8 @@ pub struct IncompleteTask {
     pub comm: String,
     /// How many of its spans were dropped, and of its events not delivered.
     pub gaps: u64,
+    /// How long those of its spans may have been together that were dropped because events were lost, in ns: at most.
+    pub missing: u64,
 }
 
 impl Shortfall {
@@ -54,6 +58,7 @@ impl Shortfall {
             unseen: sum(SpanCounts::unseen),
             without_room,
             gaps: all.gaps(),
+            missing: all.missing(),
             tasks: IncompleteTask::list(&all, context),
             cpus_without_idle_events: all.cpus_without_idle_events(),
             ..of_events.unwrap_or_default()
@@ -67,14 +72,16 @@ impl Shortfall {
         (!is_complete).then(|| Shortfall { lost, unattributed, throttled, ..Shortfall::default() })
     }
 
-    /// Returns the tasks with the most gaps, and the number of the others: `40 of make/12, 3 of cc1/17, 20 of 12 others`.
+    /// Returns the tasks with the most time or gaps, and the number of the others: `40 of make/12 (at most 7.250 ms), 3 of
+    /// cc1/17, 20 of 12 others`.
     pub fn tasks_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
         let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
-        let rest = self.gaps - named.map(|task| task.gaps).sum::<u64>();
+        let rest = self.gaps - named.clone().map(|task| task.gaps).sum::<u64>();
         if rest != 0 {
             let others = self.tasks.len().saturating_sub(NAMED);
-            text.push(format!("{rest} of {others} others"));
+            let missing = self.missing - named.map(|task| task.missing).sum::<u64>();
+            text.push(format!("{rest} of {others} others{}", at_most(missing)));
         }
         text.join(", ")
     }
@@ -130,14 +137,24 @@ impl IncompleteTask {
             let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());
             let find = || context?.comm(tid, gaps.time);
             let comm = known.map(<[u8]>::to_vec).or_else(find).unwrap_or_default();
-            IncompleteTask { tid, comm: String::from_utf8_lossy(&comm).into_owned(), gaps: gaps.count }
+            let comm = String::from_utf8_lossy(&comm).into_owned();
+            IncompleteTask { tid, comm, gaps: gaps.count, missing: gaps.missing }
         };
         incomplete.tasks().into_iter().map(task).collect()
     }
 
     fn text(&self) -> String {
-        let IncompleteTask { tid, comm, gaps } = self;
-        if comm.is_empty() { format!("{gaps} of {tid}") } else { format!("{gaps} of {comm}/{tid}") }
+        let IncompleteTask { tid, comm, gaps, missing } = self;
+        let separator = if comm.is_empty() { "" } else { "/" };
+        format!("{gaps} of {comm}{separator}{tid}{}", at_most(*missing))
+    }
+}
+
+/// Returns the bound of a time that is missing, in parentheses. Without one it is not known.
+fn at_most(missing: u64) -> String {
+    match missing {
+        0 => String::new(),
+        ns => format!(" (at most {}.{:03} ms)", ns / 1_000_000, ns / 1000 % 1000),
     }
 }
 
@@ -175,6 +192,20 @@ mod tests {
         stats.count_unattributed();
         let all = "(at least: 7 events were lost; 1 event was not delivered; the kernel throttled sampling 2 times)";
         assert_eq!(note(&stats), all);
+    }
+
+    #[test]
+    fn the_longest_times_of_dropped_spans_are_named_with_their_tasks() {
+        let stats = Stats::new(4, 1).with_spans(1);
+        let times = [(-1, 1_500_000), (-2, 70_000_000), (-3, 2000), (-4, 1000), (-5, 3000)];
+        for (task, missing) in times {
+            stats.spans()[0].incomplete().add(task, 5);
+            stats.spans()[0].incomplete().add_time(task, missing);
+        }
+        let shortfall = Shortfall::of(&stats, None).unwrap();
+        let text = "1 of -2 (at most 70.000 ms), 1 of -1 (at most 1.500 ms), 1 of -5 (at most 0.003 ms), 2 of 2 others \
+                    (at most 0.003 ms)";
+        assert_eq!((shortfall.tasks_text().as_str(), shortfall.missing), (text, 71_506_000));
     }
 
     #[test]

@@ -39,6 +39,9 @@ pub trait Deliver {
     fn lost(&mut self, _start: u64, _end: u64) -> Flow {
         Flow::Continue(())
     }
+    /// Reports a span that is missing because events were lost, if [`Sink::counts_missing`] says so. Its record is that
+    /// of a span which is still open, and its duration is the longest that the span may have had.
+    fn missing(&mut self, _event: usize, _record: &[u8]) {}
     /// Delivers a record that is not a sample, such as one about a context switch or a count of `perf stat record`.
     /// Only records of the types that the run requests are delivered ([`perf_prof_format::record::OtherRecords`]), at their place
     /// among the samples. A record without a time gets the time of the last sample before it, or 0 if there is none.
@@ -79,6 +82,11 @@ pub trait Sink {
     /// Delivers the samples that the sink itself holds back. Called after each batch, when the sink was left.
     fn deliver_held(&mut self) -> Flow {
         Flow::Continue(())
+    }
+
+    /// Returns whether the program counts spans that are missing.
+    fn counts_missing(&self) -> bool {
+        false
     }
 
     /// Returns whether the program collects its output. Then [`Deliver::flush`] has to be called from time to time.

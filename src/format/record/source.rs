@@ -79,6 +79,11 @@ pub trait Source {
     /// Returns the CPU of each ring, by ring index. The entry is `None` for a ring of a thread.
     fn ring_cpus(&self) -> Vec<Option<u32>>;
 
+    /// Returns the size of each ring in bytes; `None` if there are no rings.
+    fn ring_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns the number of samples that arrived too late to be delivered in order.
     fn late(&self) -> u64;
 

@@ -291,8 +291,9 @@ fn realtime() -> i64 {
 /// The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
 /// of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.
 /// 'partial' is True if spans of the selected tasks are missing. 'incomplete_tasks' has the name of each such task and
-/// the number of its gaps by thread id, and 'cpus_without_idle_events' the CPUs of whose idle task the kernel delivers
-/// no events.
+/// the number of its gaps by thread id, 'missing_time' is how long the spans may have been together that were dropped
+/// because events were lost (ns, at most), and 'cpus_without_idle_events' the CPUs of whose idle task the kernel
+/// delivers no events.
 #[pyfunction]
 fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     run().map_or_else(|| Ok(PyDict::new(py)), |run| stats_of(py, &run))
@@ -353,8 +354,9 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             let incomplete = span.incomplete().clone();
             row.set_item("partial", incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0)?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
-            let tasks = tasks.map(|IncompleteTask { tid, comm, gaps }| (tid, (comm, gaps)));
+            let tasks = tasks.map(|IncompleteTask { tid, comm, gaps, .. }| (tid, (comm, gaps)));
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
+            row.set_item("missing_time", incomplete.missing())?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             row.set_item("lost", py.None())?;
             row.set_item("where", "perf-prof")?;

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use perf_prof_events::event::{Context, EventType, StackEndings, Stats};
-use perf_prof_format::record::Source;
+use perf_prof_format::record::{Batch, Source};
 use perf_prof_symbols::symbol::UnnamedFrames;
 use perf_prof_system::{compat, output, usage::Usage};
 
+use super::bursts::Bursts;
 use crate::plan::Verbosity;
 
 /// The minimum time between two messages about losses.
@@ -22,14 +23,29 @@ pub struct LossReport {
     reported: Vec<u64>,
     has_new_losses: bool,
     last: Option<Instant>,
+    bursts: Bursts,
 }
 
 impl LossReport {
     /// Creates a report without losses. `advice` is the end of each message: it gives the cause of the losses and says
     /// what the user can do.
-    pub fn new(ring_cpus: Vec<Option<u32>>, advice: &'static str) -> Self {
+    pub fn new(source: &impl Source, advice: &'static str) -> Self {
+        let ring_cpus = source.ring_cpus();
         let (records, reported) = (vec![0; ring_cpus.len()], vec![0; ring_cpus.len()]);
-        Self { ring_cpus, advice, records, reported, has_new_losses: false, last: None }
+        let bursts = Bursts::new(ring_cpus.len(), source.ring_bytes());
+        Self { ring_cpus, advice, records, reported, has_new_losses: false, last: None, bursts }
+    }
+
+    /// Notes the size of the records of a batch in which losses were found.
+    pub fn measure(&mut self, batch: &Batch) {
+        self.bursts.measure(batch);
+    }
+
+    /// Says which rings would have held what was lost.
+    pub fn say_which_rings_hold_all(&self) {
+        if let Some((size, lost)) = self.bursts.ring_that_holds_all().filter(|_| !compat::is_on()) {
+            output::say_lost(format_args!("-m {size} would have held the largest burst of lost events ({lost})"));
+        }
     }
 
     /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if at least a
@@ -37,6 +53,7 @@ impl LossReport {
     /// side-band records, if this is known: they are no events.
     pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
         self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
+        self.bursts.add(losses, now);
         self.has_new_losses |= losses.iter().any(|&count| count != 0);
         let due = self.last.is_none_or(|last| now - last >= EVERY);
         if due && self.has_new_losses {
@@ -217,7 +234,10 @@ mod tests {
     /// The lines of all rings must not add up to more than the total at the end.
     #[test]
     fn reported_losses_are_events_without_side_band_records() {
-        let mut report = LossReport::new(vec![Some(0), Some(1)], "");
+        let bursts = Bursts::default();
+        let (records, reported, ring_cpus) = (vec![0; 2], vec![0; 2], vec![Some(0), Some(1)]);
+        let mut report =
+            LossReport { ring_cpus, advice: "", records, reported, has_new_losses: false, last: None, bursts };
         let mut told = |records: [u64; 2], side_band: &[u64]| {
             report.records.iter_mut().zip(records).for_each(|(sum, new)| *sum += new);
             report.take_unreported(side_band)

@@ -1,6 +1,7 @@
 //! The run loop: it reads records from a source, delivers them to a sink, and handles intervals, losses, statistics and
 //! the end of the run.
 
+mod bursts;
 pub mod exit_status;
 mod flushing;
 pub mod interval;

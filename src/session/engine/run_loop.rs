@@ -166,7 +166,7 @@ impl<S: Source> RunLoop<'_, S> {
             check: (!self.tables.is_empty()).then(|| Interval::new(kernel_tables::CHECK_EVERY, now)),
             reading: self.tables.read_every().map(|every| Interval::new(every, now)),
             usage: Usage::default(),
-            losses: LossReport::new(self.source.ring_cpus(), self.loss_advice),
+            losses: LossReport::new(&self.source, self.loss_advice),
             output: None,
             awaits_flush: false,
             signal: None,
@@ -198,6 +198,7 @@ impl<S: Source> RunLoop<'_, S> {
             Wait::Timeout => self.flush_output(sink, turns),
             Wait::Ended(ended) => {
                 turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), Instant::now());
+                turns.losses.say_which_rings_hold_all();
                 let of_signal = turns.signal.map(|number| Ending::Signal { number, rest: PendingEvents::Delivered });
                 let at_end = if turns.is_over { Ending::Duration } else { Ending::Source(ended) };
                 return ControlFlow::Break(of_signal.unwrap_or(at_end));
@@ -268,7 +269,7 @@ impl<S: Source> RunLoop<'_, S> {
         turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
         let Self { source, pump, events, stats, signals, output: file, .. } = self;
-        let LoopState { signal, usage, output, .. } = turns;
+        let LoopState { signal, usage, output, losses, .. } = turns;
         let left = pump.samples_left();
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| {
@@ -284,6 +285,9 @@ impl<S: Source> RunLoop<'_, S> {
                 attention.to(signals.take_pending(), program, signal)
             });
         });
+        if pump.has_recent_losses() {
+            losses.measure(batch);
+        }
         if flow.is_continue() {
             flow = sink.deliver_held().map_break(BreakReason::Stop);
         }

@@ -146,6 +146,10 @@ impl<S: Source> Source for RecordingTee<S> {
         self.source.ring_cpus()
     }
 
+    fn ring_bytes(&self) -> Option<usize> {
+        self.source.ring_bytes()
+    }
+
     fn late(&self) -> u64 {
         self.source.late()
     }

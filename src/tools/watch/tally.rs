@@ -63,6 +63,9 @@ pub enum Place {
 /// How many keys are shown if the user gives no number.
 const ROWS: usize = 20;
 
+/// The field that all spans have.
+pub const DURATION: &str = "duration";
+
 /// How many tasks that lack spans JSON has.
 const TASKS: usize = 100;
 
@@ -73,6 +76,10 @@ pub trait TallyCommand {
     /// Returns the names of further fields that are added up.
     fn more_sums(&self) -> &[String] {
         &[]
+    }
+    /// Returns whether it shows for how long dropped spans may have lasted.
+    fn counts_missing(&self) -> bool {
+        false
     }
     /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
@@ -94,6 +101,9 @@ pub struct Period<'a> {
     pub shortfall: Option<Shortfall>,
     /// The sums of further fields.
     pub more_sums: Vec<&'a Groups>,
+    /// How long the spans of each key may have been that were dropped because events were lost, in ns: at most. `None` if
+    /// there are no such spans.
+    pub missing: Option<&'a Groups>,
 }
 
 impl Period<'_> {
@@ -133,6 +143,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             Ok(SumTable::new(compiled(&definition)?, definition))
         };
         let more_sums = command.more_sums().iter().map(sums_of).collect::<Result<_>>()?;
+        let missing = command.counts_missing().then(|| sums_of(&DURATION.to_owned())).transpose()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines => None,
@@ -157,6 +168,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             memo,
             whole,
             more_sums,
+            missing,
             times,
             since,
             rows,
@@ -261,6 +273,8 @@ struct Tally<L> {
     whole: Groups,
     /// The sums of further fields.
     more_sums: Vec<SumTable>,
+    /// For how long dropped spans may have lasted.
+    missing: Option<SumTable>,
     times: Times,
     /// The time from the start of the run to the start of the interval.
     since: Duration,
@@ -309,6 +323,10 @@ impl<L: TallyCommand> Sink for Tally<L> {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         body(self);
     }
+
+    fn counts_missing(&self) -> bool {
+        self.missing.is_some()
+    }
 }
 
 impl<L: TallyCommand> Deliver for Tally<L> {
@@ -326,6 +344,13 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         ControlFlow::Continue(())
     }
 
+    fn missing(&mut self, event: usize, record: &[u8]) {
+        if let (Some(of_type), Some(missing)) = (self.events.get(event), &mut self.missing) {
+            let sample = Sample { event: of_type, record };
+            missing.add(event, &Input { sample, facts: Facts::Run(&self.context) });
+        }
+    }
+
     fn interval(&mut self) -> Flow {
         let end = self.times.elapsed();
         self.take_from_kernel();
@@ -334,7 +359,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
-        let period = Period { groups: &self.now, length, whole, shortfall, more_sums };
+        let missing = self.missing.as_ref().map(|missing| &missing.now).filter(|missing| !missing.is_empty());
+        let period = Period { groups: &self.now, length, whole, shortfall, more_sums, missing };
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
@@ -349,7 +375,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         }
         self.since = end;
         self.now.clear();
-        self.more_sums.iter_mut().for_each(SumTable::end_interval);
+        self.more_sums.iter_mut().chain(&mut self.missing).for_each(SumTable::end_interval);
         self.output.write()
     }
 
@@ -360,10 +386,12 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.take_from_kernel();
         let empty = Groups::new(self.now.definition().clone());
         self.whole.absorb(mem::replace(&mut self.now, empty));
-        self.more_sums.iter_mut().for_each(SumTable::end_interval);
+        self.more_sums.iter_mut().chain(&mut self.missing).for_each(SumTable::end_interval);
         let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
-        let period = Period { groups: &self.whole, length: self.times.elapsed(), whole: None, shortfall, more_sums };
+        let (groups, length) = (&self.whole, self.times.elapsed());
+        let missing = self.missing.as_ref().map(|missing| &missing.whole).filter(|missing| !missing.is_empty());
+        let period = Period { groups, length, whole: None, shortfall, more_sums, missing };
         print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
         self.output.write()
     }
@@ -428,21 +456,20 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     let mut members = Map::new();
     members.insert("partial".into(), json!(shortfall.is_some()));
     let Some(shortfall) = shortfall else { return members };
-    let Shortfall { lost, unattributed, throttled, unseen, without_room, gaps, tasks, cpus_without_idle_events } =
-        shortfall;
-    members.insert("lost".into(), json!(lost));
-    members.insert("unattributed".into(), json!(unattributed));
-    members.insert("throttled".into(), json!(throttled));
+    members.insert("lost".into(), json!(shortfall.lost));
+    members.insert("unattributed".into(), json!(shortfall.unattributed));
+    members.insert("throttled".into(), json!(shortfall.throttled));
     if let Counted::Spans = of {
-        let tasks = tasks
-            .iter()
-            .take(TASKS)
-            .map(|IncompleteTask { tid, comm, gaps }| json!({ "tid": tid, "comm": comm, "missing": gaps }));
-        members.insert("unseen".into(), json!(unseen));
-        members.insert("without_room".into(), json!(without_room));
-        members.insert("missing".into(), json!(gaps));
-        members.insert("incomplete_tasks".into(), tasks.collect());
-        members.insert("cpus_without_idle_events".into(), json!(cpus_without_idle_events));
+        let task = |task: &IncompleteTask| {
+            let IncompleteTask { tid, comm, gaps, missing } = task;
+            json!({ "tid": tid, "comm": comm, "missing": gaps, "missing_time": missing })
+        };
+        members.insert("unseen".into(), json!(shortfall.unseen));
+        members.insert("without_room".into(), json!(shortfall.without_room));
+        members.insert("missing".into(), json!(shortfall.gaps));
+        members.insert("missing_time".into(), json!(shortfall.missing));
+        members.insert("incomplete_tasks".into(), shortfall.tasks.iter().take(TASKS).map(task).collect());
+        members.insert("cpus_without_idle_events".into(), json!(shortfall.cpus_without_idle_events));
     }
     members
 }

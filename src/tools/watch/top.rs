@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use perf_prof_events::{
-    aggregate::{Align, Amount, Buckets, Definition, Groups, Key, KeyPart, Measure, Order, Report},
+    aggregate::{Align, Amount, Buckets, Definition, Distribution, Key, KeyPart, Measure, Order, Report},
     event::{EventType, Format, SpanFieldKind},
 };
 use perf_prof_session::engine::ExitStatus;
@@ -13,7 +13,7 @@ use super::{
     key_json::{key_members, shown_names},
     short_chains::is_stack,
     stack_width,
-    tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
+    tally::{DURATION, KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
 /// The plan of `top`.
@@ -117,16 +117,18 @@ impl Unit {
     }
 }
 
-/// The field that all spans have.
-const DURATION: &str = "duration";
-
 impl Top {
-    /// Returns the keys that are shown, the largest first.
-    fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> Box<dyn Iterator<Item = (Key, Amount)> + 'g> {
-        match self.of {
-            Of::Counts => Box::new(groups.in_order(Order::Weight, Some(rows))),
-            Of::Durations | Of::Sums => Box::new(groups.in_order(Order::Sum, Some(rows))),
-        }
+    /// Returns the keys that are shown, the largest first. Behind them come those of which all spans are missing.
+    fn largest<'g>(&self, period: &Period<'g>, rows: usize) -> Box<dyn Iterator<Item = (Key, Amount)> + 'g> {
+        let groups = period.groups;
+        let order = match self.of {
+            Of::Counts => Order::Weight,
+            Of::Durations | Of::Sums => Order::Sum,
+        };
+        let missing = period.missing.into_iter().flat_map(move |missing| missing.in_order(Order::Weight, Some(rows)));
+        let only_missing = missing.filter(|(key, _)| groups.get(key).is_none());
+        let nothing = |(key, _)| (key, Amount::Distribution(Distribution::default()));
+        Box::new(groups.in_order(order, Some(rows)).chain(only_missing.map(nothing)).take(rows))
     }
 
     /// Returns the titles of the columns behind the keys.
@@ -179,6 +181,9 @@ impl Top {
         if period.more_sums.iter().any(|groups| groups.others().keys != 0) && period.groups.others().keys == 0 {
             notes.push("there were too many keys for all sums: sums may have been larger".to_owned());
         }
+        if period.missing.is_some() {
+            notes.push("(missing ms: at most so long were the spans that were open when events were lost)".to_owned());
+        }
         notes
     }
 }
@@ -197,6 +202,11 @@ fn max(amount: &Amount) -> i128 {
         Amount::Sum(_) => 0,
         Amount::Distribution(of) => of.max.unwrap_or(0),
     }
+}
+
+/// Returns how long the dropped spans of a key may have been, in ns; `None` if no spans were dropped.
+fn missing_of(key: &Key, period: &Period<'_>) -> Option<i128> {
+    Some(period.missing?.get(key).map_or(0, |missing| sum(&missing)))
 }
 
 fn milliseconds(time: i128) -> String {
@@ -239,6 +249,10 @@ impl TallyCommand for Top {
         Ok(definition)
     }
 
+    fn counts_missing(&self) -> bool {
+        self.of == Of::Durations
+    }
+
     fn more_sums(&self) -> &[String] {
         self.sums.get(1..).unwrap_or_default()
     }
@@ -249,7 +263,7 @@ impl TallyCommand for Top {
     }
 
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
-        let largest: Vec<(Key, Amount)> = self.largest(period.groups, rows).collect();
+        let largest: Vec<(Key, Amount)> = self.largest(period, rows).collect();
         let is_number = |at: usize| {
             let mut parts = largest.iter().filter_map(|(key, _)| key.get(at));
             !largest.is_empty() && parts.all(|part| matches!(part, KeyPart::Number(_)))
@@ -261,7 +275,8 @@ impl TallyCommand for Top {
             Of::Durations => "ms since start",
             Of::Sums => "sum since start",
         };
-        let titles = self.titles().into_iter().chain(period.whole.map(|_| since_start.to_owned()));
+        let missing = period.missing.map(|_| "missing ms".to_owned());
+        let titles = self.titles().into_iter().chain(missing).chain(period.whole.map(|_| since_start.to_owned()));
         let columns = names.chain(titles.map(|name| (name, Align::Right))).collect();
         let total = period.groups.total();
         let row = |(key, amount): &(Key, Amount)| {
@@ -278,7 +293,8 @@ impl TallyCommand for Top {
                 text if text.is_empty() => "-".to_owned(),
                 text => text.into_owned(),
             });
-            keys.chain(self.cells(key, amount, &total, period)).chain(whole).collect::<Vec<String>>()
+            let missing = missing_of(key, period).map(milliseconds);
+            keys.chain(self.cells(key, amount, &total, period)).chain(missing).chain(whole).collect::<Vec<String>>()
         };
         let table: Vec<Vec<String>> = largest.iter().map(row).collect();
         let notes = self.notes(period, &largest);
@@ -315,8 +331,9 @@ impl TallyCommand for Top {
             }
             let rate = if self.of == Of::Sums { sum(&amount) } else { count };
             object.insert("per_second".into(), json!(period.rate(rate)));
+            object.extend(missing_of(&key, period).map(|missing| ("missing_time".to_owned(), number(missing))));
             Json::Object(object)
         };
-        self.largest(period.groups, rows).map(object).for_each(row);
+        self.largest(period, rows).map(object).for_each(row);
     }
 }

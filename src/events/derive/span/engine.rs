@@ -11,6 +11,7 @@ use perf_prof_system::own_threads;
 use super::{
     Action, Change, Filters, Keep, Span,
     key::Key,
+    missing::{Missing, MissingSpan},
     runs::Runs,
     scheduler::{At, Scheduler},
     table::{OpenSpan, OpenSpans},
@@ -35,6 +36,10 @@ pub(super) struct Engine {
     open: OpenSpans,
     /// The samples that are kept ahead of spans.
     ahead: OpenSpans,
+    /// The spans that were dropped because events were lost, and the records of those that have ended since, if the sink
+    /// wants them.
+    missing: Missing,
+    missing_records: Option<Vec<Box<[u8]>>>,
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
@@ -92,6 +97,8 @@ impl Engine {
             verdicts,
             open,
             ahead,
+            missing: Missing::default(),
+            missing_records: None,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
             counts,
@@ -140,6 +147,8 @@ impl Engine {
         };
         let Some(begin) = begin else {
             counts.add_without_begin(1);
+            let dropped = self.missing.end(key, time);
+            self.count_missing(dropped);
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
@@ -148,6 +157,7 @@ impl Engine {
             counts.add_dropped(1);
             counts.add_lost(1);
             self.add_gap_of(key.numbers(), &begin, time);
+            self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
             return Flow::Continue(());
         }
         counts.add_ended(1);
@@ -223,6 +233,51 @@ impl Engine {
         let task = self.format.thread(&SpanSamples { begin, end: None, notes, key, duration: 0, ran: None });
         if self.delivers_spans_of(task) {
             self.counts.incomplete().add(task, time);
+        }
+    }
+
+    /// Counts for how long dropped spans may have lasted, those that the user selected by what is known at their begin.
+    fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
+        for MissingSpan { key, begin, until } in spans {
+            let (record, notes) = begin.split();
+            let time = self.format.inputs[begin.input].layout.time(record).unwrap_or(0);
+            let duration = until.saturating_sub(time);
+            let begin = (begin.input, record);
+            let samples = SpanSamples { begin, end: None, notes, key: key.numbers(), duration, ran: None };
+            let task = self.format.thread(&samples);
+            let is_selected = duration >= self.span.spec.min
+                && self.delivers_spans_of(task)
+                && self.selects_task(&samples)
+                && self.passes(&samples);
+            if !is_selected {
+                continue;
+            }
+            self.counts.incomplete().add_time(task, duration);
+            if let Some(records) = &mut self.missing_records {
+                self.format.write(&self.layout, &samples, Some(&self.context), &mut self.record);
+                records.push(self.record.as_slice().into());
+            }
+        }
+    }
+
+    /// Counts for how long a span may have lasted whose key begins again, although no end was delivered.
+    fn count_missing_before(&mut self, key: &Key, time: u64) {
+        if self.span.spec.nesting != Nesting::Replaced {
+            return;
+        }
+        let is_losing = self.lossy_rings != 0;
+        if !self.missing.is_empty() {
+            let dropped = self.missing.begin(key, is_losing.then_some(time));
+            self.count_missing(dropped);
+        }
+        // Spans of sources may end without an event, so a begin alone shows nothing.
+        let task = key.numbers()[0] as i32;
+        let is_contradicted = || self.scheduler.contradicted().contains(&task);
+        if (is_losing || !self.span.spec.is_source() || is_contradicted())
+            && let Some(OpenSpan { input, record }) = self.open.last(key)
+        {
+            let begin = OpenSpan { input, record: Box::from(record) };
+            self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
         }
     }
 
@@ -318,6 +373,7 @@ impl Derivation for Engine {
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);
+                    self.count_missing_before(&key, time);
                     self.add_gap_of_replaced(&key, time);
                     let ahead = recalled.take().map(|ahead: OpenSpan<Box<[u8]>>| (key.clone(), ahead));
                     let (replaced, without_room) = self.open.open(key, input, record);
@@ -359,19 +415,32 @@ impl Derivation for Engine {
         self.lossy_rings += 1;
     }
 
-    fn lost(&mut self, _start: u64, _end: u64) {
+    fn lost(&mut self, _start: u64, end: u64) {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
         // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
         // after this call were opened after the loss.
         for (key, begin) in self.open.iter() {
             self.add_gap_of(key.numbers(), &begin, self.last);
         }
-        let dropped = self.open.clear();
+        let dropped = self.open.take_all();
+        let (number, mut ended) = (dropped.len(), Vec::new());
+        self.missing.add(dropped, self.last.max(end), &mut ended);
+        self.count_missing(ended);
         self.ahead.clear();
         self.scheduler.clear();
         self.runs.iter_mut().for_each(Runs::clear);
-        self.counts.add_dropped(dropped);
-        self.counts.add_lost(dropped);
+        self.counts.add_dropped(number);
+        self.counts.add_lost(number);
+    }
+
+    fn keep_missing(&mut self) {
+        self.missing_records.get_or_insert_default();
+    }
+
+    fn take_missing(&mut self, take: &mut dyn FnMut(&[u8])) {
+        for record in self.missing_records.iter_mut().flat_map(std::mem::take) {
+            take(&record);
+        }
     }
 
     fn mute(&mut self) {
@@ -390,6 +459,8 @@ impl Derivation for Engine {
     }
 
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        let dropped = self.missing.take_all();
+        self.count_missing(dropped);
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }

@@ -23,6 +23,7 @@
 mod engine;
 mod error;
 mod key;
+mod missing;
 mod rules;
 mod runs;
 mod scheduler;

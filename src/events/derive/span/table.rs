@@ -311,11 +311,21 @@ impl OpenSpans {
         Some(self.take(at))
     }
 
-    /// Drops all open spans. Returns how many there were.
-    pub fn clear(&mut self) -> u64 {
-        let dropped = self.len;
-        *self = Self::new(self.max, self.nesting, &self.memory.budget().clone());
-        dropped.into()
+    /// Takes out the oldest span, with its key.
+    pub fn take_oldest_with_key(&mut self) -> Option<(Key, OpenSpan<Box<[u8]>>)> {
+        let key = self.oldest_key()?.clone();
+        Some((key, self.take_oldest()?))
+    }
+
+    /// Takes out all open spans.
+    pub fn take_all(&mut self) -> OpenSpans {
+        let empty = Self::new(self.max, self.nesting, &self.memory.budget().clone());
+        std::mem::replace(self, empty)
+    }
+
+    /// Drops all open spans.
+    pub fn clear(&mut self) {
+        drop(self.take_all());
     }
 
     /// Puts a slot into the list of slots, and returns its index.
@@ -383,7 +393,8 @@ mod tests {
         assert_eq!(number(open.close_first(&key)), Some(2));
         assert_eq!(number(open.close_first(&key)), Some(3));
         assert_eq!((number(open.close_first(&key)), number(open.close_first(&other))), (None, Some(9)));
-        assert_eq!(open.clear(), 0);
+        open.clear();
+        assert_eq!(open.len(), 0);
     }
 
     /// A recording may have records of 64 KiB, and a key for each of them.

@@ -533,3 +533,63 @@ fn the_tasks_of_dropped_spans_are_counted() {
     assert_eq!(sample(&mut run, 0, 16, 9, 4) + sample(&mut run, 1, 17, 9, 4), 1);
     assert_eq!(gaps(&run).len(), 3);
 }
+
+proptest! {
+    /// Each key has spans, one after the other. For a span whose begin was delivered, its time is in the delivered spans or
+    /// within the bound of what is missing, whatever was lost.
+    #[test]
+    fn the_times_of_spans_that_end_among_lost_events_are_bounded(
+        steps in prop::collection::vec((1..3i32, 1..50u64, 0..9u8), 1..120)
+    ) {
+        let mut run = start("span:x=s:begin..s:end//key=number:other/").unwrap();
+        run.engine.keep_missing();
+        let (mut time, mut is_losing) = (0, false);
+        let mut open: [Option<(u64, bool)>; 3] = [None; 3];
+        let (mut truth, mut found) = ([0; 3], [0; 3]);
+        for (key, later, what) in steps {
+            time += later;
+            match what {
+                0 if !is_losing => run.engine.loss_begins(),
+                1 if is_losing => run.engine.lost(0, time),
+                _ => {
+                    // Another ring than the one of this event may be losing events.
+                    let is_delivered = !is_losing || what % 2 == 0;
+                    let of_key = &mut open[key as usize];
+                    let input = usize::from(of_key.is_some());
+                    *of_key = match of_key.take() {
+                        Some((begin, was_delivered)) => {
+                            truth[key as usize] += if was_delivered { time - begin } else { 0 };
+                            None
+                        }
+                        None => Some((time, is_delivered)),
+                    };
+                    let record = record(&run.inputs[input], time, key, key, "");
+                    let spans = if is_delivered { run.sample(input, &record) } else { Vec::new() };
+                    for (begin, end) in spans.iter().map(|span| run.times(span)) {
+                        found[key as usize] += end.unwrap() - begin;
+                    }
+                }
+            }
+            is_losing = if what < 2 { what == 0 } else { is_losing };
+        }
+        if is_losing {
+            run.engine.lost(0, time);
+        }
+        run.finish();
+        let mut missing = [0; 3];
+        let tasks = run.counts.incomplete().tasks();
+        tasks.iter().for_each(|(task, gaps)| missing[*task as usize] = gaps.missing);
+        let mut in_records = [0; 3];
+        let (event, engine) = (&run.event, &mut run.engine);
+        engine.take_missing(&mut |record| {
+            let sample = Sample { event, record };
+            let duration = event.format.tracepoint().and_then(|format| format.field("duration"));
+            let Some(Value::Uint(duration)) = duration.and_then(|field| sample.field(field)) else { panic!() };
+            in_records[sample.pid_tid().1 as usize] += duration;
+        });
+        prop_assert_eq!(in_records, missing);
+        for key in 1..3 {
+            prop_assert!(truth[key] <= found[key] + missing[key], "{:?} {:?} {:?}", truth, found, missing);
+        }
+    }
+}

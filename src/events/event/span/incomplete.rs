@@ -19,6 +19,7 @@ pub struct Incomplete {
     tasks: FxHashMap<i32, TaskGaps>,
     /// The gaps of tasks beyond [`MOST_TASKS`].
     of_others: u64,
+    missing_of_others: u64,
     cpus: BTreeMap<u32, CpuGaps>,
 }
 
@@ -27,6 +28,8 @@ pub struct Incomplete {
 pub struct TaskGaps {
     /// How many of its spans were dropped, and of its events not delivered.
     pub count: u64,
+    /// How long those of its spans may have been together that were dropped because events were lost, in ns: at most.
+    pub missing: u64,
     /// The time of the last one in ns.
     pub time: u64,
     /// The name of the task; empty if it has to be looked up.
@@ -53,6 +56,7 @@ impl Incomplete {
     /// Adds what is missing in other spans.
     pub fn add_all(&mut self, other: &Incomplete) {
         self.of_others += other.of_others;
+        self.missing_of_others += other.missing_of_others;
         other.tasks.iter().for_each(|(&task, &gaps)| self.add_gaps(task, gaps));
         other.cpus.iter().for_each(|(&cpu, &gaps)| self.add_cpu(cpu, gaps));
     }
@@ -62,11 +66,23 @@ impl Incomplete {
         self.add_gaps(task, TaskGaps { count: 1, time, ..TaskGaps::default() });
     }
 
+    /// Adds the time for which a dropped span of a task may have lasted, in ns.
+    pub fn add_time(&mut self, task: i32, missing: u64) {
+        self.add_gaps(task, TaskGaps { missing, ..TaskGaps::default() });
+    }
+
     fn add_gaps(&mut self, task: i32, more: TaskGaps) {
         let is_full = self.tasks.len() >= MOST_TASKS;
         match self.tasks.get_mut(&task) {
-            Some(gaps) => *gaps = TaskGaps { count: gaps.count + more.count, time: gaps.time.max(more.time), ..*gaps },
-            None if is_full => self.of_others += more.count,
+            Some(gaps) => {
+                gaps.count += more.count;
+                gaps.missing += more.missing;
+                gaps.time = gaps.time.max(more.time);
+            }
+            None if is_full => {
+                self.of_others += more.count;
+                self.missing_of_others += more.missing;
+            }
             None => _ = self.tasks.insert(task, more),
         }
     }
@@ -96,10 +112,15 @@ impl Incomplete {
         self.tasks.values().map(|gaps| gaps.count).sum::<u64>() + self.of_others
     }
 
-    /// Returns the tasks, those with the most gaps first.
+    /// Returns how long all dropped spans may have been, in ns.
+    pub fn missing(&self) -> u64 {
+        self.tasks.values().map(|gaps| gaps.missing).sum::<u64>() + self.missing_of_others
+    }
+
+    /// Returns the tasks, those with the most time or gaps first.
     pub fn tasks(&self) -> Vec<(i32, TaskGaps)> {
         let mut tasks: Vec<_> = self.tasks.iter().map(|(&task, &gaps)| (task, gaps)).collect();
-        tasks.sort_unstable_by_key(|&(task, gaps)| (std::cmp::Reverse(gaps.count), task));
+        tasks.sort_unstable_by_key(|&(task, gaps)| (std::cmp::Reverse((gaps.missing, gaps.count)), task));
         tasks
     }
 
@@ -112,7 +133,8 @@ impl Incomplete {
     /// Returns everything as numbers, for [`Incomplete::merge`] in another process. `name` returns the name that a task
     /// had at a time: the other process may not know it.
     pub fn encode(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
-        let mut numbers = vec![self.of_others, self.tasks.len() as u64, self.cpus.len() as u64];
+        let lengths = [self.tasks.len() as u64, self.cpus.len() as u64];
+        let mut numbers = vec![self.of_others, self.missing_of_others, lengths[0], lengths[1]];
         for (&task, gaps) in &self.tasks {
             let mut bytes = gaps.name;
             if let (0, Some(name)) = (bytes[0], name(task, gaps.time)) {
@@ -120,7 +142,7 @@ impl Incomplete {
             }
             let [first, second] = bytes.as_chunks().0 else { continue };
             let name = [first, second].map(|half| u64::from_le_bytes(*half));
-            numbers.extend([task as u64, gaps.count, gaps.time, name[0], name[1]]);
+            numbers.extend([task as u64, gaps.count, gaps.missing, gaps.time, name[0], name[1]]);
         }
         numbers.extend(self.cpus.iter().flat_map(|(&cpu, gaps)| [cpu.into(), gaps.missing, gaps.delivered]));
         numbers
@@ -128,14 +150,15 @@ impl Incomplete {
 
     /// Adds the numbers of another process. Returns the numbers behind them.
     pub fn merge<'a>(&mut self, numbers: &'a [u64]) -> &'a [u64] {
-        let [of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
+        let [of_others, missing_of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
         self.of_others += of_others;
-        let (rows, rest) = split_rows::<5>(rest, *tasks);
-        for &[task, count, time, first, second] in rows {
+        self.missing_of_others += missing_of_others;
+        let (rows, rest) = split_rows::<6>(rest, *tasks);
+        for &[task, count, missing, time, first, second] in rows {
             let mut name = [0; 16];
             name[..8].copy_from_slice(&first.to_le_bytes());
             name[8..].copy_from_slice(&second.to_le_bytes());
-            self.add_gaps(task as i32, TaskGaps { count, time, name });
+            self.add_gaps(task as i32, TaskGaps { count, missing, time, name });
         }
         let (rows, rest) = split_rows::<3>(rest, *cpus);
         for &[cpu, missing, delivered] in rows {

@@ -564,6 +564,11 @@ impl Pump {
         ControlFlow::Continue(())
     }
 
+    /// Returns whether records were lost since the last call of [`Pump::take_recent_losses`].
+    pub fn has_recent_losses(&self) -> bool {
+        self.recent_losses.iter().any(|&lost| lost != 0)
+    }
+
     /// Returns the number of records lost since the last call, per ring.
     pub fn take_recent_losses(&mut self) -> Vec<u64> {
         let rings = self.recent_losses.len();

@@ -1,0 +1,90 @@
+//! The spans that were dropped because events were lost, and for how long each of them may have lasted.
+//!
+//! The begin of such a span is known. It ended among the lost events, so before the loss was over, unless the next event of
+//! its key is an end: then it may have lasted until this end. Spans that also began among the lost events leave no trace.
+
+use perf_prof_format::spec::Nesting;
+use perf_prof_system::budget::Budget;
+
+use super::{
+    key::Key,
+    table::{OpenSpan, OpenSpans},
+};
+
+/// The most memory for spans whose end may still come. With more of them, none lasts longer than the loss: so a table
+/// of open spans never has less room after a loss than before.
+const BYTES: usize = 1 << 20;
+const MOST: u32 = 4096;
+
+/// The dropped spans of which an end may still come.
+pub(super) struct Missing {
+    spans: OpenSpans,
+    /// The end of the last loss.
+    until: u64,
+}
+
+/// A dropped span, and the latest time at which it ended.
+pub(super) struct MissingSpan {
+    pub key: Key,
+    pub begin: OpenSpan<Box<[u8]>>,
+    pub until: u64,
+}
+
+impl Default for Missing {
+    fn default() -> Self {
+        // The spans of a budget take a quarter of it.
+        Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), until: 0 }
+    }
+}
+
+impl Missing {
+    /// Adds the spans that a loss has dropped, which was over at this time. Passes those to `ended` for which there is no
+    /// room: they count as if they had ended with the loss.
+    pub fn add(&mut self, mut dropped: OpenSpans, until: u64, ended: &mut Vec<MissingSpan>) {
+        self.until = until;
+        if self.spans.len() + dropped.len() > MOST.into() {
+            self.end_all(ended);
+        }
+        let has_room = dropped.len() <= MOST.into();
+        while let Some((key, begin)) = dropped.take_oldest_with_key() {
+            let (_, without_room) = match has_room {
+                true => self.spans.open(key.clone(), begin.input, &begin.record),
+                false => (0, 1),
+            };
+            if without_room != 0 {
+                ended.push(MissingSpan { key, begin, until });
+            }
+        }
+    }
+
+    /// Takes out a span of this key, because its next event came at this time: an end that may be its own.
+    pub fn end(&mut self, key: &Key, time: u64) -> Option<MissingSpan> {
+        let begin = self.spans.close(key)?;
+        Some(MissingSpan { key: key.clone(), begin, until: time })
+    }
+
+    /// Takes out the span of this key, because another one of the key begins. While events are lost, `until` is the time
+    /// of this begin; otherwise, the span has ended with the last loss.
+    pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
+        let begin = self.spans.close(key)?;
+        Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })
+    }
+
+    /// Takes out all spans, because no event of their keys will come any more.
+    pub fn take_all(&mut self) -> Vec<MissingSpan> {
+        let mut ended = Vec::new();
+        self.end_all(&mut ended);
+        ended
+    }
+
+    fn end_all(&mut self, ended: &mut Vec<MissingSpan>) {
+        let until = self.until;
+        while let Some((key, begin)) = self.spans.take_oldest_with_key() {
+            ended.push(MissingSpan { key, begin, until });
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.spans.len() == 0
+    }
+}
