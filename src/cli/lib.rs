@@ -22,6 +22,7 @@
 //! * the command of the installed package: `main` in `native.rs`, `python/perf_prof/__main__.py`
 
 mod as_perf;
+mod compared;
 mod completions;
 mod doctor;
 mod event_as_command;

@@ -1,14 +1,18 @@
 //! The options of `perf-prof report`, and the plan made from them.
 
-use std::{ffi::OsStr, path::PathBuf, str::FromStr};
+use std::{ffi::OsStr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use perf_prof_events::event::{CallerSums, GroupKey};
-use perf_prof_format::spec::{SpecError, TimeRanges, parse_events};
-use perf_prof_session::{engine::ExitStatus, plan::Input};
+use perf_prof_format::spec::{SpecError, parse_events};
+use perf_prof_session::engine::ExitStatus;
 use perf_prof_tools::commands::report::{self, Before, FlamePlan, Form, ReportPlan};
 
-use super::{failure::Failure, script::RecordingOptions};
+use super::{
+    compared::{Part, earlier},
+    failure::Failure,
+    script::RecordingOptions,
+};
 
 const LONG_ABOUT: &str = "Show the functions in which the samples of a recording were taken.
 
@@ -78,39 +82,12 @@ pub struct Report {
     json: bool,
 }
 
-/// A part of a recording.
-#[derive(Clone)]
-struct Part {
-    /// As typed.
-    text: String,
-    times: TimeRanges,
-}
-
-impl FromStr for Part {
-    type Err = <TimeRanges as FromStr>::Err;
-
-    fn from_str(text: &str) -> Result<Part, Self::Err> {
-        Ok(Part { text: text.to_owned(), times: text.parse()? })
-    }
-}
-
 fn parse_flame(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     match path.extension().and_then(OsStr::to_str) {
         Some("svg" | "folded") => Ok(path),
         _ => Err("the name of a flame graph must end in .svg or .folded".to_owned()),
     }
-}
-
-/// Returns what the report is compared with. The recording before is read with the same options.
-fn before(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<Before> {
-    let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
-    let mut name = path.display().to_string();
-    if let Some(part) = &part {
-        name += &format!(" at {}", part.text);
-    }
-    let times = part.map(|part| part.times).or_else(|| after.times.clone());
-    Some(Before { input: Input { path, times, ..after.clone() }, name })
 }
 
 impl Report {
@@ -127,7 +104,7 @@ impl Report {
         }
         let input = self.of.input();
         let plan = ReportPlan {
-            before: before(self.diff, self.diff_time, &input),
+            before: earlier(self.diff, self.diff_time, &input).map(|(input, name)| Before { input, name }),
             input,
             events,
             by: self.sort,

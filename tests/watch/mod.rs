@@ -1,5 +1,6 @@
 //! The commands that answer questions without a script: known counts of workloads, live and from recordings.
 
+mod difference;
 mod hist;
 mod partial;
 mod screen;

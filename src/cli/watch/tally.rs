@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     io::{self, IsTerminal},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -11,11 +12,18 @@ use clap::{
     builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser},
 };
 use perf_prof_format::spec::{CallGraph, parse_events};
-use perf_prof_session::{plan::InKernel, selectors::with_system_calls};
-use perf_prof_tools::watch::{Form, Place, TallyPlan};
+use perf_prof_session::{
+    plan::{InKernel, Origin, RunPlan},
+    selectors::with_system_calls,
+};
+use perf_prof_tools::watch::{Earlier, Form, Place, TallyPlan};
 
 use super::options::{Needs, WatchOptions};
-use crate::{option_error::OptionError, values};
+use crate::{
+    compared::{Part, earlier},
+    option_error::OptionError,
+    values,
+};
 
 /// How often a screen is drawn if the user gives no interval.
 const DRAWN_EVERY: Duration = Duration::from_secs(1);
@@ -58,6 +66,12 @@ pub struct TallyOptions {
     /// Print JSON objects, one per line, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
+    /// Compare with an earlier recording: what each key had before and after, the largest change first
+    #[arg(long, value_name = "BEFORE", requires = "input", conflicts_with = "interval", help_heading = "Recordings")]
+    diff: Option<PathBuf>,
+    /// Compare with this part of the earlier recording, or, without --diff, of the same recording; written as for --time
+    #[arg(long, value_name = "FROM,TO", requires = "input", conflicts_with = "interval", help_heading = "Recordings")]
+    diff_time: Option<Part>,
 }
 
 impl TallyOptions {
@@ -86,11 +100,18 @@ impl TallyOptions {
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
         let needs = Needs { chains, interval, cgroups, in_kernel: self.in_kernel.unwrap_or_default() };
-        Ok(TallyPlan {
-            watch: self.of.plan(events, self.command, needs)?,
-            rows: self.rows,
-            form: if self.json { Form::Json } else { Form::Text },
-            place: if is_screen { Place::Screen } else { Place::Lines },
-        })
+        let watch = self.of.plan(events, self.command, needs)?;
+        let earlier = watch.input().and_then(|input| earlier(self.diff, self.diff_time, input));
+        let earlier = earlier.map(|(input, name)| {
+            let origin = Origin::Recorded(Box::new(input));
+            Earlier { watch: RunPlan { origin, ..watch.clone() }, name }
+        });
+        let place = match &earlier {
+            Some(_) => Place::Nowhere,
+            None if is_screen => Place::Screen,
+            None => Place::Lines,
+        };
+        let form = if self.json { Form::Json } else { Form::Text };
+        Ok(TallyPlan { watch, rows: self.rows, form, place, earlier })
     }
 }

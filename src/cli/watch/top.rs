@@ -46,6 +46,9 @@ Examples
   Who allocates most often, with the call chain, from a recording:
       perf-prof record -e kmem:kmalloc -g -a -- sleep 1
       perf-prof top --input perf.data --by stack -n 5
+  What has changed since an earlier recording, or in the second half of this one:
+      perf-prof top offcpu --by comm --input after.data --diff before.data
+      perf-prof top offcpu --by comm --input perf.data --diff-time 0%-50% --time 50%-100%
   How many bytes each task writes, by what its calls returned:
       perf-prof top 'syscall/ret > 0/name=*write*/' --by comm --sum ret -i 1s
   Who allocates most memory in the kernel, with what was requested and what it took:
@@ -68,6 +71,9 @@ Spans have their number, the sum of their durations, the average and the longest
 --json, these are count, total, average and max, in ns. share is the share of the time, and
 per second is the rate of the spans.
 Of spans, begin.FIELD and end.FIELD are fields of the events that begin and end them.
+
+--diff compares rates, because recordings have different lengths: the number of events, or ms of
+spans, per second between the first and the last event.
 
 Exit status
   0      the run is complete, or q, Ctrl-C or a closed pipe ended it

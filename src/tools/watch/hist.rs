@@ -9,6 +9,7 @@ use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
+    difference::{self, Change, Side},
     key_json::{key_line, key_members},
     tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
@@ -64,6 +65,7 @@ pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
 }
 
 /// The histograms.
+#[derive(Clone)]
 struct Hist {
     /// The title of the values.
     title: String,
@@ -103,6 +105,29 @@ impl Hist {
         let rows = self.largest(groups, rows).map(row).collect();
         let report = Report { columns: keys.chain(amounts).collect(), rows, notes: Vec::new() };
         report.text().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Hist {
+    /// Returns the changes of all keys, the largest change of the median first.
+    fn changes(&self, sides: [&Side<'_>; 2]) -> Vec<Change> {
+        let median = |amount: Option<&Amount>| match amount {
+            Some(Amount::Distribution(of)) => {
+                of.percentile(50.0, self.buckets).unwrap_or(0) as f64 / self.buckets.divisor() as f64
+            }
+            _ => 0.0,
+        };
+        Change::all(sides, |before, after| median(after) - median(before))
+    }
+
+    /// Returns the number of values, the percentiles and the largest value as texts.
+    fn figures(&self, amount: Option<&Amount>) -> Vec<String> {
+        let Some(Amount::Distribution(of)) = amount else {
+            return vec!["-".to_owned(); PERCENTILES.len() + 2];
+        };
+        let shown = |value: Option<i128>| value.map_or("-".to_owned(), |value| self.buckets.shown(value));
+        let percentiles = PERCENTILES.iter().map(|&percent| shown(of.percentile(percent, self.buckets)));
+        [of.count.to_string()].into_iter().chain(percentiles).chain([shown(of.max)]).collect()
     }
 }
 
@@ -164,6 +189,28 @@ impl TallyCommand for Hist {
             Json::Object(object)
         };
         self.largest(period.groups, rows).map(object_of).for_each(row);
+    }
+
+    fn difference(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<String> {
+        let unit = if self.title == self.value { String::new() } else { format!(" {}", self.title) };
+        let percentiles = PERCENTILES.iter().map(|percent| format!("p{percent}{unit}"));
+        let names = ["count".to_owned()].into_iter().chain(percentiles).chain([format!("max{unit}")]);
+        let titles: Vec<String> =
+            names.flat_map(|name| ["before", "after"].map(|when| format!("{name} {when}"))).collect();
+        let cells = |change: &Change| {
+            let [before, after] = change.amounts().map(|amount| self.figures(amount));
+            before.into_iter().zip(after).flat_map(|(before, after)| [before, after]).collect()
+        };
+        difference::table(&self.by, &titles, &self.changes(sides), rows, cells)
+    }
+
+    fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json> {
+        let members = |_: usize, amount: &Amount| match amount {
+            Amount::Distribution(of) => members(of, &self.title, self.buckets),
+            Amount::Sum(_) => Map::new(),
+        };
+        let changes = self.changes(sides);
+        changes.iter().take(rows).map(|change| difference::object(&self.by, change, members)).collect()
     }
 }
 

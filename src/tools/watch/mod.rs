@@ -1,6 +1,7 @@
 //! The commands that answer questions about events without a script, live or from a recording: `trace`, `top` and
 //! `hist`.
 
+mod difference;
 mod events;
 pub mod hist;
 mod key_json;
@@ -16,4 +17,4 @@ pub mod top;
 pub mod trace;
 
 pub use output::{Destination, Form};
-pub use tally::{Place, TallyPlan};
+pub use tally::{Earlier, Place, TallyPlan};

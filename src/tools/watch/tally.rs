@@ -28,6 +28,7 @@ use perf_prof_system::output::say;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
+    difference::Side,
     events::{Receiver, TimeOfDay, deliver},
     output::{Destination, Form, Output},
     screen::Screen,
@@ -49,6 +50,17 @@ pub struct TallyPlan {
     pub form: Form,
     /// Where the sums are shown while the command runs.
     pub place: Place,
+    /// What the recording is compared with, if the user wants a comparison.
+    pub earlier: Option<Earlier>,
+}
+
+/// An earlier recording, or an earlier part of the same recording.
+#[derive(Clone, Debug)]
+pub struct Earlier {
+    /// The same events of it.
+    pub watch: RunPlan,
+    /// Its name for people.
+    pub name: String,
 }
 
 /// Where sums are shown while a command runs.
@@ -58,6 +70,8 @@ pub enum Place {
     Screen,
     /// On the standard output, below each other.
     Lines,
+    /// Nowhere: they are compared with others afterwards.
+    Nowhere,
 }
 
 /// How many keys are shown if the user gives no number.
@@ -87,6 +101,10 @@ pub trait TallyCommand {
     fn rows_that_fit(&self, lines: usize) -> usize;
     /// Passes the sums of each key, as a JSON object, to `row`.
     fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json));
+    /// Returns the lines that show what has changed from one recording to the other.
+    fn difference(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<String>;
+    /// Returns what has changed for each key, as JSON objects.
+    fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json>;
 }
 
 /// The sums of an interval, or of the whole run.
@@ -120,9 +138,21 @@ impl Period<'_> {
 }
 
 /// Adds up the events, and shows the sums.
-pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatus> {
-    let is_live = plan.watch.live().is_some();
-    let (status, tally) = deliver(&plan.watch, TimeOfDay::NotNeeded, |about| {
+pub fn run(plan: &TallyPlan, command: impl TallyCommand + Clone) -> Result<ExitStatus> {
+    let before = plan.earlier.as_ref().map(|earlier| add_up(plan, &earlier.watch, command.clone())).transpose()?;
+    let (status, mut tally) = add_up(plan, &plan.watch, command)?;
+    if let (Some(earlier), Some((_, before))) = (&plan.earlier, before) {
+        print_difference(plan, &earlier.name, &before, &mut tally);
+        let _ = tally.output.write();
+    }
+    tally.output.check()?;
+    Ok(status)
+}
+
+/// Adds up the events of a run, and shows the sums unless they are compared with others.
+fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) -> Result<(ExitStatus, Tally<L>)> {
+    let is_live = watch.live().is_some();
+    let (status, tally) = deliver(watch, TimeOfDay::NotNeeded, |about| {
         let About { events, is_delivered, context, stats, .. } = &**about;
         let delivered: Vec<EventType> = events
             .iter()
@@ -146,7 +176,7 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
         let missing = command.counts_missing().then(|| sums_of(&DURATION.to_owned())).transpose()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
-            Place::Lines => None,
+            Place::Lines | Place::Nowhere => None,
         };
         let from_kernel = sum_table::shared(definition.clone());
         let (now, whole) = (Groups::new(definition.clone()), Groups::new(definition).within(context.budget()));
@@ -173,17 +203,53 @@ pub fn run(plan: &TallyPlan, mut command: impl TallyCommand) -> Result<ExitStatu
             since,
             rows,
             form,
+            place: plan.place,
             screen,
             output,
         })
     })?;
-    tally.output.check()?;
     // The hint is only for live events: the call chains of a recording cannot be changed any more.
-    let finds_by_pointers = is_live && plan.watch.capture.callchain.how == CallGraph::FramePointer;
-    if finds_by_pointers && plan.watch.verbosity > Verbosity::Quiet {
+    let finds_by_pointers = is_live && watch.capture.callchain.how == CallGraph::FramePointer;
+    if finds_by_pointers && watch.verbosity > Verbosity::Quiet {
         short_chains::hint(&tally.whole).into_iter().for_each(say);
     }
-    Ok(status)
+    Ok((status, tally))
+}
+
+/// Prints what has changed between two recordings.
+fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tally<L>, after: &mut Tally<L>) {
+    let [one, other] = [before, &*after].map(|of| Side { groups: &of.whole, length: of.times.elapsed() });
+    let shortfalls = [before.shortfall(), after.shortfall()];
+    let text = match plan.form {
+        Form::Text => {
+            let of_side = |side: &Side<'_>, shortfall: &Option<Shortfall>| {
+                let at_least = if shortfall.is_some() { "at least " } else { "" };
+                let number = after.counted.text(events(side.groups));
+                format!("{at_least}{number} in {:.6} s", side.length.as_secs_f64())
+            };
+            let [was, is] = [of_side(&one, &shortfalls[0]), of_side(&other, &shortfalls[1])];
+            let head = format!("before, {name}: {was}; after: {is}");
+            let lines = after.command.difference([&one, &other], plan.rows.unwrap_or(ROWS));
+            let note = |when: &str, of: &Option<Shortfall>| of.as_ref().map(|of| format!("{when}: {}", of.note()));
+            let notes = [note("before", &shortfalls[0]), note("after", &shortfalls[1])];
+            let lines = [head].into_iter().chain(lines).chain(notes.into_iter().flatten());
+            lines.map(|line| line + "\n").collect::<String>() + "\n"
+        }
+        Form::Json => {
+            let of_side = |side: &Side<'_>, shortfall: &Option<Shortfall>| {
+                let mut object = missing(shortfall.as_ref(), after.counted);
+                object.insert("seconds".into(), json!(side.length.as_secs_f64()));
+                object.insert("events".into(), json!(events(side.groups)));
+                object
+            };
+            let mut was = of_side(&one, &shortfalls[0]);
+            was.insert("name".into(), json!(name));
+            let rows = after.command.difference_json([&one, &other], plan.rows.unwrap_or(usize::MAX));
+            let is = of_side(&other, &shortfalls[1]);
+            json!({ "kind": "difference", "before": was, "after": is, "rows": rows }).to_string() + "\n"
+        }
+    };
+    after.output.waiting.extend_from_slice(text.as_bytes());
 }
 
 /// Compiles a definition for an event. A name may be short for a member of all events: if the event has no field `comm`, `comm`
@@ -280,6 +346,7 @@ struct Tally<L> {
     since: Duration,
     rows: Option<usize>,
     form: Form,
+    place: Place,
     screen: Option<Screen>,
     output: Output,
 }
@@ -387,6 +454,9 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let empty = Groups::new(self.now.definition().clone());
         self.whole.absorb(mem::replace(&mut self.now, empty));
         self.more_sums.iter_mut().chain(&mut self.missing).for_each(SumTable::end_interval);
+        if self.place == Place::Nowhere {
+            return Flow::Continue(());
+        }
         let shortfall = self.shortfall();
         let more_sums = self.more_sums.iter().map(|sums| &sums.whole).collect();
         let (groups, length) = (&self.whole, self.times.elapsed());

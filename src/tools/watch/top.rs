@@ -10,6 +10,7 @@ use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
+    difference::{self, Change, Side},
     key_json::{key_members, shown_names},
     short_chains::is_stack,
     stack_width,
@@ -35,6 +36,7 @@ pub fn run(plan: &TopPlan) -> Result<ExitStatus> {
 }
 
 /// The table.
+#[derive(Clone)]
 struct Top {
     by: Vec<String>,
     /// The fields that are added up, and their units.
@@ -188,6 +190,25 @@ impl Top {
     }
 }
 
+impl Top {
+    /// Returns what is compared per second: of spans, ms of their durations.
+    fn compared(&self, amount: &Amount) -> f64 {
+        match self.of {
+            Of::Counts => amount.weight() as f64,
+            Of::Durations => sum(amount) as f64 / 1e6,
+            Of::Sums => self.units.first().map_or(0.0, |unit| unit.rate(sum(amount) as f64)),
+        }
+    }
+
+    /// Returns the changes of all keys, the largest change per second first.
+    fn changes(&self, [before, after]: [&Side<'_>; 2]) -> Vec<Change> {
+        let rate = |side: &Side<'_>, amount: Option<&Amount>| {
+            amount.map_or(0.0, |amount| side.per_second(self.compared(amount)))
+        };
+        Change::all([before, after], |was, is| rate(after, is) - rate(before, was))
+    }
+}
+
 /// Returns the sum of the values: of spans, their durations in ns.
 fn sum(amount: &Amount) -> i128 {
     match amount {
@@ -335,5 +356,47 @@ impl TallyCommand for Top {
             Json::Object(object)
         };
         self.largest(period, rows).map(object).for_each(row);
+    }
+
+    fn difference(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<String> {
+        let what = match self.of {
+            Of::Counts => "per second".to_owned(),
+            Of::Durations => "ms per second".to_owned(),
+            Of::Sums => format!("{} per second", self.sums.first().map_or("", String::as_str)),
+        };
+        let counts = ["count before".to_owned(), "count after".to_owned()];
+        let rates = [format!("{what} before"), format!("{what} after"), "change".to_owned()];
+        let averages = ["average ms before".to_owned(), "average ms after".to_owned()];
+        let averages = if self.of == Of::Durations { &averages[..] } else { &[] };
+        let titles: Vec<String> = counts.into_iter().chain(rates).chain(averages.iter().cloned()).collect();
+        let cells = |change: &Change| {
+            let amounts = change.amounts();
+            let rate = |at: usize| amounts[at].map_or(0.0, |amount| sides[at].per_second(self.compared(amount)));
+            let counts = amounts.map(|amount| amount.map_or(0, Amount::weight).to_string());
+            let rates = [format!("{:.3}", rate(0)), format!("{:.3}", rate(1)), format!("{:+.3}", change.by)];
+            let average = |amount: &Amount| milliseconds(sum(amount) / amount.weight().max(1));
+            let averages = amounts.map(|amount| amount.map_or_else(|| "-".to_owned(), average));
+            let averages = averages.into_iter().filter(|_| self.of == Of::Durations);
+            counts.into_iter().chain(rates).chain(averages).collect()
+        };
+        difference::table(&self.by, &titles, &self.changes(sides), rows, cells)
+    }
+
+    fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json> {
+        let members = |at: usize, amount: &Amount| {
+            let mut members = Map::new();
+            members.insert("count".into(), json!(amount.weight() as u64));
+            if self.of != Of::Counts {
+                members.insert("total".into(), number(sum(amount)));
+            }
+            if self.of == Of::Durations {
+                members.insert("average".into(), number(sum(amount) / amount.weight().max(1)));
+                members.insert("max".into(), number(max(amount)));
+            }
+            members.insert("per_second".into(), json!(sides[at].per_second(self.compared(amount))));
+            members
+        };
+        let changes = self.changes(sides);
+        changes.iter().take(rows).map(|change| difference::object(&self.by, change, members)).collect()
     }
 }

@@ -1,0 +1,33 @@
+//! The recording, or the part of one, that a report or a table is compared with (`--diff`, `--diff-time`).
+
+use std::{path::PathBuf, str::FromStr};
+
+use perf_prof_format::spec::TimeRanges;
+use perf_prof_session::plan::Input;
+
+/// A part of a recording.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// As typed.
+    text: String,
+    times: TimeRanges,
+}
+
+impl FromStr for Part {
+    type Err = <TimeRanges as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Part, Self::Err> {
+        Ok(Part { text: text.to_owned(), times: text.parse()? })
+    }
+}
+
+/// Returns what a recording is compared with, and its name for people. It is read with the same options.
+pub fn earlier(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<(Input, String)> {
+    let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
+    let mut name = path.display().to_string();
+    if let Some(part) = &part {
+        name += &format!(" at {}", part.text);
+    }
+    let times = part.map(|part| part.times).or_else(|| after.times.clone());
+    Some((Input { path, times, ..after.clone() }, name))
+}

@@ -1,0 +1,92 @@
+//! The sums of two recordings, or of two parts of one, beside each other: what each key had before and after, the largest
+//! change first.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use perf_prof_events::aggregate::{Align, Amount, Groups, Key, KeyPart, Report};
+use serde_json::{Map, Value as Json, json};
+
+use super::key_json::{key_members, shown_names};
+
+/// The sums of one of the recordings.
+pub struct Side<'a> {
+    /// The sums.
+    pub groups: &'a Groups,
+    /// The time between its first and its last event.
+    pub length: Duration,
+}
+
+/// A key, and what it had before and after. `None` if it did not occur.
+pub struct Change {
+    pub key: Key,
+    pub before: Option<Amount>,
+    pub after: Option<Amount>,
+    /// What the changes are sorted by, the largest first, whatever its sign.
+    pub by: f64,
+}
+
+impl Side<'_> {
+    /// Returns a number per second. Without a length, such as that of a single event, it is the number itself.
+    pub fn per_second(&self, number: f64) -> f64 {
+        if self.length.is_zero() { number } else { number / self.length.as_secs_f64() }
+    }
+}
+
+impl Change {
+    /// Returns the changes of all keys, the largest first. `change` returns the size of a change.
+    pub fn all(
+        [before, after]: [&Side<'_>; 2],
+        change: impl Fn(Option<&Amount>, Option<&Amount>) -> f64,
+    ) -> Vec<Change> {
+        let keys: BTreeSet<Key> = before.groups.iter().chain(after.groups.iter()).map(|(key, _)| key).collect();
+        let of_key = |key: Key| {
+            let (before, after) = (before.groups.get(&key), after.groups.get(&key));
+            let by = change(before.as_ref(), after.as_ref());
+            Change { key, before, after, by }
+        };
+        let mut changes: Vec<Change> = keys.into_iter().map(of_key).collect();
+        // Keys with equal changes stay in their order.
+        changes.sort_by(|one, other| other.by.abs().total_cmp(&one.by.abs()));
+        changes
+    }
+
+    /// Returns the amounts before and after.
+    pub fn amounts(&self) -> [Option<&Amount>; 2] {
+        [self.before.as_ref(), self.after.as_ref()]
+    }
+}
+
+/// Returns the lines of a table of changes. `titles` are those behind the keys, and `cells` returns the cells of a change.
+pub fn table(
+    by: &[String],
+    titles: &[String],
+    changes: &[Change],
+    rows: usize,
+    cells: impl Fn(&Change) -> Vec<String>,
+) -> Vec<String> {
+    let is_number = |at: usize| changes.iter().all(|change| matches!(change.key.get(at), Some(KeyPart::Number(_))));
+    let side = |at| if !changes.is_empty() && is_number(at) { Align::Right } else { Align::Left };
+    let keys = shown_names(by).into_iter().enumerate().map(|(at, name)| (name, side(at)));
+    let columns = keys.chain(titles.iter().map(|title| (title.clone(), Align::Right))).collect();
+    let row = |change: &Change| {
+        let keys = change.key.iter().map(|part| match part.text() {
+            text if text.is_empty() => "-".to_owned(),
+            text => text.into_owned(),
+        });
+        keys.chain(cells(change)).collect()
+    };
+    let more = changes.len().saturating_sub(rows);
+    let notes = if more == 0 { Vec::new() } else { vec![format!("({more} more keys with smaller changes)")] };
+    let report = Report { columns, rows: changes.iter().take(rows).map(row).collect(), notes };
+    report.text().lines().map(str::to_owned).collect()
+}
+
+/// Returns a change as a JSON object. `members` returns those of an amount.
+pub fn object(by: &[String], change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
+    let mut object = key_members(by, &change.key);
+    for (at, (name, amount)) in ["before", "after"].into_iter().zip(change.amounts()).enumerate() {
+        object.insert(name.into(), amount.map_or(Json::Null, |amount| Json::Object(members(at, amount))));
+    }
+    object.insert("change".into(), json!(change.by));
+    Json::Object(object)
+}
