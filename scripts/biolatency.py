@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e block-io
 """Block device latency: how long requests take, as histograms, in all or by operation, device or task.
 
-usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|comm|rwbs] [--of duration|queued|device] [--heatmap FILE.svg]
+usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|task|rwbs] [--of duration|queued|device] [--heatmap FILE.svg]
 
     flush
     41 values, p50 3967, p90 5119, p99 8191, max 8052
@@ -25,14 +25,14 @@ from perf_prof import Heatmap, Hist
 from perf_prof.script import Options
 
 options = Options(__doc__)
-options.add_argument("--by", choices=("op", "dev", "comm", "rwbs"), help="a histogram for each of them")
+options.add_argument("--by", choices=("op", "dev", "task", "comm", "rwbs"), help="a histogram for each of them; task is comm")
 options.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
 options.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
 args = options.parse()
 
 # The parts of the duration are 0 if they are not known.
 where = None if args.of == "duration" else "device>0"
-latencies = Hist(args.of, by=args.by, unit="us", where=where)
+latencies = Hist(args.of, by="comm" if args.by == "task" else args.by, unit="us", where=where)
 block_io: Any = latencies
 if args.heatmap:
     try:

@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q --order -e raw_syscalls:sys_enter,raw_syscalls:sys_exit
 """System calls: how often each one was called, how long the calls took, and which errors they returned.
 
-usage: syscalls.py [OPTION of perf-prof python]... [--top N] [--sort calls|time|errors|max] [--by-pid]
+usage: syscalls.py [OPTION of perf-prof python]... [--top N] [--sort calls|time|errors|max] [--by-pid] [--json]
 
 For one process: syscalls.py -p PID; for a command: syscalls.py --exec COMMAND ARGS...
 With -i 1000, a table is printed every second, else one at the end. Calls that were entered before the script started
@@ -22,8 +22,8 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from perf_prof import Losses, PerfEvent, States, errno_name, print, syscall_name
-from perf_prof.script import Options, Report, Times, first_rows
+from perf_prof import Losses, PerfEvent, States, errno_name, syscall_name
+from perf_prof.script import Columns, Options, Report, Times, first_rows
 
 # System calls that do not return to the caller.
 RESTORING = ("rt_sigreturn", "sigreturn")
@@ -35,7 +35,7 @@ SORTS: dict[str, Callable[[Any], int]] = {
     "max": lambda row: row["times"].longest,
 }
 
-options = Options(__doc__, top=20)
+options = Options(__doc__, top=20, json=True)
 options.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 options.add_argument("--by-pid", action="store_true", help="one row for each process and call")
 args = options.parse()
@@ -59,26 +59,26 @@ def duration(ns: int) -> str:
 
 
 def show(table: dict[tuple[int | None, int], Any]) -> None:
-    pid = f"{'PID':>8} " if args.by_pid else ""
-    print(f"{pid}{'SYSCALL':<24} {'CALLS':>9} {'TOTAL':>11} {'AVERAGE':>11} {'MAX':>11}  ERRORS")
     rows, more = first_rows(
         table.items(), args.top, lambda row: (-SORTS[args.sort](row[1]), -SORTS["calls"](row[1]), row[0][1], row[0][0])
     )
+    cells = []
     for (process, number), row in rows:
         counts, times = row["counts"], row["times"]
-        spent = f"{'-':>11} {'-':>11} {'-':>11}"
-        if times.count:
-            spent = " ".join(f"{duration(ns):>11}" for ns in (times.total, times.total // times.count, times.longest))
-        order = sorted((-count, error) for error, count in counts.items() if error)
-        errors = " ".join(f"{errno_name(error)}:{-count}" for count, error in order)
-        pid = f"{process:>8} " if args.by_pid else ""
-        print(f"{pid}{syscall_name(number):<24} {counts[0]:>9} {spent}  {errors}".rstrip())
+        spent = (times.total, times.total // times.count, times.longest) if times.count else (None, None, None)
+        errors = {errno_name(error): count for error, count in sorted(counts.items(), key=lambda of: (-of[1], of[0])) if error}
+        cells.append((*[process][: args.by_pid], syscall_name(number), counts[0], *spent, errors))
     calls = sum(row["counts"][0] for row in table.values())
-    print(f"{calls} calls of {len({number for _, number in table})} kinds{more}\n")
+    columns.print(cells, f"{calls} calls of {len({number for _, number in table})} kinds{more}")
 
 
+columns = Columns(
+    args.json, **{"pid": ("PID", ">8")} if args.by_pid else {}, syscall=("SYSCALL", "<24"), calls=("CALLS", ">9"),
+    total=("TOTAL", ">11", duration), average=("AVERAGE", ">11", duration), longest=("MAX", ">11", duration),
+    errors=("ERRORS", "", lambda errors: " ".join(f"{name}:{count}" for name, count in errors.items())),
+)  # fmt: skip
 counts: Counter[str] = Counter()  # for the whole run, with the keys "unpaired" and "untold"
-parts = Report(lambda: defaultdict(new_row), show, counts)
+parts = Report(lambda: defaultdict(new_row), show, counts, columns)
 entered = States(parts)  # tid -> (number of the system call, time of its entry, CPU of its entry)
 losses = Losses(parts)
 
@@ -131,6 +131,6 @@ __interval__, __partial__, __merge__, _ = parts.callbacks
 def __exit__() -> None:
     parts.exit()
     if untold := counts["untold"]:
-        print(f"(calls that are not timed, because events of their CPU were lost meanwhile: {untold})")
+        columns.note(f"calls that are not timed, because events of their CPU were lost meanwhile: {untold}")
     if unpaired := counts["unpaired"]:
-        print(f"(calls that are not timed, because their entry or exit was not seen or came in the wrong order: {unpaired})")
+        columns.note(f"calls that are not timed, because their entry or exit was not seen or came in the wrong order: {unpaired}")

@@ -366,6 +366,17 @@ class Syscalls(ScriptTest):
         self.assertEqual(rows[1], ["read", "2", "4.000", "us", "2.000", "us", "3.000", "us", "EINTR:1"])
         self.assertEqual(rows[2], "2 calls of 1 kinds".split())
 
+    def test_json_has_an_object_for_each_call_and_for_what_is_missing(self):
+        from perf_prof import syscall_nr
+
+        read = syscall_nr("read")
+        events = [self.enter(0, read), self.exit(3000, read, ret=-4), self.enter(5000, read), Lost(time=5500)]
+        lines = [json.loads(line) for line in self.run_script("syscalls.py", events, "--json").splitlines()]
+        times = {"total": 3000, "average": 3000, "longest": 3000}
+        self.assertEqual(lines[0], {"syscall": "read", "calls": 2, **times, "errors": {"EINTR": 1}})
+        self.assertEqual(lines[1]["partial"], True)
+        self.assertIn("lost", lines[1]["note"])
+
     def test_threads_are_told_apart(self):
         events = [self.enter(0, 0, tid=7), self.enter(1000, 0, tid=8), self.exit(2000, 0, tid=7), self.exit(9000, 0, tid=8)]
         rows = self.rows("syscalls.py", events, "--by-pid")

@@ -69,6 +69,14 @@ fn biolatency_has_a_histogram_for_each_operation() {
     assert!(row(&out, "flush")[1].parse::<u64>().unwrap() >= 2, "{out}");
 }
 
+#[test]
+fn biolatency_has_a_histogram_for_each_task_by_both_of_its_names() {
+    for by in ["task", "comm"] {
+        let (out, _) = on_device("biolatency.py", |_| ["--by", by].map(str::to_owned).to_vec());
+        assert!(row(&out, "bio-truth")[1].parse::<u64>().unwrap() >= 7, "{by}: {out}");
+    }
+}
+
 /// Makes three connections, and one that is refused. Prints its ports.
 const CONNECTIONS: &str = "
 import socket
