@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Threads: TypeAlias = bool | str | None
     Level: TypeAlias = bool | int | None
     Split: TypeAlias = Literal["time", "cpu"] | None
+    Where: TypeAlias = Literal["auto", "never", "always"] | None
     Function: TypeAlias = Callable[[int, int], object] | None
 else:
 
@@ -123,6 +124,9 @@ class Interval(TypedDict, total=False):
 
     interval: Time
     """the time between two calls of `__interval__`, in seconds, or as `'50ms'`"""
+    in_kernel: Where
+    """where tracepoints are added up if all handlers are aggregators: `'auto'` (the default: in the kernel if it can),
+    `'never'`, or `'always'` (else the run does not start)"""
 
 
 class Divided(TypedDict, total=False):

@@ -129,7 +129,7 @@ from perf_prof import _options
 from perf_prof._options import Divided, Interval, RecordOptions, ReplayOptions, RunOptions, StatOptions, TraceOptions
 VALUES = {
     'Switch': True, 'OnOff': False, 'Integer': 1, 'Quantity': 1 << 20, 'Numbers': [1], 'Names': ['a'], 'Words': ['true'],
-    'Time': 0.5, 'TimeRange': (1, 2), 'CallGraph': 'fp', 'Threads': 'core', 'Level': 3, 'Split': 'cpu', 'Function': print,
+    'Time': 0.5, 'TimeRange': (1, 2), 'CallGraph': 'fp', 'Threads': 'core', 'Level': 3, 'Split': 'cpu', 'Where': 'auto', 'Function': print,
 }
 live, recorded = {'handlers': print}, {'handlers': print, 'input': '/no/such'}
 CALLS = [
@@ -158,7 +158,7 @@ def __sample__(event): pass
     prints(
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
-            103 True
+            105 True
             TypeError trace() got an unexpected keyword argument 'cpu'. Did you mean 'cpus'?
             TypeError replay() missing 1 required positional argument: 'path'
             OptionError run(): time is not possible here

@@ -37,11 +37,10 @@ fn a_script_with_a_function_gets_samples() {
                   def __exit__(): print(counted.total)\n";
     let auto = Run::script(script).options(["-v"]).call_event().workload("calls 7").run();
     assert_eq!((auto.status, auto.stdout.as_str()), (0, "7\n"), "{auto:?}");
-    let why = format!("{CALL}: in perf-prof, because the script has a function for events");
+    let why = format!("{CALL}: in perf-prof, because a function gets events");
     assert!(auto.stderr.contains(&why), "{auto:?}");
     let always = Run::script(script).options(["--in-kernel", "always"]).call_event().workload("calls 7").run();
-    let error =
-        format!("--in-kernel always: {CALL} cannot be added up in the kernel, because the script has a function");
+    let error = format!("--in-kernel always: {CALL} cannot be added up in the kernel, because a function");
     assert_eq!(always.status, 1, "{always:?}");
     assert!(always.stderr.contains(&error), "{always:?}");
 }

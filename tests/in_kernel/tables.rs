@@ -123,3 +123,25 @@ fn the_tables_of_all_intervals_are_those_of_the_run() {
     let run = Run::script(script).options(options).call_event().exec(words(1_000_000, 1, 0)).run();
     assert_eq!((run.status, run.stdout.as_str()), (0, "2000000 True\n"), "{run:?}");
 }
+
+/// A program runs handlers in its own thread, and the run has another one.
+#[test]
+fn a_program_gets_the_tables_of_its_handlers() {
+    needs_bpf();
+    let script = r#"
+import sys, perf_prof
+from perf_prof import Count
+def __sample__(event): pass
+for when in "always", "never":
+    called = Count("_comm")
+    handlers = {"syscalls__sys_enter_getpgid": called}
+    print(perf_prof.run("syscalls:sys_enter_getpgid", handlers=handlers, in_kernel=when, exec=sys.argv[1:]), called.to_dict())
+try: perf_prof.run("syscalls:sys_enter_getpgid", handlers=__sample__, in_kernel="always", exec=["true"])
+except perf_prof.Error as error: print(error)
+"#;
+    let run = Run::script(script).call_event().args(words(50, 1, 1)).workload("exit 0").run();
+    let counted = "RunResult(delivered=150, lost=0, status=0) {'wide': 150}";
+    let error = "in_kernel='always': syscalls:sys_enter_getpgid cannot be added up in the kernel, because a function gets \
+                 events";
+    assert_eq!((run.status, run.stdout), (0, format!("{counted}\n{counted}\n{error}\n")), "{}", run.stderr);
+}

@@ -117,6 +117,11 @@ impl Stats {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.missed.store(missed, Relaxed));
     }
 
+    /// Returns the number of events that programs in the kernel have added up.
+    pub fn total_in_kernel(&self) -> u64 {
+        self.sum_in_kernel(|counts| &counts.added)
+    }
+
     /// Returns the sum of a count of programs in the kernel.
     fn sum_in_kernel(&self, count: impl Fn(&InKernel) -> &AtomicU64) -> u64 {
         self.in_kernel.iter().map(|counts| count(counts).load(Relaxed)).sum()
@@ -267,7 +272,7 @@ impl Stats {
     /// Returns the number of all delivered samples, and of what programs in the kernel added up.
     pub fn total_delivered(&self) -> u64 {
         let samples: u64 = self.delivered.iter().map(|count| count.load(Relaxed)).sum();
-        samples + self.sum_in_kernel(|counts| &counts.added)
+        samples + self.total_in_kernel()
     }
 
     /// Returns the number of all lost samples: the kernel's own count if it is available, otherwise the number in the

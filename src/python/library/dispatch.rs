@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
 use perf_prof_events::event::{Deliver, EventType, Flow, Sink, Stop};
-use perf_prof_session::{engine::ExitStatus, spine::About};
+use perf_prof_session::{engine::ExitStatus, plan::RunPlan, spine::About};
 use pyo3::{
     exceptions::{PyKeyboardInterrupt, PySystemExit, PyTypeError, PyValueError},
     prelude::*,
@@ -16,8 +16,8 @@ use super::{
     forks::Generation,
     messages, options,
     queue::{Delivery, Entry, EventBatch, Taken},
-    run_thread::RunThread,
-    trace::open_run,
+    run_thread::{Enabling, NotOpened, Opening, RunThread},
+    trace::wait_for,
 };
 use crate::script::{Callbacks, OnError, Program, current_run, set_current_run};
 
@@ -57,17 +57,22 @@ pub fn run_handlers(
     let on_error = on_error_from(on_error)?;
     let py = selectors.py();
     let plan = options::plan("run", input, options::Arguments { selectors, keywords: options, forms })?;
-    let mut thread = open_run(py, plan, Delivery::AtOnce)?;
     let (generation, before) = (Generation::current(), current_run());
-    let opened = functions(&thread.run.events, handlers, options).and_then(|(functions, origin)| {
-        let program = program(py, &functions, &origin, &thread.run, on_error)?;
-        begin(&functions, handlers).map(|()| program)
+    let opened = opened(py, plan, |run| {
+        let (functions, origin) = functions(&run.events, handlers, options)?;
+        Ok((program(py, &functions, &origin, run, on_error)?, functions))
     });
-    let mut program = match opened {
-        Ok(program) => program,
+    let opened = opened.and_then(|(program, functions, mut thread)| match begin(&functions, handlers) {
+        Ok(()) => Ok((program, thread)),
+        Err(error) => {
+            py.detach(|| thread.close());
+            Err(error)
+        }
+    });
+    let (mut program, mut thread) = match opened {
+        Ok(opened) => opened,
         Err(error) => {
             set_current_run(before);
-            py.detach(|| thread.close());
             return Err(error);
         }
     };
@@ -89,6 +94,7 @@ pub fn run_handlers(
     program.enter(&mut |program| at_exit = program.exit());
     let (raised, callbacks) = (program.take_raised(), program.callbacks());
     let lost = thread.run.stats.total_lost();
+    delivered += thread.run.stats.total_in_kernel();
     program.clear();
     set_current_run(before);
     ended?;
@@ -104,6 +110,38 @@ pub fn run_handlers(
     };
     let raised = callbacks == perf_prof_session::engine::exit_status::Callbacks::Raised;
     Ok(RunResult { delivered, lost, status: if raised && status == 0 { 1 } else { status } })
+}
+
+/// Opens the events of a run, makes a program of the functions that `make` looks up for them, and enables them. The kernel
+/// may add up what the program only adds up.
+fn opened<'py>(
+    py: Python<'py>,
+    plan: RunPlan,
+    make: impl FnOnce(&Arc<About>) -> PyResult<(Program, Bound<'py, PyDict>)>,
+) -> PyResult<(Program, Bound<'py, PyDict>, RunThread)> {
+    messages::collect();
+    let mut opening =
+        Opening::start(plan, Delivery::AtOnce, Enabling::WhenTold).map_err(|error| exception(py, &error))?;
+    let selected = loop {
+        if let Some(selected) = py.detach(|| opening.selected(LOOK_FOR_SIGNALS)) {
+            break selected;
+        }
+        if let Err(raised) = py.check_signals() {
+            opening.abandon();
+            return Err(raised);
+        }
+    };
+    let made = selected.map(|run| make(&run));
+    opening.tell(made.as_ref().ok().and_then(|made| Some(made.as_ref().ok()?.0.uses())).unwrap_or_default());
+    let mut thread = wait_for(py, opening)?;
+    match made {
+        Ok(Ok((program, functions))) => Ok((program, functions, thread)),
+        Ok(Err(error)) => {
+            py.detach(|| thread.close());
+            Err(error)
+        }
+        Err(NotOpened) => Err(named(py, "ClosedError", "the run has ended before it began")),
+    }
 }
 
 /// Returns the meaning of `on_error`.

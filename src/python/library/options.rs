@@ -130,6 +130,7 @@ impl Asked {
             "order" if switch(value)? => draft.order = DeliveryOrder::Time,
             "monotonic" if switch(value)? => draft.clock = Clock::Monotonic,
             "duration" => draft.duration = parsed(time(value)?, parse_interval)?,
+            "in_kernel" => draft.in_kernel = parsed(text(value)?, str::parse)?.unwrap_or_default(),
             "limit" => draft.limit = parsed(text(value)?, number(1..=u64::MAX))?,
             "interval" => draft.interval = parsed(time(value)?, parse_interval)?,
             "inline" if switch(value)? => draft.symbols.inline = Inline::Yes,

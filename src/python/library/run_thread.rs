@@ -10,7 +10,12 @@ use std::{
 };
 
 use anyhow::Result;
-use perf_prof_session::{engine::ExitStatus, plan::RunPlan, recording::columns::ColumnParts, spine::About};
+use perf_prof_session::{
+    engine::{ExitStatus, kernel_tables::EventUse},
+    plan::RunPlan,
+    recording::columns::ColumnParts,
+    spine::About,
+};
 use perf_prof_system::signals::Signals;
 
 use super::{
@@ -35,6 +40,10 @@ pub struct RunThread {
 /// A run that is being opened.
 pub struct Opening {
     queue: Arc<Queue>,
+    /// Gets the events before they are enabled, if the run waits for the program.
+    selected: Receiver<Arc<About>>,
+    /// Tells the run what the program does with its events.
+    uses: Option<SyncSender<Vec<EventUse>>>,
     opened: Receiver<(Arc<About>, Option<Box<ColumnParts>>)>,
     end: EndSlot,
     thread: JoinHandle<()>,
@@ -42,20 +51,38 @@ pub struct Opening {
 
 impl Opening {
     /// Starts the thread of a run.
-    pub fn start(plan: RunPlan, delivery: Delivery) -> Result<Opening> {
+    pub fn start(plan: RunPlan, delivery: Delivery, enabling: Enabling) -> Result<Opening> {
         let queue = Queue::new(delivery)?;
         let (sender, opened) = mpsc::sync_channel(1);
+        let (about, selected) = mpsc::sync_channel(1);
+        let (uses, told) = mpsc::sync_channel(1);
+        let uses = (enabling == Enabling::WhenTold).then_some(uses);
         let end = EndSlot::default();
         let (source, ended) = (queue.clone(), (queue.clone(), end.clone()));
         let thread = start_thread(
-            move || deliver(&plan, &source, sender),
+            move || deliver(&plan, &source, Program { about, told, opened: sender }),
             move |result| {
                 let (queue, end) = ended;
                 *end.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 queue.end();
             },
         )?;
-        Ok(Opening { queue, opened, end, thread })
+        Ok(Opening { queue, selected, uses, opened, end, thread })
+    }
+
+    /// Waits for this time until the events are selected; `None` if it takes longer. Fails if there will be none.
+    pub fn selected(&mut self, time: Duration) -> Option<Result<Arc<About>, NotOpened>> {
+        match self.selected.recv_timeout(time) {
+            Ok(about) => Some(Ok(about)),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err(NotOpened)),
+        }
+    }
+
+    /// Says what the program does with each type of events. Then they are enabled.
+    pub fn tell(&mut self, uses: Vec<EventUse>) {
+        // This fails if the run has ended.
+        let _ = self.uses.take().map(|told| told.send(uses));
     }
 
     /// Waits for this time until the events are enabled.
@@ -83,6 +110,25 @@ impl Opening {
     }
 }
 
+/// When the events of a run are enabled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enabling {
+    /// As soon as they are open.
+    AtOnce,
+    /// When [`Opening::tell`] is called.
+    WhenTold,
+}
+
+/// The events could not be opened. [`Opening::wait`] returns why.
+pub struct NotOpened;
+
+/// The ends of the channels to the program that waits for a run.
+struct Program {
+    about: SyncSender<Arc<About>>,
+    told: Receiver<Vec<EventUse>>,
+    opened: SyncSender<(Arc<About>, Option<Box<ColumnParts>>)>,
+}
+
 /// Whether the events of a run are enabled.
 pub enum Opened {
     Now(Result<RunThread>),
@@ -97,18 +143,16 @@ impl Drop for RunThread {
     }
 }
 
-fn deliver(
-    plan: &RunPlan,
-    queue: &Arc<Queue>,
-    opened: SyncSender<(Arc<About>, Option<Box<ColumnParts>>)>,
-) -> Result<ExitStatus> {
+fn deliver(plan: &RunPlan, queue: &Arc<Queue>, program: Program) -> Result<ExitStatus> {
+    let Program { about, told, opened } = program;
     let signals = Signals::of_program(queue.requests.clone());
     run::deliver(plan, &signals, |run, parts| {
+        // These fail if the program no longer waits; then the run is not needed.
+        let _ = about.send(run.clone());
+        let uses = told.recv().unwrap_or_default();
         let run = run.clone();
-        QueueSink::new(queue.clone(), move || {
-            // This fails if the program no longer waits; then the run is not needed.
-            let _ = opened.send((run, parts));
-        })
+        let sink = QueueSink::new(queue.clone(), move || _ = opened.send((run, parts)));
+        (sink, uses)
     })
 }
 

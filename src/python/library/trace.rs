@@ -23,7 +23,7 @@ use super::{
     messages, options,
     origin::Origin,
     queue::{Delivery, Entry, EventBatch, Queue, Taken},
-    run_thread::{Opened, Opening, RunThread},
+    run_thread::{Enabling, Opened, Opening, RunThread},
 };
 use crate::script::{EventClass, Table, ksym_of, stats_of, usym_of};
 
@@ -556,9 +556,14 @@ impl Drop for Trace {
 }
 
 /// Starts a run and waits until its events are enabled.
-pub fn open_run(py: Python<'_>, plan: RunPlan, delivery: Delivery) -> PyResult<RunThread> {
+fn open_run(py: Python<'_>, plan: RunPlan, delivery: Delivery) -> PyResult<RunThread> {
     messages::collect();
-    let mut opening = Opening::start(plan, delivery).map_err(|error| exception(py, &error))?;
+    let opening = Opening::start(plan, delivery, Enabling::AtOnce).map_err(|error| exception(py, &error))?;
+    wait_for(py, opening)
+}
+
+/// Waits until the events of a run are enabled.
+pub fn wait_for(py: Python<'_>, mut opening: Opening) -> PyResult<RunThread> {
     loop {
         match py.detach(move || opening.wait(LOOK_FOR_SIGNALS)) {
             Opened::Now(opened) => return opened.map_err(|error| exception(py, &error)),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use perf_prof_events::event::Sink;
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks},
+    engine::{ExitStatus, exit_status::Callbacks, kernel_tables::EventUse},
     plan::RunPlan,
     recording::columns::ColumnParts,
     spine::{About, Armed, Chosen, Slice},
@@ -41,14 +41,15 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     Ok(output::check(plan, status))
 }
 
-/// Delivers the events of a plan to the receiver that `receive` creates, without a script. The receiver also gets the
-/// recording, prepared for decoding columns in parts, if this is possible. The calling thread may lose rights to files,
+/// Delivers the events of a plan to the receiver that `receive` creates, without a script. It also returns what the receiver
+/// does with each type of events, or nothing if it needs all samples. The receiver also gets the recording, prepared for
+/// decoding columns in parts, if this is possible. The calling thread may lose rights to files,
 /// so it should be used only for this run. Returns the exit status of the plan's command, or the status that the run
 /// would have as a command.
 pub fn deliver<S: Sink>(
     plan: &RunPlan,
     signals: &Signals,
-    receive: impl FnOnce(&Arc<About>, Option<Box<ColumnParts>>) -> S,
+    receive: impl FnOnce(&Arc<About>, Option<Box<ColumnParts>>) -> (S, Vec<EventUse>),
 ) -> Result<ExitStatus> {
     let chosen = Chosen::select(plan)?;
     chosen.warn();
@@ -58,8 +59,8 @@ pub fn deliver<S: Sink>(
         Armed::Live(..) => None,
     };
     let session = armed.open(Slice::Whole, signals)?;
-    let mut receiver = receive(session.about(), parts);
-    let mut outcome = session.run(&mut receiver, signals);
+    let (mut receiver, uses) = receive(session.about(), parts);
+    let mut outcome = session.with_uses(uses).run(&mut receiver, signals);
     std::mem::take(&mut outcome.closing).close();
     outcome.check()?;
     Ok(outcome.status(Callbacks::Returned))

@@ -259,11 +259,11 @@ impl Program {
     pub fn uses(&self) -> Vec<EventUse> {
         let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
         let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {
-            Some("the script has a function for events")
+            Some("a function gets events")
         } else if self.callbacks.lost.is_some() {
-            Some("the script has __lost__")
+            Some("there is __lost__")
         } else {
-            self.callbacks.print_stat.as_ref().map(|_| "the script has __print_stat__")
+            self.callbacks.print_stat.as_ref().map(|_| "there is __print_stat__")
         };
         let of_event = |handler: &Option<Handler>| match (reason, handler) {
             (Some(reason), _) => EventUse::Samples(reason),
