@@ -1,5 +1,6 @@
 //! Built-in sources: real events of workloads with known truths, live and from a recording.
 
+mod all_tasks;
 pub mod allocations;
 mod block_io;
 mod function;

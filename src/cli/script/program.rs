@@ -20,7 +20,8 @@ use perf_prof_python::run::{
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{
-        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, PlanError, RunPlan, SplitBy,
+        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, PlanError, RunPlan, SpansOf,
+        SplitBy,
     },
 };
 use perf_prof_symbols::symbol;
@@ -334,6 +335,7 @@ impl ProgramOptions {
             events,
             target,
             selected_tasks,
+            spans_of: SpansOf::AllTasks,
             callchain: Callchain::with_all_frames(self.call_graph.filter(|_| chains == Chains::Shown)),
             ring_size: self.mmap_pages,
             order: DeliveryOrder::Time,

@@ -17,7 +17,7 @@ use perf_prof_symbols::{
 use perf_prof_system::{budget::Budget, cgroup, procfs};
 
 use super::{
-    Cgroups, Memberships, Sides, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames,
+    Cgroups, Memberships, Sides, SpansOf, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames,
     perf_frame::PerfKernelFrames,
 };
 
@@ -50,6 +50,7 @@ pub struct Context {
     cgroups: Mutex<Cgroups>,
     /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
     targets: Option<Mutex<Targets>>,
+    spans_of: SpansOf,
     /// The process whose spans are not delivered: perf-prof itself.
     left_out: Option<i32>,
     kernel_frames: Mutex<KernelFrames>,
@@ -116,6 +117,7 @@ impl Context {
             task_changes: 0.into(),
             cgroups: Mutex::default(),
             targets: None,
+            spans_of: SpansOf::default(),
             left_out: None,
             kernel_frames: Mutex::default(),
             perf_kernel_frames: Mutex::default(),
@@ -174,9 +176,9 @@ impl Context {
         &self.budget
     }
 
-    /// Sets the tasks that the user selected. Without this call, all tasks are selected.
-    pub fn with_targets(self, targets: Option<Targets>) -> Self {
-        Self { targets: targets.map(Mutex::new), ..self }
+    /// Sets the tasks that the user selected, and whose spans are delivered. Without this call, all tasks are selected.
+    pub fn with_targets(self, targets: Option<Targets>, spans_of: SpansOf) -> Self {
+        Self { targets: targets.map(Mutex::new), spans_of, ..self }
     }
 
     /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its
@@ -328,20 +330,21 @@ impl Context {
         Self { left_out: process.map(|pid| pid as i32), ..self }
     }
 
-    /// Returns whether the user selected tasks, and the events of all tasks are delivered.
-    pub fn selects_tasks(&self) -> bool {
-        self.targets.is_some()
+    /// Returns whether only the spans of selected tasks are delivered, although the spans of all tasks are made.
+    #[inline]
+    pub fn selects_spans(&self) -> bool {
+        self.targets.is_some() && self.spans_of == SpansOf::SelectedTasks
     }
 
     /// Returns whether the spans of all threads are delivered.
     #[inline]
     pub fn delivers_all_spans(&self) -> bool {
-        self.targets.is_none() && self.left_out.is_none()
+        !self.selects_spans() && self.left_out.is_none()
     }
 
     /// Returns whether the spans of this thread are delivered: the user selected it, and it is not one of perf-prof.
     pub fn delivers_spans_of(&self, tid: i32) -> bool {
-        self.is_target(tid)
+        (!self.selects_spans() || self.is_target(tid))
             && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
     }
 

@@ -46,6 +46,6 @@ pub use span::{
 };
 pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};
-pub use targets::Targets;
+pub use targets::{SpansOf, Targets};
 pub use tasks::Tasks;
 pub use types::{EventType, Format, OtherFormat};

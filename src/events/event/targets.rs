@@ -4,6 +4,16 @@ use std::collections::HashSet;
 
 use super::{Context, SelectedCgroups};
 
+/// The tasks whose spans are delivered, if spans of all tasks are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SpansOf {
+    /// Only the selected tasks.
+    #[default]
+    SelectedTasks,
+    /// All tasks. The script can check which of them are selected.
+    AllTasks,
+}
+
 /// The selected tasks. The processes that a selected process creates during the run are selected too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Targets {

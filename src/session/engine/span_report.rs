@@ -58,7 +58,7 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
         if counts.delivered() == 0
             && verbosity >= Verbosity::Normal
-            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_tasks())
+            && let Some(why) = unfulfilled(&span.conditions, counts.ended(), context.selects_spans())
         {
             output::say_lost(format_args!("{}: {why}", event.shown_name()));
         }

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use perf_prof_events::derive::source::Coverage;
+use perf_prof_events::derive::source::{Coverage, check_coverage};
 use perf_prof_format::{
     record::OtherRecords,
     spec::{EventSpec, Rate, RingSize, TimeRanges},
@@ -16,7 +16,7 @@ use perf_prof_system::compat;
 
 use super::{
     Callchain, Capture, Clock, DeliveryOrder, Face, InKernel, Input, Jobs, LivePlan, Names, Naming, Origin, OwnThreads,
-    Owner, PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SplitBy, Switch, Target,
+    Owner, PlanError, ReadLimits, RecordingOutput, RunOption, RunPlan, Selection, SpansOf, SplitBy, Switch, Target,
     TaskSelection, Verbosity, live_target, recorded_tasks, selection::AllCpus,
 };
 
@@ -92,17 +92,26 @@ pub struct Draft {
     pub verbosity: Verbosity,
 }
 
+/// What live events are attached to, and which tasks are selected.
+#[derive(Default)]
+struct LiveTarget {
+    target: Target,
+    /// The selected tasks, if the target has more tasks than these.
+    selected_tasks: Option<Target>,
+    spans_of: SpansOf,
+}
+
 impl Draft {
     /// Returns the plan. Fails if two options do not fit together.
     pub fn checked(self) -> Result<RunPlan, PlanError> {
         let callchain = self.callchain();
-        let (origin, target, selected_tasks) = match &self.input {
-            Some(path) => (Origin::Recorded(Box::new(self.recorded(path.clone())?)), Target::AllCpus, None),
+        let (origin, LiveTarget { target, selected_tasks, spans_of }) = match &self.input {
+            Some(path) => (Origin::Recorded(Box::new(self.recorded(path.clone())?)), LiveTarget::default()),
             None if self.times.is_some() => return Err(PlanError::TimeWithoutInput),
             None => {
-                let (target, selected_tasks) = self.target()?;
+                let target = self.target()?;
                 let live = LivePlan { recording: self.recording, duration: self.duration };
-                (Origin::Live(live), target, selected_tasks)
+                (Origin::Live(live), target)
             }
         };
         // To select tasks by their cgroups, their samples have to hold them.
@@ -110,6 +119,7 @@ impl Draft {
         let capture = Capture {
             target,
             selected_tasks,
+            spans_of,
             cgroups: if selects_cgroups { Switch::On } else { self.cgroups },
             callchain,
             events: self.events,
@@ -150,14 +160,17 @@ impl Draft {
         Callchain { user: user.or(both), ..self.callchain }
     }
 
-    /// Returns the target of live events, and the selected tasks if the target has more tasks than these.
-    fn target(&self) -> Result<(Target, Option<Target>), PlanError> {
+    /// Returns the target of live events. With `-a`, the events and the spans of all tasks are delivered. Otherwise sources may
+    /// need the events of all tasks, and then only the spans of the selected tasks are delivered.
+    fn target(&self) -> Result<LiveTarget, PlanError> {
         let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
         self.selection.refuse_idle_tasks()?;
-        match selected_tasks {
-            None => Ok(live_target(&self.events, target)?),
-            selected_tasks => Ok((target, selected_tasks)),
+        if selected_tasks.is_some() {
+            check_coverage(&self.events, Coverage::All)?;
+            return Ok(LiveTarget { target, selected_tasks, spans_of: SpansOf::AllTasks });
         }
+        let (target, selected_tasks) = live_target(&self.events, target)?;
+        Ok(LiveTarget { target, selected_tasks, spans_of: SpansOf::SelectedTasks })
     }
 
     /// Returns the recording, and the selection of its samples.

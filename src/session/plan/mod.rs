@@ -9,7 +9,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 pub use perf_prof_capture::OwnThreads;
 use perf_prof_events::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
-pub use perf_prof_events::event::Names;
+pub use perf_prof_events::event::{Names, SpansOf};
 use perf_prof_format::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
 pub use perf_prof_recordings::{Owner, ReadLimits};
 pub use perf_prof_system::clock::Clock;
@@ -26,9 +26,11 @@ pub struct Capture {
     pub events: Vec<EventSpec>,
     /// What the events are attached to.
     pub target: Target,
-    /// With `--all-cpus`: the tasks that the user selected, although `target` is all CPUs. The run ends when they have exited,
-    /// unless they are those of cgroups.
+    /// The tasks that the user selected, although `target` is all CPUs: with `-a` or `--all-cpus`, and for sources that need the
+    /// events of all tasks. The run ends when they have exited, unless they are those of cgroups.
     pub selected_tasks: Option<Target>,
+    /// Whether only the spans of `selected_tasks` are delivered.
+    pub spans_of: SpansOf,
     /// The call chains of all events.
     pub callchain: Callchain,
     /// On if each sample holds the registers at the time of the sample. This applies to all events.
@@ -115,7 +117,9 @@ pub enum TaskSelection {
     /// Only the samples of these tasks are read.
     #[default]
     OfSamples,
-    /// The samples of all tasks are read, and the script can check which tasks are selected.
+    /// The samples of all tasks are read, and of their spans only those of the selected tasks are delivered.
+    OfSpans,
+    /// The samples of all tasks are read and their spans are delivered. The script can check which tasks are selected.
     ForScript,
 }
 
@@ -124,7 +128,7 @@ impl Input {
     pub fn tasks_of_samples(&self) -> (Option<Vec<u32>>, Option<Vec<u32>>) {
         match self.tasks {
             TaskSelection::OfSamples => (self.pids.clone(), self.tids.clone()),
-            TaskSelection::ForScript => (None, None),
+            TaskSelection::OfSpans | TaskSelection::ForScript => (None, None),
         }
     }
 
@@ -132,7 +136,7 @@ impl Input {
     pub fn cgroups_of_samples(&self) -> &[String] {
         match self.tasks {
             TaskSelection::OfSamples => &self.cgroups,
-            TaskSelection::ForScript => &[],
+            TaskSelection::OfSpans | TaskSelection::ForScript => &[],
         }
     }
 }
@@ -219,7 +223,7 @@ pub fn recorded_tasks(
 ) -> Result<TaskSelection, SourceTargetError> {
     check_coverage(events, coverage)?;
     if are_given && scope(events)? == Scope::Machine {
-        return Ok(TaskSelection::ForScript);
+        return Ok(TaskSelection::OfSpans);
     }
     Ok(TaskSelection::OfSamples)
 }

@@ -85,7 +85,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
         .with_budget(sizes.buffer)
-        .with_targets(targets(&plan.capture, workload.as_ref())?)
+        .with_targets(targets(&plan.capture, workload.as_ref())?, plan.capture.spans_of)
         .with_left_out(left_out);
     let events = event_types(&selected[..received], &derived, |event| capture.layout(event))?;
     let context = Arc::new(context.with_symbol_options(plan.symbols_for(&events), processes));

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Result, bail};
 use perf_prof_events::{
     derive::{self, Derived},
-    event::{Context, EventType, FoundOffset, NamedSamples, Processes, Sink, Stats, Targets},
+    event::{Context, EventType, FoundOffset, NamedSamples, Processes, Sink, SpansOf, Stats, Targets},
 };
 use perf_prof_format::{
     record::{OtherRecords, Source as _},
@@ -270,7 +270,7 @@ impl ChosenRecording {
         let span = span.map(|span| slice.part_of(span));
         span.inspect(|span| context.note_reached(span.intervals_after));
         let layouts = recording.layouts().clone();
-        let selects_tasks = !input.cgroups.is_empty() && input.tasks == TaskSelection::ForScript;
+        let selects_tasks = !input.cgroups.is_empty() && input.tasks != TaskSelection::OfSamples;
         let needs_tasks = selects_tasks || !selected.derived.is_empty();
         let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
@@ -366,7 +366,7 @@ impl RecordedSession {
         }
         losses::print_endings(about.context.endings(), verbosity);
         losses::print_unknown_cgroups(&about.context);
-        if is_whole && input.tasks == TaskSelection::ForScript {
+        if is_whole && input.tasks != TaskSelection::OfSamples {
             report_unknown_names(&about.context, &input);
         }
         let failure = outcome.check().err().map(Into::into);
@@ -431,13 +431,17 @@ fn context(
     let kernel = RecordedKernel::new(recording, &binaries);
     let ids = |ids: &Option<Vec<u32>>| ids.clone().unwrap_or_default();
     let targets = Targets::recorded(&ids(&input.pids), &ids(&input.tids)).in_cgroups(&input.cgroups);
-    let targets = (input.tasks == TaskSelection::ForScript).then_some(targets);
+    let targets = (input.tasks != TaskSelection::OfSamples).then_some(targets);
+    let spans_of = match input.tasks {
+        TaskSelection::OfSamples | TaskSelection::OfSpans => SpansOf::SelectedTasks,
+        TaskSelection::ForScript => SpansOf::AllTasks,
+    };
     let exact_offset = if let RealtimeOffset::Exact(offset) = offset { Some(offset) } else { None };
     let mut context = Context::new(Box::new(kernel), exact_offset.unwrap_or(0))
         .with_budget(recording.budget().clone())
         .with_sides(sides)
         .with_frame_limit(input.max_stack)
-        .with_targets(targets)
+        .with_targets(targets, spans_of)
         .with_machine(recording.features.arch.as_deref());
     if exact_offset.is_none() {
         let (input, name) = (input.clone(), recording.name.clone());
