@@ -526,7 +526,7 @@ const SCRIPT: usize = 100;
 const LONGER_SCRIPTS: [(&str, usize); 7] = [
     ("execsnoop.py", 247),
     ("faults.py", 120),
-    ("killsnoop.py", 110),
+    ("killsnoop.py", 123),
     ("offcpu.py", 151),
     ("runqlat.py", 163),
     ("syscalls.py", 136),

@@ -19,31 +19,30 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, missing, print, shard
+from perf_prof._folders import Paths
+from perf_prof._programs import Programs
 from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
-    "AT_FDCWD",
     "IN_INTERRUPT",
     "Columns",
     "Futexes",
     "Lines",
     "Options",
+    "Paths",
     "Percentiles",
+    "Programs",
     "Report",
     "Switches",
     "Times",
     "Wakers",
     "WholeRun",
-    "absolute",
-    "arguments",
     "clock",
     "counted",
     "cpu_list",
     "first_rows",
     "function_name",
     "mapped_file",
-    "parent_of",
-    "program",
     "save_flame",
     "say_missing",
     "signal_name",
@@ -51,11 +50,6 @@ __all__ = [
 ]
 
 _Item = TypeVar("_Item")
-
-_INTERPRETERS = ("ash", "awk", "bash", "dash", "ksh", "lua", "node", "perl", "php", "python", "ruby", "sh", "zsh")
-_LONGEST_COMMAND = 4096  # in bytes
-
-AT_FDCWD = -100  # include/uapi/linux/fcntl.h: the current folder, in the place of a descriptor
 
 # Bits of common_flags: TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
 IN_INTERRUPT = 0x08 | 0x10
@@ -421,55 +415,6 @@ def mapped_file(pid: int, address: int) -> str | None:
     except OSError:
         pass
     return None
-
-
-def parent_of(pid: int) -> int | None:
-    """Returns the parent of a process, or None if it is not known: the process has ended, or the events come from a
-    recording."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return None if is_recording() else int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def arguments(pid: int) -> list[str]:
-    """Returns the words of a process's command line, without the end of a long one. It has none if they are not known: the
-    process has ended, or the events come from a recording."""
-    try:
-        with open(f"/proc/{pid}/cmdline", "rb") as file:
-            words = file.read(_LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
-    except OSError:
-        return []
-    return [] if is_recording() or words == [b""] else [os.fsdecode(word) for word in words]
-
-
-def absolute(path: str, pid: int, folder: int = AT_FDCWD) -> str | None:
-    """Returns the absolute path of a path that a process uses. folder is the descriptor to which it is relative, a number of
-    32 bits in a word, as arguments of system calls are.
-
-    A relative path belongs to the current folder of the process, as it is now: the call was up to 0.1 s ago. Returns None
-    if that is not known: the process has ended, the events come from a recording, or the path is relative to another
-    descriptor, which may be that of another folder now.
-    """
-    if path.startswith("/"):
-        return os.path.normpath(path)
-    try:
-        if (folder - AT_FDCWD) % 2**32 == 0 and not is_recording():
-            return os.path.normpath(os.path.join(os.readlink(f"/proc/{pid}/cwd"), path))
-    except OSError:
-        pass
-    return None
-
-
-def program(pid: int) -> str:
-    """Returns what a process runs: its program or, of an interpreter, the script, which is the first word of its command
-    line that is no option. Returns "" if it is not known."""
-    first, *words = arguments(pid) or [""]
-    # Code after -c is no script.
-    if "-c" in words[:3] or not os.path.basename(first).startswith(_INTERPRETERS):
-        return first
-    return next((word for word in words if not word.startswith("-")), first)
 
 
 def signal_name(number: int) -> str:

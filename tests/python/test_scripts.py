@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -18,13 +16,13 @@ from perf_prof.script import (
     Percentiles,
     Times,
     Wakers,
-    absolute,
     cpu_list,
     first_rows,
-    program,
     signal_name,
     signal_result,
 )
+from perf_prof._folders import Folders
+from perf_prof._programs import script_of
 from perf_prof.testing import Lost, make_event, run_script
 
 SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
@@ -513,6 +511,13 @@ class KillSnoop(ScriptTest):
         rows = self.rows("killsnoop.py", events)
         self.assertEqual(rows[1][1:], "out of memory SIGKILL eater 9 for any 7 -".split())
 
+    def test_the_parent_in_a_recording_is_the_one_that_created_the_sender(self):
+        created = make("task:task_newtask", 1, pid=7, comm="deploy", clone_flags=0, _pid=5, _tid=5)
+        # It has another name when the signal is sent.
+        thread = make("task:task_newtask", 2, pid=6, comm="other", clone_flags=0x10000, _pid=5, _tid=5)
+        rows = self.rows("killsnoop.py", [created, thread, self.kill(3, 4, 9, 15)])
+        self.assertEqual(rows[1][-2:], ["deploy", "5"])
+
 
 class Capable(ScriptTest):
     def check(self, cap, ret=0, pid=7):
@@ -580,7 +585,16 @@ class SlowCalls(ScriptTest):
             (["--min", "3"], ["fsync"]),
         ]:
             rows = self.on_spans("slowcalls.py", "syscall", spans, *options)
-            self.assertEqual([row[4].split("(")[0] for row in rows], calls)
+            self.assertEqual([row[4].split("(")[0] for row in rows if row[1] == "app"], calls)
+
+    def test_calls_that_are_left_out_are_named(self):
+        spans = [self.span("futex", 50, 0), self.span("poll", 700, 0), self.span("futex", 20, 0), self.span("read", 2, 0)]
+        text = "calls that wait on purpose, not shown without --all: 1 of poll (700.0 ms), 2 of futex (70.0 ms)"
+        self.assertEqual(self.run_on_spans("slowcalls.py", "syscall", spans).splitlines()[-1], f"({text})")
+        note = json.loads(self.run_on_spans("slowcalls.py", "syscall", spans, "--json").splitlines()[-1])
+        self.assertEqual(note, {"note": text})
+        self.assertNotIn("on purpose", self.run_on_spans("slowcalls.py", "syscall", spans, "--all"))
+        self.assertNotIn("on purpose", self.run_on_spans("slowcalls.py", "syscall", spans[-1:]))
 
     def test_a_call_chain_follows_its_call(self):
         frame = {"addr": 255, "dso": "/bin/app", "kernel": False}
@@ -753,6 +767,22 @@ class MallocLeak(ScriptTest):
         row = json.loads(self.run_on(calls, "--json"))
         self.assertEqual(row, {"bytes": 530, "count": 2, "chain": ["malloc", "/bin/app"]})
 
+    def test_tables_of_intervals_have_their_times_and_the_last_one_comes_once(self):
+        module = run_script(os.path.join(SCRIPTS, "mallocleak.py"), [make("page-faults", 0)], ["--json"]).module
+        call = SimpleNamespace(_pid=7, _comm="app", _callchain=self.CHAIN, _time=1, ret=0x10, size=1000)
+        with redirect_stdout(StringIO()) as out:
+            module.function__malloc(call)
+            module.__interval__()
+            module.__exit__()
+        [row] = map(json.loads, out.getvalue().splitlines())
+        self.assertEqual((row["bytes"], type(row["end"])), (1000, int))
+        with redirect_stdout(StringIO()) as out:
+            module.uprobe__free(SimpleNamespace(_pid=7, p=5))
+            module.__exit__()
+            module.function__malloc(SimpleNamespace(**vars(call) | {"ret": 0x20}))
+            module.__exit__()
+        self.assertEqual([json.loads(line)["bytes"] for line in out.getvalue().splitlines()], [2000])
+
     def test_realloc_moves_memory_unless_it_fails(self):
         def total(*members):
             calls = [self.malloc(1, 0x10, 1000), *(("function__realloc", 2, 4, of) for of in members)]
@@ -796,16 +826,16 @@ class SchedBlame(ScriptTest):
     def test_waits_are_blamed_on_those_that_ran(self):
         waits = [self.wait(MS, 10, 7), self.wait(2 * MS, 300, 7, taker=8, ran=8), self.wait(3 * MS, 5, 6)]
         rows = self.rows("schedblame.py", waits)
-        self.assertEqual(rows[1][:2] + rows[1][5:], ["task7", "2", "task8", "97%,", "task9", "3%", "task8", "1"])
-        self.assertEqual(rows[2][:2] + rows[2][5:], ["task6", "1", "task9", "100%"])
-        self.assertEqual(rows[3], "3 waits of 2 tasks".split())
-        self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 task".split())
+        self.assertEqual(rows[1][:3] + rows[1][6:], ["task7", "2", "0.310", "task8", "97%,", "task9", "3%", "task8", "1"])
+        self.assertEqual(rows[2][:3] + rows[2][6:], ["task6", "1", "0.005", "task9", "100%"])
+        self.assertEqual(rows[3], "3 waits of 2 tasks, 0.315 ms".split())
+        self.assertEqual(self.rows("schedblame.py", waits, "--comm", "task6")[2], "1 waits of 1 task, 0.005 ms".split())
 
     def test_threads_and_more_than_two_culprits_are_shown(self):
         waits = [self.wait(at * MS, 90 - at, 7, taker=10 + at, ran=20 + at) for at in (1, 2, 3, 4)]
         text = self.run_script("schedblame.py", waits, "--by-thread", "--json")
         [row] = map(json.loads, text.splitlines())
-        self.assertEqual((row["task"], row["waits"], row["max"]), ("task7 7", 4, 89000))
+        self.assertEqual((row["task"], row["waits"], row["total"], row["max"]), ("task7 7", 4, 350000, 89000))
         self.assertEqual([list(row["ran"]), list(row["takers"])], [[f"task{n} {n}" for n in range(first, first + 3)] for first in (21, 11)])
         text = self.run_script("schedblame.py", waits, "--culprits", "4")
         self.assertIn("task11 1, task12 1, task13 1, task14 1\n", text)
@@ -911,7 +941,7 @@ class FileLife(ScriptTest):
         with redirect_stdout(StringIO()) as out:
             for time, tid, name, path, *args in calls:
                 if path:
-                    module.uprobe__unlink(SimpleNamespace(_tid=tid, path=path))
+                    module.uprobe__unlink(SimpleNamespace(_tid=tid, p=path))
                 module.syscall(system_call(name, time, time, 0, *args, tid=tid, comm=f"task{tid}"))
             module.__exit__()
         return out.getvalue()
@@ -928,7 +958,16 @@ class FileLife(ScriptTest):
         )  # fmt: skip
         reasons = "by programs that do not use this libc", "by relative paths of unknown folders"
         reasons += "of files that were renamed, at most", "of files whose creation was not seen"
-        self.assertEqual(text, "".join(f"(removals that are not shown, {reason}: 1)\n" for reason in reasons))
+        counts = ["1", "1 (there)", "1", "1"]
+        lines = [f"(removals that are not shown, {reason}: {count})\n" for reason, count in zip(reasons, counts)]
+        self.assertEqual(text, "".join(lines))
+
+    def test_a_relative_path_is_not_that_of_the_folder_before(self):
+        created = ("openat", "x", -100, 0, os.O_CREAT)
+        text = self.files((MS, 1, *created), (2 * MS, 1, "chdir", "other"), (3 * MS, 1, "unlink", "x"))
+        self.assertEqual(text, "(removals that are not shown, by relative paths of unknown folders: 1 (x))\n")
+        text = self.files((MS, 1, "chdir", "/a"), (2 * MS, 1, *created), (3 * MS, 1, "chdir", "b/c"), (4 * MS, 1, "unlink", "/a/x"))
+        self.assertEqual(text.split()[1:], ["2.00", "task1", "1", "task1", "1", "/a/x"])
 
 
 class InCommon(unittest.TestCase):
@@ -984,28 +1023,53 @@ class InCommon(unittest.TestCase):
         self.assertEqual(wakers.chain(2, "second", 50, 1000), ["second", "third"])
 
     def test_paths_are_absolute_if_their_folder_is_known(self):
-        here = os.getcwd()
-        self.assertEqual(absolute("/a//b/../c", 0), "/a/c")
-        self.assertEqual(absolute("a", os.getpid()), f"{here}/a")
-        self.assertEqual(absolute("a", os.getpid(), 2**32 - 100), f"{here}/a")
-        self.assertEqual((absolute("a", os.getpid(), 5), absolute("a", 2**30)), (None, None))
+        folders = Folders()
+        folders.look()
+        here, own = os.getcwd(), SimpleNamespace(_pid=os.getpid(), _realtime=time.time_ns() + 10**9)
+        self.assertEqual(folders.absolute("/a//b/./c", own), "/a/b/c")
+        # The folder b may be a symbolic link.
+        self.assertEqual(folders.absolute("/a/b/../c", own), "/a/b/../c")
+        self.assertEqual([folders.absolute("a", own), folders.absolute("a", own, 2**32 - 100)], [f"{here}/a"] * 2)
+        self.assertIsNone(folders.absolute("a", own, 5))
+        self.assertIsNone(folders.absolute("a", SimpleNamespace(_pid=2**30, _realtime=own._realtime)))
+
+    def test_a_folder_that_is_looked_up_holds_for_later_calls_only(self):
+        folders = Folders()
+        begin = time.time_ns()
+        folders.look()
+        earlier, later = (SimpleNamespace(_pid=os.getpid(), _realtime=now) for now in (begin, begin + 10**9))
+        self.assertIsNone(folders.absolute("a", earlier))
+        # A change from before is in the look-up already.
+        folders.changes(SimpleNamespace(_pid=os.getpid(), _realtime=begin - 10**9), "/old")
+        self.assertEqual(folders.absolute("a", later), f"{os.getcwd()}/a")
+
+    def test_folders_follow_changes_and_new_processes(self):
+        folders = Folders()
+
+        def call(pid, now):
+            return SimpleNamespace(_pid=pid, _realtime=now)
+
+        def begins(parent, pid, flags, now):
+            folders.begins(SimpleNamespace(_pid=parent, _realtime=now, pid=pid, clone_flags=flags))
+
+        first, second, third = 2**30, 2**30 + 1, 2**30 + 2  # No processes have these numbers.
+        folders.changes(call(first, 1), "/a")
+        begins(first, second, 0, 2)
+        folders.changes(call(first, 3), "b/c")
+        self.assertEqual([folders.absolute("x", call(pid, 4)) for pid in (first, second)], ["/a/b/c/x", "/a/x"])
+        # A thread and a process that shares its folder may be moved by others.
+        begins(first, third, 0x200, 5)
+        self.assertIsNone(folders.absolute("x", call(third, 6)))
+        for path in ("..", None):
+            folders.changes(call(second, 7), path)
+            self.assertIsNone(folders.absolute("x", call(second, 8)))
+            folders.changes(call(second, 9), "/a")
 
     def test_the_program_of_an_interpreter_is_its_script(self):
-        def runs(*command):
-            process = subprocess.Popen(command)
-            self.addCleanup(lambda: process.kill() or process.wait())
-            # Until its exec is done, a child is this program, or none.
-            while (found := program(process.pid)) in ("", program(os.getpid())):
-                time.sleep(0.01)
-            return found
-
-        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
-            file.write("import time\ntime.sleep(100)\n")
-            file.flush()
-            self.assertEqual(runs(sys.executable, "-u", file.name), file.name)
-        self.assertEqual(runs(sys.executable, "-c", "import time; time.sleep(100)"), sys.executable)
-        self.assertEqual(runs("sleep", "100"), "sleep")
-        self.assertEqual(program(2**30), "")
+        for words, program in [
+            ("/usr/bin/python3 -u x.py", "x.py"), ("python3 -c code", "python3"), ("sleep 100", "sleep"), ("sh", "sh"),
+        ]:  # fmt: skip
+            self.assertEqual(script_of(words.split()), program)
 
     def test_signals_have_names(self):
         names = [signal_name(number) for number in (15, signal.SIGRTMIN + 1, 99)]

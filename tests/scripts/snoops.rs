@@ -68,6 +68,28 @@ fn killsnoop_shows_the_script_that_started_the_sender() {
     assert!(by_itself["sender"].as_str().unwrap().ends_with(&format!("({script})")), "{out}");
 }
 
+/// When the lines are printed, the parent has executed another program, or has ended together with the sender.
+#[test]
+fn killsnoop_names_the_parent_that_ran_when_the_signal_was_sent() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script_with = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    // The script has run for longer than it takes to read its arguments.
+    let start = "sleep 100 & sleep 0.5; /bin/kill -TERM $!; ";
+    for (name, end) in [("executes.sh", "exec sleep 1"), ("ends.sh", "exit 0")] {
+        let path = script_with(name, &format!("{start}{end}\n"));
+        let out = text(script("killsnoop.py").args(["--json", "--exec", "sh", &path]).output().unwrap());
+        let of_kill =
+            objects(&out).into_iter().find(|object| object["sender"].as_str().unwrap_or("").starts_with("kill "));
+        let parent = of_kill.unwrap_or_else(|| panic!("{out}"))["parent"].as_str().unwrap().to_owned();
+        assert!(parent.starts_with(&format!("{path} ")), "{parent}: {out}");
+    }
+}
+
 /// Changes its root folder as root, and then fails to do so as another user.
 const CHROOTS: &str = "
 import os
@@ -144,38 +166,76 @@ fn opensnoop_shows_the_paths_that_callers_of_libc_open() {
     assert!(!out.contains("/dev/null"), "{out}");
 }
 
-/// Opens a file by a relative path, by a path relative to another folder, and by a system call of its own. It lives on
-/// until all of this is shown.
+/// Opens a file by a relative path, by a path relative to another folder, and by a system call of its own. Then it is in
+/// another folder, and ends.
 const RELATIVE: &str = "
-import ctypes, os, sys, time
+import ctypes, os, sys
 os.chdir(sys.argv[1])
 open('here', 'w').close()
 os.open('there', os.O_RDONLY | os.O_CREAT, dir_fd=os.open('.', os.O_RDONLY))
 ctypes.CDLL(None).syscall(2, b'itself', 0)
-time.sleep(2)
+os.mkdir('below')
+os.chdir('below')
+os.system('touch deeper; rm deeper')
+os.unlink('../here')
 ";
 
 #[test]
 fn opensnoop_completes_relative_paths_and_counts_those_that_it_cannot() {
     needs([Need::Tracefs, Need::Uprobes]);
     let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path().display().to_string();
+    let path = folder.path().display().to_string();
     let run = |options: &[&str]| {
+        let _ = fs::remove_dir(folder.path().join("below"));
         let mut command = script("opensnoop.py");
-        text(command.args(options).args(["--exec", "python3", "-c", RELATIVE, &folder]).output().unwrap())
+        text(command.args(options).args(["--exec", "python3", "-c", RELATIVE, &path]).output().unwrap())
     };
-    let out = run(&["--name", &folder]);
+    let out = run(&["--name", &path]);
     let paths: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
-    assert!(paths.contains(&&*format!("{folder}/here")), "{out}");
+    for name in ["here", "below/deeper"] {
+        assert!(paths.contains(&&*format!("{path}/{name}")), "{name}: {out}");
+    }
     assert!(!paths.iter().any(|path| path.ends_with("there")), "{out}");
     let count = out.lines().find_map(|line| line.strip_prefix("(relative paths whose folder is not known, "));
     assert_eq!(count, Some("compared with --name as they are: 1)"), "{out}");
     let out = run(&["--all", "--json"]);
     let objects = objects(&out);
     let object = |path: &str| objects.iter().filter(|object| object["path"] == path).count();
-    assert_eq!((object("there"), object(&format!("{folder}/here"))), (1, 1), "{out}");
+    assert_eq!((object("there"), object(&format!("{path}/here"))), (1, 1), "{out}");
     // The call that libc does not make is shown without its path.
     assert!(objects.iter().any(|object| object["path"] == "?" && object["flags"].is_null()), "{out}");
+}
+
+/// The program goes to another folder before its line is printed, and comes to its first folder by a descriptor.
+const MOVES: &str = "
+import os, sys
+os.chdir(sys.argv[1] + '/a')
+open('job', 'w').close()
+os.unlink('job')
+os.fchdir(os.open(sys.argv[1] + '/b', os.O_RDONLY))
+open('unknown', 'w').close()
+os.unlink('unknown')
+os.chdir('/')
+";
+
+#[test]
+fn filelife_shows_no_path_in_a_folder_that_the_process_entered_later() {
+    needs([Need::Tracefs, Need::Uprobes]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    ["a", "b"].iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());
+    let run = |options: &[&str]| {
+        let mut command = script("filelife.py");
+        text(command.args(options).args(["--exec", "python3", "-c", MOVES, &path]).output().unwrap())
+    };
+    let out = run(&["--json"]);
+    let objects = objects(&out);
+    let paths: Vec<&str> = objects.iter().filter_map(|object| object["path"].as_str()).collect();
+    assert_eq!(paths, [&*format!("{path}/a/job"), "unknown"], "{out}");
+    // The folder of the second path may be the selected one.
+    let out = run(&["--name", &path]);
+    assert!(out.contains(&format!("{path}/a/job\n")) && !out.contains("/unknown"), "{out}");
+    assert!(out.contains("by relative paths of unknown folders: 1 (unknown))"), "{out}");
 }
 
 /// Reads three times from a socket to which nobody writes, until the read ends by its time limit, and sleeps twice.
@@ -211,7 +271,7 @@ fn slowcalls_shows_the_arguments_and_the_error_of_slow_calls() {
     assert_eq!(reads.len(), 3, "{out}");
     // The kernel may take a time limit for a tick shorter than it is.
     assert!(reads.iter().all(|(ms, text)| *ms >= 35.0 && text.ends_with(", count=4321) = EAGAIN")), "{out}");
-    assert!(!out.contains("nanosleep"), "{out}");
+    assert!(!out.contains("nanosleep(") && out.contains(" of clock_nanosleep ("), "{out}");
     let (sleeps, out) = calls(&["--call", "clock_nanosleep", "-g"], "clock_nanosleep(");
     let slept = |(ms, text): &(f64, String)| *ms >= 50.0 && text.ends_with(" = 0");
     assert!(sleeps.len() == 2 && sleeps.iter().all(slept), "{out}");

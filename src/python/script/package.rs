@@ -28,15 +28,17 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 12] = [
+static EMBEDDED: [EmbeddedModule; 14] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
     embedded!("perf_prof._errors", "_errors.py", Module),
     embedded!("perf_prof._fleet", "_fleet.py", Module),
+    embedded!("perf_prof._folders", "_folders.py", Module),
     embedded!("perf_prof._jobs", "_jobs.py", Module),
     embedded!("perf_prof._options", "_options.py", Module),
     embedded!("perf_prof._parts", "_parts.py", Module),
+    embedded!("perf_prof._programs", "_programs.py", Module),
     embedded!("perf_prof._runs", "_runs.py", Module),
     embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.script", "script.py", Module),

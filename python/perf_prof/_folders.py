@@ -1,0 +1,158 @@
+"""The paths with which programs call functions of libc, and the folders of their processes at the times of the calls."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from typing import Any, NamedTuple
+
+from perf_prof import PerfEvent, is_recording
+
+AT_FDCWD = -100  # include/uapi/linux/fcntl.h: the current folder, in the place of a descriptor
+
+# include/uapi/linux/sched.h
+CLONE_FS = 0x200
+CLONE_THREAD = 0x10000
+
+# The time of day of an event is known to this many ns.
+_INEXACT = 1_000_000
+# The maximum number of processes whose folders are kept. The oldest are dropped.
+_MOST = 100_000
+
+
+class _Folder(NamedTuple):
+    path: str
+    seen: int  # A change before this time of day was before the look-up.
+    since: int  # From this time of day on, the process was in the folder.
+
+
+class Folders:
+    """The current folder of each process at the time of an event. A folder that is not known has no name.
+
+    Events are delivered after they happened, and a process may be in another folder by then. So what a look-up in /proc finds
+    holds for later events only, and changes are followed in the events: they have to come in the order of time (--order).
+    Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and changes(call, path) for each chdir()
+    and fchdir().
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, _Folder] = {}
+        if not is_recording():
+            # A command of --exec is a child that waits until the events are enabled.
+            here = _Folder(os.getcwd(), 0, 0)
+            self._of = {pid: here for pid in _processes() if _parent(pid) == os.getpid()}
+        self._waiting = dict(self._of)
+
+    def look(self) -> None:
+        """Looks up the folders of all processes. What was known before is forgotten."""
+        self._of, self._waiting = self._waiting, {}
+        if not is_recording():
+            for pid in _processes():
+                if pid not in self._of:
+                    self._look_up(pid)
+
+    def begins(self, event: PerfEvent) -> None:
+        """Takes the event of a new task. A new process begins in the folder of the one that creates it."""
+        if event.clone_flags & CLONE_THREAD:
+            return
+        self._of.pop(event.pid, None)
+        # A process that shares its folder with another one may be moved by it.
+        if not event.clone_flags & CLONE_FS and (folder := self._at(event)):
+            self._of[event.pid] = folder
+        if len(self._of) > _MOST:
+            del self._of[next(iter(self._of))]
+
+    def changes(self, call: PerfEvent, path: str | None) -> None:
+        """Takes a call of chdir() or fchdir() that succeeded. path is None if it is not known."""
+        pid, now = call._pid, call._realtime or 0
+        before = self._of.get(pid)
+        if before and now < before.seen:
+            return
+        is_known = before is not None and now > before.since
+        # The parent of a folder is not always what its path says: there are symbolic links.
+        if path and ".." not in path.split("/") and (path.startswith("/") or is_known):
+            self._of[pid] = _Folder(os.path.normpath(os.path.join(before.path if before else "/", path)), now, now)
+        else:
+            self._of.pop(pid, None)
+            self._look_up(pid)
+
+    def absolute(self, path: str, call: PerfEvent, folder: int = AT_FDCWD) -> str | None:
+        """Returns the absolute path of a path in a call, or None if its folder is not known. folder is the descriptor to which it
+        is relative, a number of 32 bits in a word, as arguments of system calls are."""
+        if not path.startswith("/"):
+            own = self._at(call) if (folder - AT_FDCWD) % 2**32 == 0 else None
+            if own is None:
+                return None
+            path = os.path.join(own.path, path)
+        return path if ".." in path.split("/") else os.path.normpath(path)
+
+    def _at(self, event: PerfEvent) -> _Folder | None:
+        folder = self._of.get(event._pid)
+        if folder is None:
+            # For the events that come later.
+            self._look_up(event._pid)
+            return None
+        return folder if (event._realtime or 0) >= folder.since else None
+
+    def _look_up(self, pid: int) -> None:
+        if is_recording():
+            return
+        begin = time.time_ns()
+        try:
+            path = os.readlink(f"/proc/{pid}/cwd")
+        except OSError:
+            return
+        if not path.endswith(" (deleted)"):
+            self._of[pid] = _Folder(path, begin - _INEXACT, time.time_ns() + _INEXACT)
+
+
+class Paths(Folders):
+    """The paths of system calls that functions of libc make. A script selects a probe for each function, with its path as the
+    argument p, the calls, and chdir() and fchdir() with task:task_newtask:
+
+        uprobe__open64 = uprobe__chdir = paths.enters
+        task__task_newtask = paths.begins
+        __lost__ = paths.lost
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._entered: dict[int, str] = {}  # from a thread to the path of the function in which it is
+        self._changes: Counter[int] = Counter()  # how often each process changed its folder
+
+    def enters(self, event: PerfEvent) -> None:
+        """Takes the event of a probe: a thread enters a function of libc."""
+        self._entered[event._tid] = event.p
+
+    def of(self, call: Any) -> tuple[str, Any] | None:
+        """Returns the path of the function that made a system call, or None if it was no such function. Follows chdir() and
+        fchdir(). The second value is None for an absolute path. A path stays relative if its folder is not known: the value then
+        tells it from equal paths in other folders."""
+        path = self._entered.pop(call._tid, None)
+        if call.name.endswith("chdir") and not call.errno:
+            self.changes(call, path)
+            self._changes[call._pid] += 1
+        if path is None:
+            return None
+        # creat() has no descriptor of a folder.
+        folder = call.args[0] if call.name.rstrip("2").endswith("at") and call.name != "creat" else AT_FDCWD
+        whole = self.absolute(path, call, folder)
+        return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))
+
+    def lost(self, lost_start: int, lost_end: int) -> None:
+        """Forgets what may have changed while events were lost: a path may not belong to the next call."""
+        self._entered.clear()
+        self.look()
+
+
+def _processes() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None

@@ -1,0 +1,110 @@
+"""What processes run and who created them at the times of events, for scripts that show who caused something."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from perf_prof import PerfEvent, is_recording
+
+_INTERPRETERS = ("ash", "awk", "bash", "dash", "ksh", "lua", "node", "perl", "php", "python", "ruby", "sh", "zsh")
+_LONGEST_COMMAND = 4096  # in bytes
+
+CLONE_THREAD = 0x10000  # include/uapi/linux/sched.h
+
+# The maximum number of processes whose programs are kept. The oldest are dropped.
+_MOST = 100_000
+
+
+class Program(NamedTuple):
+    """What a process runs, as texts: its program and, of an interpreter, its script."""
+
+    file: str
+    script: str
+
+
+class Programs:
+    """What each process runs at the time of an event, for live events; a recording has no command lines.
+
+    Events are delivered after they happened, and a process may have ended or run another program by then. So what runs at the
+    start is looked up once, and changes are followed in the events: they have to come in the order of time (--order). Call
+    look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and executes(event) for each
+    sched:sched_process_exec.
+    """
+
+    def __init__(self) -> None:
+        self._of: dict[int, Program] = {}
+
+    def look(self) -> dict[int, str]:
+        """Looks up what all processes run. What was known before is forgotten. Returns a text about the parent of each process."""
+        pids = [] if is_recording() else [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        self._of = {pid: Program(words[0], script_of(words)) for pid in pids if (words := arguments(pid))}
+        return {pid: self.about(parent) for pid in pids if (parent := parent_of(pid))}
+
+    def begins(self, event: PerfEvent) -> str | None:
+        """Takes the event of a new task. A new process runs what the process runs that creates it. Returns a text about that one,
+        or None if the task is a thread."""
+        if event.clone_flags & CLONE_THREAD:
+            return None
+        self._of.pop(event.pid, None)
+        if program := self._of.get(event._pid):
+            self._of[event.pid] = program
+        if len(self._of) > _MOST:
+            del self._of[next(iter(self._of))]
+        # The new process has the name of the one that creates it.
+        return self.about(event._pid, event.comm)
+
+    def executes(self, event: PerfEvent) -> None:
+        """Takes the event of an exec. The arguments are read now: if the process runs another file by now, only its file is known."""
+        if is_recording():
+            return
+        pid, file = event.pid, event.filename
+        words = arguments(pid)
+        try:
+            # The program of a script is its interpreter, which has the script as an argument.
+            path = os.path.join(f"/proc/{pid}/cwd", file)
+            is_read = file in words[1:] or bool(words) and os.path.samefile(f"/proc/{pid}/exe", path)
+        except OSError:
+            is_read = False
+        self._of[pid] = Program(words[0], script_of(words)) if is_read else Program(file, file)
+
+    def about(self, pid: int, comm: str = "") -> str:
+        """Returns a text about a process: what it runs or, if that is not known, its name comm, and its id."""
+        program = self._of.get(pid)
+        return f"{program.script if program else comm} {pid}".strip()
+
+    def script(self, pid: int) -> str:
+        """Returns the script of a process in parentheses, with a space before it; "" if it runs no interpreter."""
+        program = self._of.get(pid)
+        return f" ({program.script})" if program and program.script != program.file else ""
+
+
+def parent_of(pid: int) -> int | None:
+    """Returns the parent of a process, or None if it is not known: the process has ended, or the events come from a
+    recording."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return None if is_recording() else int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None
+
+
+def arguments(pid: int) -> list[str]:
+    """Returns the words of a process's command line, without the end of a long one. It has none if they are not known: the
+    process has ended, or the events come from a recording."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            words = file.read(_LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
+    except OSError:
+        return []
+    return [] if is_recording() or words == [b""] else [os.fsdecode(word) for word in words]
+
+
+def script_of(words: list[str]) -> str:
+    """Returns what a command line with these words runs: its program or, of an interpreter, the script, which is the first word
+    that is no option."""
+    first, *words = words
+    # Code after -c is no script.
+    if "-c" in words[:3] or not os.path.basename(first).startswith(_INTERPRETERS):
+        return first
+    return next((word for word in words if not word.startswith("-")), first)
