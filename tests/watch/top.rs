@@ -242,10 +242,24 @@ fn call_chains_are_keys() {
     let rows = objects[0]["rows"].as_array().unwrap();
     assert_eq!(objects[0]["events"], 50);
     assert!(rows.iter().any(|row| row["stack"].as_str().unwrap().ends_with(";syscall")), "{rows:?}");
-    let without = run(&["top", CALL, "--by", "stack"], &words(1, 0, 0));
-    let message = "syscalls:sys_enter_getpgid has no call chains for `_stack`: use -g, or write \
+}
+
+#[test]
+fn keys_that_are_call_chains_are_recorded_without_another_option() {
+    needs([Need::Tracefs]);
+    for event in [CALL, "syscall/name=getpgid/"] {
+        let objects = json(&["top", event, "--by", "stack"], &words(50, 0, 0));
+        let rows = objects[0]["rows"].as_array().unwrap();
+        let has_program = |row: &Json| row["stack"].as_str().unwrap().split(';').any(|frame| frame == "syscall");
+        assert!(objects[0]["events"] == 50 && rows.iter().any(has_program), "{event}: {rows:?}");
+    }
+    // The call chains of a recording cannot be changed any more.
+    let folder = Folder::new();
+    let path = super::recording(&folder);
+    let output = perf_prof(&["top", "--by", "stack", "--input"]).arg(&path).output().unwrap();
+    let message = "syscalls:sys_enter_getpgid has no call chains for `stack`: use -g, or write \
                    syscalls:sys_enter_getpgid/stack/";
-    assert_eq!((without.status.code(), said(&without)), (Some(1), format!("perf-prof: {message}\n")));
+    assert_eq!((output.status.code(), said(&output)), (Some(1), format!("perf-prof: {message}\n")));
 }
 
 /// There is no width that a row has to fit into, so a program gets each call chain as `--json` has it.

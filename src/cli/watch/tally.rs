@@ -11,7 +11,7 @@ use clap::{
     Args,
     builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser},
 };
-use perf_prof_format::spec::{CallGraph, parse_events};
+use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, Stack, parse_events};
 use perf_prof_session::{
     plan::{InKernel, Origin, RunPlan},
     selectors::with_system_calls,
@@ -47,7 +47,7 @@ pub struct TallyOptions {
     /// Show only the N keys with the most events [default: as many as fit on the terminal, else 20; with --json all]
     #[arg(short = 'n', long, value_name = "N", value_parser = RangedU64ValueParser::<usize>::new().range(1..), help_heading = "Output")]
     rows: Option<usize>,
-    /// Record a call chain with every event, with kernel and user frames, for `--by stack`
+    /// Record a call chain with every event, with kernel and user frames; `--by stack` does so by itself
     #[arg(short = 'g', help_heading = "Output")]
     callchains: bool,
     /// Like -g. HOW selects how user frames are found: `fp` (frame pointers), or `dwarf[,SIZE]` for programs without
@@ -86,7 +86,7 @@ impl TallyOptions {
         for list in &self.events {
             events.extend(parse_events(list)?);
         }
-        let events = with_system_calls(events)?;
+        let mut events = with_system_calls(events)?;
         if events.is_empty() && !self.of.is_of_recording() {
             return Err(OptionError::NoEventToCount(name, example));
         }
@@ -94,7 +94,8 @@ impl TallyOptions {
         let is_screen =
             !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
-        let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
+        let has_stacks = !self.of.is_of_recording() && request_stacks(&mut events, by) == Stacks::OfEveryEvent;
+        let chains = self.call_graph.or((self.callchains || has_stacks).then(CallGraph::default));
         // A recording has the cgroups of its samples or not.
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
@@ -113,5 +114,73 @@ impl TallyOptions {
         };
         let form = if self.json { Form::Json } else { Form::Text };
         Ok(TallyPlan { watch, rows: self.rows, form, place, earlier })
+    }
+}
+
+/// Which events a live run has to record with their call chains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stacks {
+    /// Those that have an attribute for it.
+    AsWritten,
+    /// All of them.
+    OfEveryEvent,
+}
+
+/// Requests the call chains that keys are made of. Spans get the attribute that their keys need, because only one of the events
+/// that a span is made of has to have a call chain.
+fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
+    let is_stack = |name: &str| name.trim_start_matches('_') == "stack";
+    let has = |part: &str| {
+        let of_part = |key: &String| key.split_once('.').is_some_and(|(of, name)| of == part && is_stack(name));
+        by.iter().any(of_part)
+    };
+    let of_begin = has("begin") || by.iter().any(|key| is_stack(key));
+    let wanted = match (of_begin, has("end")) {
+        (false, false) => return Stacks::AsWritten,
+        (true, false) => SpanStack::Begin,
+        (false, true) => SpanStack::End,
+        (true, true) => SpanStack::Both,
+    };
+    let mut stacks = Stacks::AsWritten;
+    for event in events {
+        match &mut event.kind {
+            EventKind::Span(span) if span.stack == SpanStack::Inherit => span.stack = wanted,
+            EventKind::Span(_) => {}
+            _ if event.attrs.stack == Stack::Inherit => stacks = Stacks::OfEveryEvent,
+            _ => {}
+        }
+    }
+    stacks
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_are_call_chains_request_them() {
+        let requested = |events: &str, by: &[&str]| {
+            let mut events = parse_events(events).unwrap();
+            let by: Vec<String> = by.iter().map(|key| (*key).to_owned()).collect();
+            let stacks = request_stacks(&mut events, &by);
+            let of_event = |event: &EventSpec| match &event.kind {
+                EventKind::Span(span) => span.stack,
+                _ => SpanStack::Inherit,
+            };
+            (stacks, of_event(&events[0]))
+        };
+        use SpanStack::{Begin, Both, End, Inherit};
+        for (events, by, expected) in [
+            ("offcpu", &["comm"][..], (Stacks::AsWritten, Inherit)),
+            ("offcpu", &["comm", "stack"], (Stacks::AsWritten, Begin)),
+            ("offcpu", &["end._stack"], (Stacks::AsWritten, End)),
+            ("offcpu", &["stack", "end.stack"], (Stacks::AsWritten, Both)),
+            ("offcpu//stack=end/", &["stack"], (Stacks::AsWritten, End)),
+            ("a:b", &["stack"], (Stacks::OfEveryEvent, Inherit)),
+            ("a:b//stack/", &["stack"], (Stacks::AsWritten, Inherit)),
+            ("a:b", &["begin"], (Stacks::AsWritten, Inherit)),
+        ] {
+            assert_eq!(requested(events, by), expected, "{events} {by:?}");
+        }
     }
 }

@@ -59,9 +59,10 @@ Examples
 --by takes the names of fields. `perf-prof list -v EVENT` shows the fields of an event. All
 events have comm, pid, tid, cpu, cgroup and event, of the task in which the event happened. If
 a field of the event has the same name, write _comm, _pid, _tid, _cpu, _cgroup or _event.
-With -g or a recording with call chains, stack is the call chain. On a terminal, the table shows
-as many of its innermost frames as fit into a line, the innermost last, with `...` for others;
-of the kernel's frames the innermost that differs. Files, pipes and --json get all frames.
+stack is the call chain: a live run records it then, a recording has to have it. Programs without
+frame pointers need --call-graph dwarf. On a terminal, the table shows as many of its innermost
+frames as fit into a line, the innermost last, with `...` for others; of the kernel's frames the
+innermost that differs. Files, pipes and --json get all frames.
 
 --sum takes the names of fields that are numbers, and may be repeated. The columns are the
 number of events, the sum of each field, and of the first one the share and what came per

@@ -263,10 +263,11 @@ fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError
             (Ok(_), Ok(_)) if name == "cgroup" && !has_field(event, name) => Ok(own),
             (Ok(_), _) => Ok(name.clone()),
             (Err(PlanError::Unknown { .. }), Ok(_)) => Ok(own),
-            (
-                Err(PlanError::Unknown { .. }),
-                Err(error @ (PlanError::NoCallchain { .. } | PlanError::NoCgroup { .. })),
-            ) => Err(error),
+            // The user typed the short name.
+            (Err(PlanError::Unknown { .. }), Err(PlanError::NoCallchain { event, .. })) => {
+                Err(PlanError::NoCallchain { name: name.clone(), event })
+            }
+            (Err(PlanError::Unknown { .. }), Err(error @ PlanError::NoCgroup { .. })) => Err(error),
             (Err(error), _) => Err(error),
         }
     };
