@@ -36,6 +36,11 @@ fn wakeup(cpu: u32, time: u64, task: i64) -> Event {
 
 /// Starts a source and delivers events. Returns it with the text lines of its spans.
 fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
+    run_selected(source, source.name, events)
+}
+
+/// Does the same with the options of a selector. Task 7 has the name `thread`.
+fn run_selected(source: &SourceDefinition, selector: &str, events: &[Event]) -> (MadeRun, Vec<String>) {
     let names: &[&str] = match source.name {
         "oncpu" => &[SWITCH],
         "offcpu" => &[SWITCH, WAKING, WAKEUP],
@@ -44,7 +49,8 @@ fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
     let fields = |name| if name == SWITCH { SWITCH_FIELDS } else { WAKEUP_FIELDS };
     let inputs: Vec<MadeEvent> =
         names.iter().map(|&name| MadeEvent { name, fields: fields(name), print: "\"\"" }).collect();
-    let mut run = MadeRun::start(source, source.name, &inputs);
+    let mut run = MadeRun::start(source, selector, &inputs);
+    run.belongs(7, 7);
     let samples = events.iter().filter(|(event, ..)| names.contains(event));
     // A switch happens in the task that leaves the CPU.
     let task =
@@ -93,6 +99,16 @@ fn a_cpu_without_events_of_its_idle_task_and_the_tasks_that_lack_spans_are_known
         let (run, _) = run(source, &naps(Idle::Missing));
         // The first nap begins before anything is known about the CPU's idle task.
         assert_eq!((run.gaps(), run.cpus_without_idle_events()), (vec![(7, 9)], vec![1]), "{}", source.name);
+    }
+}
+
+#[test]
+fn only_tasks_whose_names_are_selected_lack_spans() {
+    for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
+        let gaps = |names: &str| {
+            run_selected(source, &format!("{}/comm={names}/", source.name), &naps(Idle::Missing)).0.gaps()
+        };
+        assert_eq!((gaps("other|th*"), gaps("other")), (vec![(7, 9)], vec![]), "{}", source.name);
     }
 }
 

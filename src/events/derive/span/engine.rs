@@ -200,7 +200,7 @@ impl Engine {
         }
         // While a ring loses events, some are missing anyway.
         if self.lossy_rings == 0 {
-            for &task in self.scheduler.contradicted().iter().filter(|&&task| self.delivers_spans_of(task)) {
+            for &task in self.scheduler.contradicted().iter().filter(|&&task| self.may_lack_spans(task, at.time)) {
                 self.counts.add_unseen(1);
                 self.counts.incomplete().add(task, at.time);
             }
@@ -212,6 +212,13 @@ impl Engine {
     fn delivers_spans_of(&self, task: i32) -> bool {
         let is_own = || !self.context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
         !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
+    }
+
+    /// Returns whether a span of this task that is missing at this time may be one that would have been delivered.
+    fn may_lack_spans(&self, task: i32, time: u64) -> bool {
+        let names = &self.span.task_names;
+        let is_named = || self.context.comm(task, time).is_none_or(|comm| matches_any(names, &comm));
+        self.delivers_spans_of(task) && (names.is_empty() || is_named())
     }
 
     /// Called when a key begins again: counts its open span as missing.
@@ -231,7 +238,7 @@ impl Engine {
         let (record, notes) = begin.split();
         let begin = (begin.input, record);
         let task = self.format.thread(&SpanSamples { begin, end: None, notes, key, duration: 0, ran: None });
-        if self.delivers_spans_of(task) {
+        if self.may_lack_spans(task, time) {
             self.counts.incomplete().add(task, time);
         }
     }
@@ -300,7 +307,7 @@ impl Engine {
         let (of, record) = samples.end.unwrap_or(samples.begin);
         let time = self.format.inputs.get(of).and_then(|event| event.layout.time(record));
         let comm = time.and_then(|time| self.context.comm(tid, time));
-        comm.is_some_and(|comm| comms.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(&comm))))
+        comm.is_some_and(|comm| matches_any(comms, &comm))
     }
 
     /// Returns whether a span passes the filter over its fields.
@@ -338,6 +345,10 @@ impl Engine {
         self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
         emit(&self.record)
     }
+}
+
+fn matches_any(names: &[String], comm: &[u8]) -> bool {
+    names.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(comm)))
 }
 
 impl Derivation for Engine {

@@ -62,6 +62,8 @@ pub struct Span {
     conditions: String,
     /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
     comms: Vec<String>,
+    /// The same, also if the name is a field of the span, which the filter compares.
+    task_names: Vec<String>,
 }
 
 /// The filter of a span.
@@ -159,8 +161,10 @@ impl Span {
             }
         };
         let comms = definition.map(|definition| definition.comms(&spec)).unwrap_or_default();
+        let named = spec.options.iter().filter(|option| option.name == "comm").flat_map(|option| option.values.clone());
+        let task_names = if definition.is_some() { named.collect() } else { Vec::new() };
         let conditions = spec.conditions().into_iter().chain(filter.map(str::to_owned)).collect::<Vec<_>>().join(", ");
-        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, conditions, comms })
+        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, conditions, comms, task_names })
     }
 
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
