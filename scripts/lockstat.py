@@ -13,16 +13,15 @@ WHERE is the function that takes the lock: the first one in the call chain that 
 a futex, a function of libc. If a Python program runs with `-X perf`, it is the Python function, and the function of the
 interpreter follows in brackets. If a lock of the kernel is a variable, its name is in brackets. With --by-lock, each lock
 has a row with its address. With --by-thread, each thread that waits for a futex has a row.
-
 The holder of a futex is the task that released it and so ended the wait. It is shown with its thread id and the function
 that released it. If the holder itself waited for another futex most of that time, the task that ended this other wait is
 shown instead, and so on. `(time limit)` means that the wait ended by itself. The percentages may add up to less than 100:
 the other waits were ended by another process, or before the start. No event tells who holds a lock of the kernel.
 
 If TOTAL is large, many tasks want the lock. If COUNT is small and LONGEST large, a task holds the lock for long. A task may
-also wait for a condition or for the end of a thread with a futex: look at WHERE. This function may be the wrong one if the
-program or a library, often libc, has no frame pointers; --call-graph dwarf finds the right one. With -i 1000, a table is
-printed every second.
+also wait for a condition or for the end of a thread with a futex: look at WHERE. This function may be wrong if the program or
+a library, often libc, has no frame pointers: use --call-graph dwarf. With -i 1000, a table is printed every second.
+A recording for it: `perf-prof record -a --call-graph dwarf -e 'lock//stack/,syscall/name=futex/stack/' -- sleep 10`
 """
 from __future__ import annotations
 
@@ -40,6 +39,7 @@ kind.add_argument("--futex", action="store_true", help="only locks of programs")
 options.add_argument("--by-lock", action="store_true", help="a row for each lock, with its address")
 options.add_argument("--by-thread", action="store_true", help="a row for each thread that waits for a futex")
 args = options.parse()
+__without__ = {"lock": None if args.futex else "no locks of the kernel", "syscall": None if args.kernel else "no futexes"}
 # Functions of the kernel that take locks, and the scheduler, in which a task waits for one.
 LOCK_FUNCTION = re.compile(
     r"_*(raw_|pv_|native_|queued_|do_)*(spin|read|write)_(try)?lock|_*(pv_|native_)?queued_|_*(ww_)?mutex_|_*rwsem_|_*down"
@@ -61,8 +61,8 @@ def show(table: dict[tuple[str, str], Any]) -> None:
     cells = []
     rows, more = first_rows(table.items(), args.top, lambda row: (-row[1]["times"].total, row[0]))
     for (lock, where), row in rows:
-        times, total = row["times"], max(row["times"].total, 1)
-        parts = {name: ns / total for name, ns in row["held"].most_common(3)}
+        times = row["times"]
+        parts = {name: ns / max(times.total, 1) for name, ns in row["held"].most_common(3)}
         cells.append((lock, times.count, times.total, times.longest, where, parts))
     columns.print(cells, f"{sum(row['times'].count for row in table.values())} waits in {counted(len(table), 'row')}{more}")
 

@@ -370,3 +370,21 @@ fn a_script_says_that_there_are_no_call_chains() {
         assert_eq!(err.matches("no call chains").count(), times, "{live}: {out}{err}");
     }
 }
+
+#[test]
+fn lockstat_reads_a_recording_with_one_kind_of_locks() {
+    needs([Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let program = "import threading; [threading.Thread(target=int).start() for _ in range(9)]";
+    let record = format!("perf-prof record -q -e syscall/name=futex/ -- python3 -c '{program}'");
+    let recorded = shell(folder.path(), &record);
+    assert!(recorded.status.success(), "{}", String::from_utf8_lossy(&recorded.stderr));
+    let shown = |options: &[&str]| {
+        let output = script("lockstat.py").args(options).current_dir(folder.path()).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(text(output).contains(" waits in "), "{err}");
+        err
+    };
+    assert!(!shown(&["--futex", "--input", "perf.data"]).contains("does not contain"));
+    assert!(shown(&["--input", "perf.data"]).contains("does not contain lock: no locks of the kernel"));
+}
