@@ -5,44 +5,38 @@ usage: mallocleak.py [OPTION of perf-prof python]... [--older MS] [--top N] [--j
 
              BYTES      COUNT  CALL CHAIN
         18,874,368      2,304  malloc
-                               read_row
                                load_table
-                               main
     18,874,368 bytes in 2,304 allocations of 1 call chain are not freed
 
 Memory that a program uses for a while is not a leak. Let the run be long (--duration 60s), leave out what is young with
---older, and look for call chains whose bytes grow: with -i 5000 they are printed every five seconds. Memory that is
-allocated before the run is not seen. A program without frame pointers needs --call-graph dwarf for its call chains.
-
-Each call costs the program a few microseconds. Without -p PID or --exec COMMAND, the calls of all processes are traced.
-The script sees malloc(), calloc(), realloc() and aligned_alloc() of this machine's libc, and functions that call them, such
-as strdup() and new. It does not see posix_memalign(), mmap(), other allocators (jemalloc, Go), containers and statically
-linked programs. Python uses mmap() for small objects; with PYTHONMALLOC=malloc it calls malloc() instead. If events are
-lost, earlier allocations are forgotten. Needs root, as all probes with arguments do. memleak.py shows memory of the kernel.
+--older, and look for call chains whose bytes grow: with -i 5000 they are printed every five seconds. Memory from before the
+run is not seen. A program without frame pointers needs --call-graph dwarf. Without -p PID or --exec COMMAND, all processes
+are traced. Seen are malloc(), calloc(), realloc() and aligned_alloc() of this machine's libc, and callers of them such as
+new; not posix_memalign(), mmap() (small objects of Python, unless PYTHONMALLOC=malloc), other allocators, containers and
+static programs. After a loss, earlier allocations are forgotten. Needs root, as all probes with arguments do.
 """
 from __future__ import annotations
 
 from collections import Counter
 from typing import Any
 
-from perf_prof import CallChains, PerfEvent, at_least
-from perf_prof.script import Columns, Options, counted, first_rows
+from perf_prof import CallChains, PerfEvent, at_least, print, realtime
+from perf_prof.script import Columns, Options, clock, counted, first_rows
 
 options = Options(__doc__, top=10, rows="call chains", json=True)
 options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
 args = options.parse()
 
-Memory = tuple[int, tuple[str, ...], int]  # bytes, call chain, and when it was allocated
-chains = CallChains()
-counts: Counter[str] = Counter()  # with the key "forgotten"
+chains, now = CallChains(), 0
+counts: Counter[str] = Counter()  # with the keys "forgotten" and, of events since the last table, "new"
 columns = Columns(args.json, bytes=("BYTES", ">18,"), count=("COUNT", ">10,"), chain=("CALL CHAIN", "", f"\n{'':>31}".join))
-live: dict[tuple[int, int], Memory] = {}  # process and address
-now = 0
+live: dict[tuple[int, int], tuple[int, tuple[str, ...], int]] = {}  # (process, address): bytes, call chain, time
 
 
 def allocates(call: Any, size: int) -> None:
     global now
     now = call._time
+    counts["new"] += 1
     if call.ret:
         chains.note(call._callchain)
         names = tuple(str(frame["symbol"] or frame["dso"]) for frame in call._callchain)
@@ -69,7 +63,7 @@ def function__realloc(call: Any) -> None:
 
 
 def uprobe__free(event: PerfEvent) -> None:
-    live.pop((event._pid, event.p), None)
+    counts["new"] += live.pop((event._pid, event.p), None) is not None
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
@@ -79,6 +73,7 @@ def __lost__(lost_start: int, lost_end: int) -> None:
 
 
 def show() -> None:
+    counts["new"] = 0
     rows: dict[tuple[str, ...], list[int]] = {}
     for size, chain, time in live.values():
         if now - time >= args.older * 10**6:
@@ -90,10 +85,16 @@ def show() -> None:
     columns.print(((sum(sizes), len(sizes), chain) for chain, sizes in first), last)
 
 
-__interval__ = show
+def __interval__() -> None:
+    columns.end = realtime()
+    print("" if columns.json else clock(columns.end) + "\n", end="")
+    show()
 
 
 def __exit__() -> None:
-    show()
+    if columns.end is None:
+        show()
+    elif counts["new"]:
+        __interval__()
     if forgotten := counts["forgotten"]:
         columns.note(f"allocations that are forgotten, because events were lost while they were not freed: {forgotten}")

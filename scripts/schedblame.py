@@ -3,8 +3,8 @@
 
 usage: schedblame.py [OPTION of perf-prof python]... [--comm NAME] [--top N] [--culprits N] [--by-thread] [--json]
 
-    TASK                  WAITS   p50 us   p99 us   max us  RAN MEANWHILE                            PREEMPTED BY
-    nginx                  8121        9    12031    24310  backup 81%, gzip 9%, sshd 1%             backup 401
+    TASK                  WAITS   TOTAL ms   p50 us   p99 us   max us  RAN MEANWHILE                            PREEMPTED BY
+    nginx                  8121   3190.412        9    12031    24310  backup 81%, gzip 9%, sshd 1%             backup 401
 
 The times are waits of a task that could have run. RAN MEANWHILE lists the tasks that ran on its CPU while it waited, with
 their shares of this time. PREEMPTED BY lists the tasks that took the CPU from it, and how often. If one task has most of the
@@ -56,13 +56,14 @@ def show(table: dict[str, Any]) -> None:
         waits, total = row["waits"], max(row["times"].total, 1)
         ran = {name: ns / total for name, ns in row["ran"].most_common(args.culprits)}
         takers = dict(row["takers"].most_common(args.culprits))
-        cells.append((task, len(waits), waits.percentile(50), waits.percentile(99), waits.longest, ran, takers))
+        cells.append((task, len(waits), row["times"].total, waits.percentile(50), waits.percentile(99), waits.longest, ran, takers))
     number = sum(len(row["waits"]) for row in table.values())
-    columns.print(cells, f"{number} waits of {counted(len(table), 'task')}{more}")
+    total = sum(row["times"].total for row in table.values())
+    columns.print(cells, f"{number} waits of {counted(len(table), 'task')}, {total / 10**6:.3f} ms{more}")
 
 
 columns = Columns(
-    args.json, task=("TASK", "<20"), waits=("WAITS", ">7"), p50=("p50 us", ">8.0f", us), p99=("p99 us", ">8.0f", us),
+    args.json, task=("TASK", "<20"), waits=("WAITS", ">7"), total=("TOTAL ms", ">10.3f", lambda ns: ns / 10**6), p50=("p50 us", ">8.0f", us), p99=("p99 us", ">8.0f", us),
     max=("max us", ">8.0f", us), ran=("RAN MEANWHILE", "<40", lambda ran: ", ".join(f"{name} {part:.0%}" for name, part in ran.items())),
     takers=("PREEMPTED BY", "", lambda takers: ", ".join(f"{name} {count}" for name, count in takers.items())),
 )  # fmt: skip

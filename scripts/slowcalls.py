@@ -8,20 +8,20 @@ usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... 
     14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename=0x7ffd1c, flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
--g: the line is followed by the call chain at the start of the call. An address in an argument is shown as it is: the
-memory may have changed since.
+-g: the line is followed by the call chain at the start of the call. Addresses in arguments are not followed.
 
 Calls that tasks make to wait (poll, futex, nanosleep, wait4, ...) are not shown without --all or --call: they take as
-long as they are asked to. The calls are timed in perf-prof itself, and Python sees the slow ones only. Calls that were
+long as they are asked to. A last line says which ones there were, and how long they took together. The calls are timed in perf-prof itself, and Python sees the slow ones only. Calls that were
 entered before the script started are not seen.
 """
 from __future__ import annotations
 
+from collections import defaultdict
 from functools import cache
 from typing import Any
 
 from perf_prof import CallChains, SelectorError, at_least, event, print, syscall_nr
-from perf_prof.script import Columns, Lines, Options, clock
+from perf_prof.script import Columns, Lines, Options, Times, clock, first_rows
 
 options = Options(__doc__, json=True)
 options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
@@ -69,22 +69,21 @@ def call_text(call: str, words: tuple[int, ...]) -> str:
     return f"{call}({', '.join(f'{name}={value(type, name, word)}' for (type, name), word in zip(known, words))})"
 
 
-def frames_below(frames: list[str]) -> str:
-    return "".join(f"\n    {frame}" for frame in frames)
-
-
 chains = CallChains()
 columns = Columns(
     args.json, time=("TIME", "<12", clock), task=("COMM TID", "<22"), took=("TOOK ms", ">9.3f", lambda ns: ns / 10**6),
-    call=("CALL", ""), callchain=("", "", frames_below),
+    call=("CALL", ""), callchain=("", "", lambda frames: "".join(f"\n    {frame}" for frame in frames)),
 )  # fmt: skip
+left_out: defaultdict[str, Times] = defaultdict(Times)  # calls that wait on purpose
 __init__ = Lines(columns).init
 
 
 def syscall(span: Any) -> None:
     call = span.name
-    if span.duration < args.min * 10**6 or (call not in args.call if args.call else call in WAITS and not args.all):
+    if span.duration < args.min * 10**6 or args.call and call not in args.call:
         return
+    if call in WAITS and not args.all and not args.call:
+        return left_out[call].add(span.duration)
     if span._callchain:
         # Without -g, missing call chains are expected.
         chains.note(span._callchain)
@@ -93,4 +92,8 @@ def syscall(span: Any) -> None:
     print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))
 
 
-__exit__ = chains.say
+def __exit__() -> None:
+    chains.say()
+    rows, _ = first_rows(left_out.items(), len(left_out), lambda row: -row[1].total)
+    if text := ", ".join(f"{times.count} of {call} ({times.total / 10**6:.1f} ms)" for call, times in rows):
+        columns.note(f"calls that wait on purpose, not shown without --all: {text}")
