@@ -523,13 +523,12 @@ fn scripts_are_executable_and_documented() {
 const SCRIPT: usize = 100;
 
 /// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
-const LONGER_SCRIPTS: [(&str, usize); 7] = [
+const LONGER_SCRIPTS: [(&str, usize); 6] = [
     ("execsnoop.py", 247),
     ("faults.py", 120),
     ("killsnoop.py", 123),
     ("offcpu.py", 151),
     ("runqlat.py", 163),
-    ("syscalls.py", 136),
     ("uprobe_latency.py", 108),
 ];
 

@@ -14,21 +14,22 @@ import signal
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from perf_prof import FlameGraph, Parts, PerfEvent, States, at_least, is_recording, missing, print, shard
+from perf_prof import FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_recording, is_target, missing, print, process_of, shard
 from perf_prof._folders import Paths
-from perf_prof._programs import Programs
+from perf_prof._programs import Programs, arguments, parent_of
 from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
-    "IN_INTERRUPT",
     "Columns",
     "Futexes",
+    "IN_INTERRUPT",
     "Lines",
     "Options",
+    "Pairs",
     "Paths",
     "Percentiles",
     "Programs",
@@ -37,12 +38,17 @@ __all__ = [
     "Times",
     "Wakers",
     "WholeRun",
+    "arguments",
     "clock",
     "counted",
     "cpu_list",
+    "duration",
     "first_rows",
     "function_name",
+    "is_of_kernel",
+    "is_selected",
     "mapped_file",
+    "parent_of",
     "save_flame",
     "say_missing",
     "signal_name",
@@ -61,8 +67,9 @@ class Options(ArgumentParser):
     doc has a title, the usage and the explanation, with empty lines between them. The script gets the option --usage, which
     shows them with its options. --help belongs to perf-prof, which shows doc. These options are common to many scripts:
 
-    * top: --top N, the number of rows. Without the option it is top. rows says what the rows are.
+    * top: --top N, the number of rows. Without the option it is top; least is the least N. rows says what the rows are.
     * comm: --comm NAME, the name of a task.
+    * task: --pid PID and --tid TID, for is_selected().
     * flame: --flame FILE. A file that cannot be written is wrong usage.
     * json: --json, for Columns.
 
@@ -74,8 +81,10 @@ class Options(ArgumentParser):
         doc: str | None,
         *,
         top: int | None = None,
+        least: int = 1,
         rows: str = "rows in a table",
         comm: bool = False,
+        task: bool = False,
         flame: bool = False,
         json: bool = False,
     ) -> None:
@@ -85,9 +94,12 @@ class Options(ArgumentParser):
         )
         if top is not None:
             text = f"number of {rows} (default: {top})"
-            self.add_argument("--top", type=at_least(1), default=top, metavar="N", help=text)
+            self.add_argument("--top", type=at_least(least), default=top, metavar="N", help=text)
         if comm:
             self.add_argument("--comm", metavar="NAME", help="only tasks of this name")
+        if task:
+            self.add_argument("--pid", type=at_least(1), help="only the threads of this process")
+            self.add_argument("--tid", type=at_least(1), help="only this thread")
         if flame:
             text = "write a flame graph: FILE.svg, or FILE.folded as text"
             self.add_argument("--flame", metavar="FILE", help=text)
@@ -139,7 +151,8 @@ class Columns:
             return json.dumps(end | dict(zip(self._names, values)))
         cells = zip(values, self._shown, self._forms, self._widths)
         return self._joined(
-            f"{'-':{width}}" if value is None else f"{shown(value):{form}}" for value, shown, form, width in cells
+            f"{'-':{width}}" if value is None else _in_one_line(f"{shown(value):{form}}", width)
+            for value, shown, form, width in cells
         )
 
     def print(self, rows: Iterable[Iterable[Any]], last: str) -> None:
@@ -156,11 +169,18 @@ class Columns:
         return re.sub(" +$", "", "".join(map(str.__add__, self._spaces, cells)), flags=re.MULTILINE)
 
 
+def _in_one_line(text: str, width: str) -> str:
+    """Escapes the line breaks of a text in a column with a width: a task may have a name that looks like another line."""
+    return text.replace("\n", r"\x0a") if width else text
+
+
 class Report(Parts):
     """A table for each interval of -i, below the time of day at which the interval ended, or one for the whole run.
 
     It is like Parts, but show(table) does not print the time: as text, it is printed above the table. In JSON, each row
-    has it as the member end, if columns are the Columns that show() prints. A script takes its callbacks from here:
+    has it as the member end, if columns are the Columns that show() prints. notes are texts about counts in total, by their
+    keys. At the end of the run, each count that is not 0 has a line: the note and the count, or what the note returns for the
+    count. A script takes its callbacks from here:
 
         __interval__, __partial__, __merge__, __exit__ = report.callbacks
     """
@@ -171,6 +191,7 @@ class Report(Parts):
         show: Callable[[Any], None],
         total: Any = None,
         columns: Columns | None = None,
+        notes: Mapping[str, str | Callable[[int], str]] = {},
     ) -> None:
         def show_below_time(table: Any, end: int | None) -> None:
             if columns is not None:
@@ -181,7 +202,16 @@ class Report(Parts):
             say_missing(columns)
 
         super().__init__(table, show_below_time, total)
+        self._note = columns.note if columns else lambda text: print(f"({text})")
+        self._notes = notes
         self.callbacks = self.interval, self.partial, self.merge, self.exit
+
+    def exit(self) -> None:
+        """Shows the table of the time after the last interval, and the notes about the whole run."""
+        super().exit()
+        for key, note in self._notes.items():
+            if count := self._total[key]:
+                self._note(f"{note}: {count}" if isinstance(note, str) else note(count))
 
 
 class WholeRun(Parts):
@@ -272,6 +302,48 @@ class Percentiles:
             if rank <= 0:
                 return min(largest, self.longest)
         return self.longest
+
+
+class Pairs(States):
+    """What has begun and not ended, by a key such as a thread id: from the key to the time and the CPU of the begin, and what.
+
+    A begin is noted by begins(now, key, cpu, what), and taken back by drops(now, key). A step that ends what has begun (see
+    States) asks end(now, key). A script takes a callback from here:
+
+        __lost__ = pairs.lost
+
+    Events of the CPU on which something began may be lost. It may then have ended and begun again, so its end cannot be
+    told: end() counts it in counts["untold"], and its ns in counts["untold ns"]. What began on another CPU still counts, as
+    most tasks go on where they were. A source drops that too, because some do not (docs/decisions.md).
+    """
+
+    def __init__(self, parts: Parts, counts: Counter[str]) -> None:
+        super().__init__(parts)
+        self._counts = counts
+        self.losses = Losses(parts)
+        self.begins = self.sets(self._begins)
+        self.drops = self.sets(self._drops)
+
+    def _begins(self, now: int, key: Any, cpu: int, what: Any = None) -> None:
+        self[key] = now, cpu, what
+
+    def _drops(self, now: int, key: Any) -> None:
+        self.pop(key, None)
+
+    def end(self, now: int, key: Any) -> tuple[int, Any] | None:
+        """Returns the ns since the begin, and what began. Returns None if that is not known or cannot be told."""
+        began, cpu, what = self.pop(key, (None, 0, None))
+        if began is None:
+            return None
+        if self.losses.since(began, cpu):
+            self._counts["untold"] += 1
+            self._counts["untold ns"] += now - began
+            return None
+        return now - began, what
+
+    def lost(self, lost_start: int, lost_end: int) -> None:
+        """Notes a loss."""
+        self.losses.note(lost_end)
 
 
 class Switches(States):
@@ -371,6 +443,24 @@ def say_missing(columns: Columns | None = None) -> None:
             print(f"(at least: {text})\n")
 
 
+def duration(ns: int) -> str:
+    """Returns a time with its unit: 1.235 ms."""
+    for unit, size in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        if ns >= size:
+            return f"{ns / size:.3f} {unit}"
+    return f"{ns} ns"
+
+
+def is_selected(args: Namespace, tid: int, pid: int = -1) -> bool:
+    """Returns whether the user selects a thread: by -p, -t and the like, and by --pid and --tid of Options(task=True).
+
+    pid is its process, if that is known. An event of a thread that exits has none.
+    """
+    if not is_target(tid) or args.tid not in (None, tid):
+        return False
+    return args.pid is None or bool(args.pid == (pid if pid > 0 else process_of(tid)))
+
+
 def counted(number: int, noun: str) -> str:
     """Returns the number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
@@ -423,6 +513,16 @@ def signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
+
+
+def is_of_kernel(event: PerfEvent) -> bool:
+    """Returns whether the kernel itself sent the signal of a signal:signal_generate.
+
+    Its code is then positive (sigaction(2), si_code), or it is 0 and the signal is for the running thread alone: write() raises
+    SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of kill() has the code 0 too, but it is for a process, and a
+    signal of tgkill() has the code -6 (SI_TKILL).
+    """
+    return bool(event.code > 0 or (event.code == 0 and event.get("group") == 0))
 
 
 def signal_result(number: int) -> str:

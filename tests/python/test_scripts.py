@@ -6,17 +6,22 @@ import signal
 import tempfile
 import time
 import unittest
+from collections import Counter
 from contextlib import redirect_stderr, redirect_stdout
 from io import StringIO
 from types import SimpleNamespace
+from unittest import mock
 
-from perf_prof import syscall_nr
+from perf_prof import Parts, syscall_nr
 from perf_prof.script import (
     Columns,
+    Pairs,
     Percentiles,
+    Report,
     Times,
     Wakers,
     cpu_list,
+    duration,
     first_rows,
     signal_name,
     signal_result,
@@ -996,6 +1001,31 @@ class InCommon(unittest.TestCase):
         for percent in (1, 50, 90, 99, 100):
             self.assertTrue(percent * 1000 <= values.percentile(percent) <= percent * 1010, percent)
         self.assertEqual((values.longest, len(values), values.percentile(100)), (100_000, 100_000, 100_000))
+
+    def test_a_pair_whose_cpu_lost_events_meanwhile_is_counted_apart(self):
+        counts = Counter()
+        pairs = Pairs(Parts(), counts)
+        for cpu in 0, 1:
+            pairs.begins(10, cpu, cpu, f"on {cpu}")
+        pairs.begins(10, 2, 0)
+        pairs.drops(11, 2)
+        with mock.patch("perf_prof._parts.lost_cpu", lambda: 1):
+            pairs.lost(15, 20)
+        self.assertEqual([pairs.end(30, key) for key in (0, 1, 2)], [(20, "on 0"), None, None])
+        self.assertEqual(counts, {"untold": 1, "untold ns": 20})
+        # What begins after the loss can be told. It ends once.
+        pairs.begins(40, 1, 1)
+        self.assertEqual([pairs.end(45, 1), pairs.end(50, 1)], [(5, None), None])
+
+    def test_a_report_ends_with_notes_about_counts(self):
+        counts = Counter(lost=2, late=3, none=0)
+        notes = {"late": "{} or more are late".format, "none": "nothing", "lost": "lost"}
+        with redirect_stdout(StringIO()) as out:
+            Report(Counter, lambda table: None, counts, notes=notes).exit()
+        self.assertEqual(out.getvalue(), "(3 or more are late)\n(lost: 2)\n")
+
+    def test_times_have_units(self):
+        self.assertEqual([duration(ns) for ns in (7, 1500, 2 * MS, 3 * SECOND)], ["7 ns", "1.500 us", "2.000 ms", "3.000 s"])
 
     def test_columns_are_lines_of_text_or_objects(self):
         columns = {"comm": ("COMM", "<6"), "took": ("TOOK us", ">8.1f", lambda ns: ns / 1000), "path": ("PATH", "")}
