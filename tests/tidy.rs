@@ -51,7 +51,7 @@ const FUNCTION_LINES: usize = 70;
 /// The functions that are longer, with their files and their lengths. They may only become shorter.
 const LONG_FUNCTIONS: [(&str, &str, usize); 6] = [
     ("src/format/record/members/tests.rs", "sample", 85),
-    ("src/session/recorder/run.rs", "run_with", 83),
+    ("src/session/recorder/run.rs", "run_with", 82),
     ("src/format/spec/parse/tests.rs", "errors", 87),
     ("src/format/spec/parse/tests.rs", "errors_of_groups", 72),
     ("src/cli/python/plan.rs", "plans", 92),
@@ -523,14 +523,8 @@ fn scripts_are_executable_and_documented() {
 const SCRIPT: usize = 100;
 
 /// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
-const LONGER_SCRIPTS: [(&str, usize); 6] = [
-    ("execsnoop.py", 247),
-    ("faults.py", 120),
-    ("killsnoop.py", 123),
-    ("offcpu.py", 151),
-    ("runqlat.py", 163),
-    ("uprobe_latency.py", 108),
-];
+const LONGER_SCRIPTS: [(&str, usize); 5] =
+    [("execsnoop.py", 191), ("faults.py", 120), ("killsnoop.py", 123), ("runqlat.py", 106), ("uprobe_latency.py", 108)];
 
 #[test]
 fn scripts_are_short() {

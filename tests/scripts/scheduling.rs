@@ -242,7 +242,7 @@ fn offcpu_does_not_take_a_dead_task_for_the_next_one_with_its_number() {
         "
 class Table(list):
     def add(self, began, us): self.append((began.prev_pid, us))
-script.parts.table = Table()
+script.report.table = Table()
 def switch(us, prev, state, next):
     script.sched__sched_switch(event(
         _time=us * 1000, _cpu=0, _pid=prev, prev_pid=prev, prev_comm='t', prev_state=state, next_pid=next))
@@ -251,7 +251,7 @@ switch(5, 8, 0, 7)
 for at, dead in (10, 0x10), (1000, 0x20):  # EXIT_DEAD, EXIT_ZOMBIE
     switch(at, 7, dead, 8)
     switch(at + 700, 8, 1, 7)
-print(script.parts.table, [event.prev_pid for event in script.left.values()])
+print(script.report.table, [event.prev_pid for _, _, event in script.left.values()])
 ",
     );
     assert_eq!(out, "[(7, 5), (8, 5), (8, 290)] [8]\n");
@@ -374,7 +374,7 @@ print(script.counts['unseen'])
     for name in ["runqlat.py", "offcpu.py"] {
         // A made-up event has no stack that offcpu.py could count.
         let table = if name == "offcpu.py" {
-            "class Table:\n    def add(self, *_): pass\nscript.parts.table = Table()"
+            "class Table:\n    def add(self, *_): pass\nscript.report.table = Table()"
         } else {
             ""
         };
@@ -390,8 +390,9 @@ fn offcpu_knows_the_process_of_a_task_that_exits() {
     let out = on_made_up_events(
         "offcpu.py",
         "
-script.is_target = lambda tid: True
-script.process_of = {5: 7, 6: 8}.get
+import perf_prof.script
+perf_prof.script.is_target = lambda tid: True
+perf_prof.script.process_of = {5: 7, 6: 8}.get
 script.args.pid = 7
 for tid, pid in (5, -1), (5, 7), (5, 8), (6, -1):
     script.sched__sched_switch(event(
@@ -438,15 +439,15 @@ def switch(at, cpu, prev, state, next):
     let offcpu = "
 class Table(list):
     def add(self, began, us): self.append((began.prev_pid, us))
-script.parts.table = Table()
+script.report.table = Table()
 switch(10, 0, 5, 1, 0); switch(10, 1, 6, 1, 0)
 loses(20_000, 0)
 switch(20, 0, 0, 0, 5); switch(30, 1, 0, 0, 6)
 switch(40, 0, 5, 1, 6); switch(45, 1, 6, 1, 5)
-print(script.parts.table, script.counts['untold'])
+print(script.report.table, script.counts['untold'])
 loses(46_000, None)
 switch(60, 1, 0, 0, 6)
-print(script.parts.table, script.counts['untold'], script.counts['untold us'])
+print(script.report.table, script.counts['untold'], script.counts['untold ns'] // 1000)
 ";
     let out = on_made_up_events("offcpu.py", &format!("{losses}{offcpu}"));
     assert_eq!(out, "[(6, 20), (5, 5)] 1\n[(6, 20), (5, 5)] 2 25\n");
@@ -454,13 +455,13 @@ print(script.parts.table, script.counts['untold'], script.counts['untold us'])
 switch(10, 0, 5, 0, 9); switch(10, 1, 6, 0, 9)
 loses(20_000, 0)
 switch(30, 0, 9, 1, 5); switch(30, 1, 9, 1, 6)
-print([(tid, waits.longest) for (_, tid), waits in script.parts.table.tasks.items()], script.counts['untold'])
+print([(tid, waits.longest) for (_, tid), waits in script.report.table['t']['tasks'].items()], script.counts['untold'])
 def wake(at, tid): script.sched__sched_wakeup(event(_time=at * 1000, _cpu=0, pid=tid, target_cpu=1))
 wake(40, 7)
 loses(50_000, 1)
 wake(60, 7)
 switch(70, 1, 6, 1, 7)
-print(script.parts.table.tasks['t', 7].longest, script.counts['untold'])
+print(script.report.table['t']['tasks']['t', 7].longest, script.counts['untold'])
 ";
     let out = on_made_up_events("runqlat.py", &format!("{losses}{runqlat}"));
     assert!(out.starts_with("[(6, 20000)] 1\n10000 1\n"), "{out}");
