@@ -23,8 +23,8 @@ import shlex
 import signal
 from dataclasses import dataclass
 
-from perf_prof import Parts, PerfEvent, States, is_recording
-from perf_prof.script import IN_INTERRUPT, Lines, Options, clock, signal_name
+from perf_prof import Parts, PerfEvent, States, process_of
+from perf_prof.script import IN_INTERRUPT, Columns, Lines, Options, arguments, clock, is_of_kernel, parent_of, signal_name
 
 options = Options(__doc__)
 options.add_argument("--name", metavar="TEXT", help="only files or commands with this text in their name")
@@ -32,7 +32,6 @@ options.add_argument("--forks", action="store_true", help="also processes that d
 args = options.parse()
 
 CLONE_THREAD = 0x00010000  # include/uapi/linux/sched.h
-MOST_ARGUMENTS = 4096  # in bytes; the rest is not shown
 SIG_DFL = 0
 TRACE_SIGNAL_DELIVERED = 0  # include/trace/events/signal.h
 # Signals that do not end a process by default, see signal(7).
@@ -40,8 +39,6 @@ HARMLESS = {
     signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH,
     signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 }  # fmt: skip
-
-
 # What is missing in the result if the recording does not have these events.
 __without__ = {
     "task:task_newtask": "parents and processes without an exec are not known, and lifetimes start at the exec",
@@ -65,55 +62,29 @@ class Process:
 
 parts = Parts()
 processes = States(parts)  # pid -> Process
-threads = States(parts)  # tid -> pid, for all threads except the first thread of each process
-lines = Lines(f"{'TIME':<12} {'WHAT':<5} {'PID':>8} {'PARENT':>8}  FILE, or HOW IT ENDED", parts)
+columns = Columns(
+    False, time=("TIME", "<12", clock), what=("WHAT", "<5"), pid=("PID", ">8"), parent=("PARENT", ">8"),
+    file=("FILE, or HOW IT ENDED", ""),
+)  # fmt: skip
+lines = Lines(columns, parts)
 __init__, __partial__, __merge__ = lines.callbacks
 
 
-def parent_of(pid: int) -> int | None:
-    """Returns the parent of a process that was forked before the script started."""
-    if is_recording():
-        return None
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
-
-
-def arguments(pid: int, file: str) -> str:
+def arguments_of(file: str, pid: int) -> str:
     """Returns the arguments of a process that has executed `file`, as text for a shell with a space before it. Returns
     "" if they are not known: the process has ended, or executes another file now."""
-    if is_recording():
-        return ""
-    folder = f"/proc/{pid}"
+    words = arguments(pid)[1:]
     try:
-        with open(f"{folder}/cmdline", "rb") as cmdline:
-            words = [os.fsdecode(word) for word in cmdline.read(MOST_ARGUMENTS).rstrip(b"\0").split(b"\0")]
         # The program of a script is its interpreter, which has the script as an argument.
-        path = os.path.join(folder, "cwd", file)
-        if file not in words[1:] and not os.path.samefile(f"{folder}/exe", path):
-            return ""
+        if file in words or os.path.samefile(f"/proc/{pid}/exe", os.path.join(f"/proc/{pid}/cwd", file)):
+            return "".join(f" {shlex.quote(word)}" for word in words)
     except OSError:
-        return ""
-    return "".join(f" {shlex.quote(word)}" for word in words[1:])
-
-
-def show(now: int, ns: int | None, what: str, pid: int, parent: int | None, rest: str) -> None:
-    lines.print(now, f"{clock(ns)} {what:<5} {pid:>8} {'-' if parent is None else parent:>8}  {rest}")
+        pass
+    return ""
 
 
 def wanted(text: str) -> bool:
     return args.name is None or args.name in text
-
-
-def sender(event: PerfEvent) -> str:
-    """Returns the sender of a signal. The kernel sent it if its code is positive (sigaction(2), si_code), or if the code
-    is 0 and the signal is for one thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c)."""
-    of_kernel = event.code > 0 or (event.code == 0 and event.get("group") == 0)
-    if of_kernel or event.common_flags & IN_INTERRUPT:
-        return " of the kernel"
-    return f" from {event._comm} {event._pid}"
 
 
 def duration(ns: int) -> str:
@@ -122,22 +93,9 @@ def duration(ns: int) -> str:
 
 @processes.sets
 def forks(now: int, pid: int, parent: int, comm: str, ns: int | None) -> None:
-    thread_ends(now, pid)
-    process = processes[pid] = Process(parent, now)
-    if args.forks:
-        process.file = comm
-        if wanted(comm):
-            show(now, ns, "fork", pid, parent, comm)
-
-
-@threads.sets
-def thread_begins(now: int, tid: int, pid: int) -> None:
-    threads[tid] = pid
-
-
-@threads.sets
-def thread_ends(now: int, tid: int) -> None:
-    threads.pop(tid, None)
+    processes[pid] = Process(parent, now, comm if args.forks else None)
+    if args.forks and wanted(comm):
+        lines.add(now, ns, "fork", pid, parent, comm)
 
 
 @processes.step
@@ -149,85 +107,72 @@ def executes(now: int, pid: int, file: str, words: str, ns: int | None) -> None:
     # An exec kills the other threads of the process with SIGKILL. This is not the end of the process.
     process.status = None
     if wanted(file):
-        show(now, ns, "exec", pid, process.parent, file + words)
+        lines.add(now, ns, "exec", pid, process.parent, file + words)
 
 
 @processes.step
-def ends(now: int, pid: int, status: str) -> None:
-    """Sets how a process ends. Only the first call for a process has an effect: later calls are for other threads,
-    which are killed."""
+def exits(now: int, pid: int, code: int) -> None:
     process = processes.get(pid)
+    # Later calls and signals are for other threads, which are killed.
     if process is not None and process.status is None:
-        process.status = status
+        process.status = f"exit {code & 0xFF}"
 
 
 @processes.step
 def is_sent(now: int, pid: int, number: int, sender: str) -> None:
-    process = processes.get(pid)
-    if process is not None:
+    if process := processes.get(pid):
         process.sent = (number, sender)
-
-
-@threads.step
-def thread_is_sent(now: int, tid: int, number: int, sender: str) -> None:
-    is_sent(now, threads.get(tid, tid), number, sender)
 
 
 @processes.step
 def is_killed(now: int, pid: int, number: int) -> None:
     process = processes.get(pid)
-    sender = ""
-    how = f"killed by {signal_name(number)}"
-    if process is not None:
-        if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
-            # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
-            # kernel/signal.c). So the signal that was sent is shown.
-            number, sender = process.sent
-            how = f"killed by {signal_name(number)}"
-        elif number == signal.SIGKILL:
-            # The sender was not traced. So this may be the SIGKILL of the kernel for another signal.
-            how = "killed"
-    ends(now, pid, how + sender)
+    if process is None or process.status is not None:
+        return
+    if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
+        # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
+        # kernel/signal.c). So the signal that was sent is shown.
+        process.status = f"killed by {signal_name(process.sent[0])}{process.sent[1]}"
+    else:
+        # If the sender was not traced, SIGKILL may be that of the kernel for another signal.
+        process.status = "killed" if number == signal.SIGKILL else f"killed by {signal_name(number)}"
 
 
 @processes.ends
 def has_ended(now: int, pid: int, ns: int | None) -> None:
     process = processes.pop(pid, None)
-    if process is None or process.file is None or not wanted(process.file):
-        return
-    how = process.status or "ended"
-    if process.began is not None:
-        how += f" after {duration(now - process.began)}"
-    show(now, ns, "exit", pid, process.parent, f"{how}  {process.file}")
+    if process is not None and process.file is not None and wanted(process.file):
+        how = f"{process.status or 'ended'} after {duration(now - process.began)}"
+        lines.add(now, ns, "exit", pid, process.parent, f"{how}  {process.file}")
 
 
 def task__task_newtask(event: PerfEvent) -> None:
-    if event.clone_flags & CLONE_THREAD:
-        thread_begins(event._time, event.pid, event._pid)
-    else:
+    if not event.clone_flags & CLONE_THREAD:
         forks(event._time, event.pid, event._pid, event.comm, event._realtime)
 
 
 def sched__sched_process_exec(event: PerfEvent) -> None:
     file = event.filename
-    words = arguments(event._pid, file) if wanted(file) else ""
+    words = arguments_of(file, event._pid) if wanted(file) else ""
     executes(event._time, event._pid, file, words, event._realtime)
 
 
 def syscalls__sys_enter_exit_group(event: PerfEvent) -> None:
-    ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
+    exits(event._time, event._pid, event.error_code)
 
 
 def syscalls__sys_enter_exit(event: PerfEvent) -> None:
     # This call ends one thread. If no thread calls exit_group, the exit code of the first thread is the exit code of
     # the process.
     if event._tid == event._pid:
-        ends(event._time, event._pid, f"exit {event.error_code & 0xFF}")
+        exits(event._time, event._pid, event.error_code)
 
 
 def signal__signal_generate(event: PerfEvent) -> None:
     if event.result == TRACE_SIGNAL_DELIVERED and event.sig not in HARMLESS:
-        thread_is_sent(event._time, event.pid, event.sig, sender(event))
+        is_own = is_of_kernel(event) or event.common_flags & IN_INTERRUPT
+        sender = " of the kernel" if is_own else f" from {event._comm} {event._pid}"
+        is_sent(event._time, process_of(event.pid) or event.pid, event.sig, sender)
 
 
 def signal__signal_deliver(event: PerfEvent) -> None:
@@ -236,7 +181,6 @@ def signal__signal_deliver(event: PerfEvent) -> None:
 
 
 def sched__sched_process_exit(event: PerfEvent) -> None:
-    thread_ends(event._time, event._tid)
     # The field group_dead was added in Linux 6.16. On earlier kernels, the end of the first thread counts as the end of
     # the process.
     if event.get("group_dead", event._tid == event._pid):

@@ -24,7 +24,7 @@ import signal
 from collections import Counter
 
 from perf_prof import PerfEvent, is_target, print
-from perf_prof.script import IN_INTERRUPT, Lines, Options, Report, clock, counted, first_rows, signal_name, signal_result
+from perf_prof.script import IN_INTERRUPT, Lines, Options, Report, clock, counted, first_rows, is_of_kernel, signal_name, signal_result
 
 options = Options(__doc__, top=20)
 options.add_argument("--signal", action="append", metavar="NAME", help="only this signal, for example TERM or 15")
@@ -47,14 +47,10 @@ wanted = {number(text) for text in args.signal or ()}
 
 
 def sender(event: PerfEvent) -> str:
-    """Returns the sender. The kernel sent the signal if its code is positive (sigaction(2), si_code), or if it is 0 and the
-    signal is for the running thread alone: write() raises SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of
-    kill() has the code 0 too, but it is for a process, and a signal of tgkill() has the code -6 (SI_TKILL)."""
     if event.common_flags & IN_INTERRUPT:
         return "interrupt"
     task = f"{event._comm} {event._tid}"
-    is_of_kernel = event.code > 0 or (event.code == 0 and event.get("group") == 0)
-    return f"kernel ({task})" if is_of_kernel else task
+    return f"kernel ({task})" if is_of_kernel(event) else task
 
 
 def show(table: Counter[tuple[str, str, str]]) -> None:
