@@ -1,16 +1,10 @@
 //! Hints for words in the wrong place: an event in the place of a command without `-e`, and a command in the place of
 //! an event without `--`.
 
-use std::{
-    env::{self, consts::ARCH},
-    ffi::OsString,
-};
+use std::{env, ffi::OsString};
 
 use anyhow::anyhow;
-use perf_prof_format::{
-    abi::system_calls,
-    spec::{EventKind, EventSpec, named_event, parse_events},
-};
+use perf_prof_format::spec::{EventKind, EventSpec, named_event, parse_events};
 use perf_prof_session::selectors;
 use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
 
@@ -59,9 +53,7 @@ fn are_events(text: &str) -> bool {
 fn is_event(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Source { name, .. } => {
-            named_event(name).is_some()
-                || selectors::built_in(name).is_some()
-                || system_calls::number(ARCH, name).is_some()
+            named_event(name).is_some() || selectors::built_in(name).is_some() || selectors::is_system_call(name)
         }
         _ => true,
     }

@@ -3,6 +3,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use perf_prof_format::spec::{EventKind, EventSpec, parse_events};
+use perf_prof_session::selectors::with_system_calls;
 
 use super::option_error::OptionError;
 
@@ -18,7 +19,7 @@ impl EventFilters {
     }
 
     /// Returns the events of all lists of `-e`, with their filters. As in perf, several filters of one event must all be
-    /// true.
+    /// true. Names of system calls are events too.
     pub fn events(&self, lists: &[String]) -> Result<Vec<EventSpec>, OptionError> {
         if let Some((_, filter)) = self.0.iter().find(|(lists_before, _)| *lists_before == 0) {
             return Err(OptionError::FilterBeforeEvent(filter.clone()));
@@ -31,7 +32,7 @@ impl EventFilters {
             }
             all.append(&mut events);
         }
-        Ok(all)
+        Ok(with_system_calls(all)?)
     }
 }
 
@@ -110,6 +111,10 @@ mod tests {
         );
         check(&["-e", "a:b/x==1/", "--filter", "y"], expect!["a:b/(x==1) && (y)/"]);
         check(&["-e", "{a:b,a:c}", "--filter", "x"], expect!["a:b/x/ a:c/x/"]);
+        check(
+            &["-e", "a:b", "--filter", "x", "-e", "fsync", "-e", "read"],
+            expect!["a:b/x/ syscall//name=fsync|read/"],
+        );
     }
 
     #[test]

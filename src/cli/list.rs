@@ -17,7 +17,7 @@ use perf_prof_format::{
 };
 use perf_prof_session::{
     engine::ExitStatus,
-    selectors::{self, FoundProbe, Machine, RunningMachine, StaticField},
+    selectors::{self, FoundProbe, Machine, RunningMachine, SYSTEM_CALLS, StaticField},
 };
 use perf_prof_system::{
     output,
@@ -233,6 +233,12 @@ fn select_events<'a>(
         if !events.iter().any(|(event, _)| matches_event(glob, event)) {
             if let Some(error) = closed {
                 bail!("no event matches `{glob}`, but tracepoints cannot be listed: {error}");
+            }
+            if selectors::is_system_call(glob) {
+                bail!(
+                    "`{glob}` is a system call, and so an event by its own name: `perf-prof trace -e {glob}`; \
+                     `perf-prof list -v {SYSTEM_CALLS}` shows its fields"
+                );
             }
             let near = similar_names(glob, events.iter().map(|&(event, _)| event));
             match near[..] {

@@ -4,8 +4,8 @@ use std::{ffi::OsStr, path::PathBuf};
 
 use clap::{ArgAction, Args};
 use perf_prof_events::event::{CallerSums, GroupKey};
-use perf_prof_format::spec::{SpecError, parse_events};
-use perf_prof_session::engine::ExitStatus;
+use perf_prof_format::spec::SpecError;
+use perf_prof_session::{engine::ExitStatus, selectors};
 use perf_prof_tools::commands::report::{self, Before, FlamePlan, Form, ReportPlan};
 
 use super::{
@@ -100,7 +100,7 @@ impl Report {
         let wrong = |error: SpecError| Failure::Usage(error.to_string(), READ_ON.into());
         let mut events = Vec::new();
         for list in &self.events {
-            events.extend(parse_events(list).map_err(wrong)?);
+            events.extend(selectors::parse(list).map_err(wrong)?);
         }
         let input = self.of.input();
         let plan = ReportPlan {

@@ -85,6 +85,12 @@ class Live(unittest.TestCase):
             self.assertEqual([event.name for event in events], ["getpgid"] * 5 + ["getsid"])
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
+        recorded = os.path.join(folder.name, "perf.data")
+        pp.record("getpgid,getsid", output=recorded, exec=command)
+        with pp.replay(recorded, "getsid") as events:
+            self.assertEqual([event.name for event in events], ["getsid"])
+        with self.assertRaisesRegex(pp.SelectorError, "spans cannot be counted"):
+            pp.stat("getsid", exec=command)
         path = os.path.join(folder.name, "calls.py")
         with open(path, "w") as file:
             file.write("def syscall(event): print(event.name)\n")

@@ -170,6 +170,13 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     "#]],
     );
     check(
+        &["-e", "getpgid,page-faults", "true"],
+        expect![[r#"
+            perf-prof: syscall: spans cannot be counted by the kernel; use `perf-prof top`, or select the events that begin and end it
+            status 1
+        "#]],
+    );
+    check(
         &["-e", "sched:sched_switch//stack/", "true"],
         expect![[r#"
         perf-prof: sched:sched_switch//stack/: events are only counted, not sampled; remove stack

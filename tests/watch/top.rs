@@ -9,7 +9,7 @@ use crate::harness::{
     counting::{CALL, Waiting, objects, words},
     machine::{Need, needs},
     recorder::await_events,
-    recording::Folder,
+    recording::{Folder, record_here},
     run::{PATIENCE, perf_prof, printed, said, stdout, with_patience},
 };
 
@@ -130,6 +130,15 @@ fn the_name_of_a_system_call_is_an_event() {
     assert_eq!((counts(&rows[0]), &rows[0]["rows"][0]["name"]), (vec![1234], &name.into()));
     let lines = printed(&run(&["hist", name], &words(1234, 0, 0)));
     assert!(lines.iter().any(|line| line.starts_with("1234 values, p50 ")), "{lines:?}");
+    let folder = Folder::new();
+    let (path, command) = (folder.path("calls.data"), words(1234, 0, 0));
+    let args = ["-e", name, "-e", "reboot", "--"].into_iter().chain(command.iter().map(String::as_str));
+    record_here(&path, &args.collect::<Vec<_>>());
+    let lines = replay("top", &path, &[name]);
+    assert!(
+        lines[0].starts_with("total: 1,234 spans in ") || lines[0].starts_with("total: 1234 spans in "),
+        "{lines:?}"
+    );
 }
 
 #[test]

@@ -10,7 +10,7 @@ use perf_prof_format::spec::{CallGraph, parse_events};
 use perf_prof_session::{
     engine::ExitStatus,
     plan::{InKernel, Switch},
-    selectors::{SYSTEM_CALLS, with_system_calls},
+    selectors::SYSTEM_CALLS,
 };
 use perf_prof_system::shell::shell_quote;
 use perf_prof_tools::watch::{
@@ -141,7 +141,7 @@ impl Trace {
     }
 
     fn plan(self) -> Result<TracePlan, OptionError> {
-        let mut events = with_system_calls(self.filters.events(&self.events)?)?;
+        let mut events = self.filters.events(&self.events)?;
         if events.is_empty() && !self.of.is_of_recording() {
             events = parse_events(SYSTEM_CALLS)?;
         }

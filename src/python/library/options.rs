@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use perf_prof_capture::OwnThreads;
 use perf_prof_format::spec::{
-    CallGraph, Threads, parse_events, parse_frequency, parse_ids, parse_interval, parse_pages, parse_period,
-    parse_recorded_ids, parse_size,
+    CallGraph, Threads, parse_frequency, parse_ids, parse_interval, parse_pages, parse_period, parse_recorded_ids,
+    parse_size,
 };
 use perf_prof_session::{
     plan::{
@@ -72,12 +72,8 @@ fn asked(
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
             return Err(PyTypeError::new_err(text));
         };
-        // Only events of the kernel can be recorded or counted, not sources.
-        let parse = match action {
-            Action::Trace | Action::Replay => selectors::parse,
-            Action::Record | Action::Count => parse_events,
-        };
-        let events = parse(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
+        let events =
+            selectors::parse(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
         asked.draft.events.extend(events);
     }
     if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {

@@ -35,6 +35,11 @@ pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, SpecE
     Ok(selected)
 }
 
+/// Returns whether this machine has a system call of this name.
+pub fn is_system_call(name: &str) -> bool {
+    system_calls::number(ARCH, name).is_some()
+}
+
 /// Returns the name of the system call, if a selector is only the name of a call and not of another event. An event in
 /// a group is not a call.
 fn system_call(event: &EventSpec) -> Option<String> {
@@ -43,7 +48,7 @@ fn system_call(event: &EventSpec) -> Option<String> {
     // `read` is also the code `ead` of a hardware event, which can be written as `cpu/config=0xead/`.
     let is_named = named_event(name).is_some_and(|event| event.kind != PERF_TYPE_RAW);
     let is_event = is_named || built_in(name).is_some();
-    (is_alone && !is_event && system_calls::number(ARCH, name).is_some()).then(|| name.clone())
+    (is_alone && !is_event && is_system_call(name)).then(|| name.clone())
 }
 
 #[cfg(test)]
