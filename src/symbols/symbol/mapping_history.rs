@@ -155,7 +155,6 @@ impl Image {
 
     /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, such as that of a file.
     pub fn insert(&mut self, known: TimedMapping) -> bool {
-        let overlapped = self.mappings.overlapping(known.start, known.end);
         // A process that generates code changes the protection of its memory for each function, and each change causes
         // a record (mprotect_fixup() in mm/mprotect.c). Such repeated mappings are ignored.
         let again = |other: &TimedMapping| {
@@ -163,10 +162,14 @@ impl Image {
                 && (other.file_offset == known.file_offset || other.file.backing == Backing::Anonymous)
                 && other.time <= known.time
         };
-        if overlapped.last().is_some_and(|&at| again(&self.mappings[at])) {
-            return false;
-        }
-        let replaces = overlapped.iter().any(|&at| self.mappings[at].file.backing != Backing::Anonymous);
+        let replaces = {
+            let overlapped = self.mappings.overlapping(known.start, known.end);
+            let mut latest_first = overlapped.before(self.mappings.len()).map(|at| &self.mappings[at]).peekable();
+            if latest_first.peek().is_some_and(|latest| again(latest)) {
+                return false;
+            }
+            latest_first.any(|other| other.file.backing != Backing::Anonymous)
+        };
         let mappings = Arc::make_mut(&mut self.mappings);
         if mappings.len() >= MAPPINGS_LIMIT {
             // Drop the oldest mappings. They are needed least, because most of them were replaced long ago.
@@ -215,14 +218,11 @@ impl Image {
     /// that contains `address`.
     pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
         let covering = self.mappings.overlapping(address, address.checked_add(1)?);
-        let mut covering = covering.into_iter().map(|at| (at, &self.mappings[at])).peekable();
-        let mut found = covering.next()?;
+        let later = self.mappings.partition_point(|other| other.time <= time);
         // Mappings that were read from /proc together have the same time. The last of them is used.
-        while let Some(next) = covering.next_if(|(_, next)| next.time <= time) {
-            found = next;
-        }
-        let until = covering.next().map_or(u64::MAX, |(_, next)| next.time);
-        let (at, known) = found;
+        let at = covering.before(later).next().or_else(|| covering.starting_at(later).next())?;
+        let until = covering.starting_at(later.max(at + 1)).next().map_or(u64::MAX, |next| self.mappings[next].time);
+        let known = &self.mappings[at];
         let below = if known.file.backing == Backing::Anonymous { self.below(at) } else { None };
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
     }
@@ -232,12 +232,13 @@ impl Image {
     pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
         let MappingAt { mapping, until, .. } = found;
         let (mut start, mut end) = (mapping.start, mapping.end);
-        for at in self.mappings.overlapping(start, end) {
+        let first = self.mappings.partition_point(|other| other.time <= mapping.time);
+        for at in self.mappings.overlapping(start, end).starting_at(first) {
             let later = &self.mappings[at];
-            if later.time <= mapping.time {
-                continue;
-            } else if later.time > time {
+            if later.time > time {
+                // All that follow are later still.
                 *until = later.time.min(*until);
+                break;
             } else if later.end <= address {
                 start = later.end.max(start);
             } else if later.start > address {

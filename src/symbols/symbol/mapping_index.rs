@@ -74,18 +74,49 @@ impl Mappings {
         self.list.split_off(at)
     }
 
-    /// Returns the positions of the mappings that overlap a range, in ascending order.
-    pub fn overlapping(&self, start: u64, end: u64) -> Vec<usize> {
-        let overlaps = |at: &usize| self.list[*at].overlaps(start, end);
-        if let Some(index) = &self.index {
+    /// Returns the mappings that overlap a range.
+    pub fn overlapping(&self, start: u64, end: u64) -> Overlapping<'_> {
+        let few = self.index.as_ref().and_then(|index| {
             let mut found: Vec<usize> = index.candidates(start, end).take(FOUND_LIMIT).collect();
-            if found.len() < FOUND_LIMIT {
-                found.retain(overlaps);
-                found.sort_unstable();
-                return found;
+            if found.len() == FOUND_LIMIT {
+                return None;
             }
-        }
-        (0..self.list.len()).filter(overlaps).collect()
+            found.retain(|&at| self.list[at].overlaps(start, end));
+            found.sort_unstable();
+            Some(found)
+        });
+        Overlapping { list: &self.list, range: (start, end), few }
+    }
+}
+
+/// The mappings that overlap a range, by their positions.
+///
+/// There may be very many, such as all files that a process has mapped at one address, one after the other. So they are
+/// searched from the position where they are needed, and no further.
+pub struct Overlapping<'a> {
+    list: &'a [TimedMapping],
+    range: (u64, u64),
+    /// Their positions in ascending order, if the index found all of them.
+    few: Option<Vec<usize>>,
+}
+
+impl Overlapping<'_> {
+    fn has(&self, at: usize) -> bool {
+        self.list[at].overlaps(self.range.0, self.range.1)
+    }
+
+    /// Returns their positions from `first` on, in ascending order.
+    pub fn starting_at(&self, first: usize) -> impl Iterator<Item = usize> {
+        let few = self.few.as_ref().map(|few| few[few.partition_point(|&at| at < first)..].iter().copied());
+        let many = first..if self.few.is_some() { first } else { self.list.len() };
+        few.into_iter().flatten().chain(many.filter(|&at| self.has(at)))
+    }
+
+    /// Returns their positions before `end`, in descending order.
+    pub fn before(&self, end: usize) -> impl Iterator<Item = usize> {
+        let few = self.few.as_ref().map(|few| few[..few.partition_point(|&at| at < end)].iter().rev().copied());
+        let many = 0..if self.few.is_some() { 0 } else { end };
+        few.into_iter().flatten().chain(many.rev().filter(|&at| self.has(at)))
     }
 }
 
@@ -105,13 +136,16 @@ impl Deref for Mappings {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{
+        sync::Arc,
+        time::{Duration, Instant},
+    };
 
     use proptest::prelude::*;
 
     use super::*;
     use crate::symbol::{
-        mapping_history::{Contents, FileKey, MappedFile},
+        mapping_history::{Contents, FileKey, Image, ImageOrigin, MappedFile},
         maps::Backing,
     };
 
@@ -149,7 +183,12 @@ mod tests {
             for &(start, bits) in &asked {
                 let end = start + (1 << bits);
                 let all = mappings.iter().enumerate().filter(|(_, mapping)| mapping.overlaps(start, end));
-                prop_assert_eq!(mappings.overlapping(start, end), all.map(|(at, _)| at).collect::<Vec<_>>());
+                let all: Vec<usize> = all.map(|(at, _)| at).collect();
+                let (found, middle) = (mappings.overlapping(start, end), mappings.len() / 2);
+                let (early, late) = all.split_at(all.partition_point(|&at| at < middle));
+                prop_assert_eq!(found.starting_at(0).collect::<Vec<_>>(), &all[..]);
+                prop_assert_eq!(found.starting_at(middle).collect::<Vec<_>>(), late);
+                prop_assert_eq!(found.before(middle).collect::<Vec<_>>(), early.iter().rev().copied().collect::<Vec<_>>());
             }
         }
     }
@@ -168,5 +207,22 @@ mod tests {
             mappings.insert(mappings.len(), mapping);
         }
         assert!(compared < 60_000 * 8, "{compared}");
+    }
+
+    /// A program that maps one file after the other at one address must not make the end of a trace last longer than its
+    /// mappings. Comparing all with all takes minutes.
+    #[test]
+    fn files_that_follow_each_other_at_one_address_are_not_all_compared() {
+        let mut image = Image::new(1, 0, ImageOrigin::Start);
+        let start = Instant::now();
+        for time in 0..60_000 {
+            let mapping = TimedMapping { time, start: 0x1000, end: 0x3000, file_offset: time << 12, file: file() };
+            assert_eq!(image.insert(mapping), time > 0);
+        }
+        for time in 0..60_000 {
+            let found = image.locate(0x2000, time).unwrap();
+            assert_eq!((found.mapping.time, found.until), (time, if time < 59_999 { time + 1 } else { u64::MAX }));
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
     }
 }
