@@ -11,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::{ArgAction, Args};
 use perf_prof_session::{
     engine::ExitStatus,
@@ -61,6 +61,9 @@ const DIVISIBLE_COMMANDS: &str = "commands that can be divided: `perf-prof pytho
                          `perf script` of perf itself, and a script with a first line that runs perf-prof; use -p to \
                          pipe their output";
 
+/// The folder for the files of the jobs if the user names none.
+const USUAL_FOLDER: &str = "parallel-perf-output";
+
 /// Divide a recording into parts and run a command on all parts at the same time
 #[derive(Args)]
 #[command(long_about = LONG_ABOUT, after_help = AFTER_HELP)]
@@ -83,9 +86,9 @@ pub struct Parallel {
     /// Pipe the output of each job through this shell command
     #[arg(short, long, value_name = "PIPE_TO")]
     pipe_to: Option<OsString>,
-    /// Create this folder for the files of the jobs
-    #[arg(short, long, value_name = "DIR", default_value = "parallel-perf-output")]
-    output_dir: PathBuf,
+    /// Create this folder for the files of the jobs [default: parallel-perf-output]
+    #[arg(short, long, value_name = "DIR")]
+    output_dir: Option<PathBuf>,
     /// Print the commands and run nothing
     #[arg(short = 'D', long)]
     dry_run: bool,
@@ -152,16 +155,28 @@ impl Parallel {
             }
             return Ok(ExitStatus(0));
         }
-        self.check_output_folder()?;
+        self.make_output_folder()?;
         self.run_jobs(&jobs)?;
         Ok(ExitStatus(0))
     }
 
+    fn output_dir(&self) -> &Path {
+        self.output_dir.as_deref().unwrap_or(Path::new(USUAL_FOLDER))
+    }
+
     /// Returns an error if the output folder is not empty: files of an earlier run would be mixed with those of this
-    /// run.
-    fn check_output_folder(&self) -> anyhow::Result<()> {
-        let folder = self.output_dir.display();
-        match fs::read_dir(&self.output_dir).map(|mut files| files.next().is_none()) {
+    /// run. A folder whose name nobody typed has to be new: another user may have put a link or a folder there.
+    fn make_output_folder(&self) -> anyhow::Result<()> {
+        let folder = self.output_dir().display();
+        if self.output_dir.is_none() {
+            return fs::create_dir(self.output_dir()).map_err(|error| match error.kind() {
+                io::ErrorKind::AlreadyExists => {
+                    anyhow!("{folder} exists already: remove it, or use another folder with -o")
+                }
+                _ => anyhow!(error).context(folder.to_string()),
+            });
+        }
+        match fs::read_dir(self.output_dir()).map(|mut files| files.next().is_none()) {
             Ok(false) => {
                 bail!("{folder} exists already and is not empty: remove it, or use another folder with -o")
             }
@@ -200,7 +215,7 @@ impl Parallel {
             },
             least: self.min_interval,
             pipe_to: self.pipe_to.clone(),
-            output: self.output_dir.clone(),
+            output: self.output_dir().to_owned(),
         };
         let JobPlan { jobs, ranges, lengths } = parallel::plan(command, &recorded, &split)?;
         if lengths == RangeLength::Minimum && !self.quiet {
@@ -267,11 +282,11 @@ impl Parallel {
         }
         result?;
         self.report_messages(jobs)?;
-        if let Some(path) = parallel::joined_output(jobs, &self.output_dir) {
+        if let Some(path) = parallel::joined_output(jobs, self.output_dir()) {
             join_outputs(jobs, &path).with_context(|| format!("cannot write {}", path.display()))?;
         }
         if !self.quiet {
-            let path = self.output_dir.join("out.txt");
+            let path = self.output_dir().join("out.txt");
             output::say(format_args!(
                 "all jobs succeeded (count: {}); their output is in {}",
                 jobs.len(),

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::harness::{
     machine::{Need, needs},
     recorder::generator_words,
-    recording::{record, record_pipe},
+    recording::{record, record_here, record_pipe},
     run::{perf_prof, said, stdout, tested_program, with_patience},
 };
 
@@ -312,6 +312,27 @@ fn a_template_is_written_for_a_recording_and_runs_on_it() {
     fs::write(scripts.0.path().join("y.py"), "kept").unwrap();
     assert_eq!(scripts.run(&["-i", "y.py", "-g", "y.py"]).status.code(), Some(1));
     assert_eq!(fs::read_to_string(scripts.0.path().join("y.py")).unwrap(), "kept");
+}
+
+/// Another user may have put it into a folder of all users.
+#[test]
+fn no_template_is_written_through_a_link_with_the_usual_name() {
+    needs([Need::Tracefs]);
+    let scripts = Scripts::new();
+    let path = |name: &str| scripts.0.path().join(name);
+    record_here(&path("perf.data"), &["-e", EVENT, "--", "true"]);
+    fs::write(path("victim"), "kept").unwrap();
+    for target in ["victim", "new"] {
+        symlink(target, path("perf-script.py")).unwrap();
+        let refused = scripts.run(&["-g", "python"]);
+        assert!(said(&refused).starts_with("perf-prof: perf-script.py exists already: remove it, or "), "{refused:?}");
+        assert_eq!(refused.status.code(), Some(1));
+        fs::remove_file(path("perf-script.py")).unwrap();
+    }
+    assert!(fs::read(path("victim")).unwrap() == b"kept" && !path("new").exists());
+    // A file that the user names is overwritten, as perf does it.
+    stdout(&scripts.run(&["-g", "python"]));
+    stdout(&scripts.run(&["-g", "python:perf-script.py"]));
 }
 
 #[test]

@@ -45,6 +45,20 @@ fn an_empty_folder_is_taken_for_the_output() {
     assert_eq!(said(&file), "perf-prof: perf.data is not a folder: use another path with -o\n");
 }
 
+/// Another user may have put it into a folder of all users.
+#[test]
+fn nothing_is_written_into_a_folder_that_exists_with_the_usual_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recording(folder);
+    fs::create_dir(folder.join("other")).unwrap();
+    std::os::unix::fs::symlink("other", folder.join("parallel-perf-output")).unwrap();
+    let refused = parallel(folder, &["--", "perf", "script"]);
+    let why = "perf-prof: parallel-perf-output exists already: remove it, or use another folder with -o\n";
+    assert_eq!((said(&refused).as_str(), refused.status.code()), (why, Some(1)));
+    assert_eq!(fs::read_dir(folder.join("other")).unwrap().count(), 0);
+}
+
 /// The line with the name of the loaded script must not count as a message.
 #[test]
 fn jobs_that_have_nothing_to_say_have_no_messages() {

@@ -8,7 +8,7 @@ use perf_prof_events::{
 };
 use perf_prof_format::{record::SampleLayout, tracefs::EventFormat};
 use perf_prof_recordings::ReadLimits;
-use perf_prof_tools::commands::script_template::write;
+use perf_prof_tools::commands::script_template::{ScriptFile, write};
 
 use crate::{
     harness::{
@@ -153,7 +153,7 @@ fn same_output(events: &[&str], wanted: &[&str]) {
     let command = ["--", "sh", "-c", &script];
     record(&recording, &[events, &command].concat());
     let ours = folder.path("ours.py");
-    write(&recording, &ReadLimits::default(), &ours, FieldSigns::AsPerf).unwrap();
+    write(&recording, &ReadLimits::default(), &ScriptFile::Named(ours.clone()), FieldSigns::AsPerf).unwrap();
     let generated =
         Command::new("perf").args(["script", "-g", "python"]).current_dir(folder.path("")).output().unwrap();
     if said(&generated).contains("invalid language") {
@@ -194,7 +194,7 @@ fn samples_of_events_other_than_tracepoints_are_printed() {
     let recording = folder.path("perf.data");
     record(&recording, &["-g", "-e", "page-faults,sched:sched_process_exit", "-c", "1", "--", "sh", "-c", "(exit 0)"]);
     let ours = folder.path("ours.py");
-    write(&recording, &ReadLimits::default(), &ours, FieldSigns::True).unwrap();
+    write(&recording, &ReadLimits::default(), &ScriptFile::Named(ours.clone()), FieldSigns::True).unwrap();
     assert!(fs::read_to_string(&ours).unwrap().starts_with("#!/usr/bin/env -S perf-prof script --signed -s\n"));
     let generated =
         Command::new("perf").args(["script", "-g", "python"]).current_dir(folder.path("")).output().unwrap();

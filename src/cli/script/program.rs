@@ -30,7 +30,7 @@ use perf_prof_system::{
     output,
     shell::{shell_quote, shell_quote_all},
 };
-use perf_prof_tools::commands::script_template::{self, DEFAULT_FILE};
+use perf_prof_tools::commands::script_template::{self, ScriptFile};
 
 use super::{
     folders::{self, Wrapper},
@@ -164,12 +164,13 @@ fn python_script(spec: &OsStr) -> Result<OsString, Failure> {
 }
 
 /// Returns the file for the script of `-g LANGUAGE[:FILE]` or `-g FILE.py`.
-fn template_file(spec: &OsStr) -> Result<PathBuf, Failure> {
+fn template_file(spec: &OsStr) -> Result<ScriptFile, Failure> {
     let text = spec.to_str().unwrap_or_default();
-    let (language, file) = text.split_once(':').unwrap_or((text, DEFAULT_FILE));
-    match language.to_ascii_lowercase().as_str() {
-        "python" | "py" if !file.is_empty() => Ok(file.into()),
-        _ if Path::new(spec).extension() == Some(OsStr::new("py")) => Ok(spec.into()),
+    let (language, file) = text.split_once(':').map_or((text, None), |(language, file)| (language, Some(file)));
+    match (language.to_ascii_lowercase().as_str(), file) {
+        ("python" | "py", None) => Ok(ScriptFile::Usual),
+        ("python" | "py", Some(file)) if !file.is_empty() => Ok(ScriptFile::Named(file.into())),
+        _ if Path::new(spec).extension() == Some(OsStr::new("py")) => Ok(ScriptFile::Named(spec.into())),
         _ => Err(usage(format!("-g: `{}` is no Python script: write -g python or -g FILE.py", spec.display()))),
     }
 }
@@ -402,9 +403,12 @@ mod tests {
 
     #[test]
     fn templates_are_written_where_perf_writes_them() {
-        let places = [("python", "perf-script.py"), ("Python", "perf-script.py"), ("py:x", "x"), ("a/y.py", "a/y.py")];
+        let places = [("python:perf-script.py", "perf-script.py"), ("py:x", "x"), ("a/y.py", "a/y.py")];
         for (spec, file) in places {
-            assert_eq!(template_file(OsStr::new(spec)).unwrap(), Path::new(file));
+            assert_eq!(template_file(OsStr::new(spec)).unwrap(), ScriptFile::Named(file.into()));
+        }
+        for spec in ["python", "Python", "py"] {
+            assert_eq!(template_file(OsStr::new(spec)).unwrap(), ScriptFile::Usual);
         }
         for spec in ["perl", "x.pl", "python:", ""] {
             assert!(matches!(template_file(OsStr::new(spec)), Err(Failure::Usage(..))), "{spec}");

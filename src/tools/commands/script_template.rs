@@ -1,23 +1,63 @@
 //! `perf-prof script -g python`: writes a script with a handler for each tracepoint of a recording. Reads no records.
 
-use std::{fs, path::Path};
+use std::{
+    fs::OpenOptions,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use perf_prof_events::template::{FieldSigns, perf_script_template};
 use perf_prof_recordings::ReadLimits;
 use perf_prof_session::recording::{open, select};
 use perf_prof_system::output;
 
 /// The file that is written if the user gives no other one.
-pub const DEFAULT_FILE: &str = "perf-script.py";
+const DEFAULT_FILE: &str = "perf-script.py";
 
-/// Writes a script for the events of a recording to the file `script`. An existing file is overwritten, as perf does.
-pub fn write(recording: &Path, limits: &ReadLimits, script: &Path, signs: FieldSigns) -> Result<()> {
+/// Where a script is written to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptFile {
+    /// The usual name, which nobody typed. Another user may have put a link there, so only a new file gets this name.
+    Usual,
+    /// A file that the user named. It is overwritten, as perf does.
+    Named(PathBuf),
+}
+
+impl ScriptFile {
+    fn path(&self) -> &Path {
+        match self {
+            ScriptFile::Usual => Path::new(DEFAULT_FILE),
+            ScriptFile::Named(path) => path,
+        }
+    }
+
+    fn write(&self, text: &str) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options.write(true);
+        match self {
+            // O_EXCL: fails for a link too.
+            ScriptFile::Usual => options.create_new(true),
+            ScriptFile::Named(_) => options.create(true).truncate(true),
+        };
+        options.open(self.path())?.write_all(text.as_bytes())
+    }
+}
+
+/// Writes a script for the events of a recording.
+pub fn write(recording: &Path, limits: &ReadLimits, script: &ScriptFile, signs: FieldSigns) -> Result<()> {
     let recording = open::open_header(recording, limits)?;
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let selected = select::select(&[], 0, &recording)?;
     let text = perf_script_template(&selected.types, signs);
-    fs::write(script, text).with_context(|| format!("cannot write the script '{}'", script.display()))?;
-    output::write_line(&format!("generated Python script: {}", output::shown_on_stderr(&script.to_string_lossy())));
+    let path = script.path().display();
+    script.write(&text).map_err(|error| match (script, error.kind()) {
+        (ScriptFile::Usual, io::ErrorKind::AlreadyExists) => anyhow!(
+            "{path} exists already: remove it, or write -g python:{path} to overwrite it (if it is a link: the file that it \
+             leads to)"
+        ),
+        _ => anyhow!(error).context(format!("cannot write the script '{path}'")),
+    })?;
+    output::write_line(&format!("generated Python script: {}", output::shown_on_stderr(&path.to_string())));
     Ok(())
 }
