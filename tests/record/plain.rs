@@ -8,6 +8,8 @@ use perf_prof_format::{abi::PERF_RECORD_LOST, record::Record};
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, command, counting_generator_words, finished, record, record_calls, with_calls},
+    recording::python,
+    run::stdout,
 };
 
 #[test]
@@ -69,6 +71,24 @@ fn losses_are_counted_where_rings_are_small() {
     // ring lost, which include exits of tasks.
     assert_eq!(lost, said, "{}", recorded.said);
     assert!((said..said + 20).contains(&told), "{told}: {}", recorded.said);
+}
+
+/// The rings lost events of both kinds. A replay of one of them tells only its losses, for each CPU too.
+#[test]
+fn losses_of_cpus_are_those_of_the_selected_events() {
+    needs([Need::Tracefs, Need::Python]);
+    let exit = "syscalls:sys_exit_getppid";
+    let recorded = record_calls(&["-e", CALL, "-e", exit, "-m", "1", "--buffer", "4K"], 300_000);
+    let script = recorded.dir.path().join("s.py");
+    let text = "import perf_prof\ndef __sample__(event): pass\ndef __exit__():\n    stats = perf_prof.stats()\n    \
+                print(stats['delivered'] + stats['lost'], sum(cpu['lost'] for cpu in stats['cpus'].values()) - stats['lost'])\n";
+    std::fs::write(&script, text).unwrap();
+    let data = recorded.dir.path().join("perf.data");
+    let replayed =
+        |events| stdout(&python(&["-q", "-e", events, "--input", data.to_str().unwrap(), script.to_str().unwrap()]));
+    assert!(recorded.said_number("lost") > 0, "{}", recorded.said);
+    assert_eq!(replayed(CALL), "300000 0\n");
+    assert_eq!(replayed(&format!("{CALL},{exit}")), "600000 0\n");
 }
 
 #[test]

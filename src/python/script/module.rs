@@ -286,7 +286,8 @@ fn realtime() -> i64 {
 /// 'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
 /// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
 /// are exact: delivered + lost + own is the number of events that the kernel produced. 'where' is 'kernel' if the
-/// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU.
+/// kernel adds up the event: it then counts in 'delivered' when its tables are read, and belongs to no CPU. Of a
+/// recording of perf, and with --jobs, the 'lost' of a CPU counts events that were recorded but not selected too.
 ///
 /// The row of a span also has 'opened', 'ended', 'open', 'dropped', 'without_begin', and 'unseen': the number of events
 /// of the selected tasks that the kernel did not deliver, as the next events show, although it reported no loss.

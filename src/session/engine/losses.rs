@@ -119,14 +119,17 @@ fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
     places.join(", ")
 }
 
-/// Prints which CPUs went offline since the last call. Printed even with `-q`, because no counter counts the events
-/// that are missing from then on.
+/// Prints which CPUs went offline since the last call.
 pub fn report_offline_cpus(source: &mut impl Source) {
-    for cpu in source.take_offline_cpus() {
-        output::say(format_args!(
-            "CPU {cpu} went offline: its events end here, even if it comes online again; to trace it, start again"
-        ));
-    }
+    source.take_offline_cpus().into_iter().for_each(report_offline_cpu);
+}
+
+/// Prints that a CPU went offline. Printed even with `-q`, because no counter counts the events that are missing from then
+/// on.
+pub fn report_offline_cpu(cpu: u32) {
+    output::say(format_args!(
+        "CPU {cpu} went offline: its events end here, even if it comes online again; to trace it, start again"
+    ));
 }
 
 /// Prints how many events were lost or not delivered, if any.

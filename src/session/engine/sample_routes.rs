@@ -41,6 +41,8 @@ pub struct ReplayState {
     counters: FxHashMap<u64, u64>,
     /// For each attr, the number of lost samples that perf wrote at the end of the recording.
     lost: Vec<u64>,
+    /// The same numbers by attr and ring. perf writes 0 as the CPU of all of them, so they may be wrong.
+    lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
     /// Whether samples of virtual machines are delivered, and how many were left out.
@@ -203,6 +205,7 @@ impl ReplayState {
             intervals,
             counters,
             lost,
+            lost_in_ring: FxHashMap::default(),
             loss_reporting,
             unknown_ids: 0,
             with_guests: false,
@@ -358,7 +361,7 @@ impl ReplayState {
     /// If the record contains perf's own count of an event's lost samples (PERF_FORMAT_LOST), adds this count and
     /// returns true. Otherwise returns false. perf writes these records at the end of the recording, without a time.
     /// The same losses are also in the PERF_RECORD_LOST records of the ring, with the times at which they happened.
-    pub fn add_loss_count(&mut self, record: &[u8]) -> bool {
+    pub fn add_loss_count(&mut self, record: &[u8], ring: usize) -> bool {
         if record_type(record) != PERF_RECORD_LOST_SAMPLES || self.layouts.time(record).is_some() {
             return false;
         }
@@ -366,17 +369,34 @@ impl ReplayState {
             return false;
         };
         if self.loss_reporting != LossReporting::Never {
-            self.lost[attr] += lost;
+            self.lost[attr] = self.lost[attr].saturating_add(lost);
+            let in_ring = self.lost_in_ring.entry((attr, ring)).or_default();
+            *in_ring = in_ring.saturating_add(lost);
         }
         true
     }
 
     /// Returns the numbers of lost samples of the selected events, if perf counted any losses and this process reports
-    /// them.
-    pub fn losses(&self, rings: usize) -> Option<LossCounts> {
+    /// them. `told` returns the number of records that a ring lost according to PERF_RECORD_LOST.
+    pub fn losses(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<LossCounts> {
         let counted = self.loss_reporting == LossReporting::Here && self.lost.iter().any(|&lost| lost != 0);
-        let (per_ring, samples_per_ring) = (vec![0; rings], Vec::new());
-        counted.then(|| LossCounts { per_event: self.lost_per_event(), per_ring, samples_per_ring })
+        counted.then(|| {
+            let samples_per_ring = self.lost_per_ring(rings, told).unwrap_or_default();
+            LossCounts { per_event: self.lost_per_event(), per_ring: vec![0; rings], samples_per_ring }
+        })
+    }
+
+    /// Returns how many samples of the selected events each ring lost. PERF_RECORD_LOST does not say that: it counts the
+    /// other events of the recording too. Returns `None` if the recording does not say which CPU lost them.
+    fn lost_per_ring(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<Vec<u64>> {
+        let (mut selected, mut all) = (vec![0u64; rings], vec![0u64; rings]);
+        for (&(attr, ring), &lost) in &self.lost_in_ring {
+            let events = self.routes.get(attr).map_or(0, Vec::len) as u64;
+            *all.get_mut(ring)? |= lost;
+            selected[ring] = selected[ring].saturating_add(lost.saturating_mul(events));
+        }
+        let is_known = all.iter().enumerate().all(|(ring, &lost)| lost != 0 || told(ring) == 0);
+        is_known.then_some(selected)
     }
 
     /// Returns the number of lost samples of each selected event, as perf counted them. Returns nothing if perf counted

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use perf_prof_capture::{Count, Excluded};
+use perf_prof_capture::{Count, CounterReading, Excluded};
 use perf_prof_format::abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE};
 use perf_prof_system::usage::CpuTime;
 
@@ -128,6 +128,20 @@ impl Tally {
             Tally::NotSupported | Tally::NotCounted => None,
         }
     }
+}
+
+/// Returns the CPUs whose events ended long before the others: these CPUs went offline. The kernel does not enable their
+/// events again (`perf_event_exit_cpu()` in kernel/events/core.c). `elapsed` is the time from the start of the counting until
+/// just before the readings.
+pub fn cpus_cut_off(readings: &[CounterReading], elapsed: Duration) -> Vec<u32> {
+    // The descriptors are read one after the other, and the clocks of two CPUs differ a little.
+    const TOLERANCE: Duration = Duration::from_millis(20);
+    let least = elapsed.saturating_sub(elapsed / 100 + TOLERANCE).as_nanos();
+    let cut_off = readings.iter().filter(|reading| u128::from(reading.count.enabled) < least);
+    let mut cpus: Vec<u32> = cut_off.filter_map(|reading| reading.cpu).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
 }
 
 /// Scales `value`, which was counted during `part` of the time, to the time `whole`. The result is rounded.
@@ -301,6 +315,21 @@ mod tests {
         check(&vec![most; 1000], Some((15_000 * day, 1000 * day, 1000 * (day / 3))));
         check(&[count(u64::MAX, u64::MAX, 1)], Some((u64::MAX, u64::MAX, 1)));
         assert_eq!(Tally::sum([].into_iter()), Tally::NotSupported);
+    }
+
+    #[test]
+    fn a_cpu_whose_events_were_enabled_for_less_time_than_passed_went_offline() {
+        let second = Duration::from_secs(1);
+        let enabled = |cpu, ms: u64| {
+            let count = Count { value: 1, enabled: ms * 1_000_000, running: 0 };
+            CounterReading { event: 0, cpu, cgroup: None, count }
+        };
+        let readings = [enabled(Some(0), 1000), enabled(Some(3), 400), enabled(Some(1), 975), enabled(Some(3), 400)];
+        assert_eq!(cpus_cut_off(&readings, second), [3]);
+        assert_eq!(cpus_cut_off(&readings[..1], 2 * second), [0]);
+        // Events of tasks are enabled only while their tasks run. A short run is not judged.
+        assert!(cpus_cut_off(&[enabled(None, 0)], second).is_empty());
+        assert!(cpus_cut_off(&[enabled(Some(0), 0)], Duration::from_millis(15)).is_empty());
     }
 
     #[test]

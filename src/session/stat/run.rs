@@ -12,13 +12,14 @@ use perf_prof_system::{
 
 use super::{
     plan::{Rows, StatPlan, Totals},
-    result::{Event, RowTally, Run, Span, Subject, Table, Tally},
+    result::{self, Event, RowTally, Run, Span, Subject, Table, Tally},
 };
 use crate::{
     engine::{
         ExitStatus,
         exit_status::{Callbacks, exit_status},
         interval::Interval,
+        losses,
         run_loop::Ending,
     },
     live::{
@@ -168,6 +169,9 @@ impl Session<'_> {
         let readings = counters.read()?;
         if self.plan.interval.is_some() {
             self.show_since(&readings, until, &mut shown, show)?;
+        }
+        if matches!(capture.target, Target::AllCpus | Target::Cpus(_)) {
+            result::cpus_cut_off(&readings, until - begun).into_iter().for_each(losses::report_offline_cpu);
         }
         // The CPU time of the command is shown only if the events of the command were counted.
         let of_command = matches!(capture.target, Target::Workload(_));

@@ -329,7 +329,7 @@ impl Pump {
     ) -> ControlFlow<BreakReason> {
         let rings = self.rings.len();
         let (ring, time) = replay_state.ring_and_time(record, rings);
-        if !replay_state.add_loss_count(record) {
+        if !replay_state.add_loss_count(record, ring) {
             self.side_band(ring, Record::parse(record), time);
         }
         if !self.has_unreported_losses || time == 0 {
@@ -541,7 +541,7 @@ impl Pump {
             self.interval(end, program)?;
         }
         if let Some(replay_state) = &self.replay_state
-            && let Some(counts) = replay_state.losses(self.rings.len())
+            && let Some(counts) = replay_state.losses(self.rings.len(), |ring| self.stats.lost_records(ring))
         {
             // Samples that were lost at the end of a ring have no PERF_RECORD_LOST.
             let unsaid = counts.per_event.iter().sum::<u64>().saturating_sub(self.stats.total_lost());
