@@ -617,6 +617,20 @@ class Recordings(unittest.TestCase):
             pp.record("page-faults:u", output=f"{self.path}/perf.data", exec=["true"])
         self.assertEqual(raised.exception.errno, errno.ENOTDIR)
 
+    @needs_root
+    def test_a_recording_for_which_the_disk_has_no_room_is_an_error_and_is_read_up_to_there(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(os.rmdir, folder)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", folder], check=True)
+        self.addCleanup(subprocess.run, ["umount", folder], check=True)
+        path = os.path.join(folder, "perf.data")
+        work = [sys.executable, "-c", "import os\nfor i in range(40000): os.getppid()"]
+        with self.assertRaises(OSError) as raised, self.assertWarnsRegex(pp.Warning, "the recording ends here"):
+            pp.record("raw_syscalls:sys_enter", output=path, exec=work)
+        self.assertEqual((raised.exception.errno, raised.exception.filename), (errno.ENOSPC, path))
+        with pp.replay(path) as events:
+            self.assertGreater(sum(1 for _ in events), 1000)
+
     def test_broken_recordings_are_errors(self):
         pathlib.Path(self.path).write_bytes(b"no recording")
         with self.assertRaisesRegex(pp.RecordingError, "perf.data"):

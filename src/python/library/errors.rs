@@ -3,7 +3,7 @@
 use std::{error::Error, io, path::Path};
 
 use perf_prof_capture::CaptureError;
-use perf_prof_recordings::PerfDataError;
+use perf_prof_recordings::{PerfDataError, write::WriteError};
 use perf_prof_system::{CallError, output_path::OutputPathError, tracefs::TracefsError, workload::WorkloadError};
 use pyo3::prelude::*;
 
@@ -19,6 +19,9 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
         && let Some(errno) = error.raw_os_error()
     {
         return of_file(py, name, errno);
+    }
+    if let Some(CutOff { path, cause }) = error.downcast_ref() {
+        return of_file(py, path, cause.0.raw_os_error().unwrap_or(libc::EIO));
     }
     if let Some((path, errno)) = error.chain().find_map(|cause| unwritable(cause.downcast_ref()?)) {
         return of_file(py, &path.to_string_lossy(), errno);
@@ -46,6 +49,14 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
         None if error.chain().any(|cause| cause.is::<Internal>()) => named(py, "Error", &text),
         None => named(py, "SelectorError", &text),
     }
+}
+
+/// A recording is cut off, for example because the disk is full.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {path}: {cause}")]
+pub struct CutOff {
+    pub path: String,
+    pub cause: WriteError,
 }
 
 /// Returns the path of a file that cannot be written, and the errno that creating the file would give.

@@ -6,7 +6,7 @@ use std::{
     thread,
 };
 
-use perf_prof_session::recorder;
+use perf_prof_session::recorder::{self, Recorded};
 use perf_prof_system::signals::EndRequests;
 use pyo3::{
     exceptions::PyResourceWarning,
@@ -16,7 +16,7 @@ use pyo3::{
 
 use super::{
     background::{Background, LOOK_FOR_SIGNALS},
-    errors::{exception, named},
+    errors::{CutOff, exception, named},
     forks::Generation,
     options,
 };
@@ -41,6 +41,7 @@ pub fn start_recording(
     forms: &Bound<'_, PyDict>,
 ) -> PyResult<RecordingRun> {
     let py = selectors.py();
+    let path = output.display().to_string();
     let plan = options::record_plan(output, options::Arguments { selectors, keywords: options, forms })?;
     let (sender, begun) = mpsc::channel();
     let work = Background::start(move |signals| {
@@ -48,7 +49,11 @@ pub fn start_recording(
             // The program waits for this message.
             let _ = sender.send(());
         };
-        Ok(recorder::run_with(&plan, || Ok(signals), begun)?.0)
+        let Recorded { status, failure } = recorder::run_with(&plan, || Ok(signals), begun)?;
+        match failure {
+            Some(cause) => Err(CutOff { path, cause }.into()),
+            None => Ok(status.0),
+        }
     });
     let work = work.map_err(|error| exception(py, &error))?;
     if py.detach(move || begun.recv()).is_err() {

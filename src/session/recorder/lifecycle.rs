@@ -77,9 +77,9 @@ pub struct Summary {
     /// their own event is unknown (see `say_left_out`).
     left_out: u64,
     bytes: u64,
-    /// True if the recording is complete, and not cut off by a failure. It is not a failure if the reader of a pipe
-    /// closes the pipe early.
-    pub is_whole: bool,
+    /// Why the recording is cut off; `None` if it is complete. It is not a failure if the reader of a pipe closes the pipe
+    /// early.
+    pub failure: Option<WriteError>,
 }
 
 /// Checks whether the events in `selected` can be recorded.
@@ -354,8 +354,9 @@ impl RecordingWriter {
             let ratio = raw.checked_div(packed).unwrap_or(1) as u32;
             self.features.set(&Feature::Compressed { level, ratio });
         }
-        let is_whole = self.failure.is_none() || self.was_closed();
-        let RecordingWriter { container, mut attrs, stray, mut features, mut dsos, .. } = self;
+        let was_closed = self.was_closed();
+        let RecordingWriter { container, mut attrs, stray, mut features, mut dsos, failure, .. } = self;
+        let failure = failure.filter(|_| !was_closed);
         dsos.extend(tally.dsos);
         existing_state::fill_in_build_ids(&mut dsos);
         features.set(&Feature::BuildIds(&dsos));
@@ -372,7 +373,7 @@ impl RecordingWriter {
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
         let left_out = tally.strays.left_out;
         let lost = lost.map_or(tally.lost.values().sum(), samples);
-        Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, is_whole })
+        Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, failure })
     }
 }
 
@@ -393,7 +394,7 @@ impl Summary {
     /// -m' in the advice against losses, such as ', --threads'; it may be empty.
     pub fn report(&self, more: &str, verbosity: Verbosity) {
         let Summary { name, samples, lost, dropped, .. } = self;
-        if *dropped != 0 && !self.is_whole {
+        if *dropped != 0 && self.failure.is_some() {
             output::say(format_args!("{name} is incomplete: {dropped} samples could not be written"));
         }
         if verbosity > Verbosity::Quiet {

@@ -12,7 +12,7 @@ mod tee;
 mod writer_threads;
 
 pub use plan::{Delay, Level, Output, RecordPlan};
-pub use run::{run, run_with};
+pub use run::{Recorded, run, run_with};
 
 pub use container::Destination;
 pub use lifecycle::{RecordingWriter, Subject, Summary, check, with_members_of_recordings, with_members_of_scripts};

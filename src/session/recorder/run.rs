@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Result, bail};
 use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching};
 use perf_prof_format::record::{Source, Wait};
-use perf_prof_recordings::write::DEFAULT_BUFFER;
+use perf_prof_recordings::write::{DEFAULT_BUFFER, WriteError};
 use perf_prof_system::{
     budget::Budget,
     clock, output,
@@ -51,7 +51,17 @@ const DEFAULT_BACKLOG: usize = 256 << 20;
 
 /// Carries out a plan and returns the exit status.
 pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
-    run_with(plan, || Ok(Signals::install()?), || {})
+    let Recorded { status, failure } = run_with(plan, || Ok(Signals::install()?), || {})?;
+    Ok(if failure.is_none() { status } else { ExitStatus(1) })
+}
+
+/// How a recording ended.
+#[derive(Debug)]
+pub struct Recorded {
+    /// The exit status of the command.
+    pub status: ExitStatus,
+    /// Why the recording is cut off, if it is. This was reported already.
+    pub failure: Option<WriteError>,
 }
 
 /// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the
@@ -60,7 +70,7 @@ pub fn run_with(
     plan: &RecordPlan,
     signals: impl FnOnce() -> Result<Signals>,
     begun: impl FnOnce(),
-) -> Result<ExitStatus> {
+) -> Result<Recorded> {
     let destination = match (&plan.output, &plan.threads) {
         (Output::File(path), None) => Destination::File(path.clone(), plan.compression),
         (Output::File(path), Some(_)) => Destination::Directory(path.clone(), plan.compression),
@@ -136,8 +146,7 @@ pub fn run_with(
     begun();
     let signal = recorder.run();
     let status = recorder.status(signal);
-    let is_whole = recorder.finish(plan)?;
-    Ok(ExitStatus(if is_whole { status } else { 1 }))
+    Ok(Recorded { status: ExitStatus(status), failure: recorder.finish(plan)? })
 }
 
 fn begin(
@@ -299,18 +308,18 @@ impl Recorder<'_> {
         exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
     }
 
-    /// Writes the end of the recording, and prints a summary. Returns whether the recording is complete.
-    fn finish(mut self, plan: &RecordPlan) -> Result<bool> {
+    /// Writes the end of the recording, and prints a summary. Returns why the recording is cut off, if it is.
+    fn finish(mut self, plan: &RecordPlan) -> Result<Option<WriteError>> {
         let lost = self.source.source.lost();
         // This also ends the writer threads.
         self.source.source.end_lanes();
         self.handle_failure_of_threads();
-        let Some(recording) = self.source.take_recording() else { return Ok(true) };
+        let Some(recording) = self.source.take_recording() else { return Ok(None) };
         let mut ring_streams = self.shared.as_ref().map(|shared| shared.take_streams()).unwrap_or_default();
         let summary = recording.finish(lost.as_deref(), &mut ring_streams)?;
         summary.report_left_out();
         summary.report(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
-        Ok(summary.is_whole)
+        Ok(summary.failure)
     }
 }
 

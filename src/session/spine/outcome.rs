@@ -115,7 +115,7 @@ impl Outcome {
 
     /// Returns the exit status.
     pub fn status(&self, callbacks: Callbacks) -> ExitStatus {
-        let is_whole = matches!(&self.recorded, Ok(summary) if summary.as_ref().is_none_or(|it| it.is_whole));
+        let is_whole = matches!(&self.recorded, Ok(summary) if summary.as_ref().is_none_or(|it| it.failure.is_none()));
         match exit_status(self.ending, self.at_exit, callbacks, self.own) {
             0 if !is_whole => ExitStatus(1),
             status => ExitStatus(status),
