@@ -7,8 +7,14 @@ const GOOD: f64 = 0.8;
 /// similar names are not suggested.
 const SPREAD: f64 = 0.08;
 
+/// No name of an event, option or field is so long. Comparing such a text with all names would take seconds.
+const LONGEST: usize = 256;
+
 /// Returns up to three names from `among` that the user may have meant by `what`, the best match first.
 pub fn similar_names<N: AsRef<str>>(what: &str, among: impl IntoIterator<Item = N>) -> Vec<String> {
+    if what.len() > LONGEST {
+        return Vec::new();
+    }
     let wanted = what.to_lowercase();
     let mut found: Vec<(f64, N)> = among
         .into_iter()
@@ -76,6 +82,14 @@ mod tests {
     #[track_caller]
     fn check(what: &str, expected: Expect) {
         expected.assert_eq(&similar_names(what, NAMES).join(" "));
+    }
+
+    /// Each comparison takes a time that grows with both lengths.
+    #[test]
+    fn a_text_that_is_longer_than_any_name_is_compared_with_none() {
+        let (start, long) = (std::time::Instant::now(), "sched:".repeat(100_000));
+        assert!(similar_names(&long, (0..3000).map(|number| format!("sched:event_{number}"))).is_empty());
+        assert!(start.elapsed().as_secs() < 10);
     }
 
     #[test]
