@@ -189,12 +189,30 @@ fn group(pid: u32) -> io::Result<String> {
 /// earlier processes with the same pid as this process. The kernel does not remove a definition while its event is
 /// open.
 fn remove_stale(tracefs: &Tracefs) {
+    for LeftOver { list, name } in left_over(tracefs) {
+        let _ = append(&list, format!("-:{name}").as_bytes());
+    }
+}
+
+/// A definition that a process has left over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LeftOver {
+    /// The file in tracefs that lists it.
+    pub list: PathBuf,
+    /// Its group and name.
+    pub name: String,
+}
+
+/// Returns the definitions that processes of this pid namespace have left over: they were killed, or tracefs was unmounted
+/// before their end. A process that defines probes removes them.
+pub fn left_over(tracefs: &Tracefs) -> Vec<LeftOver> {
+    let mut found = Vec::new();
     for list in LISTS {
         let text = tracefs.read(list).unwrap_or_default();
-        for name in text.lines().filter_map(stale) {
-            let _ = append(&tracefs.root().join(list), format!("-:{name}").as_bytes());
-        }
+        let names = text.lines().filter_map(stale).map(str::to_owned);
+        found.extend(names.map(|name| LeftOver { list: tracefs.root().join(list), name }));
     }
+    found
 }
 
 /// Returns the name of the definition in a line of a list, if the process that made it has exited.

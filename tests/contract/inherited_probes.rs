@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Write},
     process::{Command, Stdio},
 };
 
@@ -128,6 +128,31 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     assert_eq!(definitions_of(tracer.id()), [""; 0]);
     drop(program.stdin.take());
     program.wait().unwrap();
+}
+
+/// If tracefs is unmounted in the middle of a run, its end cannot remove them either.
+#[test]
+fn doctor_names_definitions_that_are_left_over_and_how_to_remove_them() {
+    needs(PROBES);
+    let namespace = fs::read_link("/proc/self/ns/pid").unwrap();
+    let digits: String = namespace.to_string_lossy().chars().filter(char::is_ascii_digit).collect();
+    let mut ended = Command::new("true").spawn().unwrap();
+    ended.wait().unwrap();
+    let name = format!("perf_prof_{}_{digits}/left", ended.id());
+    // A run of another test removes the definition too.
+    let said = (0..100).find_map(|_| {
+        let mut list = fs::OpenOptions::new().append(true).open("/sys/kernel/tracing/uprobe_events").unwrap();
+        list.write_all(format!("p:{name} /bin/sh:0x10 n=%di").as_bytes()).unwrap();
+        let output = Command::new(tested_program()).arg("doctor").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        said.contains(&name).then_some(said)
+    });
+    let said = said.unwrap();
+    let fix = said.lines().find_map(|line| line.trim().strip_prefix("to fix it: echo")).unwrap();
+    let (fix, _) = fix.split_once(" (the next run").unwrap();
+    // Another test may have removed it in the meantime: then the kernel refuses.
+    let _ = Command::new("sh").args(["-c", &format!("echo{fix}")]).output().unwrap();
+    assert_eq!(definitions_of(ended.id()), [""; 0]);
 }
 
 /// Creates children that create threads, one after the other. They all run on one CPU, so tasks follow each other

@@ -6,7 +6,9 @@ use perf_prof_format::abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_at
 use perf_prof_system::{
     capability::{self, CAP_IPC_LOCK},
     limits::{self, FileLimit},
-    perf, procfs,
+    perf,
+    probe_definition::{self, LeftOver},
+    procfs,
     tracefs::{Tracefs, TracefsError},
 };
 
@@ -114,6 +116,21 @@ pub(super) fn hardware() -> Check {
         Err(error) => error.source.to_string(),
     };
     Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
+}
+
+/// Probes with arguments are defined in tracefs. If tracefs is unmounted before the end of a run, its definitions stay.
+pub(super) fn left_over_probes() -> Check {
+    let name = "left-over probes";
+    let Ok(tracefs) = Tracefs::find() else { return Check::ok(name, "unknown: there is no tracefs") };
+    let left = probe_definition::left_over(&tracefs);
+    let Some(LeftOver { list, .. }) = left.first() else {
+        return Check::ok(name, "no process of perf-prof has left a probe in tracefs");
+    };
+    let names: Vec<&str> = left.iter().map(|probe| probe.name.as_str()).collect();
+    let remove = |LeftOver { list, name }: &LeftOver| format!("echo '-:{name}' >> {}", list.display());
+    let all = left.iter().map(remove).collect::<Vec<_>>().join("; ");
+    let detail = format!("processes that have ended have left these in {}: {}", list.display(), names.join(", "));
+    Check::warn(name, detail, Some(&format!("{all} (the next run with such a probe removes them too)")))
 }
 
 pub(super) fn probes() -> Check {

@@ -84,6 +84,7 @@ const CHECKS: &[fn() -> Check] = &[
     idle::idle_events,
     machine::hardware,
     machine::probes,
+    machine::left_over_probes,
     machine::open_files,
     machine::ring_memory,
     rights::kernel_symbols,
