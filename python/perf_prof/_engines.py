@@ -339,10 +339,13 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
     paths: list[str] = []
     given = [recordings] if isinstance(recordings, (str, bytes, os.PathLike)) else recordings
     for path in map(os.fsdecode, given):
-        if not has_magic(path) or os.path.exists(path):
+        if not has_magic(path):
             paths.append(path)
             continue
         found = sorted(glob(path))
+        # A file may have a name that looks like a pattern. It must not hide the files that the pattern matches.
+        if os.path.exists(path) and path not in found:
+            found.append(path)
         if not found:
             raise RecordingNotFoundError(2, "the pattern matches no file", path)
         paths += found

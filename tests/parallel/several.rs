@@ -196,6 +196,23 @@ def __exit__(): print('end')
     assert_eq!(stdout(&replayed(folder, &["--input", "?.data", "states.py"])), "end\n");
 }
 
+/// Another user may have put such a file beside them.
+#[test]
+fn a_file_that_is_named_like_a_pattern_hides_no_recording() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    recordings(folder);
+    let names = "import perf_prof\ndef __sample__(event):\n    seen.add(perf_prof.recording()['path'])\nseen = set()\n\
+                 def __exit__(): print(sorted(seen))\n";
+    fs::write(folder.join("names.py"), names).unwrap();
+    fs::rename(folder.join("c.data"), folder.join("[ab].data")).unwrap();
+    let both = stdout(&replayed(folder, &["--input", "[ab].data", "names.py"]));
+    assert_eq!(both, "['[ab].data', 'a.data', 'b.data']\n");
+    fs::remove_file(folder.join("a.data")).unwrap();
+    fs::remove_file(folder.join("b.data")).unwrap();
+    assert_eq!(stdout(&replayed(folder, &["--input", "[ab].data", "names.py"])), "['[ab].data']\n");
+}
+
 #[test]
 fn the_limit_of_events_is_for_all_recordings() {
     let folder = tempfile::tempdir().unwrap();

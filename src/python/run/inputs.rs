@@ -12,20 +12,24 @@ pub fn expand(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, PatternError> {
     let mut paths = Vec::new();
     for input in inputs {
         let text = input.to_string_lossy();
-        // A file may have a name that looks like a pattern.
-        if !text.contains(['*', '?', '[']) || input.exists() {
+        if !text.contains(['*', '?', '[']) {
             paths.push(input.clone());
             continue;
         }
         let unusable = |why: String| PatternError(text.to_string(), why);
-        let found = glob::glob(&text).map_err(|error| unusable(format!("is not a pattern: {error}")))?;
-        let before = paths.len();
-        for path in found {
-            paths.push(path.map_err(|error| unusable(format!("cannot be expanded: {error}")))?);
-        }
-        if paths.len() == before {
+        // A file may have a name that looks like a pattern. It must not hide the files that the pattern matches.
+        let own = input.exists().then(|| input.clone());
+        let found = match glob::glob(&text) {
+            Ok(found) => found.collect::<Result<Vec<_>, _>>(),
+            Err(_) if own.is_some() => Ok(Vec::new()),
+            Err(error) => return Err(unusable(format!("is not a pattern: {error}"))),
+        };
+        let mut found = found.map_err(|error| unusable(format!("cannot be expanded: {error}")))?;
+        found.extend(own.filter(|own| !found.contains(own)));
+        if found.is_empty() {
             return Err(unusable("matches no file".into()));
         }
+        paths.append(&mut found);
     }
     Ok(paths)
 }
