@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_session::{engine::ExitStatus, selectors};
-use perf_prof_tools::commands::export::{self, ExportPlan, Form, Output};
+use perf_prof_tools::commands::export::{self, CsvTexts, ExportPlan, Form, Output};
 
 use super::{failure::Failure, script::RecordingOptions};
 
@@ -43,6 +43,9 @@ Columns have the names of fields, or of what all events have: _event, _time, _re
 _tid, _comm, _period, _stack (call chains as text), _callchain (their addresses). NAME_raw has the bytes of a text that \
 is not UTF-8. In a row of an event that lacks a field, its column is null. Spans have duration, begin.NAME and end.NAME.
 
+In a spreadsheet, a text that begins with = is a formula, and anybody can give a task such a name: use --spreadsheet for \
+CSV, or a Parquet file, whose texts are texts.
+
 Times are in nanoseconds of the recording's clock. Call chains are written outermost function first, in JSON innermost first.";
 
 /// Write the events of a recording for other programs: CSV, JSON lines, Parquet, Arrow, Perfetto, Firefox Profiler
@@ -64,6 +67,9 @@ pub struct Export {
     /// What is written, whatever the name of the file is
     #[arg(long, value_name = "FORMAT", value_parser = PossibleValuesParser::new(Form::ALL.map(|(_, name, _)| name)))]
     format: Option<String>,
+    /// CSV for a spreadsheet: put ' before each text that it would take for a formula, such as a task named =1+1
+    #[arg(long)]
+    spreadsheet: bool,
 }
 
 impl Export {
@@ -86,6 +92,9 @@ impl Export {
         if self.columns.is_some() && !form.has_columns() {
             return Err(wrong("--columns selects the columns of Parquet and Arrow files".to_owned()));
         }
+        if self.spreadsheet && form != Form::Csv {
+            return Err(wrong("--spreadsheet changes the texts of CSV tables".to_owned()));
+        }
         let output = if self.output.as_os_str() == "-" { Output::Stdout } else { Output::File(self.output) };
         let plan = ExportPlan {
             input: self.of.input(),
@@ -93,6 +102,7 @@ impl Export {
             columns: self.columns,
             output,
             form,
+            texts: if self.spreadsheet { CsvTexts::ForSpreadsheets } else { CsvTexts::Plain },
             verbosity: self.of.verbosity(),
         };
         Ok(export::run(&plan)?)

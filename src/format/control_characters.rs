@@ -1,16 +1,60 @@
-//! Shows control characters as text, so that a terminal does not execute them.
+//! Shows control characters as text, so that a terminal does not execute them, and no name makes a line of its own.
 
 use std::borrow::Cow;
 
 /// Returns whether a character is a command to a terminal. These include the C1 control characters of ECMA-48, U+0080
-/// to U+009F: terminals read U+009B as `ESC [`.
+/// to U+009F: terminals read U+009B as `ESC [`. The characters that set the direction of text (UAX #9) make other text
+/// appear in a wrong order, and U+2028 and U+2029 break lines.
 pub fn is_command(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Returns all characters that [`is_command`] is true for.
+pub fn commands() -> impl Iterator<Item = char> {
+    ('\0'..='\u{2069}').filter(|&c| is_command(c))
+}
+
+/// Returns the text with its line breaks as `\x0a`: a name in a line must not look like a line of its own. What a terminal
+/// obeys stays, because files get the bytes as they are.
+pub fn in_one_line(text: &str) -> Cow<'_, str> {
+    without(text, |c| c == '\n')
+}
+
+/// Like [`in_one_line`], for bytes that are the end of a longer text, from `start` on.
+pub fn put_in_one_line(text: &mut Vec<u8>, start: usize) {
+    if text[start..].contains(&b'\n') {
+        let end = text.split_off(start);
+        let mut lines = end.split(|&byte| byte == b'\n');
+        text.extend_from_slice(lines.next().unwrap_or_default());
+        for line in lines {
+            text.extend_from_slice(br"\x0a");
+            text.extend_from_slice(line);
+        }
+    }
+}
+
+/// Returns JSON in which characters that a terminal obeys are escaped in all texts. JSON itself asks only for those below
+/// U+0020.
+pub fn in_json(json: &str) -> Cow<'_, str> {
+    if !json.contains(is_beyond_json) {
+        return json.into();
+    }
+    let mut shown = String::with_capacity(json.len() + 16);
+    for c in json.chars() {
+        if is_beyond_json(c) { shown.push_str(&format!("\\u{:04x}", u32::from(c))) } else { shown.push(c) }
+    }
+    shown.into()
+}
+
+/// Between texts, JSON has line breaks and other ASCII characters only.
+fn is_beyond_json(c: char) -> bool {
+    c >= '\u{7f}' && is_command(c)
 }
 
 /// Returns the text with each control character as `\xNN`, line breaks and tabs too.
 pub fn without_controls(text: &str) -> Cow<'_, str> {
-    without(text, char::is_control)
+    without(text, |c| c.is_control() || is_command(c))
 }
 
 /// Returns the text with each command to a terminal as `\xNN`. Line breaks and tabs stay.
@@ -48,9 +92,12 @@ fn without(text: &str, is_escaped: fn(char) -> bool) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns `\xNN`. Two digits are enough, because all control characters are below U+00A0.
+/// Returns `\xNN`, or `\uNNNN` from U+0100 on, as Python does.
 fn escape(c: char) -> String {
-    format!("\\x{:02x}", u32::from(c))
+    match u32::from(c) {
+        code @ ..=0xff => format!("\\x{code:02x}"),
+        code => format!("\\u{code:04x}"),
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +109,7 @@ mod tests {
         let shown = |text: &[u8]| String::from_utf8_lossy(&for_terminal(text)).into_owned();
         assert_eq!(shown(b"\x1b[31mRED\x07\r\n\ta b~\x7f"), "\\x1b[31mRED\\x07\\x0d\n\ta b~\\x7f");
         assert_eq!(shown("grüße \u{9b}2J €".as_bytes()), "grüße \\x9b2J €");
+        assert_eq!(shown("a\u{202e}b\u{2067}c\u{2028}d".as_bytes()), r"a\u202eb\u2067c\u2028d");
         assert_eq!(*for_terminal(b"\xff\x9b\xfex"), *b"\xff\\x9b\xfex");
     }
 
@@ -69,5 +117,17 @@ mod tests {
     fn text_for_one_line_has_no_line_breaks() {
         assert_eq!(without_controls("a\nb\tc\rd\u{85}ü\0"), "a\\x0ab\\x09c\\x0dd\\x85ü\\x00");
         assert!(matches!(without_controls("grüße"), Cow::Borrowed(_)));
+        assert_eq!(in_one_line("a\nb\u{1b}"), "a\\x0ab\u{1b}");
+        let mut line = b"x\ny\nz\n".to_vec();
+        put_in_one_line(&mut line, 2);
+        assert_eq!(line, b"x\ny\\x0az\\x0a");
+    }
+
+    #[test]
+    fn json_has_no_character_that_a_terminal_obeys() {
+        let json = "[\"a\u{9b}31m\u{202e}\u{7f}€\\n\"]";
+        assert_eq!(in_json(json), r#"["a\u009b31m\u202e\u007f€\n"]"#);
+        assert!(matches!(in_json("[\n  \"grüße\"\n]"), Cow::Borrowed(_)));
+        assert!(commands().any(|c| c == '\u{2069}') && commands().all(is_command));
     }
 }

@@ -14,7 +14,7 @@ use crate::harness::{
     calls::WORKLOAD,
     machine::{Need, needs},
     recording::Folder,
-    run::perf_prof,
+    run::{perf_prof, stdout},
     script::{CALL, Run, finish, prints},
     terminal::on_terminal,
 };
@@ -239,7 +239,7 @@ fn a_terminal_does_not_obey_the_names_in_recordings() {
     let mut record = perf_prof(&["record", "-q", "-e", CALL, "-o"]);
     record.arg(&path).arg("--").arg(own).args([WORKLOAD, "comm"]).arg(name).args(["calls", "3"]);
     assert!(record.status().unwrap().success());
-    for words in [&["script"][..], &["report", "--sort", "comm"]] {
+    for words in [&["script"][..], &["report", "--sort", "comm"], &["export", "-q", "-o", "-", "--format", "csv"]] {
         let command = || {
             let mut command = perf_prof(words);
             command.arg("-i").arg(&path);
@@ -250,5 +250,40 @@ fn a_terminal_does_not_obey_the_names_in_recordings() {
         assert!(shown.contains(ESCAPED) && !shown.contains(['\x1b', '\x07']), "{words:?} {shown:?}");
         let piped = command().output().unwrap().stdout;
         assert!(piped.windows(NAME.len()).any(|bytes| bytes == NAME), "{words:?}");
+    }
+}
+
+/// A task with such a name would otherwise make a line of a report, or turn the rest of a line around.
+#[test]
+fn no_name_makes_a_line_of_its_own_or_sets_the_direction_of_text() {
+    needs([Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let (path, name) = (folder.path("perf.data"), "a\n  99% \u{202e}\u{9b}");
+    let mut record = perf_prof(&["record", "-q", "-e", CALL, "-o"]);
+    let own = std::env::current_exe().unwrap();
+    record.arg(&path).arg("--").arg(own).args([WORKLOAD, "comm", name, "calls", "3"]);
+    assert!(record.status().unwrap().success());
+    let script = folder.write("s.py", b"def __sample__(event): event.print(timestamp=False)\n");
+    let shown_name = "a\\x0a  99% \u{202e}\u{9b}";
+    let input = path.to_str().unwrap();
+    for (words, lines) in [
+        (&["report", "--sort", "comm", "-i", input][..], 1),
+        (&["top", "--by", "comm", CALL, "--input", input], 0),
+        (&["trace", "-e", CALL, "--input", input], 3),
+        (&["python", "-q", "-e", CALL, "--input", input, script.to_str().unwrap()], 3),
+    ] {
+        // The name is in as many lines as there are, also in a file.
+        let text = stdout(&perf_prof(words).output().unwrap());
+        assert_eq!(text.lines().filter(|line| line.contains(shown_name)).count(), lines, "{words:?} {text}");
+        assert!(!text.lines().any(|line| line.starts_with("  99%")), "{words:?} {text}");
+        let shown = on_terminal(&mut perf_prof(words));
+        let shown = String::from_utf8_lossy(&shown);
+        assert!(!shown.contains(['\u{202e}', '\u{9b}']), "{words:?} {shown}");
+    }
+    for words in
+        [["trace", "--json", "-e", CALL, "--input", input], ["top", "--json", "--by", "comm", "--input", input]]
+    {
+        let text = stdout(&perf_prof(&words).output().unwrap());
+        assert!(text.contains(r"a\n  99% \u202e\u009b"), "{words:?} {text}");
     }
 }

@@ -125,6 +125,20 @@ class Export(unittest.TestCase):
             present = "next_pid" if name == "sched:sched_switch" else "pid"
             self.assertEqual(int(row[present]), fields[present])
 
+    def test_texts_are_no_formulas_of_a_spreadsheet_on_request(self):
+        path = self.path / "formula.data"
+        name = "import sys; open('/proc/self/comm', 'w').write('=1+1'); import os; os.getpgid(0)"
+        pp.record("syscalls:sys_exit_getpgid", output=path, exec=[sys.executable, "-c", name])
+        for options, comm in [((), "=1+1"), (("--spreadsheet",), "'=1+1")]:
+            self.export("-o", "x.csv", "-i", str(path), *options)
+            with open(self.path / "x.csv") as file:
+                rows = list(csv.DictReader(file))
+            # Numbers stay numbers, also negative ones.
+            self.assertEqual([row["_comm"] for row in rows], [comm])
+            self.assertTrue(rows[0]["ret"].lstrip("-").isdigit())
+        done = self.export("-o", "x.parquet", "-i", str(path), "--spreadsheet", check=False)
+        self.assertIn(b"--spreadsheet changes the texts of CSV tables", done.stderr)
+
     def tables(self, recording):
         self.export("-o", "x.pftrace", "-i", str(recording))
         return Tables(perfetto.Trace.FromString((self.path / "x.pftrace").read_bytes()))

@@ -4,6 +4,7 @@
 use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
 
 use perf_prof_format::{
+    control_characters::in_json,
     record::SampleMember,
     tracefs::{EventFormat, Field},
     value::Value,
@@ -180,13 +181,16 @@ fn number(number: impl Display, out: &mut Vec<u8>) {
 }
 
 fn text(text: &str, out: &mut Vec<u8>) {
-    // A text can always be written, and writing to a Vec cannot fail.
-    let _ = serde_json::to_writer(out, text);
+    if text.is_ascii() {
+        // A text can always be written, and writing to a Vec cannot fail.
+        let _ = serde_json::to_writer(out, text);
+    } else {
+        object(&text.into(), out);
+    }
 }
 
 fn object(object: &Json, out: &mut Vec<u8>) {
-    // An object can always be written, and writing to a Vec cannot fail.
-    let _ = serde_json::to_writer(out, object);
+    out.extend_from_slice(in_json(&object.to_string()).as_bytes());
 }
 
 #[cfg(test)]

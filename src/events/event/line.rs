@@ -7,6 +7,7 @@ use std::{cell::RefCell, io::Write, sync::Arc};
 use chrono::{DateTime, Local};
 use perf_prof_format::{
     abi::RegisterSet,
+    control_characters::put_in_one_line,
     record::{Counters, Registers, SampleMember},
     tracefs::Kernel,
     value::Value,
@@ -65,7 +66,9 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     // Rounded to the nearest microsecond, as ftrace does.
     let micros = sample.time().saturating_add(500) / 1000;
     out.extend(std::iter::repeat_n(b' ', 16usize.saturating_sub(comm.len())));
+    let start = out.len();
     out.extend_from_slice(comm);
+    put_in_one_line(out, start);
     out.push(b' ');
     match u64::try_from(tid) {
         Ok(tid) => push_number(tid, 6, b' ', out),
@@ -95,7 +98,13 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             out.extend_from_slice(b": ");
         }
     }
+    let start = out.len();
     write_text(sample, context, out);
+    // A message that the kernel or a program traces may end with a line break of its own.
+    if out.len() > start && out.ends_with(b"\n") {
+        out.pop();
+    }
+    put_in_one_line(out, start);
     out.push(b'\n');
     if parts.callchain {
         write_frames(context.frames, out);

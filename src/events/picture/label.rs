@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use perf_prof_format::control_characters::is_command;
+
 /// What is known about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label<'a> {
@@ -80,7 +82,7 @@ fn frame(name: &str) -> Cow<'_, str> {
 /// task can choose any bytes as its name.
 pub fn printable(text: &str) -> Cow<'_, str> {
     // Besides control characters, XML 1.0 (section 2.2) excludes two code points that are not characters.
-    let bad = |c: char| c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    let bad = |c: char| c.is_control() || is_command(c) || matches!(c, '\u{fffe}' | '\u{ffff}');
     if text.contains(bad) { text.replace(bad, "?").into() } else { text.into() }
 }
 

@@ -57,9 +57,9 @@ fn escapes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static TABLE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let make = || {
         let table = PyDict::new(py);
-        for c in ('\0'..='\u{9f}').filter(|&c| control_characters::is_command(c)) {
-            let shown = format!("\\x{:02x}", u32::from(c));
-            if c >= '\u{80}' {
+        for c in control_characters::commands() {
+            let shown = control_characters::text_for_terminal(c.encode_utf8(&mut [0; 4])).into_owned();
+            if ('\u{80}'..='\u{9f}').contains(&c) {
                 table.set_item(0xdc00 + u32::from(c), &shown)?;
             }
             table.set_item(u32::from(c), shown)?;

@@ -15,7 +15,7 @@ use perf_prof_events::{
         reader::{Facts, Input},
     },
 };
-use perf_prof_format::spec::CallGraph;
+use perf_prof_format::{control_characters::in_json, spec::CallGraph};
 use perf_prof_session::{
     engine::{
         ExitStatus,
@@ -508,12 +508,13 @@ fn print(
             // There may be a million rows, and as JSON values they take ten times the memory of their text. `rows` is the
             // only empty list.
             let object = object.to_string();
+            let object = in_json(&object);
             let (before, after) = object.split_once("\"rows\":[]").unwrap_or((&object, ""));
             out.extend_from_slice(before.as_bytes());
             let mut separator = "\"rows\":[";
             command.json(period, rows.unwrap_or(usize::MAX), &mut |row| {
                 out.extend_from_slice(separator.as_bytes());
-                out.extend_from_slice(row.to_string().as_bytes());
+                out.extend_from_slice(in_json(&row.to_string()).as_bytes());
                 separator = ",";
             });
             let end = if separator == "," { "]" } else { "\"rows\":[]" };

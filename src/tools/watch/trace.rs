@@ -7,7 +7,7 @@ use perf_prof_events::event::{
     Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, cgroup_text, frames,
     has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
 };
-use perf_prof_format::control_characters::for_terminal;
+use perf_prof_format::control_characters::{for_terminal, put_in_one_line};
 use perf_prof_session::{engine::ExitStatus, plan::RunPlan};
 
 use super::{
@@ -144,6 +144,7 @@ impl Lines {
         out.push(b' ');
 
         self.part.extend_from_slice(comm);
+        put_in_one_line(&mut self.part, 0);
         // Writing to a Vec cannot fail.
         let _ = write!(self.part, "/{tid}");
         self.widest = self.widest.max(self.part.len()).min(WIDEST_TASK);
@@ -174,11 +175,16 @@ impl Lines {
             Format::Span(span) => span_text::write(span, sample, line.kernel, &mut self.part),
             _ => write_text(sample, &line, &mut self.part),
         }
+        // A message that the kernel or a program traces may end with a line break of its own.
+        if self.part.ends_with(b"\n") {
+            self.part.pop();
+        }
         // Among the members of other events is their cgroup.
         if let (Some(cgroup), Some(_)) = (&cgroup, sample.event.format.tracepoint()) {
             self.part.extend_from_slice(b" cgroup=");
             self.part.extend_from_slice(cgroup);
         }
+        put_in_one_line(&mut self.part, 0);
         self.part.push(b'\n');
         write_frames(&frames, &mut self.part);
         self.put(Style::Plain, out);

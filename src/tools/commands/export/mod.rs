@@ -35,6 +35,7 @@ use perf_prof_system::{
     output_path::{self, ExistingFile},
     shell::shell_quote_all,
     signals::Signals,
+    terminal::ShownOnStdout,
 };
 
 use self::{
@@ -59,6 +60,8 @@ pub struct ExportPlan {
     pub output: Output,
     /// What is written.
     pub form: Form,
+    /// How texts are written into a table.
+    pub texts: CsvTexts,
     /// How many messages about problems with the recording are printed.
     pub verbosity: Verbosity,
 }
@@ -70,6 +73,16 @@ pub enum Output {
     Stdout,
     /// A file. If its name ends in `.gz`, it is compressed.
     File(PathBuf),
+}
+
+/// How texts are written into a CSV table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CsvTexts {
+    /// As they are.
+    #[default]
+    Plain,
+    /// With `'` before those that a spreadsheet would take for a formula. Anybody can give a task such a name.
+    ForSpreadsheets,
 }
 
 /// What is written.
@@ -228,7 +241,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(reading, rows)
         }
         Form::Csv => {
-            let table = CsvTable::new(&types, &mut to);
+            let table = CsvTable::new(&types, plan.texts, &mut to);
             export(reading, table)
         }
         Form::Perfetto => {
@@ -312,14 +325,16 @@ impl<E: Exporter> Deliver for Exporting<E> {
 
 /// The destination of the bytes.
 enum Destination {
-    Stdout(BufWriter<Stdout>),
+    Stdout(ShownOnStdout<BufWriter<Stdout>>),
     File(BufWriter<File>),
     Compressed(GzEncoder<BufWriter<File>>),
 }
 
 impl Destination {
     fn open(output: &Output) -> io::Result<Destination> {
-        let Output::File(path) = output else { return Ok(Destination::Stdout(BufWriter::new(io::stdout()))) };
+        let Output::File(path) = output else {
+            return Ok(Destination::Stdout(ShownOnStdout::new(BufWriter::new(io::stdout()))));
+        };
         let file = BufWriter::new(File::create(path)?);
         let is_compressed = path.extension().is_some_and(|end| end == "gz");
         Ok(match is_compressed {

@@ -8,7 +8,7 @@ use std::{
 use perf_prof_events::event::{Context, EventType, Sample, cgroup_text, frames, has_callchain, write_json};
 use perf_prof_format::{tracefs::Field, value::Value};
 
-use super::{Destination, Exporter};
+use super::{CsvTexts, Destination, Exporter};
 
 /// Lines of JSON.
 pub struct JsonRows<'a> {
@@ -45,6 +45,7 @@ pub struct CsvTable<'a> {
     head: Vec<String>,
     /// The values of a line.
     line: Vec<String>,
+    texts: CsvTexts,
     has_cgroups: bool,
     has_chains: bool,
 }
@@ -54,7 +55,7 @@ pub struct CsvTable<'a> {
 const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 
 impl<'a> CsvTable<'a> {
-    pub fn new(types: &[EventType], to: &'a mut Destination) -> CsvTable<'a> {
+    pub fn new(types: &[EventType], texts: CsvTexts, to: &'a mut Destination) -> CsvTable<'a> {
         let mut head: Vec<String> = FIRST.map(str::to_owned).into();
         let has_cgroups = types.iter().any(|event| event.layout.has_cgroup());
         head.extend(has_cgroups.then(|| "_cgroup".to_owned()));
@@ -74,7 +75,7 @@ impl<'a> CsvTable<'a> {
             head.push("_callchain".to_owned());
         }
         let line = vec![String::new(); head.len()];
-        CsvTable { to: csv::Writer::from_writer(to), columns, head, line, has_cgroups, has_chains }
+        CsvTable { to: csv::Writer::from_writer(to), columns, head, line, texts, has_cgroups, has_chains }
     }
 }
 
@@ -85,20 +86,21 @@ impl Exporter for CsvTable<'_> {
         }
         self.line.iter_mut().for_each(String::clear);
         let Row { name, time, cpu, pid, tid, comm } = Row::of(sample, context);
-        let first =
-            [name, time.to_string(), cpu.to_string(), pid.to_string(), tid.to_string(), comm.unwrap_or_default()];
+        let comm = self.texts.cell(comm.unwrap_or_default());
+        let first = [name, time.to_string(), cpu.to_string(), pid.to_string(), tid.to_string(), comm];
         let cgroup = || cgroup_text(sample, context).map(|path| String::from_utf8_lossy(&path).into_owned());
         let cgroup = self.has_cgroups.then(|| cgroup().unwrap_or_default());
         self.line.iter_mut().zip(first.into_iter().chain(cgroup)).for_each(|(column, value)| *column = value);
         for (name, value) in values(sample) {
             if let Some(&column) = self.columns.get(event).and_then(|columns| columns.get(&name)) {
-                self.line[column] = text(&value);
+                let is_text = matches!(value, Datum::One(Value::Str(_)));
+                self.line[column] = if is_text { self.texts.cell(text(&value)) } else { text(&value) };
             }
         }
         if self.has_chains
             && let Some(last) = self.line.last_mut()
         {
-            *last = functions(sample, context).collect::<Vec<_>>().join(";");
+            *last = self.texts.cell(functions(sample, context).collect::<Vec<_>>().join(";"));
         }
         self.to.write_record(&self.line).map_err(io_error)
     }
@@ -108,6 +110,14 @@ impl Exporter for CsvTable<'_> {
             self.to.write_record(&self.head).map_err(io_error)?;
         }
         self.to.flush()
+    }
+}
+
+impl CsvTexts {
+    /// Returns the cell of a text.
+    fn cell(self, text: String) -> String {
+        let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        if self == CsvTexts::ForSpreadsheets && is_formula { format!("'{text}") } else { text }
     }
 }
 

@@ -24,7 +24,7 @@ use perf_prof_events::{
     },
     picture::{Label, Stacks},
 };
-use perf_prof_format::spec::EventSpec;
+use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
     engine::{ExitStatus, exit_status::Callbacks},
     plan::{Input, RunPlan, Verbosity},
@@ -118,13 +118,10 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
         (Form::Json, None) => {
             let events: Vec<_> =
                 names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
-            writeln!(
-                out,
-                "{}",
-                serde_json::to_string_pretty(
-                    &json!({ "partial": after.lost != 0, "lost": after.lost, "events": events })
-                )?
+            let json = serde_json::to_string_pretty(
+                &json!({ "partial": after.lost != 0, "lost": after.lost, "events": events }),
             )?;
+            writeln!(out, "{}", in_json(&json))?;
         }
     }
     out.flush()?;

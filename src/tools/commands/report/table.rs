@@ -6,6 +6,7 @@ use std::{
 };
 
 use perf_prof_events::event::{Caller, CallerSums, GroupKey, Shares};
+use perf_prof_format::control_characters::in_one_line;
 
 use super::ReportPlan;
 
@@ -95,7 +96,7 @@ impl<'a> Columns<'a> {
             // only on a terminal, because programs read the other outputs.
             let width = if *by == GroupKey::Symbol { 0 } else { width };
             let key = if width != 0 && self.screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
-            text.push_str(&format!("  {key:width$}"));
+            text.push_str(&format!("  {:width$}", in_one_line(&key)));
         }
         self.print_cut(&text, out)
     }
