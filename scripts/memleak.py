@@ -19,7 +19,7 @@ The memory of a program itself is not here: mallocleak.py -p PID shows what it t
 from __future__ import annotations
 
 from perf_prof import CallChains, Count, Sum, at_least, print
-from perf_prof.script import Options, first_rows
+from perf_prof.script import Options, first_rows, say_missing
 
 options = Options(__doc__, top=10, rows="call chains")
 options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help="only memory that is at least MS ms old")
@@ -43,3 +43,4 @@ def __exit__() -> None:
     total, number = sizes.total, counts.total
     print(f"{total:,} bytes of the kernel in {number:,} allocations of {len(sizes)} call chains are not freed{more}")
     print("(memory of programs is not counted: mallocleak.py -p PID shows that of malloc())")
+    say_missing()

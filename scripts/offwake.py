@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections import Counter
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
-from perf_prof.script import Options, Wakers, first_rows, save_flame
+from perf_prof.script import Options, Wakers, first_rows, save_flame, say_missing
 
 options = Options(__doc__, top=10, rows="stacks in a table", comm=True, flame=True)
 options.add_argument("--min", type=at_least(0), default=0, metavar="US", help="only waits of at least US microseconds")
@@ -76,6 +76,7 @@ def show() -> None:
         lines += [f"{'':>24}woken by {waker}", *(f"{'':>28}{frame}" for frame in of_waker)]
         print("\n".join([*lines, *(f"{'':>24}which waited for {other}" for other in others)]))
     print(f"{total / 10**6:.3f} s off CPU in {len(waits)} stacks{more}\n")
+    say_missing()
 
 
 def __interval__() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 
 from perf_prof import Distribution, Hist, PerfEvent, print
-from perf_prof.script import Options
+from perf_prof.script import Options, say_missing
 
 Options(__doc__).parse()
 
@@ -47,6 +47,7 @@ def show() -> None:
         print(row(str(cpu), times, elapsed))
     if waits:
         print(row("all", waits.total, elapsed) + "\n")
+    say_missing()
 
 
 def __interval__() -> None:
