@@ -569,6 +569,10 @@ impl Source for Capture {
         Some(self.ring_bytes)
     }
 
+    fn off_at(&self) -> Option<i64> {
+        Some(self.control.off_at.load(SeqCst)).filter(|&time| time != 0)
+    }
+
     fn dropped_by_limit(&self) -> u64 {
         self.limited.load(SeqCst)
     }

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64},
+        atomic::{AtomicBool, AtomicI64, AtomicU64},
     },
     time::{Duration, Instant},
 };
@@ -42,13 +42,15 @@ pub(super) struct Control {
     pub flushes: AtomicU64,
     /// Set when the wake descriptor was readable. This is a flag, because a message would arrive only after all earlier chunks.
     pub woken: AtomicBool,
+    /// The time of day in ns at which the events were turned off; 0 before.
+    pub off_at: AtomicI64,
 }
 
 impl Control {
     /// Returns a control without requests.
     pub fn new(bell: Arc<EventFd>) -> Control {
         let (stop, quit, woken) = Default::default();
-        Control { wake_reader: bell, stop, quit, flushes: AtomicU64::new(0), woken }
+        Control { wake_reader: bell, stop, quit, flushes: AtomicU64::new(0), woken, off_at: AtomicI64::new(0) }
     }
 }
 

@@ -14,7 +14,7 @@ use perf_prof_format::{
     spec::CpuSet,
 };
 use perf_prof_system::{
-    CallError,
+    CallError, clock,
     epoll::{Epoll, Ready},
     eventfd::{self},
     perf,
@@ -351,6 +351,7 @@ impl Reader {
             // If this fails, the event stays on, but its records are no longer read.
             let _ = perf::disable(descriptor.fd.as_fd());
         }
+        self.control.off_at.store(clock::realtime(), SeqCst);
         self.phase = Phase::Emptying(why);
         self.emptying(why);
     }

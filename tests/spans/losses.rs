@@ -5,6 +5,7 @@ use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
 use crate::{
     harness::{
         counting::objects,
+        machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
         recording::Folder,
         run::{perf_prof, stdout},
@@ -201,4 +202,25 @@ def __exit__():
         let missing = "5 events were lost; spans are missing: 3 of 7 (at most 0.000 ms), 1 of 9 (at most 0.000 ms)";
         assert_eq!(run.stdout, format!("95 {missing}\n"), "{jobs}: {}", run.stderr);
     }
+}
+
+/// The script is slow, so its last events are delivered long after they happened. The ring was full until the events were
+/// turned off, and no longer.
+#[test]
+fn a_loss_ends_when_the_events_are_turned_off() {
+    needs([Need::Tracefs]);
+    let script = "
+import time, perf_prof
+start = time.monotonic_ns()
+def syscall(e): time.sleep(0.02)
+def __exit__():
+    row = perf_prof.stats()['events']['syscall']
+    took = time.monotonic_ns() - start
+    longest = max(row['missing_time'] // max(len(row['incomplete_tasks']), 1), 0)
+    print(row['partial'], row['missing_time'] > 0, longest < took // 2, took > 2_000_000_000)
+    print(row, took)
+";
+    let options = ["-m", "1", "--buffer", "64K", "--duration", "500ms"];
+    let run = Run::script(script).event("syscall/name=getpgid/").options(options).workload("calls 100000000").run();
+    assert!(run.stdout.starts_with("True True True True\n"), "{}{}", run.stdout, run.stderr);
 }

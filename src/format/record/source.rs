@@ -84,6 +84,12 @@ pub trait Source {
         None
     }
 
+    /// Returns the time of day in ns at which live events were turned off; `None` before, and for recordings. Events from
+    /// before this time may be delivered much later.
+    fn off_at(&self) -> Option<i64> {
+        None
+    }
+
     /// Returns the number of samples that arrived too late to be delivered in order.
     fn late(&self) -> u64;
 

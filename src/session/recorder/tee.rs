@@ -150,6 +150,10 @@ impl<S: Source> Source for RecordingTee<S> {
         self.source.ring_bytes()
     }
 
+    fn off_at(&self) -> Option<i64> {
+        self.source.off_at()
+    }
+
     fn late(&self) -> u64 {
         self.source.late()
     }

@@ -185,7 +185,7 @@ impl LiveSession {
         let ending = if started.is_ok() { run_loop.run(&mut sink) } else { Ending::NotStarted };
         let end_signal = (!matches!(ending, Ending::Source(_))).then_some(libc::SIGTERM);
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
-        let now = context.time_of_realtime(clock::realtime());
+        let now = context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime));
         let recorded = finish_recording(&mut run_loop.source, ending);
         let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
         print_shortcomings(about, plan.verbosity);
