@@ -383,25 +383,13 @@ impl Deliver for Deriving<'_> {
         self.program.lost(start, end)
     }
 
-    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
-        self.program.other_record(record, time)
-    }
-
     fn interval(&mut self) -> Flow {
         self.derivations.deliver_missing(self.program);
         self.program.interval()
     }
 
-    fn print_stat(&mut self, indent: u32) -> Flow {
-        self.program.print_stat(indent)
-    }
-
-    fn kept_events(&mut self) -> usize {
-        self.program.kept_events()
-    }
-
-    fn flush(&mut self) -> Flow {
-        self.program.flush()
+    fn inner(&mut self) -> Option<&mut dyn Deliver> {
+        Some(self.program)
     }
 
     fn exit(&mut self) -> Flow {

@@ -91,18 +91,6 @@ impl Deliver for Selecting<'_> {
         }
     }
 
-    fn loss_begins(&mut self) -> Flow {
-        self.program.loss_begins()
-    }
-
-    fn loss_averted(&mut self) -> Flow {
-        self.program.loss_averted()
-    }
-
-    fn lost(&mut self, start: u64, end: u64) -> Flow {
-        self.program.lost(start, end)
-    }
-
     fn missing(&mut self, event: usize, record: &[u8]) {
         let of = self.events.get(event);
         if of.is_some_and(|event| self.names.select(&Sample { event, record }, self.context)) {
@@ -110,27 +98,7 @@ impl Deliver for Selecting<'_> {
         }
     }
 
-    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
-        self.program.other_record(record, time)
-    }
-
-    fn interval(&mut self) -> Flow {
-        self.program.interval()
-    }
-
-    fn print_stat(&mut self, indent: u32) -> Flow {
-        self.program.print_stat(indent)
-    }
-
-    fn kept_events(&mut self) -> usize {
-        self.program.kept_events()
-    }
-
-    fn flush(&mut self) -> Flow {
-        self.program.flush()
-    }
-
-    fn exit(&mut self) -> Flow {
-        self.program.exit()
+    fn inner(&mut self) -> Option<&mut dyn Deliver> {
+        Some(self.program)
     }
 }

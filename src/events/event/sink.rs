@@ -24,49 +24,57 @@ pub type Flow = std::ops::ControlFlow<Stop>;
 pub trait Deliver {
     /// Delivers a sample. `event` is the index of its event type, and `record` is the whole record.
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow;
+    /// Returns the receiver behind this one. It gets the calls that this receiver does not handle itself.
+    fn inner(&mut self) -> Option<&mut dyn Deliver> {
+        None
+    }
     /// Reports that a ring begins to lose events. When the loss has ended, [`Deliver::lost`] is called with its times. This
     /// call is for receivers that keep state between events. It comes in time for live events in the order of time, and for
     /// recordings in files.
     fn loss_begins(&mut self) -> Flow {
-        Flow::Continue(())
+        self.inner().map_or(Flow::Continue(()), |inner| inner.loss_begins())
     }
     /// Takes back the last [`Deliver::loss_begins`]: no event was lost, because the ring was only nearly full.
     fn loss_averted(&mut self) -> Flow {
-        Flow::Continue(())
+        self.inner().map_or(Flow::Continue(()), |inner| inner.loss_averted())
     }
     /// Reports that events were lost between two times. Both times are 0 if events are not delivered in the order of
     /// time.
-    fn lost(&mut self, _start: u64, _end: u64) -> Flow {
-        Flow::Continue(())
+    fn lost(&mut self, start: u64, end: u64) -> Flow {
+        self.inner().map_or(Flow::Continue(()), |inner| inner.lost(start, end))
     }
     /// Reports a span that is missing because events were lost, if [`Sink::counts_missing`] says so. Its record is that
     /// of a span which is still open, and its duration is the longest that the span may have had.
-    fn missing(&mut self, _event: usize, _record: &[u8]) {}
+    fn missing(&mut self, event: usize, record: &[u8]) {
+        if let Some(inner) = self.inner() {
+            inner.missing(event, record);
+        }
+    }
     /// Delivers a record that is not a sample, such as one about a context switch or a count of `perf stat record`.
     /// Only records of the types that the run requests are delivered ([`perf_prof_format::record::OtherRecords`]), at their place
     /// among the samples. A record without a time gets the time of the last sample before it, or 0 if there is none.
-    fn other_record(&mut self, _record: &[u8], _time: u64) -> Flow {
-        Flow::Continue(())
+    fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
+        self.inner().map_or(Flow::Continue(()), |inner| inner.other_record(record, time))
     }
     /// Reports that another interval has passed.
     fn interval(&mut self) -> Flow {
-        Flow::Continue(())
+        self.inner().map_or(Flow::Continue(()), |inner| inner.interval())
     }
     /// Reports that statistics were requested.
-    fn print_stat(&mut self, _indent: u32) -> Flow {
-        Flow::Continue(())
+    fn print_stat(&mut self, indent: u32) -> Flow {
+        self.inner().map_or(Flow::Continue(()), |inner| inner.print_stat(indent))
     }
     /// Returns the number of events that the program currently keeps.
     fn kept_events(&mut self) -> usize {
-        0
+        self.inner().map_or(0, |inner| inner.kept_events())
     }
     /// Writes the output that the program has collected.
     fn flush(&mut self) -> Flow {
-        Flow::Continue(())
+        self.inner().map_or(Flow::Continue(()), |inner| inner.flush())
     }
     /// Reports the end of the run. This is called exactly once, however the run ends.
     fn exit(&mut self) -> Flow {
-        Flow::Continue(())
+        self.inner().map_or(Flow::Continue(()), |inner| inner.exit())
     }
 }
 
