@@ -183,6 +183,13 @@ fn wrong_usage() {
     "#]],
     );
     check(
+        "python --jobs 2 --input - --input a x.py",
+        expect![[r#"
+            perf-prof: --input - cannot be combined with other recordings or with --executor: a pipe can be read only once
+            `perf-prof python --help` explains the options, with examples
+        "#]],
+    );
+    check(
         "record -e a:b --threads=0/0:0-1/1",
         expect![[r#"
             perf-prof: invalid value '0/0:0-1/1' for '--threads[=<LAYOUT>]': two threads write the events of CPU 0; assign each CPU to one thread only

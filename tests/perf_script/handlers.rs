@@ -310,6 +310,20 @@ fn several_processes_give_the_result_of_one() {
 }
 
 #[test]
+fn spans_of_a_live_command_reach_the_handlers() {
+    needs([Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let script = "tasks = []
+def trace_unhandled(name, context, fields, sample): tasks.append(fields['common_comm'])
+def trace_end(): print(set(tasks))
+";
+    let script = folder.write("s.py", script.as_bytes());
+    let output =
+        perf_prof(&["script", "-e", "offcpu", "-s"]).arg(script).args(["--", "sleep", "0.1"]).output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(0), "{'sleep'}\n"), "{}", said(&output));
+}
+
+#[test]
 fn selected_samples_reach_the_handlers() {
     needs([Need::Tracefs, Need::Python]);
     let recorded = Recorded::new();

@@ -134,12 +134,12 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         _ => 0,
     };
     let recording = recording(&options, &module, argv)?;
-    let draft = draft(options.clone(), split.workload);
-    let run = Draft { events, own_events, recording, input: paths.first().cloned(), ..draft }.checked()?;
+    let input = paths.first().cloned();
     let recordings = match (&options.part, &module) {
         (None, Module::Script { .. }) => inputs::recordings(paths, &options, split.options)?,
         _ => None,
     };
+    let run = Draft { events, own_events, recording, input, ..draft(options.clone(), split.workload) }.checked()?;
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
         run,

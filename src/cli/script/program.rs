@@ -19,10 +19,7 @@ use perf_prof_python::run::{
 };
 use perf_prof_session::{
     engine::ExitStatus,
-    plan::{
-        Callchain, Capture, DeliveryOrder, Face, Input, Jobs, LivePlan, Naming, Origin, PlanError, RunPlan, SpansOf,
-        SplitBy,
-    },
+    plan::{Callchain, DeliveryOrder, Draft, Face, Input, Jobs, Naming, PlanError, RunPlan, SplitBy},
 };
 use perf_prof_symbols::symbol;
 use perf_prof_system::{
@@ -268,29 +265,16 @@ impl ProgramOptions {
         // A script is opened before the events, so a wrong name costs nothing.
         open_regular(Path::new(&script))
             .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
-        let (capture, input, args) = if self.events.is_empty() {
-            let capture = Capture { order: DeliveryOrder::Time, ..Capture::default() };
-            (capture, Some(self.recording(others)), args)
+        let (run, args) = if self.events.is_empty() {
+            (RunPlan::of_recording(&self.recording(others), &[], of.verbosity()), args)
         } else {
             let (args, command) = command_of(args, argv);
-            (self.capture(others, command)?, None, args)
+            (self.live(others, command)?, args)
         };
         let signs = if self.signed { Signs::True } else { Signs::AsPerf };
         let dialect = Dialect::PerfScript(PerfScriptOptions { signs });
-        let run = RunPlan {
-            capture,
-            own_events: 0,
-            origin: input.map_or_else(|| Origin::Live(LivePlan::default()), |input| Origin::Recorded(Box::new(input))),
-            others: dialect.other_records(),
-            symbols,
-            naming: Naming::Perf,
-            interval: None,
-            limit: None,
-            usage_every: None,
-            output: None,
-            face: Face::Script,
-            verbosity: of.verbosity(),
-        };
+        let others = dialect.other_records();
+        let run = RunPlan { others, symbols, naming: Naming::Perf, face: Face::Script, ..run };
         Ok(ScriptPlan {
             command_line: shell_quote_all(argv),
             run,
@@ -311,12 +295,12 @@ impl ProgramOptions {
         Input { path: recording_path(of.written_input()), jobs, max_stack, ..input }
     }
 
-    /// Returns how live events are captured. They are sorted by time, because scripts of perf expect this order.
-    fn capture(
+    /// Returns the plan of live events. They are sorted by time, because scripts of perf expect this order.
+    fn live(
         &self,
         OtherOptions { of, all_cpus, chains, .. }: OtherOptions<'_>,
         command: Vec<OsString>,
-    ) -> Result<Capture, Failure> {
+    ) -> Result<RunPlan, Failure> {
         if let Some(option) = of.only_for_recordings() {
             return Err(usage(format!(
                 "-e and {option} cannot be combined: -e selects live events, and {option} is for recordings"
@@ -325,22 +309,21 @@ impl ProgramOptions {
         let events = self.filters.events(&self.events).map_err(usage)?;
         let selection = of.target(all_cpus).selection(command);
         targets::say_what_has_no_effect(&selection, of.verbosity());
-        let (target, selected_tasks) = selection.target_and_selected_tasks().map_err(|error| match error {
+        let draft = Draft {
+            events,
+            selection,
+            callchain: Callchain::with_all_frames(self.call_graph.filter(|_| chains == Chains::Shown)),
+            ring_size: self.mmap_pages,
+            order: DeliveryOrder::Time,
+            verbosity: of.verbosity(),
+            ..Draft::default()
+        };
+        draft.checked().map_err(|error| match error {
             PlanError::CommandBesideTarget => usage(
                 "a command, and -C, -p, -t or --cgroups, cannot be combined with -e: select one target for the events, or \
                  all CPUs with -a for as long as the command runs",
             ),
             error => usage(OptionError::from(error)),
-        })?;
-        Ok(Capture {
-            events,
-            target,
-            selected_tasks,
-            spans_of: SpansOf::AllTasks,
-            callchain: Callchain::with_all_frames(self.call_graph.filter(|_| chains == Chains::Shown)),
-            ring_size: self.mmap_pages,
-            order: DeliveryOrder::Time,
-            ..Capture::default()
         })
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
         return output::print_template(plan, &chosen.planned_types()?);
     };
     chosen.warn();
-    let choice = PythonChoice::make(plan.python.as_deref())?;
+    let choice = PythonChoice::make(plan.python.as_deref()).inspect_err(|_| chosen.print_damage())?;
     let run = ScriptRun { plan, script: Script { module, args }, choice: &choice };
     let armed = chosen.arm()?;
     let jobs = plan.run.input().and_then(|input| input.jobs);

@@ -1,12 +1,17 @@
 //! The first two steps of a run: selecting the events, and the work that must be done before threads start.
 
-use std::sync::Arc;
+use std::{mem, sync::Arc};
 
 use anyhow::Result;
 use perf_prof_events::event::EventType;
-use perf_prof_system::signals::Signals;
+use perf_prof_system::{blocked_signals::BlockedSignals, output, signals::Signals};
 
-use super::{live, opened::Session, recording::ChosenRecording, slice::Slice};
+use super::{
+    About, Delivered, live,
+    opened::{Receiver, Session},
+    recording::ChosenRecording,
+    slice::Slice,
+};
 use crate::{
     live::chosen::{ArmedEvents, ChosenEvents},
     plan::{Origin, RunPlan},
@@ -61,6 +66,14 @@ impl Chosen {
         }
     }
 
+    /// Prints what is wrong with the recording, before an error that ends the run.
+    pub fn print_damage(&self) {
+        if let Chosen::Recorded(chosen) = self {
+            let warnings = &chosen.recording().warnings;
+            warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+        }
+    }
+
     /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are no longer
     /// needed. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
     /// before an interpreter starts.
@@ -90,5 +103,29 @@ impl Armed {
             Armed::Live(plan, armed) => live::open(plan, armed, signals),
             Armed::Recorded(chosen) => chosen.open(slice, signals),
         }
+    }
+
+    /// Delivers all events to the receiver that `receive` creates, closes them, and prints what the run left out. `held` blocks
+    /// signals until the run handles them.
+    pub fn deliver<R: Receiver>(
+        mut self,
+        held: Option<BlockedSignals>,
+        receive: impl FnOnce(&Arc<About>) -> Result<R>,
+    ) -> Result<Delivered<R>> {
+        let plan = match &mut self {
+            Armed::Live(plan, _) => plan.clone(),
+            Armed::Recorded(chosen) => {
+                chosen.prepare()?;
+                chosen.plan.clone()
+            }
+        };
+        let signals = Signals::install()?;
+        drop(held);
+        let session = self.open(Slice::Whole, &signals)?;
+        let mut sink = receive(session.about())?;
+        let mut outcome = session.with_uses(sink.uses()).run(&mut sink, &signals);
+        mem::take(&mut outcome.closing).close();
+        outcome.report(&plan)?;
+        Ok(Delivered { outcome, sink, _signals: signals })
     }
 }

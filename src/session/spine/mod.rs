@@ -23,7 +23,7 @@ mod slice;
 
 pub use about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers};
 pub use chosen::{Armed, Chosen, check_destination};
-pub use opened::Session;
-pub use outcome::{Closing, Outcome, Replayed, Totals};
+pub use opened::{Receiver, Session};
+pub use outcome::{Closing, Delivered, Outcome, Replayed, Totals};
 pub use recording::ChosenRecording;
 pub use slice::Slice;

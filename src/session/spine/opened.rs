@@ -27,6 +27,14 @@ pub(super) enum Source {
     Recorded(Box<RecordedSession>),
 }
 
+/// The receiver of a command's events.
+pub trait Receiver: Sink {
+    /// Returns what the receiver does with each type of events; nothing if it needs all samples.
+    fn uses(&self) -> Vec<EventUse> {
+        Vec::new()
+    }
+}
+
 impl Session {
     pub(super) fn new(about: About, source: Source) -> Session {
         Session { about: Arc::new(about), source, uses: Vec::new() }

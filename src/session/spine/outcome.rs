@@ -5,7 +5,7 @@ use perf_prof_capture::Capture;
 use perf_prof_events::event::Stop;
 use perf_prof_format::record::Ended;
 use perf_prof_symbols::symbol::UnnamedFrames;
-use perf_prof_system::{close_in_child, output};
+use perf_prof_system::{close_in_child, output, signals::Signals};
 
 use crate::{
     engine::{
@@ -120,6 +120,22 @@ impl Outcome {
             0 if !is_whole => ExitStatus(1),
             status => ExitStatus(status),
         }
+    }
+}
+
+/// A run whose events were delivered to a sink. Its signal handlers stay as long as this value exists.
+pub struct Delivered<S> {
+    /// The outcome of the run.
+    pub outcome: Outcome,
+    /// The sink that got the events.
+    pub sink: S,
+    pub(super) _signals: Signals,
+}
+
+impl<S> Delivered<S> {
+    /// Returns the exit status of a command without callbacks.
+    pub fn status(&self) -> ExitStatus {
+        self.outcome.status(Callbacks::Returned)
     }
 }
 

@@ -19,8 +19,9 @@ use perf_prof_system::{eventfd::EventFd, memory, output as messages, signals::Si
 
 use super::{
     about::{About, Available, EventAttr, MissingEvents, RecordingFacts, Trailers},
-    opened::{Session, Source},
-    outcome::{Closing, Outcome, Replayed},
+    chosen::Armed,
+    opened::{Receiver, Session, Source},
+    outcome::{Closing, Delivered, Outcome, Replayed},
     slice::Slice,
 };
 use crate::{
@@ -47,7 +48,7 @@ use crate::{
 
 /// An open recording with its selected events. No samples were read yet.
 pub struct ChosenRecording {
-    plan: Arc<RunPlan>,
+    pub(super) plan: Arc<RunPlan>,
     input: Input,
     recording: Recording,
     selected: Selected,
@@ -172,6 +173,11 @@ impl ChosenRecording {
                 messages::say(format_args!("warning: {missing}"));
             }
         }
+    }
+
+    /// Delivers the samples to the receiver that `receive` creates, and prints what the run left out.
+    pub fn deliver<R: Receiver>(self, receive: impl FnOnce(&Arc<About>) -> Result<R>) -> Result<Delivered<R>> {
+        Armed::Recorded(Box::new(self)).deliver(None, receive)
     }
 
     /// Returns the recording.

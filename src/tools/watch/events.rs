@@ -4,28 +4,19 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use perf_prof_events::event::Sink;
 use perf_prof_format::spec::{EventKind, EventSpec, SpanEvents};
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks, kernel_tables::EventUse},
+    engine::ExitStatus,
     plan::RunPlan,
-    spine::{About, Chosen, Slice},
+    spine::{About, Chosen, Receiver},
 };
-use perf_prof_system::{blocked_signals::BlockedSignals, output, signals::Signals};
+use perf_prof_system::{blocked_signals::BlockedSignals, output};
 
 /// Says if a command shows the time of day of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimeOfDay {
     Needed,
     NotNeeded,
-}
-
-/// The receiver of a command's events.
-pub trait Receiver: Sink {
-    /// Returns what the receiver does with each type of events; nothing if it needs all samples.
-    fn uses(&self) -> Vec<EventUse> {
-        Vec::new()
-    }
 }
 
 /// Delivers the events to the receiver that `receive` creates. Returns the receiver too.
@@ -45,21 +36,11 @@ pub fn deliver<R: Receiver>(
     let held = plan.live().map(|_| BlockedSignals::new()).transpose()?;
     let mut chosen = Chosen::select(plan)?;
     chosen.warn();
-    if let Chosen::Recorded(recording) = &mut chosen {
-        recording.prepare()?;
-        if time_of_day == TimeOfDay::Needed {
-            recording.find_time_of_day()?;
-        }
+    if let (Chosen::Recorded(recording), TimeOfDay::Needed) = (&mut chosen, time_of_day) {
+        recording.find_time_of_day()?;
     }
-    let armed = chosen.arm()?;
-    let signals = Signals::install()?;
-    drop(held);
-    let session = armed.open(Slice::Whole, &signals)?;
-    let mut receiver = receive(session.about())?;
-    let mut outcome = session.with_uses(receiver.uses()).run(&mut receiver, &signals);
-    std::mem::take(&mut outcome.closing).close();
-    outcome.report(plan)?;
-    Ok((outcome.status(Callbacks::Returned), receiver))
+    let delivered = chosen.arm()?.deliver(held, receive)?;
+    Ok((delivered.status(), delivered.sink))
 }
 
 /// Returns whether the selector asks the source `lock` for futexes. The kernel's lock events do not include futexes.

@@ -22,14 +22,14 @@ use perf_prof_session::{
         kernel_tables::{EventUse, SharedGroups, TableUse},
     },
     plan::{RunPlan, Verbosity},
-    spine::About,
+    spine::{About, Receiver},
 };
 use perf_prof_system::output::say;
 use serde_json::{Map, Value as Json, json};
 
 use super::{
     difference::Side,
-    events::{Receiver, TimeOfDay, deliver},
+    events::{TimeOfDay, deliver},
     output::{Destination, Form, Output},
     screen::Screen,
     short_chains,

@@ -8,10 +8,10 @@ use perf_prof_events::event::{
     has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
 };
 use perf_prof_format::control_characters::{for_terminal, put_in_one_line};
-use perf_prof_session::{engine::ExitStatus, plan::RunPlan};
+use perf_prof_session::{engine::ExitStatus, plan::RunPlan, spine::Receiver};
 
 use super::{
-    events::{Receiver, TimeOfDay, deliver},
+    events::{TimeOfDay, deliver},
     output::{Colours, Destination, Form, Output, Reader},
     span_text,
     system_call::SystemCallText,

@@ -26,9 +26,9 @@ use perf_prof_events::{
 use perf_prof_format::spec::EventSpec;
 use perf_prof_recordings::Recording;
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks},
+    engine::ExitStatus,
     plan::{Input, RunPlan, Verbosity},
-    spine::{About, ChosenRecording, Outcome, Replayed, Slice},
+    spine::{ChosenRecording, Outcome, Receiver, Replayed},
 };
 use perf_prof_system::{
     output,
@@ -219,7 +219,6 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let dating = dating(plan.form, &mut chosen)?;
     let (metadata, machine) = (metadata(chosen.recording()), machine(chosen.recording()));
     let (types, budget) = (chosen.selected().types.clone(), chosen.recording().budget().clone());
-    let reading = Reading { run, chosen };
     let name = match &plan.output {
         Output::Stdout => "the standard output".to_owned(),
         Output::File(path) => path.display().to_string(),
@@ -229,28 +228,28 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     let exported = match plan.form {
         Form::Parquet => {
             let file = ColumnFile::new(columns, metadata, &budget, |schema| Parquet::open(&mut to, schema, &budget));
-            export(reading, file.with_context(failed)?)
+            export(chosen, file.with_context(failed)?)
         }
         Form::Arrow => {
             let file = ColumnFile::new(columns, metadata, &budget, |schema| ArrowFile::open(&mut to, schema, &budget));
             let file = file.with_context(failed)?;
-            export(reading, file)
+            export(chosen, file)
         }
         Form::NdJson => {
             let rows = JsonRows::new(&types, &mut to);
-            export(reading, rows)
+            export(chosen, rows)
         }
         Form::Csv => {
             let table = CsvTable::new(&types, plan.texts, &mut to);
-            export(reading, table)
+            export(chosen, table)
         }
         Form::Perfetto => {
             let trace = PerfettoTrace::new(&types, machine, dating, &mut to).with_context(failed)?;
-            export(reading, trace)
+            export(chosen, trace)
         }
         Form::Firefox => {
             let profile = FirefoxProfile::new(&plan.input.path, &mut to);
-            export(reading, profile)
+            export(chosen, profile)
         }
     };
     let (status, count, written) = exported?;
@@ -266,26 +265,19 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// The recording that is exported.
-struct Reading {
-    run: RunPlan,
-    chosen: ChosenRecording,
-}
-
 /// Passes all samples to the exporter. Returns the exit status, the number of samples, and the result of writing.
-fn export<E: Exporter>(reading: Reading, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
-    let signals = Signals::install()?;
-    let session = reading.chosen.open(Slice::Whole, &signals)?;
-    let About { events, context, .. } = &**session.about();
-    let (types, context) = (events.clone(), context.clone());
-    let mut sink = Exporting { exporter, types, context, count: 0, failure: None };
-    let mut outcome = session.run(&mut sink, &signals);
-    outcome.report(&reading.run)?;
-    let written = match sink.failure {
+fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
+    let delivered = chosen.deliver(|about| {
+        let (types, context) = (about.events.clone(), about.context.clone());
+        Ok(Exporting { exporter, types, context, count: 0, failure: None })
+    })?;
+    let (status, partial) = (delivered.status(), partial(&delivered.outcome));
+    let Exporting { exporter, count, failure, .. } = delivered.sink;
+    let written = match failure {
         Some(error) => Err(error),
-        None => sink.exporter.finish(partial(&outcome).as_deref()),
+        None => exporter.finish(partial.as_deref()),
     };
-    Ok((outcome.status(Callbacks::Returned), sink.count, written))
+    Ok((status, count, written))
 }
 
 /// The sink that passes samples to an exporter.
@@ -296,6 +288,8 @@ struct Exporting<E> {
     count: u64,
     failure: Option<io::Error>,
 }
+
+impl<E: Exporter> Receiver for Exporting<E> {}
 
 impl<E: Exporter> Sink for Exporting<E> {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {

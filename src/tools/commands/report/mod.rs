@@ -26,14 +26,13 @@ use perf_prof_events::{
 };
 use perf_prof_format::{control_characters::in_json, spec::EventSpec};
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks},
+    engine::ExitStatus,
     plan::{Input, RunPlan, Verbosity},
-    spine::{ChosenRecording, Slice},
+    spine::{ChosenRecording, Receiver},
 };
 use perf_prof_system::{
     output,
     output_path::{self, ExistingFile},
-    signals::Signals,
     terminal::ShownOnStdout,
 };
 
@@ -130,7 +129,6 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
 
 /// An open recording.
 struct Reading {
-    plan: RunPlan,
     recording: ChosenRecording,
     /// The name of each event.
     names: Vec<String>,
@@ -158,39 +156,38 @@ enum Roots {
 
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
-        let by = &plan.by;
-        let plan = RunPlan::of_recording(input, &plan.events, plan.verbosity);
-        let mut recording = ChosenRecording::select(&plan, input)?;
+        let run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        let mut recording = ChosenRecording::select(&run, input)?;
         recording.warn();
         recording.refuse_spans()?;
-        if by.contains(&GroupKey::Cgroup) {
+        if plan.by.contains(&GroupKey::Cgroup) {
             recording.require_cgroups("--sort cgroup")?;
         }
         recording.prepare()?;
         let all = names(&recording);
         let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
-        Ok(Reading { plan, recording, names })
+        Ok(Reading { recording, names })
     }
 
     fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
-        let Reading { plan: run, recording, names } = self;
+        let Reading { recording, names } = self;
         let recorded = flame::Recorded::of(recording.recording());
-        let signals = Signals::install()?;
-        let session = recording.open(Slice::Whole, &signals)?;
-        let budget = session.about().context.budget();
-        let mut sums = Sums {
-            types: session.about().events.clone(),
-            context: session.about().context.clone(),
-            shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
-            stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
-            cut_stacks: 0,
-            has_cgroups: plan.by.contains(&GroupKey::Cgroup),
-            names: if roots == Roots::Events { names.clone() } else { Vec::new() },
-            unnamed_tasks: BTreeSet::new(),
-            failed: None,
-        };
-        let mut outcome = session.run(&mut sums, &signals);
-        outcome.report(&run)?;
+        let delivered = recording.deliver(|about| {
+            let budget = about.context.budget();
+            Ok(Sums {
+                types: about.events.clone(),
+                context: about.context.clone(),
+                shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
+                stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
+                cut_stacks: 0,
+                has_cgroups: plan.by.contains(&GroupKey::Cgroup),
+                names: if roots == Roots::Events { names.clone() } else { Vec::new() },
+                unnamed_tasks: BTreeSet::new(),
+                failed: None,
+            })
+        })?;
+        let (status, lost) = (delivered.status(), delivered.outcome.lost);
+        let mut sums = delivered.sink;
         if let Some(error) = sums.failed.take() {
             return Err(error);
         }
@@ -202,7 +199,7 @@ impl Reading {
                 sums.cut_stacks
             ));
         }
-        Ok(Added { names, recorded, sums, status: outcome.status(Callbacks::Returned), lost: outcome.lost })
+        Ok(Added { names, recorded, sums, status, lost })
     }
 }
 
@@ -244,6 +241,8 @@ impl Sums {
         }
     }
 }
+
+impl Receiver for Sums {}
 
 impl Sink for Sums {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {

@@ -14,13 +14,13 @@ use perf_prof_events::event::{
 };
 use perf_prof_format::{abi::perf_data::PERF_RECORD_STAT_ROUND, record::record_type};
 use perf_prof_session::{
-    engine::{ExitStatus, exit_status::Callbacks},
+    engine::ExitStatus,
     plan::{Input, RunPlan, Verbosity},
     recording::stat_counts::StatCounts,
-    spine::{ChosenRecording, Slice},
+    spine::{ChosenRecording, Receiver},
 };
 use perf_prof_symbols::symbol;
-use perf_prof_system::{output, signals::Signals, terminal::ShownOnStdout};
+use perf_prof_system::{output, terminal::ShownOnStdout};
 
 use self::counts::CountLines;
 
@@ -63,30 +63,27 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
     if counts.is_some() {
         chosen.request_records(StatCounts::records());
     }
-    chosen.prepare()?;
     let attrs = chosen.selected().attr_of_each_type();
-    let signals = Signals::install()?;
-    let session = chosen.open(Slice::Whole, &signals)?;
-    let mut text = Text {
-        lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
-        attrs,
-        types: session.about().events.clone(),
-        context: session.about().context.clone(),
-        counts,
-        written: BufferedStdout {
-            waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
-            to: ShownOnStdout::new(io::stdout().lock()),
-            failure: None,
-        },
-    };
-    let mut outcome = session.run(&mut text, &signals);
-    outcome.report(&run)?;
-    if let Some(why) = text.counts.as_ref().and_then(|counts| counts.failure) {
+    let mut delivered = chosen.deliver(|about| {
+        Ok(Text {
+            lines: PerfLines::new(events, &plan.fields, plan.digits, plan.chains),
+            attrs,
+            types: about.events.clone(),
+            context: about.context.clone(),
+            counts,
+            written: BufferedStdout {
+                waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE),
+                to: ShownOnStdout::new(io::stdout().lock()),
+                failure: None,
+            },
+        })
+    })?;
+    if let Some(why) = delivered.sink.counts.as_ref().and_then(|counts| counts.failure) {
         output::say(format_args!("warning: {}: {why}; it is left out", plan.input.path.display()));
     }
-    match text.written.failure {
+    match delivered.sink.written.failure.take() {
         Some(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error).context("cannot write the output"),
-        _ => Ok(outcome.status(Callbacks::Returned)),
+        _ => Ok(delivered.status()),
     }
 }
 
@@ -140,6 +137,8 @@ impl BufferedStdout {
         }
     }
 }
+
+impl Receiver for Text {}
 
 impl Sink for Text {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
