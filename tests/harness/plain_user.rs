@@ -84,32 +84,8 @@ pub fn folder() -> TempDir {
     dir
 }
 
-/// The script that sets up the namespace. Its arguments are the state of tracefs, the needed folders, `--`, the closed
-/// folders above them, `--`, the working folder, and the command. It mounts an empty file system over each closed
-/// folder, and in there it mounts the needed folders again.
-const NAMESPACE: &str = r#"
-set -e
-if [ "$1" = not-mounted ]; then
-    for place in /sys/kernel/debug/tracing /sys/kernel/tracing; do
-        while umount -l "$place" 2>/dev/null; do :; done
-    done
-fi
-shift
-mount -t tmpfs -o mode=755 none /mnt
-count=0 folders=
-while [ "$1" != -- ]; do
-    mkdir "/mnt/$count"; mount --bind "$1" "/mnt/$count"
-    folders="$folders $count:$1" count=$((count + 1)); shift
-done
-shift
-while [ "$1" != -- ]; do mount -t tmpfs -o mode=755 none "$1"; shift; done
-shift
-for folder in $folders; do
-    mkdir -p "${folder#*:}"; mount --bind "/mnt/${folder%%:*}" "${folder#*:}"
-done
-cd "$1"; shift
-exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
-"#;
+/// The script that sets up the namespace.
+const NAMESPACE: &str = include_str!("namespace.sh");
 
 /// Where the Python is that perf-prof was built for.
 #[cfg(feature = "python")]

@@ -15,25 +15,7 @@ import perf_prof
 
 NOBODY = 65534
 
-# The arguments are the needed folders, --, the closed folders above them, --, the working folder, and the command. An
-# empty file system is mounted over each closed folder, and in there the needed folders again.
-NAMESPACE = """
-set -e
-mount -t tmpfs -o mode=755 none /mnt
-count=0 folders=
-while [ "$1" != -- ]; do
-    mkdir "/mnt/$count"; mount --bind "$1" "/mnt/$count"
-    folders="$folders $count:$1" count=$((count + 1)); shift
-done
-shift
-while [ "$1" != -- ]; do mount -t tmpfs -o mode=755 none "$1"; shift; done
-shift
-for folder in $folders; do
-    mkdir -p "${folder#*:}"; mount --bind "/mnt/${folder%%:*}" "${folder#*:}"
-done
-cd "$1"; shift
-exec setpriv --reuid=65534 --regid=65534 --clear-groups "$@"
-"""
+NAMESPACE = (pathlib.Path(__file__).parents[1] / "harness" / "namespace.sh").read_text()
 
 START = "import os, sys\nsys.path[:0] = eval(sys.argv[1])\nassert os.geteuid() == 65534\nimport perf_prof as pp\n"
 
@@ -76,7 +58,8 @@ class PlainUser(unittest.TestCase):
         package = pathlib.Path(perf_prof.__file__).parents[1]
         needed = {pathlib.Path(path).resolve() for path in (sys.prefix, sys.base_prefix, package, self.folder)}
         over = sorted({str(place) for place in map(closed, needed) if place})
-        setup = ["unshare", "-m", "sh", "-c", NAMESPACE, "namespace", *map(str, sorted(needed)), "--", *over, "--"]
+        setup = ["unshare", "-m", "sh", "-c", NAMESPACE, "namespace", "closed"]
+        setup += [*map(str, sorted(needed)), "--", *over, "--"]
         environment = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.folder)}
         return subprocess.run(
             [*setup, str(self.folder), *words], capture_output=True, text=True, timeout=120, env=environment

@@ -59,17 +59,7 @@ impl StackDifference {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::{DrawError, FlameGraphStyle, draw_difference};
-
-    fn stacks(of: &[(&str, u64)]) -> Stacks {
-        let mut stacks = Stacks::default();
-        for (frames, weight) in of {
-            let root = stacks.root();
-            let end = frames.split('/').fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
-            stacks.add_weight(end, *weight).unwrap();
-        }
-        stacks
-    }
+    use crate::picture::{DrawError, FlameGraphStyle, draw_difference, stacks::stacks};
 
     fn picture(difference: &StackDifference) -> Result<String, DrawError> {
         let mut svg = Vec::new();

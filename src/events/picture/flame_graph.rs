@@ -126,17 +126,7 @@ fn shortened(name: &str, letters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::picture::Label;
-
-    fn stacks(of: &[(&str, u64)]) -> Stacks {
-        let mut stacks = Stacks::default();
-        for (frames, weight) in of {
-            let root = stacks.root();
-            let end = frames.split('/').fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
-            stacks.add_weight(end, *weight).unwrap();
-        }
-        stacks
-    }
+    use crate::picture::{Label, stacks::stacks};
 
     fn svg(stacks: &Stacks, look: &FlameGraphStyle) -> String {
         let mut svg = Vec::new();

@@ -186,6 +186,18 @@ impl Stacks {
     }
 }
 
+/// Returns stacks with their weights, for tests. The functions of a stack are separated by `/`, the outermost first.
+#[cfg(test)]
+pub(super) fn stacks(of: &[(&str, u64)]) -> Stacks {
+    let mut stacks = Stacks::default();
+    for (frames, weight) in of {
+        let root = stacks.root();
+        let end = frames.split('/').fold(root, |caller, name| stacks.child(caller, Label::Name(name)));
+        stacks.add_weight(end, *weight).unwrap();
+    }
+    stacks
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;

@@ -4,30 +4,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "rare.h"
-
-KEPT long leaf(long n)
-{
-    RARE();
-    AFTER();
-    return n + 1;
-}
-
-KEPT long middle(long n)
-{
-    volatile long kept = n;
-    long r = leaf(n);
-    AFTER();
-    return r + kept;
-}
-
-KEPT long outer(long n)
-{
-    volatile long kept = n;
-    long r = middle(n);
-    AFTER();
-    return r - kept;
-}
+#include "calls.h"
 
 static int remap(void)
 {

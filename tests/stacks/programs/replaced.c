@@ -1,30 +1,7 @@
 /* leaf <- middle <- outer <- main: before the calls, the program's file is removed or replaced with another one. */
 #include <stdio.h>
 
-#include "rare.h"
-
-KEPT long leaf(long n)
-{
-    RARE();
-    AFTER();
-    return n + 1;
-}
-
-KEPT long middle(long n)
-{
-    volatile long kept = n;
-    long r = leaf(n);
-    AFTER();
-    return r + kept;
-}
-
-KEPT long outer(long n)
-{
-    volatile long kept = n;
-    long r = middle(n);
-    AFTER();
-    return r - kept;
-}
+#include "calls.h"
 
 int main(int argc, char **argv)
 {

@@ -53,6 +53,17 @@ fn start(selector: &str) -> Result<Run, SpanError> {
     start_with(selector, |_| {})
 }
 
+/// Starts a span with these fields and a filter over them.
+fn start_with_filter(filter: &str, fields: &[SpanField]) -> Run {
+    let run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
+        span.fields = fields.to_vec();
+        let inputs = [input("begin", "number"), input("end", "other")];
+        let event = span.event_type(&inputs).unwrap();
+        span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
+    });
+    run.unwrap()
+}
+
 /// Like `start`, with changes to the span.
 fn start_with(selector: &str, change: impl FnOnce(&mut Span)) -> Result<Run, SpanError> {
     let spec = parse_events(selector).unwrap().remove(0);
@@ -184,13 +195,7 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
         ("text == \"b\"", &[1, 2, 2, 3], &[2]),
     ];
     for (filter, computed, delivered) in rows {
-        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
-            span.fields = fields.clone();
-            let inputs = [input("begin", "number"), input("end", "other")];
-            let event = span.event_type(&inputs).unwrap();
-            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
-        })
-        .unwrap();
+        let mut run = start_with_filter(filter, &fields);
         let mut spans = Vec::new();
         for (number, text) in [(1, "a"), (2, "b"), (3, "c")] {
             let begin = record(&run.inputs[0], 100, 5, number, text);
@@ -241,13 +246,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         ("name == \"call1\" && duration > 500", &[], &[1, 2, 1, 2, 1, 3]),
     ];
     for (filter, passing, computed) in rows {
-        let mut run = start_with("span:x=s:begin..s:end//key=_tid/", |span| {
-            span.fields = fields.clone();
-            let inputs = [input("begin", "number"), input("end", "other")];
-            let event = span.event_type(&inputs).unwrap();
-            span.filters = Some(Filters::OfSpan(Filter::parse(filter, event.format.tracepoint().unwrap()).unwrap()));
-        })
-        .unwrap();
+        let mut run = start_with_filter(filter, &fields);
         let mut passed = Vec::new();
         for (at, &(number, end)) in spans.iter().enumerate() {
             let begin = record(&run.inputs[0], 100, 5, number, "");

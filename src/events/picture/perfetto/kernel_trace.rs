@@ -421,14 +421,7 @@ impl FtraceEvent {
 mod tests {
     use prost::Message;
 
-    use super::*;
-
-    /// All packets of a trace.
-    #[derive(Clone, PartialEq, Message)]
-    struct Trace {
-        #[prost(message, repeated, tag = "1")]
-        packet: Vec<TracePacket>,
-    }
+    use super::{super::packet::Trace, *};
 
     fn written(ends: ThreadEnds, work: impl Fn(&mut KernelTrace<'_, Vec<u8>>)) -> Vec<TracePacket> {
         let mut bytes = Vec::new();

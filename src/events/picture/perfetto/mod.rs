@@ -196,14 +196,7 @@ mod tests {
     use proptest::prelude::*;
     use prost::Message;
 
-    use super::*;
-
-    /// All packets of a trace.
-    #[derive(Clone, PartialEq, Message)]
-    struct Trace {
-        #[prost(message, repeated, tag = "1")]
-        packet: Vec<TracePacket>,
-    }
+    use super::{packet::Trace, *};
 
     fn written(timeline: &Timeline) -> Trace {
         let mut bytes = Vec::new();

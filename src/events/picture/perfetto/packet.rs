@@ -36,6 +36,14 @@ pub struct TracePacket {
     pub track_descriptor: Option<TrackDescriptor>,
 }
 
+/// All packets of a trace, for tests.
+#[cfg(test)]
+#[derive(Clone, PartialEq, Message)]
+pub struct Trace {
+    #[prost(message, repeated, tag = "1")]
+    pub packet: Vec<TracePacket>,
+}
+
 /// An event on a track (`track_event.proto`).
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
