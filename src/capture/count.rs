@@ -298,7 +298,7 @@ impl OpenCounters {
         let mut attr = attr::counter(event, follow);
         // If the machine does not have the leader's event, the member is counted alone.
         let leader = group::leader_of(events, index).and_then(|leader| {
-            self.descriptors[self.attachment..].iter().find(|d| d.event == leader && d.cpu == on.cpu)
+            self.descriptors[self.attachment..].iter().find(|opened| opened.event == leader && opened.cpu == on.cpu)
         });
         if leader.is_some() {
             attr::start_with_leader(&mut attr);

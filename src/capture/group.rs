@@ -103,7 +103,8 @@ mod tests {
     fn members_sampled_individually_are_unchanged() {
         let events = group(Sampled::Each);
         let complete = complete(Cow::Borrowed(&events)).unwrap();
-        let samples = |events: &[EventRequest]| events.iter().map(|e| (e.samples, e.sampling)).collect::<Vec<_>>();
+        let samples =
+            |events: &[EventRequest]| events.iter().map(|event| (event.samples, event.sampling)).collect::<Vec<_>>();
         assert_eq!(samples(&complete), samples(&events));
     }
 

@@ -168,7 +168,8 @@ impl Opener<'_> {
             let samples = attr::samples(event, common, opened.read_format);
             let attr = attr::event(event, &samples, self.options, follow);
             let leader = group::leader_of(self.events, index);
-            let leader = leader.and_then(|leader| opened.descriptors[mine..].iter().find(|d| d.event == Some(leader)));
+            let leader =
+                leader.and_then(|leader| opened.descriptors[mine..].iter().find(|opened| opened.event == Some(leader)));
             let fd = match open_event(&attr, attach, leader.map(|leader| leader.fd.as_fd())) {
                 Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
                     continue;

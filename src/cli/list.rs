@@ -356,7 +356,7 @@ mod tests {
         let globs: Vec<String> = globs.split_whitespace().map(str::to_owned).collect();
         let events = EVENTS.map(|event| (event, if event.contains(':') { TRACEPOINT } else { "software event" }));
         let names = |found: Vec<(&str, _)>| found.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ");
-        expected.assert_eq(&select_events(&globs, &events, None).map_or_else(|e| format!("error: {e}"), names));
+        expected.assert_eq(&select_events(&globs, &events, None).map_or_else(|error| format!("error: {error}"), names));
     }
 
     #[test]

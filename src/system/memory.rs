@@ -109,7 +109,7 @@ impl Version {
             let (mut before, mut after) = (before.split(' ').skip(3), after.split(' '));
             let (kind, options) = (after.next()?, after.nth(1)?);
             let is_wanted =
-                kind == self.mounted_as && self.option.is_none_or(|own| options.split(',').any(|o| o == own));
+                kind == self.mounted_as && self.option.is_none_or(|own| options.split(',').any(|option| option == own));
             is_wanted.then_some((unescape(before.next()?), unescape(before.next()?)))
         })
     }

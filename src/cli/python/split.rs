@@ -325,7 +325,7 @@ mod tests {
             let flags = flags(&command());
             let Ok(split) = split(&flags, args.iter().map(OsString::from)) else { return Ok(()) };
             let bytes = |args: &[OsString]| args.iter().map(|arg| arg.len()).sum::<usize>();
-            let out = bytes(&split.options) + bytes(&split.script_args) + split.module.as_ref().map_or(0, |m| m.len())
+            let out = bytes(&split.options) + bytes(&split.script_args) + split.module.as_ref().map_or(0, |module| module.len())
                 + split.workload.as_deref().map_or(0, bytes);
             let taken: usize = args.iter().map(String::len).sum();
             // `--` and `--exec` (8 bytes) may be removed. A `=` may be added for each option joined with its value.

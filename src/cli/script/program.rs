@@ -32,7 +32,7 @@ use perf_prof_tools::commands::script_template::{self, ScriptFile};
 use super::{
     folders::{self, Wrapper},
     recording::{RecordingOptions, recording_path},
-    wrappers,
+    wrappers::{self, Invocation},
 };
 use crate::{
     event_filters::EventFilters, failure::Failure, option_error::OptionError, python::on_error, record, targets,
@@ -216,11 +216,11 @@ impl ProgramOptions {
                 if !record::has_command(&args) {
                     args.insert(0, "-a".into());
                 }
-                wrappers::run(&record, &args)?
+                wrappers::run(&[Invocation { wrapper: &record, args: &args }])?
             }
             Request::Report { name, args } => {
                 let report = folders::wrapper(&name, Wrapper::Report).ok_or_else(|| unknown(&name))?;
-                wrappers::run(&report, &args)?
+                wrappers::run(&[Invocation { wrapper: &report, args: &args }])?
             }
             Request::Live { name, args } => live(&name, args, others.all_cpus)?,
         };
@@ -361,7 +361,8 @@ fn live(name: &OsStr, mut args: Vec<OsString>, all_cpus: bool) -> Result<u8, Fai
     let recorder: Vec<OsString> =
         everywhere.then(|| "-a".into()).into_iter().chain(options).chain(of_recorder).collect();
     args.extend(["-i", "-"].map(OsString::from));
-    Ok(wrappers::run_live((&record, &recorder), (&report, &args))?)
+    let record = Invocation { wrapper: &record, args: &recorder };
+    Ok(wrappers::run(&[record, Invocation { wrapper: &report, args: &args }])?)
 }
 
 #[cfg(test)]

@@ -131,18 +131,19 @@ enum Terminal {
     None,
 }
 
-/// Runs one wrapper. Returns its exit status.
-pub fn run(wrapper: &Found, args: &[OsString]) -> Result<u8> {
-    start(&[(wrapper, args)])?.wait()
+/// A wrapper, and the arguments that it gets.
+pub struct Invocation<'a> {
+    pub wrapper: &'a Found,
+    pub args: &'a [OsString],
 }
 
-/// Runs the wrapper for recording, whose output is read by the wrapper for reports. Returns the status of the report.
-pub fn run_live(record: (&Found, &[OsString]), report: (&Found, &[OsString])) -> Result<u8> {
-    start(&[record, report])?.wait()
+/// Runs wrappers. Each reads the output of the one before it. Returns the status of the last one.
+pub fn run(wrappers: &[Invocation<'_>]) -> Result<u8> {
+    start(wrappers)?.wait()
 }
 
 /// Starts wrappers. The output of each is piped to the next one.
-fn start(wrappers: &[(&Found, &[OsString])]) -> Result<Running> {
+fn start(wrappers: &[Invocation<'_>]) -> Result<Running> {
     let this = This::find()?;
     let folder = FolderOfPerf::new(&this)?;
     let path = folder.path()?;
@@ -150,7 +151,7 @@ fn start(wrappers: &[(&Found, &[OsString])]) -> Result<Running> {
     let terminal = if on_terminal { Terminal::Ours } else { Terminal::None };
     let mut running = Running { children: Vec::new(), this, terminal, folder };
     let mut input = None;
-    for (number, (wrapper, args)) in (1..).zip(wrappers) {
+    for (number, Invocation { wrapper, args }) in (1..).zip(wrappers) {
         let mut command = Command::new("/bin/sh");
         command.arg(&wrapper.file).args(*args).env("PATH", &path).env("PERF_EXEC_PATH", &wrapper.exec_path);
         if let Some(input) = input.take() {

@@ -384,7 +384,9 @@ mod tests {
         record.extend([0, 0, 16 + 8 * chain.len() as u8, 0]);
         words.for_each(|word| record.extend(word.to_ne_bytes()));
         let frames = frames(&Sample { event: &event, record: &record }, &Context::new(Box::new(TwoFunctions), 0));
-        frames.iter().map(|f| format!("{}+{:#x} {} {:?}", f.symbol, f.offset, f.dso, f.origin)).collect()
+        let shown =
+            |frame: &Arc<Frame>| format!("{}+{:#x} {} {:?}", frame.symbol, frame.offset, frame.dso, frame.origin);
+        frames.iter().map(shown).collect()
     }
 
     #[test]

@@ -256,7 +256,8 @@ impl Stats {
 
     /// Returns the numbers of delivered and lost samples of each ring.
     pub fn per_ring(&self) -> Vec<(u64, u64)> {
-        let column = |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|c| c.load(Relaxed)).sum();
+        let column =
+            |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|count| count.load(Relaxed)).sum();
         // If the kernel counts lost samples separately, use these counts. PERF_RECORD_LOST also counts lost side-band
         // records.
         let kernel = self.kernel();

@@ -52,7 +52,7 @@ impl Btf {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
         }
-        let header = |at| word(bytes, at).map(|w| w as usize);
+        let header = |at| word(bytes, at).map(|word| word as usize);
         let data = bytes.get(header(4)?..)?;
         let types = data.get(header(8)?..)?.get(..header(12)?)?;
         let strings = data.get(header(16)?..)?.get(..header(20)?)?;
@@ -140,7 +140,7 @@ impl Btf {
 
     /// Returns the position of a member. `tag` is the name of its struct or union, without the keyword.
     pub fn member(&self, tag: &str, member: &str) -> Option<BitField> {
-        self.members.get(tag)?.iter().find(|m| &*m.name == member).map(|m| m.at)
+        self.members.get(tag)?.iter().find(|found| &*found.name == member).map(|found| found.at)
     }
 }
 

@@ -9,7 +9,7 @@ pub fn parse(text: &[u8]) -> HashMap<u64, Box<[u8]>> {
 }
 
 fn entry(line: &[u8]) -> Option<(u64, Box<[u8]>)> {
-    let colon = line.windows(3).position(|w| w == b" : ")?;
+    let colon = line.windows(3).position(|part| part == b" : ")?;
     let addr = std::str::from_utf8(&line[..colon]).ok()?.trim().strip_prefix("0x")?;
     let addr = u64::from_str_radix(addr, 16).ok()?;
     let quoted = line[colon + 3..].trim_ascii();

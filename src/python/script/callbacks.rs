@@ -227,7 +227,8 @@ fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
 /// Returns, as text for a message, the handlers that would be called for the selected events.
 fn expected(events: &[EventType]) -> String {
     const NAMED: usize = 3;
-    let mut names: Vec<String> = events.iter().take(NAMED).map(|e| format!("{}(event)", e.handler_name())).collect();
+    let mut names: Vec<String> =
+        events.iter().take(NAMED).map(|event| format!("{}(event)", event.handler_name())).collect();
     if events.len() > NAMED {
         names.push("...".into());
     }

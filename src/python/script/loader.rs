@@ -175,7 +175,9 @@ fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
         traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
     };
     let mut traceback = error.traceback(py);
-    while let Some(outermost) = traceback.take_if(|outermost| file(outermost).is_ok_and(|f| f.starts_with(LOADER))) {
+    while let Some(outermost) =
+        traceback.take_if(|outermost| file(outermost).is_ok_and(|name| name.starts_with(LOADER)))
+    {
         traceback = outermost.getattr("tb_next").ok().and_then(|next| next.cast_into().ok());
     }
     error.set_traceback(py, traceback);

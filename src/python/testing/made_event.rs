@@ -105,7 +105,9 @@ fn with_event(py: Python<'_>, event: &str, error: PyErr) -> PyErr {
 fn no_field(event: &str, format: &Format, name: &str) -> PyErr {
     let mut names: Vec<&str> = Members::NAMES.to_vec();
     match format.tracepoint() {
-        Some(format) => names.extend(format.common_fields().iter().chain(format.fields()).map(|f| f.name.as_str())),
+        Some(format) => {
+            names.extend(format.common_fields().iter().chain(format.fields()).map(|field| field.name.as_str()))
+        }
         None => names.extend(["ip", "addr", "period"]),
     }
     let near = match similar_names(name, &names).as_slice() {

@@ -390,7 +390,7 @@ pub fn uncalled_handlers(
     let events = all();
     let event_of = |name: &str| events.iter().find(|(system, event)| handler_name(system, event) == *name);
     let why = |(system, name): &(String, String)| {
-        let aliased = selected.iter().find(|e| e.real_name() == format!("{system}:{name}"));
+        let aliased = selected.iter().find(|event| event.real_name() == format!("{system}:{name}"));
         match aliased {
             Some(event) => format!("{system}:{name} has an alias and calls {}() instead", event.handler_name()),
             None => format!("{system}:{name} is not selected (use -e {system}:{name})"),

@@ -51,7 +51,8 @@ impl Carried {
         &mut self,
         recording: &Recording,
         selected: &Selected,
-        (selection, guests): (Selection, Switch),
+        selection: Selection,
+        guests: Switch,
         budget: &Budget,
         check: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, PerfDataError> {

@@ -95,8 +95,9 @@ fn show_request(request: &EventRequest) -> String {
     if request.precise != 0 {
         text += &format!(" precise={}", request.precise);
     }
-    let members: Vec<&str> =
-        perf_prof_format::record::SampleMember::of_sample_type(request.samples.sample_type).map(|m| m.name()).collect();
+    let members: Vec<&str> = perf_prof_format::record::SampleMember::of_sample_type(request.samples.sample_type)
+        .map(|member| member.name())
+        .collect();
     text += &format!(" samples {}", members.join(","));
     if let Some(cpus) = &request.cpus {
         text += &format!(" on {cpus}");

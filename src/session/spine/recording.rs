@@ -262,7 +262,7 @@ impl ChosenRecording {
         let Prepared { selection, context, .. } = self.prepared()?;
         let (mut selection, budget) = (selection.clone(), context.budget().clone());
         part.select(&mut selection);
-        Ok(carried.read(&self.recording, &self.selected, (selection, self.input.guests), &budget, check)?)
+        Ok(carried.read(&self.recording, &self.selected, selection, self.input.guests, &budget, check)?)
     }
 
     /// Opens a slice of the recording.

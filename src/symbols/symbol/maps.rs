@@ -147,9 +147,10 @@ mod tests {
     use super::*;
 
     fn check(text: &str, expected: Expect) {
-        let shown = parse(text.as_bytes()).map(|m| {
-            let flags = format!("{}{}", if m.executable { "x" } else { "-" }, if m.deleted { "d" } else { "-" });
-            let Mapping { start, end, file_offset, device: (major, minor), inode, path, .. } = m;
+        let shown = parse(text.as_bytes()).map(|mapping| {
+            let flags =
+                format!("{}{}", if mapping.executable { "x" } else { "-" }, if mapping.deleted { "d" } else { "-" });
+            let Mapping { start, end, file_offset, device: (major, minor), inode, path, .. } = mapping;
             format!(
                 "{start:x}-{end:x} {flags} {file_offset:#x} {major:x}:{minor:x} {inode} {:?} {path:?}\n",
                 Backing::from_path(&path)

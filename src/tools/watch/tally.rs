@@ -438,7 +438,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
                 screen.draw(&head, &text, &mut self.output.waiting);
             }
             None => {
-                print(&self.command, &period, (self.form, self.counted, self.rows), Some(end), &mut self.output.waiting)
+                print(&self.command, &period, self.form, self.counted, self.rows, Some(end), &mut self.output.waiting)
             }
         }
         self.since = end;
@@ -463,7 +463,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         let (groups, length) = (&self.whole, self.times.elapsed());
         let missing = self.missing.as_ref().map(|missing| &missing.whole).filter(|missing| !missing.is_empty());
         let period = Period { groups, length, whole: None, shortfall, more_sums, missing };
-        print(&self.command, &period, (self.form, self.counted, self.rows), None, &mut self.output.waiting);
+        print(&self.command, &period, self.form, self.counted, self.rows, None, &mut self.output.waiting);
         self.output.write()
     }
 }
@@ -473,7 +473,9 @@ impl<L: TallyCommand> Deliver for Tally<L> {
 fn print(
     command: &impl TallyCommand,
     period: &Period<'_>,
-    (form, counted, rows): (Form, Counted, Option<usize>),
+    form: Form,
+    counted: Counted,
+    rows: Option<usize>,
     end: Option<Duration>,
     out: &mut Vec<u8>,
 ) {

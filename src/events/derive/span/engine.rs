@@ -133,7 +133,9 @@ impl Engine {
         &mut self,
         key: &Key,
         which: Which,
-        (input, time, record): (usize, u64, &[u8]),
+        input: usize,
+        time: u64,
+        record: &[u8],
         emit: &mut dyn FnMut(&[u8]) -> Flow,
     ) -> Flow {
         let Self { format, open, counts, .. } = self;
@@ -379,8 +381,8 @@ impl Derivation for Engine {
                 }
             }
             match step.action {
-                Action::End => self.end(&key, Which::Last, (input, time, record), emit)?,
-                Action::EndFirst => self.end(&key, Which::First, (input, time, record), emit)?,
+                Action::End => self.end(&key, Which::Last, input, time, record, emit)?,
+                Action::EndFirst => self.end(&key, Which::First, input, time, record, emit)?,
                 Action::BeginUnlessOpen if self.open.is_open(&key) => {}
                 Action::Begin | Action::BeginUnlessOpen => {
                     self.counts.add_opened(1);

@@ -485,9 +485,9 @@ proptest! {
     fn display_parses_back(list in "(p|a:b|k*:[c]|uprobe:f@\"/x\"|uprobe:[f:+@\"/x0 ]{1,9}|k(ret)?probe:[f+:x0]{1,5}|cycles:u|r1f|mem:0x10(/4)?(:w)?(:k)?)(/[x'\",( )/=]{0,12}/(stack/|alias=['\"a/ ]{1,6}/|max-stack=7/|cpus=0,2-5/|c=[0-2]/|F=max/|sample=[ab+]{1,3}/){0,3}(:u|kpp)?)?|[{]((a:b|cpu-clock(:[uk])?|mem:0x10(/4)?)(/[x}]{0,3}/(alias=[ab]/)?)?,?){0,3}[}](:[Suk]{1,3})?(,[{]a:b[}])?") {
         if let Ok(events) = parse_events(&list) {
             let shown = self::list(&events);
-            let again = parse_events(&shown).map_err(|e| TestCaseError::fail(format!("{shown:?}: {e}")))?;
+            let again = parse_events(&shown).map_err(|error| TestCaseError::fail(format!("{shown:?}: {error}")))?;
             let meaning = |events: &[EventSpec]| {
-                events.iter().map(|e| (e.kind.clone(), e.filter.clone(), e.attrs.clone(), e.grouping)).collect::<Vec<_>>()
+                events.iter().map(|event| (event.kind.clone(), event.filter.clone(), event.attrs.clone(), event.grouping)).collect::<Vec<_>>()
             };
             prop_assert_eq!(meaning(&events), meaning(&again));
         }

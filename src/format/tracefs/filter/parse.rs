@@ -117,7 +117,7 @@ impl<'a> Parser<'a> {
         };
         let (value, quoted) = self.value()?;
         if let (Scope::Pair { .. }, "duration") = (self.scope, name) {
-            return compare_number(Data::Span, name, (IntType::new(8, false), 0), operator, value, quoted);
+            return compare_number(Data::Span, name, IntType::new(8, false), 0, operator, value, quoted);
         }
         if let Some((data, field)) = self.scope.field_of_span(name) {
             return compare_field(data, field, operator, value, quoted);
@@ -188,8 +188,8 @@ fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted:
             })
         }
         ValueType::Int | ValueType::Bool => {
-            let place = (IntType::new(field.size as u8, field.signed), field.offset);
-            compare_number(data, &field.name, place, operator, value, quoted)
+            let ty = IntType::new(field.size as u8, field.signed);
+            compare_number(data, &field.name, ty, field.offset, operator, value, quoted)
         }
         ValueType::Bytes | ValueType::Words => Err(FilterError::NotRecorded { field: name(), why: "it is an array" }),
     }
@@ -199,7 +199,8 @@ fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted:
 fn compare_number(
     data: Data,
     name: &str,
-    (ty, offset): (IntType, usize),
+    ty: IntType,
+    offset: usize,
     operator: &str,
     value: &str,
     quoted: bool,

@@ -14,7 +14,7 @@ pub(super) struct TypeName<'t> {
 impl TypeName<'_> {
     /// Returns the words joined by spaces, as in C, without qualifiers.
     pub fn text(&self) -> String {
-        let words = self.words.iter().filter(|w| !matches!(**w, "const" | "volatile" | "static"));
+        let words = self.words.iter().filter(|word| !matches!(**word, "const" | "volatile" | "static"));
         words.copied().collect::<Vec<_>>().join(" ")
     }
 }

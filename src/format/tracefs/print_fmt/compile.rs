@@ -200,7 +200,7 @@ impl<'c, 't> Compiler<'c, 't> {
             let printed = printed.into_iter().map(|arguments| self.printed(arguments));
             return Ok((Expr::Printed(printed.collect::<Result<_, _>>()?), TEXT));
         }
-        let value = self.inline(sees, |c| c.compile(value))?;
+        let value = self.inline(sees, |inner| inner.compile(value))?;
         Ok(cast(ty, value))
     }
 
@@ -221,7 +221,7 @@ impl<'c, 't> Compiler<'c, 't> {
         match arguments {
             [_, Ast::Text(format), arguments @ ..] => {
                 let sees = self.visible;
-                self.inline(sees, |c| c.printf(format, arguments))
+                self.inline(sees, |inner| inner.printf(format, arguments))
             }
             _ => Err(PrintFmtError::WrongArguments { function: "trace_seq_printf".into() }),
         }
@@ -283,13 +283,17 @@ impl<'c, 't> Compiler<'c, 't> {
                 let local = &self.locals[at.ok_or_else(|| unsupported(name))?];
                 let (tag, sees) = (local.ty.words.last().copied().unwrap_or_default(), self.visible);
                 let assigned = |wanted: Option<&str>| {
-                    local.members.iter().rfind(|(name, _)| wanted.is_none_or(|w| w == *name)).map(|&(_, value)| value)
+                    local
+                        .members
+                        .iter()
+                        .rfind(|(name, _)| wanted.is_none_or(|wanted| wanted == *name))
+                        .map(|&(_, value)| value)
                 };
                 if let Some(value) = assigned(Some(member)) {
-                    return self.inline(sees, |c| c.compile(value));
+                    return self.inline(sees, |inner| inner.compile(value));
                 }
                 let value = assigned(None).ok_or_else(|| unsupported(name))?;
-                let value = Box::new(self.inline(sees, |c| c.value(value))?);
+                let value = Box::new(self.inline(sees, |inner| inner.value(value))?);
                 let expr = Expr::Member { value, tag: tag.into(), member: member.into() };
                 self.names.push(format!("{tag}.{member}").into());
                 Ok((expr, Type::Int(IntType::UINT)))
@@ -364,7 +368,8 @@ impl<'c, 't> Compiler<'c, 't> {
             && let Some(at) = self.locals[..self.visible].iter().rposition(|local| local.name == *name)
             && let Local { value: Some(Ast::List(list)), sees, .. } = self.locals[at]
         {
-            let of = self.inline(sees, |c| list.iter().map(|item| c.compile(item)).collect::<Result<Vec<_>, _>>())?;
+            let of =
+                self.inline(sees, |inner| list.iter().map(|item| inner.compile(item)).collect::<Result<Vec<_>, _>>())?;
             let ty = of.first().map_or(TEXT, |(_, ty)| ty.clone());
             let of = of.into_iter().map(|(expr, _)| expr).collect();
             return Ok((Expr::Choice { elements: of, index: Box::new(index) }, ty));

@@ -158,7 +158,7 @@ impl PrintFmt {
     /// Returns whether a conversion shows the bytes of `field` as an address or an identifier (MAC, IP, UUID).
     pub(crate) fn shows_as_binary(&self, field: &str) -> bool {
         let binary = |c: &Conversion| matches!(c.spec.kind, spec::Kind::Pointer(p) if p.dereferences());
-        self.conversions().any(|c| c.field.as_deref() == Some(field) && binary(c))
+        self.conversions().any(|conversion| conversion.field.as_deref() == Some(field) && binary(conversion))
     }
 
     fn conversions(&self) -> impl Iterator<Item = &Conversion> {

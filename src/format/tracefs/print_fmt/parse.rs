@@ -100,17 +100,17 @@ impl<'t> Parser<'_, 't> {
     }
 
     fn expression(&mut self) -> Parsed<'t> {
-        self.deeper(|p| {
-            let cond = p.binary(0)?;
-            if !p.accept("?") {
+        self.deeper(|parser| {
+            let cond = parser.binary(0)?;
+            if !parser.accept("?") {
                 return Ok(cond);
             }
-            let mut below = p.height;
-            let yes = p.expression()?;
-            below = below.max(p.height);
-            p.expect(":")?;
-            let no = p.expression()?;
-            p.grow(below.max(p.height))?;
+            let mut below = parser.height;
+            let yes = parser.expression()?;
+            below = below.max(parser.height);
+            parser.expect(":")?;
+            let no = parser.expression()?;
+            parser.grow(below.max(parser.height))?;
             Ok(Ast::Cond(Box::new([cond, yes, no])))
         })
     }

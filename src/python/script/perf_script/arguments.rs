@@ -43,6 +43,18 @@ pub struct EventArguments {
     pid: Option<FieldReader>,
 }
 
+/// A sample whose values are passed to a function.
+#[derive(Clone, Copy)]
+pub struct ArgumentsOf<'a> {
+    /// The index of its event.
+    pub at: usize,
+    /// The readers for its event.
+    pub event: &'a EventArguments,
+    pub sample: &'a Sample<'a>,
+    /// The sample's raw data.
+    pub raw: &'a [u8],
+}
+
 impl EventArguments {
     /// Prepares the arguments of an event.
     pub fn new(py: Python<'_>, event: &EventType, options: Options) -> PyResult<EventArguments> {
@@ -93,15 +105,10 @@ impl Arguments {
         })
     }
 
-    /// Makes one argument for a sample of the event with the index `at`. `raw` is the sample's raw data.
+    /// Makes one argument for a sample.
     #[inline]
-    pub fn make(
-        &mut self,
-        py: Python<'_>,
-        value: Value,
-        (at, event): (usize, &EventArguments),
-        (sample, raw): (&Sample<'_>, &[u8]),
-    ) -> NewReference {
+    pub fn make(&mut self, py: Python<'_>, value: Value, of: ArgumentsOf<'_>) -> NewReference {
+        let ArgumentsOf { at, event, sample, raw } = of;
         match value {
             Value::Common(Common::EventName) => event.name.clone_ref(py).into_ptr(),
             Value::Common(Common::Context) => self.context.clone_ref(py).into_ptr(),
@@ -115,25 +122,20 @@ impl Arguments {
             Value::Common(Common::Comm) => self.common.comm(py, sample),
             Value::Common(Common::Callchain) => pointer(py, self.common.callchain(py, sample)),
             Value::Field(field) => event.fields[field].object(py, raw, &mut self.objects),
-            Value::Fields => pointer(py, self.fields(py, (at, event), (sample, raw))),
+            Value::Fields => pointer(py, self.fields(py, of)),
             Value::Sample => pointer(py, self.sample.make(py, at, sample, &mut self.common)),
         }
     }
 
     /// Makes the dict of all fields for `trace_unhandled`.
-    fn fields<'py>(
-        &mut self,
-        py: Python<'py>,
-        event: (usize, &EventArguments),
-        (sample, raw): (&Sample<'_>, &[u8]),
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let fields = event.1.names.bind(py).copy()?;
-        let (common_keys, keys) = event.1.keys.split_at(COMMON_KEYS.len());
+    fn fields<'py>(&mut self, py: Python<'py>, of: ArgumentsOf<'_>) -> PyResult<Bound<'py, PyDict>> {
+        let fields = of.event.names.bind(py).copy()?;
+        let (common_keys, keys) = of.event.keys.split_at(COMMON_KEYS.len());
         for (key, (_, common)) in common_keys.iter().zip(COMMON_KEYS) {
-            set(&fields, key, self.make(py, Value::Common(common), event, (sample, raw)))?;
+            set(&fields, key, self.make(py, Value::Common(common), of))?;
         }
-        for (key, field) in keys.iter().zip(&event.1.fields) {
-            set(&fields, key, field.object(py, raw, &mut self.objects))?;
+        for (key, field) in keys.iter().zip(&of.event.fields) {
+            set(&fields, key, field.object(py, of.raw, &mut self.objects))?;
         }
         Ok(fields)
     }

@@ -37,7 +37,8 @@ impl Definitions {
     pub fn before(
         &mut self,
         main: &Bound<'_, PyDict>,
-        (at, event): (usize, &EventType),
+        at: usize,
+        event: &EventType,
         kernel: &dyn Kernel,
     ) -> Result<(), Raised> {
         if !self.pending[at] {

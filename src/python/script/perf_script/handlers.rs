@@ -9,7 +9,7 @@ use pyo3::{ffi, prelude::*, types::PyDict};
 use super::{
     super::{callbacks::Callback, error::ScriptError},
     Options,
-    arguments::{Arguments, EventArguments},
+    arguments::{Arguments, ArgumentsOf, EventArguments},
     db_export::{self, Export},
     definitions::Definitions,
     function::{BindError, Function, release},
@@ -72,7 +72,8 @@ impl Handlers {
         run: &Arc<About>,
         options: Options,
     ) -> Result<Handlers, ScriptError> {
-        let mut handlers = Handlers::prepare(py, main, run, options).map_err(|e| ScriptError::Start(e.to_string()))?;
+        let mut handlers =
+            Handlers::prepare(py, main, run, options).map_err(|error| ScriptError::Start(error.to_string()))?;
         handlers.check_functions(main)?;
         for event in &mut handlers.events {
             if event.kind == Kind::Tracepoint
@@ -180,7 +181,7 @@ impl Handlers {
     #[inline]
     pub fn sample(&mut self, py: Python<'_>, event: usize, record: &[u8]) -> Result<(), Raised> {
         let main = self.main.bind(py);
-        self.definitions.before(main, (event, &self.run.events[event]), &*self.run.context.kernel)?;
+        self.definitions.before(main, event, &self.run.events[event], &*self.run.context.kernel)?;
         let sample = Sample { event: &self.run.events[event], record };
         let handler = &mut self.events[event];
         if let Some(export) = &mut self.export {
@@ -213,11 +214,11 @@ impl Handlers {
             context.get().set(&sample);
             context
         };
-        let raw = sample.raw();
+        let of = ArgumentsOf { at: event, event: &handler.arguments, sample: &sample, raw: sample.raw() };
         let result = function.found().map_or(Ok(()), |found| {
             self.passed.push(ptr::null_mut());
             for value in &found.values {
-                let object = self.arguments.make(py, *value, (event, &handler.arguments), (&sample, raw));
+                let object = self.arguments.make(py, *value, of);
                 if object.is_null() {
                     release(&mut self.passed);
                     return Err(PyErr::fetch(py));

@@ -258,12 +258,12 @@ impl Pump {
         match batch {
             Batch::Ring(chunk) => {
                 for record in chunk.records() {
-                    self.deliver_record_of_recording(replay_state, (chunk.ring, record), program, attend)?;
+                    self.deliver_record_of_recording(replay_state, chunk.ring, record, program, attend)?;
                 }
             }
             Batch::Sorted(sorted) => {
-                for of in sorted.in_order() {
-                    self.deliver_record_of_recording(replay_state, of, program, attend)?;
+                for (ring, record) in sorted.in_order() {
+                    self.deliver_record_of_recording(replay_state, ring, record, program, attend)?;
                 }
             }
         }
@@ -275,7 +275,8 @@ impl Pump {
     fn deliver_record_of_recording(
         &mut self,
         replay_state: &mut ReplayState,
-        (chunk_ring, record): (u32, &[u8]),
+        chunk_ring: u32,
+        record: &[u8],
         program: &mut dyn Deliver,
         attend: &mut impl FnMut(&mut dyn Deliver) -> ControlFlow<BreakReason>,
     ) -> ControlFlow<BreakReason> {

@@ -102,7 +102,9 @@ impl StaticType {
 impl Place {
     /// Prepares a place. `variables` are the addresses of the file's variables.
     pub fn new(
-        (address, offset, semaphore): (u64, u64, Option<u64>),
+        address: u64,
+        offset: u64,
+        semaphore: Option<u64>,
         arguments: &[StaticArgument],
         variables: &BTreeMap<String, u64>,
     ) -> Place {
@@ -308,7 +310,7 @@ mod tests {
 
     /// The variable `known` is 0x3000 bytes behind the probe, which is at 0x1000 and at offset 0x400 of the file.
     fn place(arguments: &[StaticArgument]) -> Place {
-        Place::new((0x1000, 0x400, None), arguments, &BTreeMap::from([("known".to_owned(), 0x4000)]))
+        Place::new(0x1000, 0x400, None, arguments, &BTreeMap::from([("known".to_owned(), 0x4000)]))
     }
 
     /// Returns for each event of the kernel the arguments at its places.

@@ -218,6 +218,6 @@ impl Notes {
             self.elf.offset_of(address).ok_or_else(|| StaticProbeError::Semaphore { path: path(), address })
         };
         let semaphore = of.semaphore.map(semaphore).transpose()?;
-        Ok(Place::new((of.address, offset, semaphore), &of.arguments, variables))
+        Ok(Place::new(of.address, offset, semaphore, &of.arguments, variables))
     }
 }

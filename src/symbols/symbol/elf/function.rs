@@ -208,7 +208,7 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
             let mut candidates = Vec::new();
             let table = RawTable::read(part, kind, SYMBOLS_LIMIT as u64).and_then(|table| match table {
                 Some(table) => {
-                    table.add_candidates(part, (0, Data::No), &interrupt, &mut candidates).map(|()| Some(table))
+                    table.add_candidates(part, 0, Data::No, &interrupt, &mut candidates).map(|()| Some(table))
                 }
                 None => Ok(None),
             });

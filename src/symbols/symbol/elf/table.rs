@@ -113,7 +113,7 @@ impl Symbols {
             for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
                 match RawTable::read(part, kind, limit as u64) {
                     Ok(Some(table)) if names.len() < 3 => {
-                        table.add_candidates(part, (names.len(), data), &interrupt, &mut candidates)?;
+                        table.add_candidates(part, names.len(), data, &interrupt, &mut candidates)?;
                         names.push(table.names);
                     }
                     Ok(_) => {}
@@ -304,13 +304,14 @@ impl RawTable {
     pub fn add_candidates(
         &self,
         elf: &Elf,
-        (number, data): (usize, Data),
+        number: usize,
+        data: Data,
         interrupt: &Interrupt,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), ElfError> {
         match elf.is_64 {
-            true => self.add_candidates_of_size::<Sym64<Endianness>>(elf, (number, data), interrupt, candidates),
-            false => self.add_candidates_of_size::<Sym32<Endianness>>(elf, (number, data), interrupt, candidates),
+            true => self.add_candidates_of_size::<Sym64<Endianness>>(elf, number, data, interrupt, candidates),
+            false => self.add_candidates_of_size::<Sym32<Endianness>>(elf, number, data, interrupt, candidates),
         }
     }
 
@@ -344,7 +345,8 @@ impl RawTable {
     fn add_candidates_of_size<S: Sym<Endian = Endianness> + object::Pod>(
         &self,
         elf: &Elf,
-        (number, data): (usize, Data),
+        number: usize,
+        data: Data,
         interrupt: &Interrupt,
         candidates: &mut Vec<Candidate>,
     ) -> Result<(), ElfError> {

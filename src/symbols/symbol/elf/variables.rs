@@ -25,7 +25,7 @@ pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<St
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let Ok(Some(table)) = RawTable::read(part, kind, SYMBOLS_LIMIT) else { continue };
             let mut candidates = Vec::new();
-            if table.add_candidates(part, (0, Data::Yes), &interrupt, &mut candidates).is_err() {
+            if table.add_candidates(part, 0, Data::Yes, &interrupt, &mut candidates).is_err() {
                 continue;
             }
             for symbol in &candidates {

@@ -50,13 +50,13 @@ impl Export {
             self.thread_row(py, main, Some(main))?;
             let comm = self.tasks.exec_comm(main);
             if self.comm_row(py, main, comm)? {
-                self.comm_thread_row(py, (main, comm), main)?;
+                self.comm_thread_row(py, main, comm, main)?;
             }
             of_process = Some((main, comm));
             if main != thread {
                 let is_new = self.thread_row(py, thread, Some(main))?;
                 if is_new {
-                    self.comm_thread_row(py, (main, comm), thread)?;
+                    self.comm_thread_row(py, main, comm, thread)?;
                 }
             }
         } else {
@@ -102,7 +102,8 @@ impl Export {
     fn comm_thread_row(
         &mut self,
         py: Python<'_>,
-        (process, comm): (ThreadIndex, usize),
+        process: ThreadIndex,
+        comm: usize,
         thread: ThreadIndex,
     ) -> Result<(), Raised> {
         let comm = self.tasks.thread(process).comms[comm].id;
