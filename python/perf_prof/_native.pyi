@@ -707,12 +707,12 @@ class Trace:
     def batches(
         self, columns: Sequence[str] | None = None, *, rows: int = 65536, every: float | None = None
     ) -> Batches:
-        """Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
-        rest. A large recording is decoded in parts; the last batch of each part also has the rest. With `every`, in seconds,
-        a batch comes after this time too if there are events. Without columns, there are those of all fields."""
+        """Returns an iterator of Batch: some rows, with a column for each name. Each batch has `rows` events; the last one has
+        fewer. A large recording is decoded in parts, and the last batch of each part may have fewer too. With `every`, in
+        seconds, a batch also ends after this time if it has events. Without columns, there is a column for each field."""
     def table(self, columns: Sequence[str] | None = None) -> Table:
-        """Returns all events until the end as a Table, with a column for each name. Without columns, there are those of all
-        fields."""
+        """Returns all events until the end as a Table, with a column for each name. Without columns, there is a column for each
+        field."""
     def fileno(self) -> int:
         """Returns a descriptor for select() and poll(). It is readable when there are events, and at the end. It can
         also be readable when there is nothing; then read(0) returns an empty list."""

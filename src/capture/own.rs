@@ -186,7 +186,8 @@ mod tests {
         let (pid, other) = (wake_up.pid, wake_up.pid + 1_000_000);
         let mut bytes = [sample(other, 7, 0, pid), sample(pid, 7, 0, other)].concat();
         wake_up.remove(&mut bytes);
-        // In a PID namespace, the number of the woken task cannot be compared, so nothing is left out.
+        // In a PID namespace, the id of the woken task cannot be compared with the ids of perf-prof's threads, so nothing is
+        // left out.
         let first = procfs::is_in_first_pid_namespace();
         let kept = if first { vec![] } else { sample(other, 7, 0, pid) };
         assert_eq!(bytes, [kept, sample(pid, 7, 0, other)].concat());

@@ -16,7 +16,7 @@ const COUNTERS: usize = 8;
 const LARGEST: usize = u16::MAX as usize;
 
 impl EventRequest {
-    /// Returns how many bytes a sample of this event can have in a ring. The order of the members is that of
+    /// Returns how many bytes a sample of this event can have in a ring. The members come in the order of
     /// `perf_output_sample()` in kernel/events/core.c.
     pub fn largest_sample(&self) -> usize {
         let frames = self.callchain.map(|callchain| callchain.max_stack.map_or(FRAMES, usize::from));

@@ -40,7 +40,8 @@ fn shipped_scripts() {
     }
 }
 
-/// Writes the index of the documents, and that of the package `perf_prof` and the scripts, which need Python.
+/// Writes two indexes: one of the documents, and one of the package `perf_prof` and the scripts. The second one is only for
+/// builds with Python.
 fn help_index() {
     println!("cargo::rerun-if-changed=src/cli/build.rs");
     println!("cargo::rerun-if-changed=src/cli/build");

@@ -87,7 +87,8 @@ impl Scripts {
 }
 
 impl Run {
-    /// Returns whether the word after `run` is a script. Then clap must not parse what follows: `--help` is that of the script.
+    /// Returns whether the word after `run` is a script. Then clap must not parse what follows, because an option such as
+    /// `--help` belongs to the script.
     pub fn names_script(argv: &[OsString]) -> bool {
         argv.get(2).is_some_and(|name| !name.as_encoded_bytes().starts_with(b"-"))
     }

@@ -21,7 +21,7 @@ pub enum Attach<'a> {
     Thread(u32, Option<u32>),
     /// All threads on a CPU.
     Cpu(u32),
-    /// The threads of a cgroup on a CPU. The descriptor is that of the cgroup's directory.
+    /// The threads of a cgroup on a CPU. The descriptor is an open directory of the cgroup.
     Cgroup(BorrowedFd<'a>, u32),
 }
 

@@ -94,7 +94,7 @@ pub struct ProgramOptions {
 pub struct OtherOptions<'a> {
     /// The recording and its samples, or the target of live events.
     pub of: &'a RecordingOptions,
-    /// Whether live events are those of all CPUs.
+    /// Whether events of all CPUs are traced.
     pub all_cpus: bool,
     /// Whether scripts get call chains.
     pub chains: Chains,

@@ -80,8 +80,8 @@ impl Derived {
     }
 }
 
-/// Returns the event types that a program receives. Event types that are only inputs of derived events are left out.
-/// `types` are those of [`with_derived`].
+/// Returns the event types that a program receives. Event types that are only inputs of derived events are left out. `types` is
+/// the result of [`with_derived`].
 pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
     let are_delivered = are_delivered(types.len(), derived);
     types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()

@@ -178,7 +178,7 @@ pub fn has_callchain(sample: &Sample<'_>) -> bool {
 
 /// Resolves a sample's call chain.
 pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
-    // The call chain of a span is that of one of its samples.
+    // A span gets its call chain from one of its samples.
     if let Format::Span(span) = &sample.event.format {
         return span.sample_with_chain(sample.raw()).map_or_else(Chain::default, |sample| chain(&sample, context));
     }

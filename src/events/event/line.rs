@@ -111,7 +111,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     }
 }
 
-/// Appends the text of an event, without its name: that of the kernel's print format, or the members of the sample.
+/// Appends the text of an event without its name: the text of the kernel's print format, or the members of the sample.
 pub fn write_text(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
     match &sample.event.format {
         Format::Tracepoint(format) => format.render(sample.raw(), context.kernel, out),

@@ -123,11 +123,11 @@ pub enum SpanStack {
     /// The options that apply to all events decide.
     #[default]
     Inherit,
-    /// The event that begins the span. Its call chain is also that of the span.
+    /// The event that begins the span. The span gets its call chain.
     Begin,
-    /// The event that ends the span. Its call chain is also that of the span.
+    /// The event that ends the span. The span gets its call chain.
     End,
-    /// Both events. The call chain of the span is that of its begin.
+    /// Both events. The span gets the call chain of its begin.
     Both,
 }
 

@@ -1,5 +1,5 @@
-//! The values of keyword arguments: their types and parsers. The parsers are those of the command line's options, so
-//! the messages are the same.
+//! The values of keyword arguments: their types and parsers. The command line's options have the same parsers, so the messages
+//! are the same too.
 
 use std::{ffi::OsString, fmt::Display, ops::RangeInclusive};
 

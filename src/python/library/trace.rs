@@ -363,9 +363,9 @@ impl Trace {
         Ok(if matches!(waited, Waited::End) && events.is_empty() { None } else { Some(events) })
     }
 
-    /// Returns an iterator of Batch: some rows, with a column for each name. Each has `rows` events, the last one the
-    /// rest. A large recording is decoded in parts; the last batch of each part also has the rest. With `every`, in seconds,
-    /// a batch comes after this time too if there are events. Without columns, there are those of all fields.
+    /// Returns an iterator of Batch: some rows, with a column for each name. Each batch has `rows` events; the last one has
+    /// fewer. A large recording is decoded in parts, and the last batch of each part may have fewer too. With `every`, in
+    /// seconds, a batch also ends after this time if it has events. Without columns, there is a column for each field.
     #[pyo3(signature = (columns = None, *, rows = 65536, every = None))]
     fn batches(
         slf: Py<Self>,
@@ -377,8 +377,8 @@ impl Trace {
         Batches::new(py, slf, columns.as_deref(), rows, every)
     }
 
-    /// Returns all events until the end as a Table, with a column for each name. Without columns, there are those of all
-    /// fields.
+    /// Returns all events until the end as a Table, with a column for each name. Without columns, there is a column for each
+    /// field.
     #[pyo3(signature = (columns = None))]
     fn table(slf: Py<Self>, py: Python<'_>, columns: Option<Vec<String>>) -> PyResult<Table> {
         Batches::new(py, slf, columns.as_deref(), ROWS, None)?.table(py)

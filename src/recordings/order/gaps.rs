@@ -58,7 +58,7 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // The losses without a CPU and a time. Their ring is that of the next record.
+        // The losses without a CPU and a time. They belong to the ring of the next record.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {

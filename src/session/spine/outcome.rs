@@ -30,7 +30,7 @@ pub struct Outcome {
     pub replayed: Option<Replayed>,
     /// The number of events that were lost.
     pub lost: u64,
-    /// The exit status if the run ended by itself: that of the command, or that of the replay.
+    /// The exit status of the command or of the replay. It counts if the run ended by itself.
     pub(super) own: Option<u8>,
     /// Why the run could not begin or go on: the events were not enabled, or the recording is damaged.
     pub(super) failure: Option<Error>,

@@ -57,14 +57,14 @@ impl KernelSymbols {
         self.list.clone().unwrap_or(Err(Reason::NoSymbols))
     }
 
-    /// Returns the name of the loaded module that contains an address, in brackets. The modules are those of the last
-    /// read of the list.
+    /// Returns the name of the loaded module that contains an address, in brackets. Modules that were loaded after the last
+    /// read of the list are not known.
     pub fn module(&self, address: u64) -> Option<Arc<str>> {
         self.modules.module(address).map(|_| self.modules.dso(address, None))
     }
 
-    /// Returns the addresses of the loaded module that contains an address. The modules are those of the last read of
-    /// the list.
+    /// Returns the addresses of the loaded module that contains an address. Modules that were loaded after the last read of the
+    /// list are not known.
     pub fn module_range(&self, address: u64) -> Option<(u64, u64)> {
         self.modules.module_range(address)
     }

@@ -89,7 +89,7 @@ impl Objects {
         self.recorded = Some(recorded);
     }
 
-    /// Returns whether the binaries are those of a recording.
+    /// Returns whether the binaries belong to a recording.
     pub fn are_recorded(&self) -> bool {
         self.recorded.is_some()
     }

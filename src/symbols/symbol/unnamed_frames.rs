@@ -80,8 +80,8 @@ fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
     }
 }
 
-/// Returns whether a mapping's name is that of a file that could be on this machine: not `[vdso]`, not memory, and not
-/// a removed file.
+/// Returns whether a mapping has the name of a file that could be on this machine: not `[vdso]`, not memory, and not a removed
+/// file.
 fn is_a_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
 }

@@ -352,8 +352,8 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are those of
-    /// the source, and the arguments of its probes.
+    /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are the fields of
+    /// the source and the arguments of its probes.
     pub(crate) fn filter(
         &self,
         spec: &SpanSpec,

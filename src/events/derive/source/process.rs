@@ -19,10 +19,9 @@ macro_rules! fatal {
 /// A new task that is not a thread of its creator (CLONE_THREAD, 0x10000) opens a span. The exit of its last thread ends
 /// it.
 ///
-/// The exit code is that of exit_group(), or of exit() in the thread that has the id of the process. A fatal signal is
-/// delivered without a handler. Most fatal signals are delivered as SIGKILL: `complete_signal()` in kernel/signal.c
-/// turns the signal into a SIGKILL for each thread. From then on the kernel drops further signals, so the signal that
-/// was sent last is the fatal one.
+/// The exit code is the argument of exit_group(), or of exit() in the main thread. A fatal signal is delivered without a
+/// handler. Most fatal signals are delivered as SIGKILL: `complete_signal()` in kernel/signal.c turns the signal into a SIGKILL
+/// for each thread. From then on the kernel drops further signals, so the signal that was sent last is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     system: "",
     name: "process",

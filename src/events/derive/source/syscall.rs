@@ -69,8 +69,8 @@ fn errno(span: &SpanView<'_>) -> i64 {
     if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
 }
 
-/// Returns a filter for the numbers of the calls that the options name. It is for live events only, because the numbers
-/// are those of this machine.
+/// Returns a filter for the numbers of the calls that the options name. It is for live events only, because it contains the
+/// numbers of this machine.
 fn narrow(options: &[SpanOption]) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
     let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));

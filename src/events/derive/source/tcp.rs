@@ -104,9 +104,9 @@ fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
 }
 
-/// Returns the change of state that happened in a task which uses the socket: connect() in that of a client, and
-/// close() or shutdown() in that of a server (`tcp_close_state()` in net/ipv4/tcp.c). All others may happen in an
-/// interrupt of any task, except the end of a connection that a call cuts off.
+/// Returns the change of state that happened in a task which uses the socket: at connect() in a client's task, and at close()
+/// or shutdown() in a server's task (`tcp_close_state()` in net/ipv4/tcp.c). All others may happen in an interrupt of any task,
+/// except the end of a connection that a call cuts off.
 fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match is_client(span) {
         true => Some(span.begin()),

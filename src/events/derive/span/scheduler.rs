@@ -76,7 +76,7 @@ impl Scheduler {
                 self.contradicted.push(task);
             }
         }
-        // The states are those of `source::task_state`.
+        // `source::task_state` describes the states.
         match state & 0xff {
             _ if task == IDLE => {}
             0 => _ = self.tasks.insert(task, State::Runnable),

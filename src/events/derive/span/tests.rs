@@ -1,4 +1,4 @@
-//! Tests of the engine: its spans are those of a naive model, for any order of events, any losses and any size of the
+//! Tests of the engine: it makes the same spans as a naive model, for any order of events, any losses and any size of the
 //! table.
 
 use std::{cell::RefCell, sync::Arc};

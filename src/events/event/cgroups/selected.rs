@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 pub struct SelectedCgroups {
     /// Paths from the root of the hierarchy. Each part of a path may have wildcards.
     names: Vec<String>,
-    /// Whether a cgroup with a known path is selected, by its id.
+    /// The cgroups whose paths are known, by their ids. The value says whether the cgroup is selected.
     known: FxHashMap<u64, bool>,
 }
 

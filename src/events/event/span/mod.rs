@@ -1,13 +1,13 @@
 //! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
 //! that the span is made of.
 //!
-//! A delivered span is a record in the layout of its own event type. Time and CPU are those of the end, and so is the task, if
-//! the definition says nothing else. The raw data has the form of a tracepoint's data: `duration`, `open`, the fields, and
-//! behind them the whole records of the begin, of the end, and of the samples between them. So fields are decoded as those of
-//! any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own types. The call chain
-//! is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If both records together are larger,
-//! their ends are cut off. Copies of user stacks are at the ends. If a copy is cut off, it is not unwound, and the chain has
-//! only the recorded frames.
+//! A delivered span is a record in the layout of its own event type. Time and CPU are taken from the end. The task is taken
+//! from the end too, unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`,
+//! `open`, the fields, and behind them the whole records of the begin, of the end, and of the samples between them. So fields
+//! are decoded as those of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own
+//! types. The call chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If both
+//! records together are larger, their ends are cut off. Copies of user stacks are at the ends. If a copy is cut off, it is not
+//! unwound, and the chain has only the recorded frames.
 
 mod counts;
 mod incomplete;
@@ -303,7 +303,7 @@ impl SpanFormat {
         Self { conditions: conditions.to_owned(), ..self }
     }
 
-    /// Returns the name of the event: `span:fsync`, or that of the source.
+    /// Returns the name of the event: `span:fsync`, or the name of the source.
     pub fn name(&self) -> String {
         match &*self.format.system {
             "" => self.format.name.to_string(),
@@ -414,9 +414,9 @@ impl SpanFormat {
         );
     }
 
-    /// Writes the record of a span to `out`, which is cleared first. The task, the time and the CPU are those of the
-    /// end. The cgroup is the one in which the task is now. If the two records are too large for one record, their ends, which contain copies of user stacks, are cut
-    /// off.
+    /// Writes the record of a span to `out`, which is cleared first. The task, the time and the CPU are taken from the end. The
+    /// cgroup is the one in which the task is now. If the two records are too large for one record, their ends, which contain
+    /// copies of user stacks, are cut off.
     ///
     /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
     pub fn write(&self, layout: &SampleLayout, span: &SpanSamples<'_>, context: Option<&Context>, out: &mut Vec<u8>) {

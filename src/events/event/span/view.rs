@@ -72,8 +72,8 @@ impl<'a> SpanView<'a> {
         name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
     }
 
-    /// Returns the process of a thread, and the thread. The process is that of a sample that was taken in the thread, or
-    /// the one that the records about tasks name; -1 if it is not known.
+    /// Returns the process of a thread, and the thread. The process comes from a sample that was taken in the thread, or from
+    /// the records about tasks. It is -1 if it is not known.
     pub fn task(&self, tid: i32) -> (i32, i32) {
         let own = [Some(self.begin()), self.end()].into_iter().flatten().find(|part| part.tid() == tid);
         let known = || self.context.and_then(|context| context.process(tid));

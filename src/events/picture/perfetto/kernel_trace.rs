@@ -264,9 +264,9 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         Ok(())
     }
 
-    /// Notes which task has the CPU. If it is another one than that of the last switch, switches are missing: they were
-    /// lost, or a recording of single tasks does not have those of others. Then the last task had the CPU at least until
-    /// it was last seen there. Without a switch, Perfetto would let it run to the end of the trace.
+    /// Notes which task has the CPU. If the last switch was to another task, switches are missing: they were lost, or the
+    /// recording has only the switches of some tasks. Then the last task had the CPU at least until it was last seen there.
+    /// Without a switch, Perfetto would let it run to the end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {

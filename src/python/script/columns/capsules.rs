@@ -28,7 +28,7 @@ fn capsule_of(py: Python<'_>, schema: Result<FFI_ArrowSchema, ArrowError>) -> Py
     PyCapsule::new_with_value(py, schema.map_err(error)?, c"arrow_schema")
 }
 
-/// Returns the capsules of `__arrow_c_array__`. The schema is that of the caller, because an array has no name.
+/// Returns the capsules of `__arrow_c_array__`. The caller provides the schema, because an array has no name.
 pub fn array_capsules<'py>(
     py: Python<'py>,
     array: &dyn Array,

@@ -128,7 +128,7 @@ impl Exporter for FirefoxProfile<'_> {
         let first = match self.first {
             Some(first) => first,
             None => {
-                // The time of day of the first sample; that of the recording's clock if the offset is not known.
+                // The time of day of the first sample. If the offset is not known, it is the time of the recording's clock.
                 let start = context.realtime(row.time).and_then(|ns| u64::try_from(ns).ok()).unwrap_or(row.time);
                 self.profile.set_reference_timestamp((UNIX_EPOCH + Duration::from_nanos(start)).into());
                 *self.first.insert(row.time)
