@@ -34,7 +34,6 @@ use perf_prof_system::{
     output,
     output_path::{self, ExistingFile},
     shell::shell_quote_all,
-    signals::Signals,
     terminal::ShownOnStdout,
 };
 
