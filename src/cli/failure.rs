@@ -98,6 +98,14 @@ fn one_hyphen_tip(error: &clap::Error, words: impl Iterator<Item = String>) -> O
     Some(format!("`{word}` is `{} {value}`; long options begin with two hyphens", &word[..word.len() - value.len()]))
 }
 
+/// Returns a tip if events are selected with `-e` by a command that takes them without it.
+fn events_tip(error: &clap::Error, mut words: impl Iterator<Item = String>) -> Option<String> {
+    let command = words.nth(1).filter(|word| ["top", "hist"].contains(&word.as_str()))?;
+    let is_option = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if ["-e", "--event"].contains(&word.as_str()));
+    (is_option && error.kind() == ErrorKind::UnknownArgument)
+        .then(|| format!("write the events without -e: `perf-prof {command} EVENT,...`"))
+}
+
 /// Returns a tip if the command is unknown: the names of commands that are like it.
 fn command_tip(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
@@ -118,7 +126,7 @@ pub fn message(error: &clap::Error) -> String {
     // For `tpo`, clap suggests `python`.
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => command_tip(error),
-        _ => one_hyphen_tip(error, env::args()).or_else(of_clap),
+        _ => events_tip(error, env::args()).or_else(|| one_hyphen_tip(error, env::args())).or_else(of_clap),
     };
     if let Some(tip) = tip {
         message += &format!(" ({})", tip.split_whitespace().collect::<Vec<_>>().join(" "));

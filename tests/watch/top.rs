@@ -254,6 +254,22 @@ fn call_chains_are_keys() {
 }
 
 #[test]
+fn a_command_that_does_not_exist_is_an_error_without_a_table() {
+    needs([Need::Tracefs]);
+    for command in ["top", "hist"] {
+        let output = perf_prof(&[command, "syscall", "--", "no-such-command"]).output().unwrap();
+        assert_eq!((output.status.code(), stdout(&output)), (Some(1), String::new()), "{command}: {}", said(&output));
+        assert!(said(&output).contains("no-such-command"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn events_with_e_are_told_where_they_belong() {
+    let output = perf_prof(&["top", "-e", "syscall"]).output().unwrap();
+    assert!(said(&output).contains("write the events without -e: `perf-prof top EVENT,...`"), "{}", said(&output));
+}
+
+#[test]
 fn keys_that_are_call_chains_are_recorded_without_another_option() {
     needs([Need::Tracefs]);
     for event in [CALL, "syscall/name=getpgid/"] {

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
 /// this table.
-const SYNONYMS: [(&str, &str); 55] = [
+const SYNONYMS: [(&str, &str); 57] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -43,7 +43,12 @@ const SYNONYMS: [(&str, &str); 55] = [
     ("symbol, symbols, function name, debug info, demangle", "symbols, symbol, debug file, demangle"),
     ("json, jsonl, ndjson, machine readable", "json, JSON, ndjson"),
     ("csv, tsv, excel, spreadsheet", "CSV, export"),
-    ("pandas, polars, dataframe, data frame, duckdb, sql, numpy", "columns, Parquet, Arrow, table, batches"),
+    (
+        "rename, renamed file, delete, deleted file, removed file, unlink, temporary file, tmp",
+        "filelife, removed, files disappear",
+    ),
+    ("sql, query, database, mysql, mariadb, postgresql, prepared statement", "usdt, SQL, static probe, statements, DuckDB"),
+    ("pandas, polars, dataframe, data frame, duckdb, numpy", "columns, Parquet, Arrow, table, batches"),
     ("perfetto, chrome, timeline, gantt", "Perfetto, Timeline, pftrace, timeline"),
     (
         "time range, time window, time slice, start time, end time, since, until, between",
@@ -125,6 +130,8 @@ mod tests {
     fn words_stand_for_others_whatever_their_endings_are() {
         assert!(others("containers").contains(&"cgroup"));
         assert!(others("flame graphs").contains(&"FlameGraph"));
+        assert!(others("deleted files").contains(&"filelife"));
+        assert!(others("sql").contains(&"usdt"));
         assert!(others("sched:sched_switch").is_empty());
     }
 

@@ -1,8 +1,13 @@
 //! Error messages about events that could not be opened. They contain the event names that the user typed.
 
+use std::env::consts::ARCH;
+
 use anyhow::anyhow;
 use perf_prof_capture::CaptureError;
-use perf_prof_format::spec::{EventKind, attribute_meant_by};
+use perf_prof_format::{
+    abi::{PERF_TYPE_RAW, system_calls},
+    spec::{EventKind, attribute_meant_by, named_event, similar_names},
+};
 use perf_prof_system::tracefs::explain_filter;
 
 use super::select::Selected;
@@ -23,6 +28,9 @@ pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Err
             }
         }
     }
+    if let Some(calls) = error.event_mut().and_then(|name| calls_meant_by(name)) {
+        return anyhow!("{error}; did you mean the system call {calls}?");
+    }
     let CaptureError::Filter { event, filter, .. } = &error else { return error.into() };
     let Some(of_event) = selected.iter().find(|selected| selected.format.name() == *event) else {
         return error.into();
@@ -42,5 +50,28 @@ pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Err
             anyhow!("{error}{reason}\nthe first section is the filter; attributes come after it: {event}//{attribute}/")
         }
         None => anyhow!("{error}{reason}\nits fields: {}", fields.join(", ")),
+    }
+}
+
+/// Returns the names of system calls that are like a name, if this is taken for the code of a hardware event: `reed` is `r` with
+/// the code `eed`.
+fn calls_meant_by(name: &str) -> Option<String> {
+    named_event(name).filter(|event| event.kind == PERF_TYPE_RAW)?;
+    let is_code = name.bytes().skip(1).all(|byte| byte.is_ascii_digit());
+    let calls = system_calls::names().into_iter().filter(|name| system_calls::number(ARCH, name).is_some());
+    let near = if is_code { Vec::new() } else { similar_names(name, calls) };
+    (!near.is_empty()).then(|| near.join(" or "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_misspelt_system_call_that_is_also_the_code_of_an_event_is_known() {
+        assert!(calls_meant_by("reed").is_some_and(|calls| calls.split(" or ").any(|name| name == "read")));
+        for name in ["r00c0", "cycles", "openat", "r1"] {
+            assert_eq!(calls_meant_by(name), None, "{name}");
+        }
     }
 }

@@ -187,7 +187,10 @@ impl LiveSession {
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
         let now = context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime));
         let recorded = finish_recording(&mut run_loop.source, ending);
-        let at_exit = run_loop.finish(ending, FinishAs::Program, &mut sink, now);
+        // A command without a script has no result if the run did not start. A script may have something to end.
+        let has_result = !matches!(ending, Ending::NotStarted) || plan.face != Face::Command;
+        let last = if has_result { FinishAs::Program } else { FinishAs::Part };
+        let at_exit = run_loop.finish(ending, last, &mut sink, now);
         print_shortcomings(about, plan.verbosity);
         Outcome {
             ending,

@@ -32,6 +32,15 @@ pub enum FileError {
         "a file is missing; write usdt:PROVIDER:NAME@\"/path/or/name\", or select processes with -p: then the files that they have mapped are searched"
     )]
     NoFile,
+    /// The selected process has not mapped a file of this name, and sees none.
+    #[error(
+        "the selected process has not mapped {name}, and there is none in the folders in which it would be found: a statically \
+         linked program has no libraries"
+    )]
+    NotMapped {
+        /// The name.
+        name: String,
+    },
     /// No file has this name.
     #[error("found no program or library {name} in PATH or the dynamic linker's folders; give its path")]
     Nowhere {
@@ -77,7 +86,10 @@ pub(super) fn find(name: &str, processes: &[u32]) -> Result<PathBuf, FileError> 
     // Processes that do not exist are skipped here, because the capture reports them.
     let mut there = processes.iter().copied().filter(|pid| Path::new(&format!("/proc/{pid}")).exists());
     let Some(first) = there.next() else { return View::own().find(name) };
-    let found = View::of_process(first).find(name)?;
+    let found = View::of_process(first).find(name).map_err(|error| match error {
+        FileError::Nowhere { name } => FileError::NotMapped { name },
+        error => error,
+    })?;
     for other in there {
         if !is_same(&found, &View::of_process(other).find(name)?) {
             return Err(FileError::Differ { name: name.to_owned(), first, other });
