@@ -15,8 +15,8 @@ pub struct PartRead {
 }
 
 impl PartRead {
-    /// Returns how a name is read from the spans of an event type. Returns `None` if the name is not that of a part, or
-    /// if the events are no spans.
+    /// Returns how a name is read from the spans of an event type. Returns `None` if the name does not belong to a part, or if
+    /// the events are no spans.
     pub(super) fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
         let Format::Span(span) = &event.format else { return None };
         let (part, name) = PARTS.iter().find_map(|(start, part)| Some((*part, name.strip_prefix(start)?)))?;
@@ -35,7 +35,7 @@ impl PartRead {
         self.of_inputs.iter().flatten()
     }
 
-    /// Returns the kind of the values: that of the first input that has them.
+    /// Returns the kind of the values. The first input that has such values decides it.
     pub(super) fn kind(&self) -> ReadKind {
         self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
     }

@@ -59,7 +59,7 @@ pub enum Node {
 /// The data that a comparison reads: its index in the data that is passed to [`Node::holds`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
-    /// The raw data of the sample. For a span, that of the sample that ends it.
+    /// The raw data of the sample. For a span, the raw data of the sample that ends it.
     Sample,
     /// The raw data of the sample that begins the span.
     Begin,
@@ -152,16 +152,16 @@ impl Filter {
         parse::filter(text, Scope::Event(format)).map(Filter)
     }
 
-    /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. `duration` is the
-    /// duration of the span in ns, and `begin.NAME` is a field of the event that begins it. All other names are those
-    /// of the event that ends it.
+    /// Parses a filter for spans that end with the event `end` and begin with the event `begin`. `duration` is the duration of
+    /// the span in ns, and `begin.NAME` is a field of the event that begins it. All other names are fields of the event that
+    /// ends it.
     pub fn parse_for_span(text: &str, end: &EventFormat, begin: &EventFormat) -> Result<Filter, FilterError> {
         parse::filter(text, Scope::Pair { end, begin }).map(Filter)
     }
 
-    /// Parses a filter for records of spans that end with the event `end` and begin with the event `begin`. Names are
-    /// those of the span's own fields, then those of the event that ends it. `begin.NAME` and `end.NAME` are fields of
-    /// the events.
+    /// Parses a filter for records of spans that end with the event `end` and begin with the event `begin`. A name is looked up
+    /// among the span's own fields first, then among the fields of the event that ends it. `begin.NAME` and `end.NAME` are
+    /// fields of the events.
     pub fn parse_for_span_record(
         text: &str,
         span: &EventFormat,
