@@ -57,9 +57,18 @@ pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Err
 /// the code `eed`.
 fn calls_meant_by(name: &str) -> Option<String> {
     named_event(name).filter(|event| event.kind == PERF_TYPE_RAW)?;
-    let is_code = name.bytes().skip(1).all(|byte| byte.is_ascii_digit());
-    let calls = system_calls::names().into_iter().filter(|name| system_calls::number(ARCH, name).is_some());
-    let near = if is_code { Vec::new() } else { similar_names(name, calls) };
+    if name.bytes().skip(1).all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let calls = || system_calls::names().into_iter().filter(|call| system_calls::number(ARCH, call).is_some());
+    let mut near = similar_names(name, calls());
+    if near.is_empty() {
+        // One letter is a large part of a short name.
+        let differs_in_one = |call: &&str| {
+            call.len() == name.len() && call.bytes().zip(name.bytes()).filter(|(one, other)| one != other).count() == 1
+        };
+        near.extend(calls().filter(differs_in_one).map(str::to_owned));
+    }
     (!near.is_empty()).then(|| near.join(" or "))
 }
 
