@@ -56,6 +56,7 @@ fn reasons_are_told() {
         (&["top", "syscall"], "it is made of several events"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),
+        (&["top", "syscalls:sys_enter_get*"], "there would be more than 16 tables in the kernel"),
         (&["top", &group], "it is in a group"),
         (&["top", "sched:sched_wakeup"], "tasks are selected, and it belongs to two tasks"),
         (&["top", CALL, "--by", "common_flags"], "the kernel's programs do not have the field `common_flags`"),

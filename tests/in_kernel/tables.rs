@@ -17,6 +17,18 @@ fn a_known_number_of_calls_is_counted() {
     assert_eq!(object["rows"][0]["comm"], "wide");
 }
 
+/// The tables of several events are loaded and read at once, and together they are the table that is shown.
+#[test]
+fn many_events_are_counted() {
+    needs_bpf();
+    let events = "syscalls:sys_enter_getpgid,syscalls:sys_exit_getpgid,syscalls:sys_enter_exit_group,\
+                  syscalls:sys_enter_write,sched:sched_process_exit";
+    let object = json("always", &["top", events, "--by", "event"], &words(70, 0, 0));
+    let of = |event: &str| object["rows"].as_array().unwrap().iter().find(|row| row["event"] == event).cloned();
+    let [entered, left] = ["syscalls:sys_enter_getpgid", "syscalls:sys_exit_getpgid"].map(|event| of(event).unwrap());
+    assert_eq!([&entered["count"], &left["count"]], [70, 70]);
+}
+
 #[test]
 fn a_message_says_that_the_kernel_counts() {
     needs_bpf();

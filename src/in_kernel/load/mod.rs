@@ -4,6 +4,7 @@
 
 mod selected;
 mod table;
+mod together;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -17,6 +18,7 @@ use thiserror::Error;
 
 pub use selected::{FirstTasks, SelectedTasks, TaskEvents};
 pub use table::{Reading, Room, TableInKernel};
+pub use together::together;
 
 use crate::{
     instruction::{Code, MapUse, Program},

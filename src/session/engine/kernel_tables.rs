@@ -11,7 +11,7 @@ use perf_prof_events::{
     event::Stats,
 };
 use perf_prof_in_kernel::{
-    load::{Reading, SelectedTasks, TableInKernel},
+    load::{Reading, SelectedTasks, TableInKernel, together},
     table::Row,
 };
 use perf_prof_system::{
@@ -119,23 +119,26 @@ impl KernelTables {
 
     /// Reads tables: what the kernel has added up since the last reading goes to the receiver's tables.
     pub fn read(&mut self, which: Which, stats: &Stats) {
-        if self.is_empty() {
+        let is_wanted = |table: &KernelTable| which != Which::Filling || table.in_kernel.is_filling();
+        if !self.tables.iter().any(is_wanted) {
             return;
         }
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         let mut refused = Vec::new();
         let mut last_event = None;
-        for KernelTable { event, in_kernel, target } in &mut self.tables {
+        let readings = together(&mut self.tables, |table| match which {
+            Which::All => Some(table.in_kernel.read()),
+            Which::Last => Some(table.in_kernel.read_last()),
+            Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
+        });
+        for (KernelTable { event, in_kernel, target }, reading) in self.tables.iter().zip(readings) {
             // All programs of an event see the same events.
             let is_first = last_event.replace(*event) != Some(*event);
+            let Some(reading) = reading else { continue };
             if is_first {
                 stats.set_missed_in_kernel(*event, in_kernel.missed());
             }
-            if which == Which::Filling && !in_kernel.is_filling() {
-                continue;
-            }
-            let read = if which == Which::Last { in_kernel.read_last() } else { in_kernel.read() };
-            match read {
+            match reading {
                 Ok(Reading { rows, refused: events, refused_amount, added, own }) => {
                     if is_first {
                         stats.count_in_kernel(*event, added, own);

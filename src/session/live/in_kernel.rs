@@ -12,8 +12,8 @@ use perf_prof_format::{
 };
 use perf_prof_in_kernel::{
     instruction::Program,
-    load::{FirstTasks, Refusal, Room, SelectedTasks, TableInKernel, TaskEvents, Tracepoint},
-    lower::PidNamespace,
+    load::{FirstTasks, Refusal, Room, SelectedTasks, TableInKernel, TaskEvents, Tracepoint, together},
+    lower::{PidNamespace, Unsuited},
     select::{Own, Selection, TaskIds},
     table::{Shape, table_program},
 };
@@ -30,6 +30,10 @@ use crate::{
 
 /// How often a program may look at its tables while it does not wait for an interval.
 const READ_FOR_PROGRAMS: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// The most tables in the kernel. Each takes file descriptors, and memory from the start. For many events, such as those of
+/// a pattern, samples cost less.
+const MOST_TABLES: usize = 16;
 
 /// The events of a run, which are open and not enabled.
 pub struct OpenEvents<'a> {
@@ -120,6 +124,11 @@ impl OpenEvents<'_> {
             }
         }
         let (mut tables, mut in_kernel) = (KernelTables::default(), Vec::new());
+        let count: usize = compiled.iter().map(|programs| programs.tables.len()).sum();
+        if count > MOST_TABLES {
+            let reason = || Reason(format!("there would be more than {MOST_TABLES} tables in the kernel"));
+            kept.extend(compiled.drain(..).map(|programs| (programs.event, reason())));
+        }
         if compiled.is_empty() {
             return Attempt { tables, in_kernel, kept };
         }
@@ -127,10 +136,11 @@ impl OpenEvents<'_> {
             Ok(selected) => {
                 let every = (self.plan.face == Face::Program).then_some(READ_FOR_PROGRAMS);
                 tables = KernelTables::new(self.budget.clone(), selected, every);
-                let share = self.budget.share() / compiled.iter().map(|of| of.tables.len()).sum::<usize>().max(1);
-                for programs in compiled {
-                    let event = programs.event;
-                    match self.started(programs, &mut tables, share) {
+                let share = self.budget.share() / count.max(1);
+                let selected = tables.selected();
+                let loaded = together(&mut compiled, |programs| self.loaded(programs, selected, share));
+                for (Compiled { event, .. }, loaded) in compiled.into_iter().zip(loaded) {
+                    match loaded.and_then(|loaded| self.attached(event, loaded, &mut tables)) {
                         Ok(()) => in_kernel.push(event),
                         Err(refusal) => kept.push((event, self.refused(event, refusal))),
                     }
@@ -273,23 +283,40 @@ impl OpenEvents<'_> {
         Ok(selected)
     }
 
-    /// Loads and attaches the programs of an event. `share` is the memory that a table may have.
-    fn started(&self, programs: Compiled<'_>, tables: &mut KernelTables, share: usize) -> Result<(), Refusal> {
-        let Compiled { event, tables: programs } = programs;
-        let Some(format) = self.types[event].format.tracepoint() else { return Ok(()) };
-        let tracepoint = Tracepoint { name: &format.name, id: format.id };
-        let mut started = Vec::new();
-        for (program, shape, table) in programs {
-            let room = Room::new(&shape, table.definition.limit, share);
-            let mut in_kernel = TableInKernel::load(tracepoint, (&program, shape), tables.selected(), room)?;
-            in_kernel.attach(tracepoint)?;
-            started.push((in_kernel, table));
-        }
-        for (in_kernel, table) in started {
+    /// Loads the programs of an event. `share` is the memory that a table may have.
+    fn loaded<'u>(
+        &self,
+        Compiled { event, tables: programs }: &mut Compiled<'u>,
+        selected: &SelectedTasks,
+        share: usize,
+    ) -> Result<Vec<(TableInKernel, &'u TableUse)>, Refusal> {
+        let tracepoint = self.tracepoint(*event)?;
+        let load = |(program, shape, table): &(Program, Shape, &'u TableUse)| {
+            let room = Room::new(shape, table.definition.limit, share);
+            Ok((TableInKernel::load(tracepoint, (program, shape.clone()), selected, room)?, *table))
+        };
+        programs.iter().map(load).collect()
+    }
+
+    /// Attaches the programs of an event.
+    fn attached(
+        &self,
+        event: usize,
+        mut loaded: Vec<(TableInKernel, &TableUse)>,
+        tables: &mut KernelTables,
+    ) -> Result<(), Refusal> {
+        let tracepoint = self.tracepoint(event)?;
+        loaded.iter_mut().try_for_each(|(in_kernel, _)| in_kernel.attach(tracepoint))?;
+        for (in_kernel, table) in loaded {
             let target = tables.target(&table.table);
             tables.add(KernelTable { event, in_kernel, target });
         }
         Ok(())
+    }
+
+    fn tracepoint(&self, event: usize) -> Result<Tracepoint<'_>, Refusal> {
+        let format = self.types[event].format.tracepoint().ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
+        Ok(Tracepoint { name: &format.name, id: format.id })
     }
 
     /// Returns the reason for a refusal. A refusal of the verifier is a defect of perf-prof, so it is always told.

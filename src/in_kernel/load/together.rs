@@ -1,0 +1,48 @@
+//! Work on several tables at once. The kernel waits until all CPUs have left a table, and threads wait together.
+
+use std::{panic, thread};
+
+use perf_prof_system::{own_threads::OwnThread, signals};
+
+/// Does the work for each item, and returns the results in their order. Several items have a thread each.
+pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
+    let work = &work;
+    let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
+    if items.len() > 1 {
+        thread::scope(|scope| {
+            let started = items.iter_mut().map(|item| {
+                let body = move || {
+                    signals::block_in_this_thread();
+                    let _own = OwnThread::enter();
+                    work(item)
+                };
+                thread::Builder::new().name("tables".into()).spawn_scoped(scope, body)
+            });
+            let started: Vec<_> = started.collect();
+            for (result, thread) in results.iter_mut().zip(started) {
+                // A thread that cannot be started has not begun its work.
+                *result = thread.ok().map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
+            }
+        });
+    }
+    let of_item = |(item, result): (&mut T, Option<R>)| result.unwrap_or_else(|| work(item));
+    items.iter_mut().zip(results).map(of_item).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_the_order_of_the_items() {
+        for count in [0, 1, 2, 10] {
+            let mut items: Vec<u32> = (0..count).collect();
+            let results = together(&mut items, |item| {
+                *item += 1;
+                *item * 2
+            });
+            assert!(items.iter().copied().eq(1..=count));
+            assert!(results.into_iter().eq((1..=count).map(|item| item * 2)));
+        }
+    }
+}
