@@ -4,6 +4,7 @@ mod beside;
 mod calls;
 mod refused;
 mod selections;
+mod spans;
 mod tables;
 mod verifier;
 

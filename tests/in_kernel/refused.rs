@@ -53,7 +53,8 @@ fn reasons_are_told() {
     let group = format!("{{{CALL},syscalls:sys_exit_getpgid}}");
     for (args, reason) in [
         (&["top", CALL, "--by", "stack", "-g"][..], "the kernel's programs do not have `stack`"),
-        (&["top", "syscall"], "it is made of several events"),
+        (&["top", "offcpu"], "it is made of several events"),
+        (&["top", "syscall", "--by", "errno"], "the kernel's programs do not have `errno`"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),
         (&["top", "syscalls:sys_enter_get*"], "there would be more than 16 tables in the kernel"),

@@ -8,6 +8,7 @@ use std::{
 use perf_prof_capture::Owner;
 use perf_prof_events::{
     aggregate::{Buckets, Definition, LinearRanges, Measure, Plan},
+    derive::{Span, SpanRule},
     event::{EventType, Format},
 };
 use perf_prof_format::{
@@ -16,6 +17,7 @@ use perf_prof_format::{
         bpf::{MapType, ProgramType},
     },
     record::SampleLayout,
+    spec::{EventKind, parse_events},
     tracefs::{EventFormat, Field, Filter, FormatCollection},
     value::ValueType,
 };
@@ -23,7 +25,8 @@ use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::Unsuited,
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
-    table::{Counters, Shape, table_program},
+    span::{Hook, SelectedSpan, SpanCounters, SpanPrograms, span_programs},
+    table::{Shape, table_program},
 };
 use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
 
@@ -42,13 +45,15 @@ fn event(format: Arc<EventFormat>) -> EventType {
 /// The maps of a program.
 struct Maps {
     tables: Map,
+    open: Map,
     counters: (Map, CounterPage),
     tasks: Map,
     cgroups: Map,
 }
 
 impl Maps {
-    fn new(shape: Option<&Shape>) -> Maps {
+    /// `open` is the size of the keys and of the values of open spans.
+    fn new(shape: Option<&Shape>, open: (usize, usize)) -> Maps {
         let (key_size, value_size) = shape.map_or((8, 8), |shape| (shape.key_bytes, shape.value_bytes));
         let hash = MapDefinition {
             name: "table",
@@ -63,7 +68,8 @@ impl Maps {
         let array = |map_type, inner| MapDefinition { map_type, key_size: 4, value_size: 4, entries: 1, inner, ..hash };
         Maps {
             tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
-            counters: CounterPage::new("counters", Counters::WORDS).unwrap(),
+            open: Map::new(&MapDefinition { key_size: open.0, value_size: open.1, ..hash }).unwrap(),
+            counters: CounterPage::new("counters", SpanCounters::GENERATION_WORD + 1).unwrap(),
             tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
         }
@@ -74,6 +80,7 @@ impl Maps {
         let words = program.with_maps(|map| {
             let map = match map {
                 MapUse::Tables => &self.tables,
+                MapUse::Open => &self.open,
                 MapUse::Counters => &self.counters.0,
                 MapUse::Tasks => &self.tasks,
                 MapUse::Cgroups => &self.cgroups,
@@ -132,7 +139,7 @@ fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
             let selection = if at % 2 == 0 { &narrow } else { &Selection::EVERYTHING };
             match table_program(&plan, &definition, &event, Some(&filter), selection) {
                 Ok((program, shape)) => {
-                    Maps::new(Some(&shape)).load(&program, &format!("{system}:{name} {definition:?}"));
+                    Maps::new(Some(&shape), (8, 8)).load(&program, &format!("{system}:{name} {definition:?}"));
                     loaded += 1;
                 }
                 Err(reason) => unsuited.push(reason),
@@ -148,11 +155,59 @@ fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
 #[test]
 fn the_verifier_accepts_the_programs_that_keep_the_map_of_tasks() {
     needs([Need::Bpf]);
-    let (formats, maps) = (formats(), Maps::new(None));
+    let (formats, maps) = (formats(), Maps::new(None, (8, 8)));
     let format = |name| formats.format("sched", name).unwrap().unwrap();
     for ids in [TaskIds::Processes, TaskIds::Threads] {
         maps.load(&fork_program(&format("sched_process_fork"), ids).unwrap(), "fork");
     }
     maps.load(&exit_program(&format("sched_process_free")).unwrap(), "exit");
     maps.load(&start_program(7), "start");
+}
+
+/// Returns the span of a selector, and the type of its event.
+fn span(selector: &str, formats: &FormatCollection) -> (Span, EventType) {
+    let spec = parse_events(selector).unwrap().remove(0);
+    let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
+    let mut inputs: Vec<(Format, Vec<usize>)> = Vec::new();
+    for (at, rule) in SpanRule::all(span).unwrap().iter().enumerate() {
+        let EventKind::Tracepoint { system, name } = &rule.event else { panic!("{selector} has probes") };
+        let format = Format::Tracepoint(formats.format(system, name).unwrap().unwrap());
+        match inputs.iter_mut().find(|(known, _)| known.name() == format.name()) {
+            Some((_, rules)) => rules.push(at),
+            None => inputs.push((format, vec![at])),
+        }
+    }
+    let span = Span::new(span, spec.filter.as_deref(), None, &inputs).unwrap();
+    let types: Vec<EventType> =
+        inputs.iter().filter_map(|(format, _)| format.tracepoint()).map(|format| event(format.clone())).collect();
+    let event = span.event_type(&types).unwrap();
+    (span, event)
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_of_spans() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let irq = "span:i=irq:irq_handler_entry..irq:irq_handler_exit/ret > 0 && duration > 5/key=_cpu+irq/";
+    let declarations = [
+        ("syscall/min=10us,name=read|openat/", &["name", "comm"][..], Some("ret < 0")),
+        ("syscall", &["begin._comm", "end.ret", "_tid"], Some("begin.id != 3")),
+        (irq, &["irq", "begin.irq", "_event"], Some("end.ret == 1")),
+        ("span:w=sched:sched_wakeup..sched:sched_waking//key=pid/", &["begin.comm"], Some("begin.comm ~ \"a*\"")),
+        ("span:s=sched:sched_wakeup..sched:sched_wakeup//key=pid/", &["pid"], None),
+    ];
+    for (selector, keys, filter) in declarations {
+        let (span, event) = span(selector, &formats);
+        for measure in [Measure::Sum, Measure::Distribution(Buckets::log2(1000))] {
+            let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+            let value = Some("duration".to_owned());
+            let definition = Definition { keys, value, filter: filter.map(str::to_owned), limit: 10, measure };
+            let plan = Plan::new(&definition, &event).unwrap();
+            let selected = SelectedSpan { span: &span, event: &event, filters: [None, None] };
+            let SpanPrograms { begin, end, open_bytes, shape } =
+                span_programs(selected, (&plan, &definition), Hook::Tracepoints, &Selection::EVERYTHING).unwrap();
+            let maps = Maps::new(Some(&shape), open_bytes);
+            [Some(begin), end].iter().flatten().for_each(|program| maps.load(program, selector));
+        }
+    }
 }

@@ -47,7 +47,10 @@ const SYNONYMS: [(&str, &str); 57] = [
         "rename, renamed file, delete, deleted file, removed file, unlink, temporary file, tmp",
         "filelife, removed, files disappear",
     ),
-    ("sql, query, database, mysql, mariadb, postgresql, prepared statement", "usdt, SQL, static probe, statements, DuckDB"),
+    (
+        "sql, query, database, mysql, mariadb, postgresql, prepared statement",
+        "usdt, SQL, static probe, statements, DuckDB",
+    ),
     ("pandas, polars, dataframe, data frame, duckdb, numpy", "columns, Parquet, Arrow, table, batches"),
     ("perfetto, chrome, timeline, gantt", "Perfetto, Timeline, pftrace, timeline"),
     (

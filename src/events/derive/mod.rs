@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 pub use self::{
     sink::{Derivations, DerivingSink, Losses},
-    span::{Action, Keep, Presence, Span, SpanError, SpanRule},
+    span::{Action, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
 };
 use crate::event::{Context, EventType, Flow, SpanCounts, Stats};
 

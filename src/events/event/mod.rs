@@ -41,8 +41,9 @@ pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, Unknow
 pub use shortfall::{IncompleteTask, Shortfall};
 pub use sink::{Deliver, Discard, Flow, Sink, Stop};
 pub use span::{
-    ComputeField, IdleEvents, Incomplete, PartView, Ran, SPAN_SYSTEM, SpanCounts, SpanField, SpanFieldKind,
-    SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask, SpanView, TaskGaps, notes,
+    ComputeField, IdleEvents, Incomplete, Origin as SpanOrigin, PartView, Ran, SPAN_SYSTEM, SpanCounts, SpanField,
+    SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask, SpanView,
+    TaskGaps, notes,
 };
 pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};

@@ -1,7 +1,7 @@
 //! Patterns of file names, as far as they can be code without loops: a text with a `*` before it, behind it, or both.
 
-use super::{CONTEXT, text::jump_unless_bytes};
-use crate::instruction::{Code, Condition, Label, Register, Size};
+use super::text::jump_unless_bytes;
+use crate::instruction::{Code, Condition, Label, Place, Register, Size};
 
 /// A pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,34 +28,33 @@ impl Glob {
         is_plain(text).then(|| of(text.as_bytes().to_vec()))
     }
 
-    /// Writes the code that jumps to a label unless the field matches. A text ends at the first NUL, or with the field.
-    pub(super) fn jump_unless(&self, code: &mut Code, (offset, size): (i16, usize), to: Label) {
+    /// Writes the code that jumps to a label unless the array matches. A text ends at the first NUL, or with the array.
+    pub(super) fn jump_unless(&self, code: &mut Code, (array, size): (Place, usize), to: Label) {
         match self {
-            Glob::Prefix(text) if text.len() <= size => jump_unless_bytes(code, offset, text, to),
+            Glob::Prefix(text) if text.len() <= size => jump_unless_bytes(code, array, text, to),
             Glob::Suffix(text) | Glob::Part(text) if text.len() <= size => {
-                self.search(code, text, (offset, size), to);
+                self.search(code, text, (array, size), to);
             }
             Glob::Prefix(_) | Glob::Suffix(_) | Glob::Part(_) => code.jump(to),
         }
     }
 
-    /// Compares at each place of the field at which the text has room.
-    fn search(&self, code: &mut Code, text: &[u8], (offset, size): (i16, usize), fails: Label) {
+    /// Compares at each place of the array at which the text has room.
+    fn search(&self, code: &mut Code, text: &[u8], (array, size): (Place, usize), fails: Label) {
         let found = code.label();
         for at in 0..=size - text.len() {
             let next = code.label();
-            let at = offset + at as i16;
-            jump_unless_bytes(code, at, text, next);
-            let end = at + text.len() as i16;
-            if matches!(self, Glob::Suffix(_)) && end < offset + size as i16 {
-                code.load(Size::Byte, Register::R1, CONTEXT.at(end));
+            jump_unless_bytes(code, array.after(at), text, next);
+            let end = at + text.len();
+            if matches!(self, Glob::Suffix(_)) && end < size {
+                code.load(Size::Byte, Register::R1, array.after(end));
                 code.jump_if(Condition::Equal, Register::R1, 0, found);
             } else {
                 code.jump(found);
             }
             code.here(next);
-            if at < offset + (size - text.len()) as i16 {
-                code.load(Size::Byte, Register::R1, CONTEXT.at(at));
+            if end < size {
+                code.load(Size::Byte, Register::R1, array.after(at));
                 code.jump_if(Condition::Equal, Register::R1, 0, fails);
             }
         }

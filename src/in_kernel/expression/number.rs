@@ -22,6 +22,15 @@ pub enum Number {
     },
     /// Always the same number.
     Constant(u64),
+    /// A number that the program has put on the stack, extended to 64 bits.
+    Kept {
+        /// Its place, from the end of the stack.
+        offset: i16,
+        /// Whether it may be negative.
+        is_signed: bool,
+        /// Whether it may need more than 32 bits.
+        is_wide: bool,
+    },
     /// The id of the running process, in the first PID namespace.
     Process,
     /// The id of the running thread, in the first PID namespace.
@@ -33,7 +42,11 @@ pub enum Number {
 impl Number {
     /// Returns whether the number may be negative.
     pub fn is_signed(self) -> bool {
-        matches!(self, Number::Field { ty, .. } if ty.signed)
+        match self {
+            Number::Field { ty, .. } => ty.signed,
+            Number::Kept { is_signed, .. } => is_signed,
+            _ => false,
+        }
     }
 
     /// Returns whether the number may need more than 32 bits.
@@ -41,6 +54,7 @@ impl Number {
         match self {
             Number::Field { ty, .. } => ty.width > 4,
             Number::Constant(number) => number > u32::MAX.into(),
+            Number::Kept { is_wide, .. } => is_wide,
             Number::Bool { .. } | Number::Process | Number::Thread | Number::Cpu => false,
         }
     }
@@ -65,6 +79,7 @@ impl Number {
                 code.here(is_false);
             }
             Number::Constant(number) => code.set(to, number),
+            Number::Kept { offset, .. } => code.load(Size::Double, to, Register::Frame.at(offset)),
             Number::Process => {
                 code.copy(to, IDS);
                 code.operate(Operation::ShiftRight, to, 32);

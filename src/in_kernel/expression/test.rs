@@ -3,7 +3,7 @@
 use perf_prof_format::tracefs::Comparison;
 
 use super::{Number, TextTest};
-use crate::instruction::{Code, Condition, Label, Register};
+use crate::instruction::{Code, Condition, Label, Place, Register};
 
 /// A test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,10 +25,10 @@ pub enum Test {
         /// The other number, in two's complement.
         value: u64,
     },
-    /// The text in a field of the record is like this.
+    /// The text in an array is like this.
     Text {
-        /// The field's offset.
-        offset: i16,
+        /// The array.
+        array: Place,
         /// Its size in bytes.
         size: usize,
         /// What it is compared with.
@@ -83,7 +83,7 @@ impl Test {
                     }
                 }
             }
-            Test::Text { offset, size, test } => test.jump(code, (*offset, *size), on, to),
+            Test::Text { array, size, test } => test.jump(code, (*array, *size), on, to),
         }
     }
 }

@@ -44,7 +44,7 @@ fn holds(test: &Test, record: &[u8]) -> bool {
 fn text(test: TextTest, text: &[u8; 8]) -> bool {
     // The record has other letters before and behind the text.
     let record = [&b"abcdabcdabcd"[..], text, b"abcdabcd"].concat();
-    holds(&Test::Text { offset: 12, size: 8, test }, &record)
+    holds(&Test::Text { array: CONTEXT.at(12), size: 8, test }, &record)
 }
 
 #[test]

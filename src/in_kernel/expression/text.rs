@@ -23,6 +23,13 @@ pub enum Text {
         /// Its size in bytes.
         size: usize,
     },
+    /// An array that the program has put on the stack, at a multiple of 8.
+    Kept {
+        /// Its place, from the end of the stack.
+        offset: i16,
+        /// Its size in bytes.
+        size: usize,
+    },
     /// The name of the running task.
     Comm,
 }
@@ -40,7 +47,7 @@ impl Text {
     /// Returns the number of bytes that the text takes in a key.
     pub fn bytes(self) -> usize {
         match self {
-            Text::Field { size, .. } => size.next_multiple_of(8),
+            Text::Field { size, .. } | Text::Kept { size, .. } => size.next_multiple_of(8),
             Text::Comm => TASK_COMM_LEN,
         }
     }
@@ -49,23 +56,23 @@ impl Text {
     /// those behind a NUL in the field are as they are.
     pub fn copy(self, code: &mut Code, to: Place) {
         match self {
-            Text::Field { offset, size } => copy_field(code, (offset, size), to),
+            Text::Field { offset, size } => copy_array(code, (CONTEXT.at(offset), size), to),
+            Text::Kept { offset, size } => copy_array(code, (Register::Frame.at(offset), size), to),
             Text::Comm => copy_comm(code, to),
         }
     }
 }
 
-fn copy_field(code: &mut Code, (offset, size): (i16, usize), to: Place) {
+fn copy_array(code: &mut Code, (from, size): (Place, usize), to: Place) {
     if !size.is_multiple_of(8) {
-        code.store_number(Size::Double, to.base.at(to.offset + (size / 8 * 8) as i16), 0);
+        code.store_number(Size::Double, to.after(size / 8 * 8), 0);
     }
     let mut done = 0;
     while done < size {
         // Both places have to be multiples of the size.
-        let places = (offset as usize + done) | done;
-        let part = Size::aligned(places, size - done);
-        code.load(part, Register::R1, CONTEXT.at(offset + done as i16));
-        code.store(part, to.base.at(to.offset + done as i16), Register::R1);
+        let part = Size::aligned(from.after(done).alignment() | done, size - done);
+        code.load(part, Register::R1, from.after(done));
+        code.store(part, to.after(done), Register::R1);
         done += part.bytes();
     }
 }
@@ -82,25 +89,25 @@ fn copy_comm(code: &mut Code, to: Place) {
     code.jump_if(Condition::NotEqual, Register::R1, 0, named);
     code.set(Register::R1, IDLE);
     code.store(Size::Double, to, Register::R1);
-    code.store_number(Size::Double, to.base.at(to.offset + 8), 0);
+    code.store_number(Size::Double, to.after(8), 0);
     code.here(named);
 }
 
 impl TextTest {
-    /// Writes the code that jumps to a label if the test of the field has this outcome.
-    pub fn jump(&self, code: &mut Code, (offset, size): (i16, usize), on: Outcome, to: Label) {
+    /// Writes the code that jumps to a label if the test of the array has this outcome.
+    pub fn jump(&self, code: &mut Code, (array, size): (Place, usize), on: Outcome, to: Label) {
         let fails = code.label();
         let on_failure = if on == Outcome::Fails { to } else { fails };
         match self {
             TextTest::Equal(text) => {
-                jump_unless_bytes(code, offset, text, on_failure);
-                // The field may have no NUL if the text fills it.
+                jump_unless_bytes(code, array, text, on_failure);
+                // The array may have no NUL if the text fills it.
                 if text.len() < size {
-                    code.load(Size::Byte, Register::R1, CONTEXT.at(offset + text.len() as i16));
+                    code.load(Size::Byte, Register::R1, array.after(text.len()));
                     code.jump_if(Condition::NotEqual, Register::R1, 0, on_failure);
                 }
             }
-            TextTest::Matches(glob) => glob.jump_unless(code, (offset, size), on_failure),
+            TextTest::Matches(glob) => glob.jump_unless(code, (array, size), on_failure),
         }
         if on == Outcome::Holds {
             code.jump(to);
@@ -109,15 +116,15 @@ impl TextTest {
     }
 }
 
-/// Jumps to a label unless these bytes are at the offset.
-pub(super) fn jump_unless_bytes(code: &mut Code, offset: i16, bytes: &[u8], to: Label) {
+/// Jumps to a label unless these bytes are at the place.
+pub(super) fn jump_unless_bytes(code: &mut Code, place: Place, bytes: &[u8], to: Label) {
     let mut done = 0;
     while done < bytes.len() {
-        let part = Size::aligned(offset as usize + done, bytes.len() - done);
+        let part = Size::aligned(place.after(done).alignment(), bytes.len() - done);
         let ty = IntType { width: part.bytes() as u8, signed: false };
         // The bytes are there, because the part is not larger than what is left of them.
         let number = ty.load(bytes, done).unwrap_or_default();
-        code.load(part, Register::R1, CONTEXT.at(offset + done as i16));
+        code.load(part, Register::R1, place.after(done));
         code.jump_if_number(Condition::NotEqual, Register::R1, (number, Register::R2), to);
         done += part.bytes();
     }

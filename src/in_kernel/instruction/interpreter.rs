@@ -18,24 +18,25 @@ use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, 
 /// The number of words of the stack, of the longest record, of the counters, and of all rows.
 const STACK: usize = 64;
 const RECORD: usize = 1024;
-const COUNTERS: usize = 8;
-const ROWS: usize = 4096;
+const COUNTERS: usize = 16;
+const ROWS: usize = 8192;
 /// What programs have for the maps.
 const TABLES: u64 = 101;
 const TASKS: u64 = 102;
 const CGROUPS: u64 = 103;
 const HASH: u64 = 104;
+const OPEN: u64 = 105;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
 pub struct Machine {
     memory: Vec<AtomicU64>,
-    /// The size of keys and values of the hash.
-    pub sizes: (usize, usize),
-    /// The most rows of the hash.
-    pub limit: usize,
-    /// For each key, the index of the word at which its value starts.
-    rows: HashMap<Vec<u8>, usize>,
+    /// The hash with the rows of a table.
+    pub table: Hash,
+    /// The hash of open spans.
+    pub open: Hash,
+    /// The number of words that values have taken. Those of removed entries are not used again.
+    used: usize,
     /// The keys that another CPU adds, each right before the program does.
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
     /// The ids in the map of tasks.
@@ -56,11 +57,34 @@ thread_local! {
     static MACHINE: RefCell<Machine> = RefCell::default();
 }
 
+/// A hash.
+#[derive(Default)]
+pub struct Hash {
+    /// The size of keys and values.
+    pub sizes: (usize, usize),
+    /// The most entries.
+    pub limit: usize,
+    /// For each key, the index of the word at which its value starts.
+    entries: HashMap<Vec<u8>, usize>,
+}
+
+impl Hash {
+    /// Creates an empty hash of keys and values of these sizes.
+    pub fn new(sizes: (usize, usize)) -> Hash {
+        Hash { sizes, limit: usize::MAX, entries: HashMap::new() }
+    }
+
+    /// Returns the number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
 impl Machine {
-    /// Creates a machine with an empty hash of keys and values of these sizes.
+    /// Creates a machine with an empty table of keys and values of these sizes.
     pub fn new(sizes: (usize, usize)) -> Machine {
         let memory = (0..STACK + RECORD + COUNTERS + ROWS).map(|_| AtomicU64::new(0)).collect();
-        Machine { memory, sizes, limit: usize::MAX, ..Machine::default() }
+        Machine { memory, table: Hash::new(sizes), ..Machine::default() }
     }
 
     /// Runs a program for a record.
@@ -92,6 +116,7 @@ impl Machine {
         for reference in &program.maps {
             let handle = match reference.map {
                 MapUse::Tables => TABLES,
+                MapUse::Open => OPEN,
                 MapUse::Tasks => TASKS,
                 MapUse::Cgroups => CGROUPS,
                 MapUse::Counters => self.address(STACK + RECORD),
@@ -131,13 +156,28 @@ impl Machine {
 
     /// Returns the keys and values of all rows.
     pub fn rows(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        self.rows.iter().map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.sizes.1))).collect()
+        let entries = self.table.entries.iter();
+        entries.map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.table.sizes.1))).collect()
     }
 
-    fn insert(&mut self, key: Vec<u8>, value: &[u8]) {
-        let at = STACK + RECORD + COUNTERS + self.rows.len() * self.sizes.1 / 8;
+    /// Sets a word of the counters.
+    pub fn set_counter(&self, at: usize, word: u64) {
+        self.memory[STACK + RECORD + at].store(word, Relaxed);
+    }
+
+    fn hash(&mut self, map: u64) -> &mut Hash {
+        match map {
+            HASH => &mut self.table,
+            OPEN => &mut self.open,
+            _ => panic!("no hash: {map:#x}"),
+        }
+    }
+
+    fn insert(&mut self, map: u64, key: Vec<u8>, value: &[u8]) {
+        let at = STACK + RECORD + COUNTERS + self.used;
+        self.used += value.len() / 8;
         self.put(at, value);
-        self.rows.insert(key, at);
+        self.hash(map).entries.insert(key, at);
     }
 
     fn look_up(&mut self, map: u64, key: u64) -> u64 {
@@ -150,8 +190,11 @@ impl Machine {
                 let id = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
                 if self.tasks.contains(&id) { self.address(0) } else { 0 }
             }
-            HASH => self.rows.get(&self.bytes(key, self.sizes.0)).map_or(0, |&at| self.address(at)),
-            _ => panic!("a look-up in no map: {map:#x}"),
+            _ => {
+                let size = self.hash(map).sizes.0;
+                let key = self.bytes(key, size);
+                self.hash(map).entries.get(&key).copied().map_or(0, |at| self.address(at))
+            }
         }
     }
 
@@ -161,17 +204,20 @@ impl Machine {
             self.tasks.insert(u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap()));
             return 0;
         }
-        assert_eq!((map, flags), (HASH, BPF_NOEXIST));
-        let (key, value) = (self.bytes(key, self.sizes.0), self.bytes(value, self.sizes.1));
+        let sizes = self.hash(map).sizes;
+        let (key, value) = (self.bytes(key, sizes.0), self.bytes(value, sizes.1));
         if let Some(other) = self.added_meanwhile.remove(&key) {
             let bytes: Vec<u8> = other.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            self.insert(key, &bytes);
+            self.insert(map, key, &bytes);
             return -17;
         }
-        if self.rows.len() >= self.limit {
-            return -7;
+        let hash = self.hash(map);
+        match hash.entries.contains_key(&key) {
+            true if flags == BPF_NOEXIST => return -17,
+            false if hash.len() >= hash.limit => return -7,
+            _ => {}
         }
-        self.insert(key, &value);
+        self.insert(map, key, &value);
         0
     }
 }
@@ -184,10 +230,15 @@ const HELPERS: [(i32, Helper); 8] = [
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
     }),
     (BPF_FUNC_MAP_DELETE_ELEM, |map, key, _, _, _| {
-        assert_eq!(map, TASKS);
         MACHINE.with_borrow_mut(|machine| {
-            let id = u32::from_ne_bytes(machine.bytes(key, 4).try_into().unwrap());
-            if machine.tasks.remove(&id) { 0 } else { -2i64 as u64 }
+            let is_removed = if map == TASKS {
+                machine.tasks.remove(&u32::from_ne_bytes(machine.bytes(key, 4).try_into().unwrap()))
+            } else {
+                let size = machine.hash(map).sizes.0;
+                let key = machine.bytes(key, size);
+                machine.hash(map).entries.remove(&key).is_some()
+            };
+            if is_removed { 0 } else { -2i64 as u64 }
         })
     }),
     (BPF_FUNC_KTIME_GET_NS, |_, _, _, _, _| MACHINE.with_borrow(|machine| machine.time)),

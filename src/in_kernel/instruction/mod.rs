@@ -104,6 +104,8 @@ pub enum MapUse {
     Tables,
     /// An array with one value: what the program counts beside the table. Programs have the address of the value.
     Counters,
+    /// A hash of the open spans.
+    Open,
     /// A hash of the ids of the selected tasks.
     Tasks,
     /// The array of the selected cgroups.
@@ -192,6 +194,18 @@ impl Size {
             Size::Word => 4,
             Size::Double => 8,
         }
+    }
+}
+
+impl Place {
+    /// Returns the place so many bytes behind this one.
+    pub fn after(self, bytes: usize) -> Place {
+        Place { offset: self.offset + bytes as i16, ..self }
+    }
+
+    /// Returns a number that is a multiple of the same powers of two as the address. Registers have multiples of 8.
+    pub fn alignment(self) -> usize {
+        usize::from(self.offset.unsigned_abs())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use perf_prof_events::aggregate::Amount;
-use perf_prof_format::abi::bpf::MapType;
+use perf_prof_format::abi::bpf::{MapType, ProgramType};
 use perf_prof_system::{
     CallError,
     bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
@@ -12,6 +12,7 @@ use perf_prof_system::{
 use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
+    span::{SpanCounters, SpanPrograms, SystemCall},
     table::{Counters, Row, Shape},
 };
 
@@ -72,17 +73,24 @@ pub struct TableInKernel {
     /// The counters as they were at the last reading.
     read: Counters,
     program: ProgramState,
+    /// What the programs of spans have counted up to the last reading.
+    read_spans: SpanCounters,
+    /// The open spans, which only programs use.
+    _open: Option<Map>,
 }
 
-/// The program of a table.
+/// The program of a table, or the programs of spans.
 #[derive(Debug)]
 enum ProgramState {
     Loaded(Loaded),
     Attached(Attached),
+    OfCalls(Vec<(Loaded, SystemCall, Option<OwnedFd>)>),
     /// It could not be attached.
     Gone,
 }
 
+/// The most open spans. A thread has one open call, and few machines have more threads. They take 13 MB.
+const MOST_OPEN: u32 = 1 << 17;
 const SLOT: u32 = 0;
 /// How many times larger a table becomes if it needs more room. While it is exchanged, rows may come faster than before.
 const GROWTH: u32 = 8;
@@ -101,37 +109,49 @@ impl TableInKernel {
         selected: &SelectedTasks,
         room: Room,
     ) -> Result<TableInKernel, Refusal> {
-        let rows = hash(&shape, room.first)?;
-        let slot = Map::new(&MapDefinition {
-            name: "slot",
-            map_type: MapType::ArrayOfMaps,
-            key_size: 4,
-            value_size: 4,
-            entries: 1,
-            flags: 0,
-            inner: Some(&rows),
-        })?;
-        slot.set_descriptor(SLOT, rows.as_fd())?;
-        let (counters, page) = CounterPage::new("counters", Counters::WORDS)?;
-        let own = |map| match map {
-            MapUse::Tables => Some(&slot),
-            MapUse::Counters => Some(&counters),
-            MapUse::Tasks | MapUse::Cgroups => None,
-        };
-        let descriptor = |map| {
-            let own = own(map).map(|map| map.as_fd().as_raw_fd() as u32);
-            own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
-        };
-        let loaded = load(program, tracepoint, descriptor)?;
-        let (read, program) = (Counters::default(), ProgramState::Loaded(loaded));
-        Ok(TableInKernel { shape, slot, rows, room, page, read, program })
+        let maps = Maps::new(&shape, room, None)?;
+        let loaded = load(program, tracepoint, maps.descriptors(selected))?;
+        Ok(maps.table(shape, room, ProgramState::Loaded(loaded)))
     }
 
-    /// Runs the program at each event from now on.
+    /// Creates an empty table of system calls and loads its programs, which do not run yet. At most so many calls are open.
+    pub fn load_calls(
+        SpanPrograms { begin, end, open_bytes, shape }: &SpanPrograms,
+        selected: &SelectedTasks,
+        room: Room,
+        most_open: u32,
+    ) -> Result<TableInKernel, Refusal> {
+        let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
+        let programs = [(Some(begin), SystemCall::Enter), (end.as_ref(), SystemCall::Exit)];
+        let load = |(program, call): (Option<&Program>, SystemCall)| {
+            let words = program?.with_maps(maps.descriptors(selected));
+            let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &words);
+            Some(loaded.map(|loaded| (loaded, call, None)))
+        };
+        let loaded = programs.into_iter().filter_map(load).collect::<Result<_, _>>()?;
+        Ok(maps.table(shape.clone(), room, ProgramState::OfCalls(loaded)))
+    }
+
+    /// Returns what the programs of spans have counted since the last time.
+    pub fn spans_since(&mut self) -> SpanCounters {
+        let now: SpanCounters =
+            std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word))
+                .into();
+        now.since(std::mem::replace(&mut self.read_spans, now))
+    }
+
+    /// Runs the programs at each event from now on. Those of the ends of calls are first, so that no end is missed.
     pub fn attach(&mut self, tracepoint: Tracepoint<'_>) -> Result<(), CallError> {
-        if let ProgramState::Loaded(program) = std::mem::replace(&mut self.program, ProgramState::Gone) {
-            self.program = ProgramState::Attached(Attached::new(program, tracepoint)?);
-        }
+        self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
+            ProgramState::Loaded(program) => ProgramState::Attached(Attached::new(program, tracepoint)?),
+            ProgramState::OfCalls(mut programs) => {
+                for (program, call, descriptor) in programs.iter_mut().rev() {
+                    *descriptor = Some(program.attach_to_raw_tracepoint(call.name())?);
+                }
+                ProgramState::OfCalls(programs)
+            }
+            state => state,
+        };
         Ok(())
     }
 
@@ -159,6 +179,9 @@ impl TableInKernel {
     pub fn missed(&self) -> u64 {
         match &self.program {
             ProgramState::Attached(attached) => attached.missed(),
+            ProgramState::OfCalls(programs) => {
+                programs.iter().map(|(program, ..)| program.recursion_misses().unwrap_or(0)).sum()
+            }
             ProgramState::Loaded(_) | ProgramState::Gone => 0,
         }
     }
@@ -192,12 +215,67 @@ impl TableInKernel {
         Ok(Reading { rows, refused, refused_amount, added, own: since.own })
     }
 
-    /// Returns the descriptor that keeps the program attached.
-    pub fn into_event(self) -> Option<OwnedFd> {
+    /// Returns the descriptors that keep the programs attached.
+    pub fn into_events(self) -> Vec<OwnedFd> {
         match self.program {
-            ProgramState::Attached(attached) => Some(attached.into_event()),
-            ProgramState::Loaded(_) | ProgramState::Gone => None,
+            ProgramState::Attached(attached) => vec![attached.into_event()],
+            ProgramState::OfCalls(programs) => programs.into_iter().filter_map(|(.., descriptor)| descriptor).collect(),
+            ProgramState::Loaded(_) | ProgramState::Gone => Vec::new(),
         }
+    }
+}
+
+/// The maps of a table, before it has a program.
+struct Maps {
+    rows: Map,
+    slot: Map,
+    counters: Map,
+    page: CounterPage,
+    open: Option<Map>,
+}
+
+impl Maps {
+    /// Creates the maps. `open` has the sizes of an open span's key and value, and the most open spans.
+    fn new(shape: &Shape, room: Room, open: Option<((usize, usize), u32)>) -> Result<Maps, CallError> {
+        let rows = hash(shape, room.first)?;
+        let slot = Map::new(&MapDefinition {
+            name: "slot",
+            map_type: MapType::ArrayOfMaps,
+            key_size: 4,
+            value_size: 4,
+            entries: 1,
+            flags: 0,
+            inner: Some(&rows),
+        })?;
+        slot.set_descriptor(SLOT, rows.as_fd())?;
+        let words = if open.is_some() { SpanCounters::GENERATION_WORD + 1 } else { Counters::WORDS };
+        let (counters, page) = CounterPage::new("counters", words)?;
+        let open = open.map(|((key_size, value_size), entries)| {
+            let (name, map_type, flags, inner) = ("open", MapType::Hash, 0, None);
+            let entries = u32::min(entries, MOST_OPEN);
+            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
+        });
+        Ok(Maps { rows, slot, counters, page, open: open.transpose()? })
+    }
+
+    /// Returns the descriptors of the maps of programs.
+    fn descriptors(&self, selected: &SelectedTasks) -> impl FnMut(MapUse) -> u32 {
+        |map| {
+            let own = match map {
+                MapUse::Tables => Some(&self.slot),
+                MapUse::Counters => Some(&self.counters),
+                MapUse::Open => self.open.as_ref(),
+                MapUse::Tasks | MapUse::Cgroups => None,
+            };
+            let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
+            own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
+        }
+    }
+
+    fn table(self, shape: Shape, room: Room, program: ProgramState) -> TableInKernel {
+        let Maps { rows, slot, page, open, .. } = self;
+        let (read, read_spans) = (Counters::default(), SpanCounters::default());
+        TableInKernel { shape, slot, rows, room, page, read, program, read_spans, _open: open }
     }
 }
 

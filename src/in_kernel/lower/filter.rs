@@ -1,44 +1,72 @@
 //! The filters of selectors and of aggregators.
 
-use perf_prof_format::tracefs::{Extent, FilterData, FilterNode, TextComparison};
+use perf_prof_format::tracefs::{Extent, FilterData, FilterNode, IntType, TextComparison};
 
 use super::{
     Unsuited,
     read::{Reader, fixed},
 };
-use crate::expression::{Glob, Number, Sign, Test, Text, TextTest};
+use crate::expression::{CONTEXT, Glob, Number, Sign, Test, Text, TextTest};
+use crate::instruction::{Place, Register};
+
+/// The values that a filter compares.
+pub(super) trait Compared {
+    /// Returns the number at an offset of the data.
+    fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited>;
+
+    /// Returns the test of the text at a place of the data.
+    fn text(&mut self, data: FilterData, extent: Extent, test: (TextComparison, &str)) -> Result<Test, Unsuited>;
+}
+
+/// The record of an event.
+impl Compared for Reader<'_> {
+    fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited> {
+        if data == FilterData::Sample { self.field(offset, ty) } else { Err(Unsuited::TwoEvents) }
+    }
+
+    fn text(&mut self, data: FilterData, extent: Extent, test: (TextComparison, &str)) -> Result<Test, Unsuited> {
+        match (data, fixed(Some(extent))) {
+            (FilterData::Sample, Some(text)) => text_test(text, test),
+            (FilterData::Sample, None) => {
+                let field = self.format.fields().iter().find(|field| field.offset == extent.offset());
+                Err(Unsuited::Length(field.map(|field| field.name.clone()).unwrap_or_default()))
+            }
+            _ => Err(Unsuited::TwoEvents),
+        }
+    }
+}
 
 /// Returns the test that a node of a filter makes.
-pub(super) fn test(node: &FilterNode, reader: &Reader<'_>) -> Result<Test, Unsuited> {
-    let all = |nodes: &[FilterNode]| nodes.iter().map(|node| test(node, reader)).collect::<Result<Vec<_>, _>>();
+pub(super) fn test(node: &FilterNode, of: &mut dyn Compared) -> Result<Test, Unsuited> {
+    let mut all = |nodes: &[FilterNode]| nodes.iter().map(|node| test(node, of)).collect::<Result<Vec<_>, _>>();
     match node {
         FilterNode::All(nodes) => Ok(Test::All(all(nodes)?)),
         FilterNode::Any(nodes) => Ok(Test::Any(all(nodes)?)),
-        FilterNode::Not(node) => Ok(Test::Not(Box::new(test(node, reader)?))),
-        FilterNode::Number { data: FilterData::Sample, ty, offset, comparison, value } => {
-            let (number, sign) = (reader.field(*offset, *ty)?, if ty.signed { Sign::Signed } else { Sign::Unsigned });
+        FilterNode::Not(node) => Ok(Test::Not(Box::new(test(node, of)?))),
+        FilterNode::Number { data, ty, offset, comparison, value } => {
+            let sign = if ty.signed { Sign::Signed } else { Sign::Unsigned };
+            let number = of.number(*data, *offset, *ty)?;
             Ok(Test::Number { number, sign, comparison: *comparison, value: *value })
         }
         &FilterNode::Cpu { comparison, value } => {
             Ok(Test::Number { number: Number::Cpu, sign: Sign::Unsigned, comparison, value })
         }
-        FilterNode::Text { data: FilterData::Sample, extent, comparison, value } => {
-            text(*extent, *comparison, value, reader)
-        }
-        FilterNode::Number { .. } | FilterNode::Text { .. } => Err(Unsuited::TwoEvents),
+        FilterNode::Text { data, extent, comparison, value } => of.text(*data, *extent, (*comparison, value)),
     }
 }
 
-fn text(extent: Extent, comparison: TextComparison, value: &str, reader: &Reader<'_>) -> Result<Test, Unsuited> {
-    let Some(Text::Field { offset, size }) = fixed(Some(extent)) else {
-        let field = reader.format.fields().iter().find(|field| field.offset == extent.offset());
-        return Err(Unsuited::Length(field.map(|field| field.name.clone()).unwrap_or_default()));
+/// Returns the test of a text.
+pub(super) fn text_test(text: Text, (comparison, value): (TextComparison, &str)) -> Result<Test, Unsuited> {
+    let (array, size): (Place, usize) = match text {
+        Text::Field { offset, size } => (CONTEXT.at(offset), size),
+        Text::Kept { offset, size } => (Register::Frame.at(offset), size),
+        Text::Comm => return Err(Unsuited::Member("_comm".to_owned())),
     };
     let equal = || {
         // No text in a record is longer than its field, or has a NUL.
         let is_possible = value.len() <= size && !value.contains('\0');
         let test = TextTest::Equal(value.as_bytes().to_vec());
-        if is_possible { Test::Text { offset, size, test } } else { Test::Any(Vec::new()) }
+        if is_possible { Test::Text { array, size, test } } else { Test::Any(Vec::new()) }
     };
     match comparison {
         TextComparison::Equal => Ok(equal()),
@@ -46,7 +74,7 @@ fn text(extent: Extent, comparison: TextComparison, value: &str, reader: &Reader
         TextComparison::Matches if !value.contains(['*', '?', '[']) && value.is_ascii() => Ok(equal()),
         TextComparison::Matches => {
             let glob = Glob::parse(value).ok_or_else(|| Unsuited::Pattern(value.to_owned()))?;
-            Ok(Test::Text { offset, size, test: TextTest::Matches(glob) })
+            Ok(Test::Text { array, size, test: TextTest::Matches(glob) })
         }
     }
 }

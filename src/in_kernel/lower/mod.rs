@@ -1,7 +1,9 @@
 //! From what an aggregator reads of an event to expressions of a program, or the reason why that cannot be.
 
 mod filter;
+mod named;
 mod read;
+mod span;
 mod unsuited;
 
 use perf_prof_events::{
@@ -10,6 +12,8 @@ use perf_prof_events::{
 };
 use perf_prof_format::tracefs::{EventFormat, Filter};
 
+pub use named::Names;
+pub use span::{DURATION, GENERATION, KEPT, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, StepAction, lower_span};
 pub use unsuited::Unsuited;
 
 use crate::expression::{Number, Test, Text};
@@ -30,6 +34,13 @@ pub enum Part {
         from: Text,
         /// Its size in bytes.
         size: usize,
+    },
+    /// A text that depends on a number. The number is in the key, and takes 8 bytes.
+    Named {
+        /// The number.
+        number: Number,
+        /// The texts.
+        names: Names,
     },
     /// Always the same text, which is not in the key.
     Constant(Box<[u8]>),
@@ -61,7 +72,7 @@ impl Part {
     /// Returns the number of bytes in the key.
     pub fn bytes(&self) -> usize {
         match self {
-            Part::Number(_) => 8,
+            Part::Number(_) | Part::Named { .. } => 8,
             Part::Text(text) | Part::Bytes { from: text, .. } => text.bytes(),
             Part::Constant(_) => 0,
         }
@@ -87,7 +98,7 @@ pub fn lower(
         Some(PlanFilter::OfEvent(filter)) => Some(filter),
         Some(PlanFilter::OfPairs(_)) => return Err(Unsuited::TwoEvents),
     };
-    let test = |filter: Option<&Filter>| filter.map(|filter| filter::test(filter.node(), &reader)).transpose();
+    let test = |filter: Option<&Filter>| filter.map(|filter| filter::test(filter.node(), &mut { reader })).transpose();
     Ok(Lowered { key, added, selected: test(filter)?, filter: test(of_aggregator)? })
 }
 

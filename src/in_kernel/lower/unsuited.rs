@@ -29,6 +29,9 @@ pub enum Unsuited {
     /// The pattern cannot be code without loops.
     #[error("the pattern `{0}` is not a text with a `*` before or behind it")]
     Pattern(String),
+    /// The spans are not pairs of a begin and an end that programs can find.
+    #[error("{0}")]
+    Spans(&'static str),
     /// The filter reads the begin and the end of a span.
     #[error("its filter compares fields of two events")]
     TwoEvents,

@@ -20,7 +20,7 @@ pub use shape::{Counters, Row, Shape};
 use self::range::RangeOf;
 use crate::{
     expression::{Outcome, start},
-    instruction::{Code, Condition, Instruction, LONGEST, Label, MapUse, Program, Register, Size},
+    instruction::{Code, Condition, Instruction, LONGEST, Label, MapUse, Place, Program, Register, Size},
     lower::{Lowered, MAX_KEY, Part, Unsuited, lower},
     select::{SCRATCH, Selection},
 };
@@ -30,7 +30,7 @@ const ADDED: Register = Register::R8;
 /// The register with the hash, and then with the value of a row.
 const ROW: Register = Register::R7;
 /// What the kernel returns if another CPU has added the row meanwhile: `-EEXIST`.
-const EXISTS: i32 = -17;
+pub(crate) const EXISTS: i32 = -17;
 
 /// Returns the program that adds events to a table, and the layout of the table's rows. `plan` is the definition for the
 /// type of the event, and `filter` is the filter of the selector.
@@ -49,16 +49,6 @@ pub fn table_program(
     }
 }
 
-/// The labels to which all parts of the program jump.
-struct Ends {
-    /// The event is perf-prof's own.
-    own: Label,
-    /// There is no room for the row.
-    refused: Label,
-    /// Nothing remains to be done.
-    done: Label,
-}
-
 fn table_code(
     (plan, definition): (&Plan, &Definition),
     event: &EventType,
@@ -67,73 +57,95 @@ fn table_code(
 ) -> Result<(Code, Shape), Unsuited> {
     selection.check()?;
     let lowered = lower((plan, definition), event, filter, selection.ids)?;
-    let range = match definition.measure {
-        Measure::Sum => None,
-        Measure::Distribution(buckets) => Some(RangeOf::new(buckets)?),
-    };
-    let shape = Shape::new(&lowered, range.is_some());
-    if shape.key_bytes > MAX_KEY {
-        return Err(Unsuited::LongKey(shape.key_bytes));
-    }
+    let rows = Rows::new(&lowered, definition.measure)?;
     let mut code = Code::new();
-    let ends = Ends { own: code.label(), refused: code.label(), done: code.label() };
+    let (own, done) = (code.label(), code.label());
     start(&mut code);
-    select(&mut code, &lowered, selection, &ends);
-    if let Some(added) = lowered.added {
-        added.load(&mut code, ADDED);
-    } else {
-        code.copy(ADDED, 1);
-    }
-    key(&mut code, &lowered.key, &shape);
-    if let Some(range) = range {
-        range.write(&mut code, ADDED, shape.numbers());
-        code.store(Size::Double, shape.range(), Register::R0);
-    }
-    count(&mut code, &shape, &ends);
-    finish(&mut code, &shape, &ends);
-    Ok((code, shape))
-}
-
-/// Writes the code that leaves out what is not selected, and what the filters do not let pass.
-fn select(code: &mut Code, lowered: &Lowered, selection: &Selection, ends: &Ends) {
-    selection.jump_unless(code, ends.done);
+    selection.jump_unless(&mut code, done);
     if let Some(test) = &lowered.selected {
-        test.jump(code, Outcome::Fails, ends.done);
+        test.jump(&mut code, Outcome::Fails, done);
     }
-    selection.own.jump(code, ends.own);
+    selection.own.jump(&mut code, own);
     if let Some(test) = &lowered.filter {
-        test.jump(code, Outcome::Fails, ends.done);
+        test.jump(&mut code, Outcome::Fails, done);
+    }
+    rows.add(&mut code, &lowered);
+    code.jump(done);
+    code.here(own);
+    count_in(&mut code, Counters::OWN);
+    code.here(done);
+    // With 0, nobody would get a record of the event.
+    code.exit(1);
+    Ok((code, rows.shape))
+}
+
+/// The rows to which a program adds.
+pub(crate) struct Rows {
+    pub shape: Shape,
+    range: Option<RangeOf>,
+}
+
+impl Rows {
+    pub fn new(lowered: &Lowered, measure: Measure) -> Result<Rows, Unsuited> {
+        let range = match measure {
+            Measure::Sum => None,
+            Measure::Distribution(buckets) => Some(RangeOf::new(buckets)?),
+        };
+        let shape = Shape::new(lowered, range.is_some());
+        let rows = Rows { shape, range };
+        if rows.shape.key_bytes > MAX_KEY { Err(Unsuited::LongKey(rows.shape.key_bytes)) } else { Ok(rows) }
+    }
+
+    /// Writes the code that adds an event, or counts it if there is no room for its row.
+    pub fn add(&self, code: &mut Code, lowered: &Lowered) {
+        let Rows { shape, range } = self;
+        let (refused, done) = (code.label(), code.label());
+        match lowered.added {
+            Some(added) => added.load(code, ADDED),
+            None => code.copy(ADDED, 1),
+        }
+        write_parts(code, &lowered.key, shape.key());
+        if shape.has_no_key() {
+            // A hash has no keys without bytes.
+            code.store_number(Size::Double, shape.key(), 0);
+        }
+        if let Some(range) = range {
+            range.write(code, ADDED, shape.numbers());
+            code.store(Size::Double, shape.range(), Register::R0);
+        }
+        count(code, shape, refused, done);
+        code.jump(done);
+        code.here(refused);
+        count_in(code, Counters::REFUSED);
+        amount::add_refused(code, shape, Register::R1.at(Counters::REFUSED_SUM));
+        code.here(done);
     }
 }
 
-/// Writes the code that puts the key on the stack.
-fn key(code: &mut Code, parts: &[Part], shape: &Shape) {
-    let mut at = shape.key();
+/// Writes the code that puts parts of a key on the stack, one behind the other.
+pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
+    let mut at = to;
     for part in parts {
         match part {
-            Part::Number(number) => {
+            Part::Number(number) | Part::Named { number, .. } => {
                 number.load(code, Register::R1);
                 code.store(Size::Double, at, Register::R1);
             }
             Part::Text(text) | Part::Bytes { from: text, .. } => text.copy(code, at),
             Part::Constant(_) => {}
         }
-        at = at.base.at(at.offset + part.bytes() as i16);
-    }
-    if shape.has_no_key() {
-        // A hash has no keys without bytes.
-        code.store_number(Size::Double, at, 0);
+        at = at.after(part.bytes());
     }
 }
 
 /// Writes the code that adds to the row of the key, or adds the row.
-fn count(code: &mut Code, shape: &Shape, ends: &Ends) {
+fn count(code: &mut Code, shape: &Shape, refused: Label, done: Label) {
     let (add, add_after_all) = (code.label(), code.label());
     code.store_number(Size::Word, SCRATCH, 0);
     code.map(Register::R1, MapUse::Tables);
     code.address(Register::R2, SCRATCH);
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
-    code.jump_if(Condition::Equal, Register::R0, 0, ends.refused);
+    code.jump_if(Condition::Equal, Register::R0, 0, refused);
     code.copy(ROW, Register::R0);
     look_up_row(code, shape);
     code.jump_if(Condition::NotEqual, Register::R0, 0, add);
@@ -146,15 +158,15 @@ fn count(code: &mut Code, shape: &Shape, ends: &Ends) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
     code.copy(Register::R1, EXISTS);
     code.jump_if(Condition::Equal, Register::R0, Register::R1, add_after_all);
-    code.jump_if(Condition::NotEqual, Register::R0, 0, ends.refused);
+    code.jump_if(Condition::NotEqual, Register::R0, 0, refused);
     count_in(code, Counters::INSERTED);
-    code.jump(ends.done);
+    code.jump(done);
     code.here(add_after_all);
     look_up_row(code, shape);
-    code.jump_if(Condition::Equal, Register::R0, 0, ends.refused);
+    code.jump_if(Condition::Equal, Register::R0, 0, refused);
     code.here(add);
     code.copy(ROW, Register::R0);
-    amount::add(code, shape, ends.refused);
+    amount::add(code, shape, refused);
 }
 
 fn look_up_row(code: &mut Code, shape: &Shape) {
@@ -163,25 +175,12 @@ fn look_up_row(code: &mut Code, shape: &Shape) {
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
 }
 
-/// Writes the ends of the program. It always returns 1: with 0, nobody would get a record of the event.
-fn finish(code: &mut Code, shape: &Shape, ends: &Ends) {
-    code.jump(ends.done);
-    code.here(ends.refused);
-    count_in(code, Counters::REFUSED);
-    amount::add_refused(code, shape, Register::R1.at(Counters::REFUSED_SUM));
-    code.jump(ends.done);
-    code.here(ends.own);
-    count_in(code, Counters::OWN);
-    code.here(ends.done);
-    code.exit(1);
-}
-
 /// Adds 1 to the counter at this offset. `R1` is then the address of the counters.
-fn count_in(code: &mut Code, offset: i16) {
+pub(crate) fn count_in(code: &mut Code, offset: i16) {
     code.map(Register::R1, MapUse::Counters);
     code.copy(Register::R2, 1);
     code.push(Instruction::AtomicAdd(Register::R1.at(offset), Register::R2));
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

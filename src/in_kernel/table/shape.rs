@@ -62,7 +62,7 @@ impl Counters {
     pub(super) const INSERTED: i16 = 0;
     pub(super) const REFUSED: i16 = 8;
     pub(super) const REFUSED_SUM: i16 = 16;
-    pub(super) const OWN: i16 = 32;
+    pub(crate) const OWN: i16 = 32;
 }
 
 impl From<[u64; Counters::WORDS]> for Counters {
@@ -189,6 +189,7 @@ impl Shape {
             at += part.bytes();
             match part {
                 Part::Number(number) => KeyPart::Number(extended(word(bytes, 0), number.is_signed())),
+                Part::Named { names, .. } => KeyPart::Text(names.text(word(bytes, 0) as i64).into()),
                 Part::Text(_) => KeyPart::Text(bytes.split(|byte| *byte == 0).next().unwrap_or_default().into()),
                 Part::Bytes { size, .. } => KeyPart::Bytes(bytes.get(..*size).unwrap_or_default().into()),
                 Part::Constant(text) => KeyPart::Text(text.clone()),

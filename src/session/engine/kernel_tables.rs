@@ -8,10 +8,11 @@ use std::{
 
 use perf_prof_events::{
     aggregate::{Definition, Groups, Others, Plan},
-    event::Stats,
+    event::{SpanCounts, Stats},
 };
 use perf_prof_in_kernel::{
     load::{Reading, SelectedTasks, TableInKernel, together},
+    span::SpanCounters,
     table::Row,
 };
 use perf_prof_system::{
@@ -131,7 +132,7 @@ impl KernelTables {
             Which::Last => Some(table.in_kernel.read_last()),
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
-        for (KernelTable { event, in_kernel, target }, reading) in self.tables.iter().zip(readings) {
+        for (KernelTable { event, in_kernel, target }, reading) in self.tables.iter_mut().zip(readings) {
             // All programs of an event see the same events.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
@@ -142,6 +143,9 @@ impl KernelTables {
                 Ok(Reading { rows, refused: events, refused_amount, added, own }) => {
                     if is_first {
                         stats.count_in_kernel(*event, added, own);
+                        if let Some(counts) = stats.span(*event) {
+                            count_spans(counts, in_kernel.spans_since(), added);
+                        }
                     }
                     of_targets[*target].extend(rows);
                     if events != 0 {
@@ -170,9 +174,21 @@ impl KernelTables {
 
     /// Returns the descriptors that keep programs attached.
     pub fn into_events(self) -> Vec<OwnedFd> {
-        let of_tables = self.tables.into_iter().filter_map(|table| table.in_kernel.into_event());
+        let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_events());
         of_tables.chain(self.selected.into_events()).collect()
     }
+}
+
+/// Adds to the counts of spans what programs have counted.
+fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) {
+    counts.add_opened(spans.opened);
+    counts.add_ended(spans.ended);
+    counts.add_dropped(spans.dropped);
+    counts.add_replaced(spans.replaced);
+    counts.add_without_begin(spans.without_begin);
+    counts.add_without_room(spans.without_room);
+    counts.add_lost(spans.lost);
+    counts.add_delivered(added);
 }
 
 /// Adds rows to the receiver's table, in the order in which their keys came first.

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, fmt};
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{Capture, EventRequest, Excluded, OwnThreads, Owner, Sampling, Target};
-use perf_prof_events::event::{EventType, Stats};
+use perf_prof_events::{
+    derive::Derived,
+    event::{EventType, Stats},
+};
 use perf_prof_format::{
     abi::PERF_TYPE_TRACEPOINT,
     spec::Grouping,
@@ -15,6 +18,7 @@ use perf_prof_in_kernel::{
     load::{FirstTasks, Refusal, Room, SelectedTasks, TableInKernel, TaskEvents, Tracepoint, together},
     lower::{PidNamespace, Unsuited},
     select::{Own, Selection, TaskIds},
+    span::{Hook, SelectedSpan, SpanPrograms, span_programs},
     table::{Shape, table_program},
 };
 use perf_prof_system::{budget::Budget, output, own_threads, procfs, tracefs::Tracefs};
@@ -43,6 +47,8 @@ pub struct OpenEvents<'a> {
     pub selected: &'a [Selected],
     /// The types of the opened events, and then those of events that are made of them.
     pub types: &'a [EventType],
+    /// The events that are made of opened ones.
+    pub derived: &'a [Derived],
     /// Which of the types the receiver gets.
     pub is_delivered: &'a [bool],
     /// The events that this kernel has.
@@ -67,7 +73,16 @@ impl<T: fmt::Display> From<T> for Reason {
 /// The programs of an event's tables.
 struct Compiled<'a> {
     event: usize,
-    tables: Vec<(Program, Shape, &'a TableUse)>,
+    /// The opened events that then need no samples.
+    opened: Vec<usize>,
+    tables: Vec<(Programs, &'a TableUse)>,
+}
+
+/// The programs of a table.
+enum Programs {
+    OfEvent(Program, Shape),
+    /// Those of system calls, of which so many may be open.
+    OfCalls(SpanPrograms, u32),
 }
 
 /// What is added up in the kernel.
@@ -75,6 +90,8 @@ struct Attempt {
     tables: KernelTables,
     /// The events that are added up there.
     in_kernel: Vec<usize>,
+    /// The opened events that then need no samples.
+    opened: Vec<usize>,
     /// The other events that the receiver gets, and why.
     kept: Vec<(usize, Reason)>,
 }
@@ -100,9 +117,9 @@ impl OpenEvents<'_> {
         self.report(&first)?;
         first.in_kernel.iter().for_each(|&event| self.stats.set_in_kernel(event));
         // The program's event of the tracepoint stays open, so this is quick.
-        capture.close_events(&first.in_kernel);
+        capture.close_events(&first.opened);
         let leaves_out_threads = |&event: &usize| matches!(requests[event].owner, Owner::Field(_));
-        if !first.in_kernel.iter().any(leaves_out_threads) {
+        if !first.opened.iter().any(leaves_out_threads) {
             return Ok(first.tables);
         }
         // A program names perf-prof's threads, and now there is one more.
@@ -123,14 +140,14 @@ impl OpenEvents<'_> {
                 Err(reason) => kept.push((event, reason)),
             }
         }
-        let (mut tables, mut in_kernel) = (KernelTables::default(), Vec::new());
+        let (mut tables, mut in_kernel, mut opened) = (KernelTables::default(), Vec::new(), Vec::new());
         let count: usize = compiled.iter().map(|programs| programs.tables.len()).sum();
         if count > MOST_TABLES {
             let reason = || Reason(format!("there would be more than {MOST_TABLES} tables in the kernel"));
             kept.extend(compiled.drain(..).map(|programs| (programs.event, reason())));
         }
         if compiled.is_empty() {
-            return Attempt { tables, in_kernel, kept };
+            return Attempt { tables, in_kernel, opened, kept };
         }
         match self.selected_tasks(target) {
             Ok(selected) => {
@@ -139,9 +156,12 @@ impl OpenEvents<'_> {
                 let share = self.budget.share() / count.max(1);
                 let selected = tables.selected();
                 let loaded = together(&mut compiled, |programs| self.loaded(programs, selected, share));
-                for (Compiled { event, .. }, loaded) in compiled.into_iter().zip(loaded) {
+                for (Compiled { event, opened: of, .. }, loaded) in compiled.into_iter().zip(loaded) {
                     match loaded.and_then(|loaded| self.attached(event, loaded, &mut tables)) {
-                        Ok(()) => in_kernel.push(event),
+                        Ok(()) => {
+                            in_kernel.push(event);
+                            opened.extend(of);
+                        }
                         Err(refusal) => kept.push((event, self.refused(event, refusal))),
                     }
                 }
@@ -151,7 +171,7 @@ impl OpenEvents<'_> {
                 kept.extend(compiled.iter().map(|programs| (programs.event, Reason(reason.clone()))));
             }
         }
-        Attempt { tables, in_kernel, kept }
+        Attempt { tables, in_kernel, opened, kept }
     }
 
     /// Prints with `-v` where each event is added up. Fails if all have to be added up in the kernel, and some are not.
@@ -187,7 +207,7 @@ impl OpenEvents<'_> {
         };
         self.check_run()?;
         let (Some(selected), Some(request)) = (self.selected.get(event), requests.get(event)) else {
-            return Err("it is made of several events".into());
+            return self.compiled_calls(event, tables, (requests, target));
         };
         check_event(selected, request)?;
         let Some(format) = self.types[event].format.tracepoint() else { return Err("it is no tracepoint".into()) };
@@ -196,10 +216,51 @@ impl OpenEvents<'_> {
         let compile = |table: &'u TableUse| {
             let TableUse { plan, definition, .. } = table;
             let (program, shape) = table_program(plan, definition, &self.types[event], filter.as_ref(), &selection)?;
-            Ok((program, shape, table))
+            Ok((Programs::OfEvent(program, shape), table))
         };
         let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
-        Ok(Compiled { event, tables })
+        Ok(Compiled { event, opened: vec![event], tables })
+    }
+
+    /// Compiles the tables of system calls. Other spans could miss a begin and an end, and be paired wrongly: the programs of
+    /// tracepoints do not run while bpf(2) is at work on the CPU, and those of raw tracepoints have no fields.
+    fn compiled_calls<'u>(
+        &self,
+        event: usize,
+        tables: &'u [TableUse],
+        (requests, target): (&[EventRequest], &Target),
+    ) -> Result<Compiled<'u>, Reason> {
+        let several = || Reason::from("it is made of several events");
+        let derived = event.checked_sub(self.types.len() - self.derived.len()).and_then(|at| self.derived.get(at));
+        let Derived { span, inputs } = derived.ok_or_else(several)?;
+        let is_used_elsewhere = |input: &usize| {
+            let users = self.derived.iter().filter(|derived| derived.inputs.contains(input)).count();
+            users != 1 || self.is_delivered.get(*input) != Some(&false)
+        };
+        let &[enter, exit] = inputs.as_slice() else { return Err(several()) };
+        let names = [enter, exit].map(|input| self.types[input].real_name());
+        if names != ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"] || inputs.iter().any(is_used_elsewhere) {
+            return Err(several());
+        }
+        let mut filters = [None, None];
+        for (input, filter) in [enter, exit].into_iter().zip(&mut filters) {
+            check_event(&self.selected[input], &requests[input])?;
+            let Some(format) = self.types[input].format.tracepoint() else { return Err(several()) };
+            let text = requests[input].filter.as_ref();
+            *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
+        }
+        let Some(format) = self.types[enter].format.tracepoint() else { return Err(several()) };
+        let selection = self.selection(format, &requests[enter], target)?;
+        let [of_enter, of_exit] = &filters;
+        let filters = [of_enter.as_ref(), of_exit.as_ref()];
+        let selected = SelectedSpan { span, event: &self.types[event], filters };
+        let compile = |table: &'u TableUse| {
+            let definition = (&table.plan, &table.definition);
+            let programs = span_programs(selected, definition, Hook::SystemCalls, &selection)?;
+            Ok((Programs::OfCalls(programs, span.spec().max_open), table))
+        };
+        let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
+        Ok(Compiled { event, opened: vec![enter, exit], tables })
     }
 
     /// Returns why this run needs samples.
@@ -286,16 +347,24 @@ impl OpenEvents<'_> {
     /// Loads the programs of an event. `share` is the memory that a table may have.
     fn loaded<'u>(
         &self,
-        Compiled { event, tables: programs }: &mut Compiled<'u>,
+        Compiled { event, tables, .. }: &mut Compiled<'u>,
         selected: &SelectedTasks,
         share: usize,
     ) -> Result<Vec<(TableInKernel, &'u TableUse)>, Refusal> {
         let tracepoint = self.tracepoint(*event)?;
-        let load = |(program, shape, table): &(Program, Shape, &'u TableUse)| {
-            let room = Room::new(shape, table.definition.limit, share);
-            Ok((TableInKernel::load(tracepoint, (program, shape.clone()), selected, room)?, *table))
+        let load = |(programs, table): &(Programs, &'u TableUse)| {
+            let room = |shape: &Shape| Room::new(shape, table.definition.limit, share);
+            let loaded = match programs {
+                Programs::OfEvent(program, shape) => {
+                    TableInKernel::load(tracepoint, (program, shape.clone()), selected, room(shape))
+                }
+                Programs::OfCalls(programs, most_open) => {
+                    TableInKernel::load_calls(programs, selected, room(&programs.shape), *most_open)
+                }
+            };
+            Ok((loaded?, *table))
         };
-        programs.iter().map(load).collect()
+        tables.iter().map(load).collect()
     }
 
     /// Attaches the programs of an event.

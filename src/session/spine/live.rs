@@ -139,6 +139,7 @@ impl LiveSession {
             plan: &plan,
             selected: &selected,
             types: events,
+            derived: &derived,
             is_delivered: &about.is_delivered,
             tracefs: &tracefs,
             workload: workload.as_ref().map(Workload::pid),
@@ -163,9 +164,7 @@ impl LiveSession {
         let pump = pump(&plan, &source.source, &selected, about, of_pump).with_cgroups(cgroups);
         let mut calibrate = || {
             // If the measurement fails, the last measured offset is still used.
-            if let Ok(offset) = calibration.realtime_offset() {
-                context.set_realtime_offset(offset);
-            }
+            calibration.realtime_offset().into_iter().for_each(|offset| context.set_realtime_offset(offset));
         };
         let mut sink = DerivingSink::start(sink, events, &derived, stats, context).with_limit(limit);
         let mut run_loop = RunLoop {
@@ -187,10 +186,7 @@ impl LiveSession {
         let command = workload.and_then(|workload| end_workload(workload, end_signal));
         let now = context.time_of_realtime(run_loop.source.off_at().unwrap_or_else(clock::realtime));
         let recorded = finish_recording(&mut run_loop.source, ending);
-        // A command without a script has no result if the run did not start. A script may have something to end.
-        let has_result = !matches!(ending, Ending::NotStarted) || plan.face != Face::Command;
-        let last = if has_result { FinishAs::Program } else { FinishAs::Part };
-        let at_exit = run_loop.finish(ending, last, &mut sink, now);
+        let at_exit = run_loop.finish(ending, last_part(ending, plan.face), &mut sink, now);
         print_shortcomings(about, plan.verbosity);
         Outcome {
             ending,
@@ -203,6 +199,13 @@ impl LiveSession {
             closing: Closing { capture: Some(run_loop.source.source), tables: run_loop.tables },
         }
     }
+}
+
+/// Returns what happens after a run. A command without a script has no result if the run did not start. A script may have
+/// something to end.
+fn last_part(ending: Ending, face: Face) -> FinishAs {
+    let has_result = !matches!(ending, Ending::NotStarted) || face != Face::Command;
+    if has_result { FinishAs::Program } else { FinishAs::Part }
 }
 
 /// Prints what spans, call chains and cgroups lack.

@@ -5,7 +5,9 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use perf_prof_format::abi::bpf::{BPF_OBJ_GET_INFO_BY_FD, BPF_OBJ_NAME_LEN, BPF_PROG_LOAD, ProgramType};
+use perf_prof_format::abi::bpf::{
+    BPF_OBJ_GET_INFO_BY_FD, BPF_OBJ_NAME_LEN, BPF_PROG_LOAD, BPF_RAW_TRACEPOINT_OPEN, ProgramType,
+};
 
 use super::{Attr, call, call_for_descriptor, object_name};
 use crate::CallError;
@@ -46,6 +48,13 @@ struct Load {
 }
 
 #[repr(C)]
+struct RawTracepointOpen {
+    name: u64,
+    prog_fd: u32,
+    padding: u32,
+}
+
+#[repr(C)]
 struct InfoByFd {
     bpf_fd: u32,
     info_len: u32,
@@ -59,6 +68,8 @@ const RECURSION_MISSES: usize = 208;
 unsafe impl Attr for Load {}
 // SAFETY: as above.
 unsafe impl Attr for InfoByFd {}
+// SAFETY: the structure of BPF_RAW_TRACEPOINT_OPEN, without implicit padding.
+unsafe impl Attr for RawTracepointOpen {}
 
 impl Program {
     /// Loads a program. Each instruction is a word in the byte order of the machine.
@@ -92,6 +103,13 @@ impl Program {
                 Err(LoadError { error, log: String::from_utf8_lossy(log).trim_end().to_owned() })
             }
         }
+    }
+
+    /// Runs the program at a raw tracepoint, until the descriptor is closed.
+    pub fn attach_to_raw_tracepoint(&self, name: &CStr) -> Result<OwnedFd, CallError> {
+        let mut attr = RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: self.0.as_raw_fd() as u32, padding: 0 };
+        // SAFETY: the kernel reads the name.
+        unsafe { call_for_descriptor("bpf BPF_RAW_TRACEPOINT_OPEN", BPF_RAW_TRACEPOINT_OPEN, &mut attr) }
     }
 
     /// Returns how many events the program did not run for, because another BPF program or bpf(2) was at work on the CPU.

@@ -11,7 +11,9 @@ use perf_prof_format::{
 
 use crate::{
     derive::span::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanError, SpanRule},
-    event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanPart, SpanTask, SpanView},
+    event::{
+        ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView,
+    },
 };
 
 /// The name of a span's task: an option of all sources, and a field of some.
@@ -111,6 +113,8 @@ pub struct Field {
     pub value: ComputeField,
     /// The texts that it may hold; `None` if they cannot be listed.
     pub values: Option<FieldValues>,
+    /// What the value is, or the number on which its text depends; `None` if only the function knows.
+    pub origin: Option<SpanOrigin>,
 }
 
 /// The texts that a field may hold. An empty text is always one of them.
@@ -287,12 +291,17 @@ impl Rule {
 
 impl Field {
     const fn new(name: &'static str, about: &'static str, value: ComputeField) -> Field {
-        Field { name, about, value, values: None }
+        Field { name, about, value, values: None, origin: None }
     }
 
     /// Only these texts.
     pub const fn one_of(self, list: fn() -> Vec<Cow<'static, str>>, unnamed: &'static str) -> Field {
         Field { values: Some(FieldValues { list, unnamed }), ..self }
+    }
+
+    /// The value, or the number on which the text depends, is this one.
+    pub const fn is(self, origin: SpanOrigin) -> Field {
+        Field { origin: Some(origin), ..self }
     }
 
     /// A signed number.
@@ -348,6 +357,7 @@ impl SourceDefinition {
             about: field.about,
             kind: field.value.kind(),
             source: SpanFieldSource::Computed(field.value),
+            origin: field.origin,
         };
         self.fields.iter().map(field).collect()
     }

@@ -6,7 +6,7 @@ use perf_prof_format::{
 };
 
 use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
-use crate::event::{SpanTask, SpanView};
+use crate::event::{SpanOrigin, SpanTask, SpanView};
 
 /// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted, so its return has the number
 /// -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c), and no result.
@@ -38,7 +38,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     scope: Scope::Task,
     flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" }],
     fields: &[
-        Field::text("comm", "name of the task", |span| span.comm(&span.last())),
+        Field::text("comm", "name of the task", |span| span.comm(&span.last())).is(SpanOrigin::Comm),
         Field::text_of_number(
             "name",
             "name of the call",
@@ -48,10 +48,11 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
                 None => format!("sys_{nr}").into_bytes().into(),
             },
         )
-        .one_of(|| texts(system_calls::names()), "sys_"),
-        Field::int("nr", "number of the call", |span| span.key(1)),
+        .one_of(|| texts(system_calls::names()), "sys_")
+        .is(SpanOrigin::Key(1)),
+        Field::int("nr", "number of the call", |span| span.key(1)).is(SpanOrigin::Key(1)),
         Field::words("args", "its six arguments, as numbers", |span| span.begin().bytes("args")),
-        Field::int("ret", "the value that it returned", |span| span.last().int("ret")),
+        Field::int("ret", "the value that it returned", |span| span.last().int("ret")).is(SpanOrigin::End("ret")),
         Field::text_of_number("errno", "name of the error; empty if there was none", errno, |_, errno| match errno {
             0 => b"".into(),
             _ => system_calls::error_name(errno)

@@ -13,14 +13,18 @@ use super::SpanError;
 
 /// The places of a key's values in an event.
 #[derive(Clone, Debug)]
-pub(super) struct KeyPlan(Vec<Part>);
+pub struct KeyPlan(Vec<Part>);
 
 /// The place of one part of a key.
 #[derive(Clone, Debug)]
-enum Part {
+pub enum Part {
+    /// The id of the thread.
     Tid,
+    /// The id of the process.
     Pid,
+    /// The CPU.
     Cpu,
+    /// A field.
     Field(Field),
     /// The sum of two numbers.
     Sum(Field, Field),
@@ -78,8 +82,13 @@ impl Key {
 }
 
 impl KeyPlan {
+    /// Returns the parts of the key.
+    pub fn parts(&self) -> &[Part] {
+        &self.0
+    }
+
     /// Finds the fields of a key in the format of an event.
-    pub fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {
+    pub(super) fn new<'a>(names: impl Iterator<Item = &'a str>, format: &EventFormat) -> Result<KeyPlan, SpanError> {
         let field = |name: &str| match format.field(name) {
             Some(field) if field.kind.value_type() == ValueType::Bytes => Err(SpanError::Array(name.to_owned())),
             Some(field) => Ok(field.clone()),
@@ -101,7 +110,7 @@ impl KeyPlan {
     }
 
     /// Fails if a part is a number here and text in the other event.
-    pub fn check_same_types(&self, other: &KeyPlan) -> Result<(), SpanError> {
+    pub(super) fn check_same_types(&self, other: &KeyPlan) -> Result<(), SpanError> {
         for (one, other) in self.0.iter().zip(&other.0) {
             if one.is_text() != other.is_text() {
                 return Err(SpanError::Types(one.name().to_owned(), other.name().to_owned()));
@@ -111,13 +120,13 @@ impl KeyPlan {
     }
 
     /// Returns the fields of the key, in their order; `None` for a part that is not a field.
-    pub fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
+    pub(super) fn fields(&self) -> impl Iterator<Item = Option<&Field>> {
         self.0.iter().map(|part| if let Part::Field(field) = part { Some(field) } else { None })
     }
 
     /// Returns the key of a record. Returns `None` if the record is too short.
     #[inline]
-    pub fn key(&self, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
+    pub(super) fn key(&self, layout: &SampleLayout, record: &[u8]) -> Option<Key> {
         match self.0.as_slice() {
             [one] if !one.is_text() => one.number(layout, record).map(Key::One),
             [one, two] if !one.is_text() && !two.is_text() => {

@@ -38,11 +38,12 @@ use perf_prof_format::{
     value::ValueType,
 };
 
+use self::error::name;
 pub use self::{
     error::SpanError,
+    key::{KeyPlan, Part as KeyPart},
     rules::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanRule},
 };
-use self::{error::name, key::KeyPlan};
 use super::{
     Derivation,
     source::{self, SourceDefinition},
@@ -68,7 +69,7 @@ pub struct Span {
 
 /// The filter of a span.
 #[derive(Clone, Debug)]
-enum Filters {
+pub enum Filters {
     /// For each input that begins spans and each that ends them: the filter of these spans, at index
     /// `begin * inputs + end`.
     OfPairs(Vec<Option<Filter>>),
@@ -85,13 +86,17 @@ struct Input {
 
 /// What a sample does with the open span of a key.
 #[derive(Clone, Debug)]
-struct Step {
-    action: Action,
-    key: KeyPlan,
-    other_keys: Vec<KeyPlan>,
+pub struct Step {
+    /// What it does.
+    pub action: Action,
+    /// The key.
+    pub key: KeyPlan,
+    /// Alternatives to the key.
+    pub other_keys: Vec<KeyPlan>,
     /// If set, the step applies only to samples that pass.
-    when: Option<Filter>,
-    after: Option<BeginCondition>,
+    pub when: Option<Filter>,
+    /// If set, the step applies only if the open span meets the condition.
+    pub after: Option<BeginCondition>,
 }
 
 impl Step {
@@ -177,6 +182,26 @@ impl Span {
             SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?.with_conditions(&self.conditions);
         let layout = format.layout();
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
+    }
+
+    /// Returns what was selected.
+    pub fn spec(&self) -> &SpanSpec {
+        &self.spec
+    }
+
+    /// Returns what the samples of each input do, in this order.
+    pub fn steps(&self) -> impl Iterator<Item = &[Step]> {
+        self.inputs.iter().map(|input| input.steps.as_slice())
+    }
+
+    /// Returns the filter.
+    pub fn filters(&self) -> Option<&Filters> {
+        self.filters.as_ref()
+    }
+
+    /// Returns whether spans are selected by the name of their task, which no field of theirs has.
+    pub fn selects_comms(&self) -> bool {
+        !self.comms.is_empty()
     }
 
     /// Returns the text of the selector up to the filter.

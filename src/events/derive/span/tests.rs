@@ -180,6 +180,7 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
         about: "",
         kind: compute.kind(),
         source: SpanFieldSource::Computed(compute),
+        origin: None,
     };
     let text = ComputeField::Text(|span| {
         COMPUTED.with_borrow_mut(|computed| computed.push(span.begin().int("number")));
@@ -232,6 +233,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         about: "",
         kind: compute.kind(),
         source: SpanFieldSource::Computed(compute),
+        origin: None,
     };
     let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
     // The number and the end of each span; then the spans that pass, and the numbers for which a filter computes the

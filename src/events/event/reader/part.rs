@@ -30,6 +30,11 @@ impl PartRead {
         Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
     }
 
+    /// Returns the part of the span, and how the value is read if this input is the part.
+    pub fn of_input(&self, input: usize) -> (SpanPart, Option<&Read>) {
+        (self.part, self.of_inputs.get(input).and_then(Option::as_ref))
+    }
+
     /// Returns how the value is read from each input that has it.
     pub fn reads(&self) -> impl Iterator<Item = &Read> {
         self.of_inputs.iter().flatten()

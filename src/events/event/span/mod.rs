@@ -104,6 +104,19 @@ pub struct SpanField {
     pub kind: SpanFieldKind,
     /// Where its values come from.
     pub source: SpanFieldSource,
+    /// What the value of a computed field is, or the number on which its text depends. `None` if only its function knows.
+    pub origin: Option<Origin>,
+}
+
+/// A value of a span, as a program in the kernel can have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The part of the key with this index.
+    Key(usize),
+    /// The field with this name of the event that ends the span.
+    End(&'static str),
+    /// The name of the task in which the span ends. It is a text.
+    Comm,
 }
 
 /// The type of a field's values.
@@ -121,6 +134,17 @@ pub enum SpanFieldKind {
     Time,
     /// Text.
     Text,
+}
+
+/// A field of the raw data of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFieldAt {
+    /// `duration`.
+    Duration,
+    /// `open`.
+    Open,
+    /// The field with this index.
+    Field(usize),
 }
 
 /// Where the values of a field come from.
@@ -215,7 +239,7 @@ impl SpanField {
             Some(FieldKind::Int { signed: true, .. }) => SpanFieldKind::Int,
             _ => SpanFieldKind::Uint,
         };
-        SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields) }
+        SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields), origin: None }
     }
 
     /// Returns its value in a span. `None` if the record of the begin is too short.
@@ -385,6 +409,25 @@ impl SpanFormat {
         match self.fields.get(at)?.source {
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, _)) => Some(number(&self.view(span, context))),
             _ => None,
+        }
+    }
+
+    /// Returns the text of the field with this index for a number, if the text depends only on a number.
+    pub fn text_for_number(&self, at: usize, number: i64) -> Option<Vec<u8>> {
+        let SpanFieldSource::Computed(ComputeField::TextOfNumber(_, text)) = self.fields.get(at)?.source else {
+            return None;
+        };
+        let nothing = SpanSamples { begin: (0, &[]), end: None, notes: &[], key: [0; 2], duration: 0, ran: None };
+        Some(text(&self.view(&nothing, None), number).into_owned())
+    }
+
+    /// Returns what the field at this offset of the raw data is.
+    pub fn field_at(&self, offset: usize) -> Option<SpanFieldAt> {
+        match offset {
+            DURATION => Some(SpanFieldAt::Duration),
+            OPEN => Some(SpanFieldAt::Open),
+            _ => Some(SpanFieldAt::Field(offset.checked_sub(FIELDS)? / 8))
+                .filter(|_| (offset - FIELDS).is_multiple_of(8)),
         }
     }
 

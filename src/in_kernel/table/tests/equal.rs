@@ -35,7 +35,7 @@ fn happened(format: &perf_prof_format::tracefs::EventFormat, time: u64, chosen: 
 /// Returns the table of the program, whose hash has room for so many rows.
 fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups: &mut Groups) -> Counters {
     let mut machine = Machine::new((shape.key_bytes, shape.value_bytes));
-    machine.limit = limit;
+    machine.table.limit = limit;
     for (time, event) in all.iter().enumerate() {
         let Running { process, thread, cpu } = event.running;
         let mut comm = [0; 16];

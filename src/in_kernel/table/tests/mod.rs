@@ -2,7 +2,7 @@
 
 mod declarations;
 mod equal;
-mod records;
+pub(crate) mod records;
 
 use expect_test::expect;
 use perf_prof_events::aggregate::{Amount, Buckets, Definition, KeyPart, LinearRanges, Measure, Plan};
@@ -113,7 +113,7 @@ fn what_has_no_room_is_counted_with_its_sum() {
     let event = event(&shipped("sched:sched_stat_runtime"));
     let field = |name: &str| event.format.tracepoint().unwrap().field(name).unwrap().offset;
     let mut machine = Machine::new((shape.key_bytes, shape.value_bytes));
-    machine.limit = 1;
+    machine.table.limit = 1;
     for (pid, runtime) in [(1, 5), (2, u64::MAX), (1, 6), (3, 1)] {
         let mut data = [0; 64];
         data[field("pid")] = pid;

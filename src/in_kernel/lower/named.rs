@@ -1,0 +1,80 @@
+//! Texts that depend on a number, such as the name of a system call: keys have the number, and filters compare it.
+
+use std::sync::Arc;
+
+use perf_prof_events::event::SpanFormat;
+use perf_prof_format::{
+    spec::glob_matches,
+    tracefs::{Comparison, TextComparison},
+};
+
+use super::Unsuited;
+use crate::expression::{Number, Sign, Test};
+
+/// The numbers whose texts are compared with a pattern. Other numbers have no name of their own.
+const NAMED: i64 = 4096;
+/// Numbers without a name.
+const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
+/// The most numbers of one comparison.
+const MOST: usize = 64;
+
+/// The texts of a field of spans, by the number on which they depend.
+#[derive(Clone, Debug)]
+pub struct Names {
+    format: Arc<SpanFormat>,
+    field: usize,
+}
+
+impl PartialEq for Names {
+    fn eq(&self, other: &Names) -> bool {
+        Arc::ptr_eq(&self.format, &other.format) && self.field == other.field
+    }
+}
+
+impl Eq for Names {}
+
+impl Names {
+    pub(super) fn new(format: &Arc<SpanFormat>, field: usize) -> Names {
+        Names { format: Arc::clone(format), field }
+    }
+
+    /// Returns the text for a number.
+    pub fn text(&self, number: i64) -> Vec<u8> {
+        self.format.text_for_number(self.field, number).unwrap_or_default()
+    }
+
+    /// Returns the test of the number that holds where the text compares like this.
+    pub(super) fn test(&self, number: Number, (comparison, value): (TextComparison, &str)) -> Result<Test, Unsuited> {
+        let matches = |number: i64| {
+            let text = self.text(number);
+            match comparison {
+                TextComparison::Equal | TextComparison::NotEqual => text == value.as_bytes(),
+                TextComparison::Matches => glob_matches(value, &String::from_utf8_lossy(&text)),
+            }
+        };
+        let numbers: Vec<i64> = (-1..NAMED).filter(|&number| matches(number)).collect();
+        if self.may_be_unnamed(value) || numbers.len() > MOST {
+            return Err(Unsuited::Pattern(value.to_owned()));
+        }
+        let is = |number_is: &i64| Test::Number {
+            number,
+            sign: Sign::Signed,
+            comparison: Comparison::Equal,
+            value: *number_is as u64,
+        };
+        let any = Test::Any(numbers.iter().map(is).collect());
+        Ok(if comparison == TextComparison::NotEqual { Test::Not(Box::new(any)) } else { any })
+    }
+
+    /// Returns whether the text of a number without a name may be this one or match this pattern: all such texts start
+    /// alike.
+    fn may_be_unnamed(&self, value: &str) -> bool {
+        let start = UNNAMED
+            .map(|number| self.text(number))
+            .into_iter()
+            .reduce(|one, other| one.iter().zip(&other).take_while(|(a, b)| a == b).map(|(a, _)| *a).collect());
+        let start = start.unwrap_or_default();
+        let plain = value.split(['*', '?', '[']).next().unwrap_or_default().as_bytes();
+        plain.starts_with(&start) || plain.len() < value.len() && start.starts_with(plain)
+    }
+}

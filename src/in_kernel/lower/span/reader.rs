@@ -1,0 +1,182 @@
+//! The values of spans that keys, sums and filters read: those of the end, and those that the begin keeps.
+
+use std::sync::Arc;
+
+use perf_prof_events::event::{
+    EventType, SpanFieldAt, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, reader::Read,
+};
+use perf_prof_format::tracefs::{Extent, FilterData, IntType, TextComparison};
+
+use super::{DURATION, FIRST_KEPT, OPEN_KEY, OTHER_KEY, of_field};
+use crate::{
+    expression::{Number, Test, Text},
+    lower::{
+        Names, Part, Unsuited,
+        filter::{self, Compared},
+        read::{Reader, fixed},
+    },
+};
+
+/// Reads values of spans, and remembers what the begin has to keep for that.
+pub(super) struct SpanReader<'a> {
+    pub event: &'a EventType,
+    pub format: &'a Arc<SpanFormat>,
+    /// The event that begins spans, with its index.
+    pub begin: (usize, Reader<'a>),
+    /// The event that ends them.
+    pub end: (usize, Reader<'a>),
+    pub kept: Vec<Part>,
+}
+
+impl SpanReader<'_> {
+    /// Returns a part of a key, which has this name.
+    pub fn part(&mut self, read: &Read, name: &str) -> Result<Part, Unsuited> {
+        match read {
+            Read::Part(part) => match part.of_input(self.begin.0) {
+                (SpanPart::Begin, Some(read)) => self.begin.1.part(read, name).and_then(|part| self.keep(part)),
+                (SpanPart::Begin, None) => Err(Unsuited::Member(name.to_owned())),
+                (SpanPart::End, _) => {
+                    let read = part.of_input(self.end.0).1.ok_or_else(|| Unsuited::Member(name.to_owned()))?;
+                    self.end.1.part(read, name)
+                }
+            },
+            Read::Comm | Read::Event(_) => self.end.1.part(read, name),
+            Read::Field(field) if field.kind.is_text() => self.field(field.offset, name),
+            _ => self.number(read, name).map(Part::Number),
+        }
+    }
+
+    /// Returns a number, which has this name.
+    pub fn number(&mut self, read: &Read, name: &str) -> Result<Number, Unsuited> {
+        let part = match read {
+            Read::Number { at, ty } => match self.event.layout.raw_offset() {
+                Some(raw) if *at >= raw => self.number_at(at - raw, *ty, name).map(Part::Number)?,
+                // Spans have the thread, the process and the CPU of their end.
+                _ => Part::Number(Reader { event: self.event, ..self.end.1 }.number(read, name)?),
+            },
+            Read::Field(field) => self.field(field.offset, name)?,
+            Read::Part(_) => self.part(read, name)?,
+            _ => Part::Number(self.end.1.number(read, name)?),
+        };
+        if let Part::Number(number) = part { Ok(number) } else { Err(Unsuited::Member(name.to_owned())) }
+    }
+
+    /// Returns the number at an offset of the record of a span.
+    fn number_at(&mut self, offset: usize, ty: IntType, name: &str) -> Result<Number, Unsuited> {
+        if self.format.format.common_fields().iter().any(|field| field.offset == offset) {
+            return self.end.1.field(offset, ty);
+        }
+        match self.field(offset, name)? {
+            Part::Number(number) => Ok(number),
+            _ => Err(Unsuited::Member(name.to_owned())),
+        }
+    }
+
+    /// Returns the value of the field at an offset of the record of a span.
+    fn field(&mut self, offset: usize, name: &str) -> Result<Part, Unsuited> {
+        let unknown = || Unsuited::Member(name.to_owned());
+        let at = match self.format.field_at(offset).ok_or_else(unknown)? {
+            SpanFieldAt::Duration => return Ok(Part::Number(DURATION)),
+            SpanFieldAt::Open => return Ok(Part::Number(Number::Constant(0))),
+            SpanFieldAt::Field(at) => at,
+        };
+        let field = self.format.fields.get(at).ok_or_else(unknown)?;
+        let number = match (&field.source, field.origin) {
+            (SpanFieldSource::Begin(fields), _) => {
+                let field = fields.get(self.begin.0).and_then(Option::as_ref).ok_or_else(unknown)?;
+                let part = self.begin.1.part(&Read::Field(field.clone()), name)?;
+                return self.keep(part);
+            }
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Comm)) => return Ok(Part::Text(Text::Comm)),
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Key(part))) => {
+                Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: true, is_wide: true }
+            }
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::End(name))) => {
+                let field = self.end.1.format.field(name).ok_or_else(unknown)?;
+                of_field(self.end.1, field)?
+            }
+            (SpanFieldSource::Computed(_), None) => return Err(unknown()),
+        };
+        match self.format.text_for_number(at, 0) {
+            Some(_) => Ok(Part::Named { number, names: Names::new(self.format, at) }),
+            None => Ok(Part::Number(number)),
+        }
+    }
+
+    /// Lets the begin keep a value. Returns how the end reads it.
+    fn keep(&mut self, part: Part) -> Result<Part, Unsuited> {
+        let of = |parts: &[Part]| parts.iter().map(Part::bytes).sum::<usize>();
+        let at = self.kept.iter().position(|kept| *kept == part).unwrap_or(self.kept.len());
+        let offset = FIRST_KEPT + of(&self.kept[..at]) as i16;
+        if offset as isize + part.bytes() as isize > OTHER_KEY.into() {
+            return Err(Unsuited::Spans("the begin would keep too much"));
+        }
+        let text = |text: Text| Text::Kept { offset, size: text.bytes() };
+        let kept = match &part {
+            Part::Constant(_) | Part::Named { .. } | Part::Number(Number::Constant(_)) => return Ok(part),
+            Part::Number(number) => {
+                Part::Number(Number::Kept { offset, is_signed: number.is_signed(), is_wide: number.is_wide() })
+            }
+            Part::Text(of) => Part::Text(text(*of)),
+            Part::Bytes { from, size } => Part::Bytes { from: text(*from), size: *size },
+        };
+        if at == self.kept.len() {
+            self.kept.push(part);
+        }
+        Ok(kept)
+    }
+}
+
+/// Which data of a filter is the record of the span.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RecordOfSpan {
+    /// The sample.
+    Sample,
+    /// That of the span. The sample is that of the end.
+    Span,
+    /// None. The data of the span is its duration.
+    Duration,
+}
+
+/// What the filters of spans compare.
+pub(super) struct InSpan<'r, 'a> {
+    pub reader: &'r mut SpanReader<'a>,
+    pub record: RecordOfSpan,
+}
+
+impl Compared for InSpan<'_, '_> {
+    fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited> {
+        match (data, self.record) {
+            (FilterData::Sample, RecordOfSpan::Sample) | (FilterData::Span, RecordOfSpan::Span) => {
+                self.reader.number_at(offset, ty, "a field of the filter")
+            }
+            (FilterData::Span, _) => Ok(DURATION),
+            (FilterData::Sample, _) => self.reader.end.1.field(offset, ty),
+            (FilterData::Begin, _) => {
+                let number = self.reader.begin.1.field(offset, ty)?;
+                match self.reader.keep(Part::Number(number))? {
+                    Part::Number(number) => Ok(number),
+                    _ => Err(Unsuited::TwoEvents),
+                }
+            }
+        }
+    }
+
+    fn text(&mut self, data: FilterData, extent: Extent, test: (TextComparison, &str)) -> Result<Test, Unsuited> {
+        let part = match (data, self.record) {
+            (FilterData::Sample, RecordOfSpan::Sample) | (FilterData::Span, _) => {
+                self.reader.field(extent.offset(), "a text of the filter")?
+            }
+            (FilterData::Sample, _) => return self.reader.end.1.text(data, extent, test),
+            (FilterData::Begin, _) => {
+                let text = fixed(Some(extent)).ok_or(Unsuited::TwoEvents)?;
+                self.reader.keep(Part::Text(text))?
+            }
+        };
+        match part {
+            Part::Text(text) => filter::text_test(text, test),
+            Part::Named { number, names } => names.test(number, test),
+            _ => Err(Unsuited::TwoEvents),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! What the programs of spans count.
+
+use crate::table::Counters;
+
+/// What the programs of spans count, in the words behind [`Counters`]. `opened` is the sum of `ended`, `dropped` and the
+/// spans that are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpanCounters {
+    /// The spans that began.
+    pub opened: u64,
+    /// Those that ended, whether they were added or not.
+    pub ended: u64,
+    /// Those that were dropped: their key began again, there was no room, or events were lost.
+    pub dropped: u64,
+    /// The dropped spans whose key began again, if that means that an end is missing.
+    pub replaced: u64,
+    /// The ends without a begin.
+    pub without_begin: u64,
+    /// The dropped spans for which there was no room.
+    pub without_room: u64,
+    /// The dropped spans that were open during a loss.
+    pub lost: u64,
+}
+
+impl SpanCounters {
+    /// The number of words. Behind them is the generation: whoever finds that events were lost changes it, and spans that
+    /// were open then are dropped when they end.
+    pub const WORDS: usize = 7;
+    const FIRST: i16 = 8 * Counters::WORDS as i16;
+    pub(super) const OPENED: i16 = SpanCounters::FIRST;
+    pub(super) const ENDED: i16 = SpanCounters::FIRST + 8;
+    pub(super) const DROPPED: i16 = SpanCounters::FIRST + 16;
+    pub(super) const REPLACED: i16 = SpanCounters::FIRST + 24;
+    pub(super) const WITHOUT_BEGIN: i16 = SpanCounters::FIRST + 32;
+    pub(super) const WITHOUT_ROOM: i16 = SpanCounters::FIRST + 40;
+    pub(super) const LOST: i16 = SpanCounters::FIRST + 48;
+    pub(super) const GENERATION: i16 = SpanCounters::FIRST + 56;
+    /// The index of the word with the generation among all words.
+    pub const GENERATION_WORD: usize = Counters::WORDS + SpanCounters::WORDS;
+}
+
+impl SpanCounters {
+    /// Returns what was counted after these counts.
+    pub fn since(self, before: SpanCounters) -> SpanCounters {
+        let difference = |now: u64, before: u64| now.wrapping_sub(before);
+        SpanCounters {
+            opened: difference(self.opened, before.opened),
+            ended: difference(self.ended, before.ended),
+            dropped: difference(self.dropped, before.dropped),
+            replaced: difference(self.replaced, before.replaced),
+            without_begin: difference(self.without_begin, before.without_begin),
+            without_room: difference(self.without_room, before.without_room),
+            lost: difference(self.lost, before.lost),
+        }
+    }
+}
+
+impl From<[u64; SpanCounters::WORDS]> for SpanCounters {
+    fn from(words: [u64; SpanCounters::WORDS]) -> SpanCounters {
+        let [opened, ended, dropped, replaced, without_begin, without_room, lost] = words;
+        SpanCounters { opened, ended, dropped, replaced, without_begin, without_room, lost }
+    }
+}

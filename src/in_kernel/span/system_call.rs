@@ -1,0 +1,126 @@
+//! The raw tracepoints of system calls. Their programs run also where those of tracepoints do not: while bpf(2) is at work on
+//! the CPU. So no event is missed, and no begin is paired with the end of another call.
+
+use std::ffi::CStr;
+
+use perf_prof_format::abi::{bpf::BPF_FUNC_PROBE_READ_KERNEL, system_calls};
+
+use crate::{
+    expression::{CONTEXT, Number, Test, Text},
+    instruction::{Code, Condition, Label, Operation, Place, Register, Size},
+    lower::{LoweredSpan, LoweredStep, Part, Unsuited},
+};
+
+/// Where programs put what the tracepoint has: as the record of the event, of which only this is filled in.
+const RECORD: Place = Place { base: Register::Frame, offset: -512 };
+/// The fields `id` of both records, and `ret` of the one of the return.
+const ID: i16 = 8;
+const RET: i16 = 16;
+/// The place of `orig_ax` in `struct pt_regs` of x86-64. It is the number of the call.
+const ORIG_AX: i32 = 120;
+
+/// The tracepoint at which a program runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SystemCall {
+    /// `sys_enter`: the registers, and the number of the call.
+    Enter,
+    /// `sys_exit`: the registers, and the result.
+    Exit,
+}
+
+impl SystemCall {
+    /// Returns the name of the raw tracepoint.
+    pub fn name(self) -> &'static CStr {
+        match self {
+            SystemCall::Enter => c"sys_enter",
+            SystemCall::Exit => c"sys_exit",
+        }
+    }
+
+    /// Writes the code that makes a record of what the tracepoint has.
+    pub(super) fn write_record(self, code: &mut Code) {
+        let id = RECORD.after(ID as usize);
+        match self {
+            SystemCall::Enter => {
+                code.load(Size::Double, Register::R1, CONTEXT.at(8));
+                code.store(Size::Double, id, Register::R1);
+            }
+            SystemCall::Exit => {
+                code.load(Size::Double, Register::R1, CONTEXT.at(8));
+                code.store(Size::Double, RECORD.after(RET as usize), Register::R1);
+                code.address(Register::R1, id);
+                code.copy(Register::R2, 8);
+                code.load(Size::Double, Register::R3, CONTEXT.at(0));
+                code.operate(Operation::Add, Register::R3, ORIG_AX);
+                code.call(BPF_FUNC_PROBE_READ_KERNEL);
+                // The kernel takes the lower half, with its sign.
+                code.load(Size::Double, Register::R1, id);
+                code.operate(Operation::ShiftLeft, Register::R1, 32);
+                code.operate(Operation::ShiftRightSigned, Register::R1, 32);
+                code.store(Size::Double, id, Register::R1);
+            }
+        }
+        code.address(CONTEXT, RECORD);
+    }
+
+    /// Writes the code that jumps to a label if the call never returns. Each thread ends with such a call, so nothing is kept
+    /// for it: the hash of open spans would fill up.
+    pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
+        for name in ["exit", "exit_group"] {
+            let number = system_calls::number(std::env::consts::ARCH, name);
+            if let Some(number) = number.and_then(|number| u64::try_from(number).ok()) {
+                code.load(Size::Double, Register::R1, RECORD.after(ID as usize));
+                code.jump_if_number(Condition::Equal, Register::R1, (number, Register::R2), to);
+            }
+        }
+    }
+
+    /// Returns the last field that the record has.
+    fn last(self) -> i16 {
+        match self {
+            SystemCall::Enter => ID,
+            SystemCall::Exit => RET,
+        }
+    }
+}
+
+/// Returns why the raw tracepoints do not have what the programs of a span read.
+pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
+    let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
+    let table = &span.table;
+    let tests = [&table.selected, &table.filter].into_iter().flatten();
+    let has_all = cfg!(target_arch = "x86_64")
+        && span.kept.iter().all(|part| has_part(part, enter))
+        && span.begin.iter().all(|step| has_step(step, enter))
+        && span.end.iter().all(|step| has_step(step, exit))
+        && table.key.iter().all(|part| has_part(part, exit))
+        && table.added.is_none_or(|number| has(number, exit))
+        && span.selected.iter().zip([enter, exit]).all(|(test, last)| test.iter().all(|test| has_test(test, last)))
+        && tests.into_iter().all(|test| has_test(test, exit));
+    if has_all { Ok(()) } else { Err(Unsuited::Spans("it reads the arguments of system calls")) }
+}
+
+fn has(number: Number, last: i16) -> bool {
+    !matches!(number, Number::Field { offset, .. } | Number::Bool { offset } if offset > last)
+}
+
+fn has_part(part: &Part, last: i16) -> bool {
+    match part {
+        Part::Number(number) | Part::Named { number, .. } => has(*number, last),
+        Part::Text(Text::Field { .. }) | Part::Bytes { from: Text::Field { .. }, .. } => false,
+        Part::Text(_) | Part::Bytes { .. } | Part::Constant(_) => true,
+    }
+}
+
+fn has_step(step: &LoweredStep, last: i16) -> bool {
+    step.keys.iter().flatten().all(|number| has(*number, last)) && step.when.iter().all(|test| has_test(test, last))
+}
+
+fn has_test(test: &Test, last: i16) -> bool {
+    match test {
+        Test::All(tests) | Test::Any(tests) => tests.iter().all(|test| has_test(test, last)),
+        Test::Not(test) => has_test(test, last),
+        Test::Number { number, .. } => has(*number, last),
+        Test::Text { array, .. } => array.base != CONTEXT,
+    }
+}
