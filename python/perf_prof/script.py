@@ -199,16 +199,20 @@ class Report(Parts):
             if end is not None and (columns is None or not columns.json):
                 print(_second(end))
             show(table)
-            say_missing(columns)
+            # In a recording, the losses up to an interval are not known to the part that shows it (--jobs).
+            if end is not None and not is_recording():
+                say_missing(columns)
 
         super().__init__(table, show_below_time, total)
+        self._columns = columns
         self._note = columns.note if columns else lambda text: print(f"({text})")
         self._notes = notes
         self.callbacks = self.interval, self.partial, self.merge, self.exit
 
     def exit(self) -> None:
-        """Shows the table of the time after the last interval, and the notes about the whole run."""
+        """Shows the table of the time after the last interval, what is missing in the whole run, and its notes."""
         super().exit()
+        say_missing(self._columns)
         for key, note in self._notes.items():
             if count := self._total[key]:
                 self._note(f"{note}: {count}" if isinstance(note, str) else note(count))

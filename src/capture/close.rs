@@ -5,12 +5,12 @@
 //! process that exits has to wait for all of its tracepoints. So a child process gets copies of the descriptors and
 //! closes its copies after perf-prof has closed its own. Then only the child has to wait.
 
-use std::{collections::HashSet, os::fd::OwnedFd};
+use std::{collections::HashSet, os::fd::OwnedFd, sync::Arc};
 
 use perf_prof_format::abi::PERF_TYPE_TRACEPOINT;
 use perf_prof_system::close_in_child;
 
-use super::EventRequest;
+use super::{Capture, EventRequest, open::Descriptor, threads::State};
 
 /// If at most this many different tracepoints are open, perf-prof closes them itself. The delay is too short to notice.
 const MAX_CLOSED_DIRECTLY: usize = 4;
@@ -23,6 +23,30 @@ pub(super) struct Closing {
     /// The indices of the events that have a definition in tracefs. A definition can be removed only after its event is
     /// closed.
     defined: Vec<usize>,
+}
+
+impl Capture {
+    /// Closes some events for good, by the indices of their requests: something else counts them. The rings stay. Must be
+    /// called before anything is started or split, and not for events in groups.
+    pub fn close_events(&mut self, events: &[usize]) {
+        let State::Idle(reader) = &mut self.reader else { return };
+        reader.descriptors = Arc::default();
+        let Some(descriptors) = Arc::get_mut(&mut self.descriptors) else { return };
+        let is_closed = |descriptor: &Descriptor| descriptor.event.is_some_and(|event| events.contains(&event));
+        let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
+        descriptors.retain(|descriptor| !is_closed(descriptor));
+        // Each ring is watched through its dummy, which stays.
+        reader.watched.iter_mut().for_each(|watched| *watched = places.partition_point(|&place| place < *watched));
+        reader.descriptors = Arc::clone(&self.descriptors);
+        let closed = self.ids.extract_if(.., |(_, event)| events.contains(event));
+        self.closed_ids.extend(closed.map(|(id, _)| id));
+    }
+
+    /// Returns the ids of the closed events. They may still have samples: a child that the script forked meanwhile keeps
+    /// its copies of the descriptors for a moment.
+    pub fn closed_ids(&self) -> &[u64] {
+        &self.closed_ids
+    }
 }
 
 impl Closing {

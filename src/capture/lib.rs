@@ -92,6 +92,8 @@ pub use threads::{ExtraReader, RecordConsumer};
 pub struct Capture {
     descriptors: Arc<Vec<Descriptor>>,
     ids: Vec<(u64, usize)>,
+    /// The ids of events that were closed before the start.
+    closed_ids: Vec<u64>,
     attrs: Vec<EventAttr>,
     layouts: Vec<SampleLayout>,
     trailer: TrailerLayout,
@@ -197,6 +199,7 @@ impl Capture {
         Ok(Capture {
             descriptors,
             ids,
+            closed_ids: Vec::new(),
             attrs,
             layouts,
             trailer,
@@ -274,21 +277,6 @@ impl Capture {
     /// Returns the size of each ring's data, in bytes.
     pub fn ring_bytes(&self) -> usize {
         self.ring_bytes
-    }
-
-    /// Closes some events for good, by the indices of their requests: something else counts them. The rings stay. Must be
-    /// called before anything is started or split, and not for events in groups.
-    pub fn close_events(&mut self, events: &[usize]) {
-        let State::Idle(reader) = &mut self.reader else { return };
-        reader.descriptors = Arc::default();
-        let Some(descriptors) = Arc::get_mut(&mut self.descriptors) else { return };
-        let is_closed = |descriptor: &Descriptor| descriptor.event.is_some_and(|event| events.contains(&event));
-        let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
-        descriptors.retain(|descriptor| !is_closed(descriptor));
-        // Each ring is watched through its dummy, which stays.
-        reader.watched.iter_mut().for_each(|watched| *watched = places.partition_point(|&place| place < *watched));
-        reader.descriptors = Arc::clone(&self.descriptors);
-        self.ids.retain(|(_, event)| !events.contains(event));
     }
 
     /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own

@@ -17,6 +17,7 @@ pub struct EventIds {
     table: Vec<u32>,
     sparse: HashMap<u64, u32>,
     stray: Option<usize>,
+    closed: Vec<u64>,
 }
 
 /// The table entry of an id that no event has.
@@ -30,18 +31,28 @@ impl EventIds {
         let span = usize::try_from(highest - lowest).unwrap_or(usize::MAX);
         if span / SPARSE > ids.len() {
             let sparse = ids.iter().map(|&(id, event)| (id, event as u32)).collect();
-            return Self { lowest, table: Vec::new(), sparse, stray: None };
+            return Self { lowest, table: Vec::new(), sparse, stray: None, closed: Vec::new() };
         }
         let mut table = vec![NONE; span + 1];
         for &(id, event) in ids {
             table[(id - lowest) as usize] = event as u32;
         }
-        Self { lowest, table, sparse: HashMap::new(), stray: None }
+        Self { lowest, table, sparse: HashMap::new(), stray: None, closed: Vec::new() }
     }
 
     /// Sets the event that gets a sample if the sample's id is the id of another program's event.
     pub fn with_foreign_event(self, stray: Option<usize>) -> Self {
         Self { stray, ..self }
+    }
+
+    /// Sets the ids of events that were closed before the run. Nobody gets their samples, and they are not counted.
+    pub fn with_closed_events(self, ids: &[u64]) -> Self {
+        Self { closed: ids.to_vec(), ..self }
+    }
+
+    /// Returns whether the event with this id was closed before the run.
+    pub fn is_closed(&self, id: u64) -> bool {
+        self.closed.contains(&id)
     }
 
     /// Returns the event that gets a sample if the sample's id is the id of another program's event.

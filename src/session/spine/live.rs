@@ -219,7 +219,9 @@ fn print_shortcomings(About { context, stats, events, .. }: &About, verbosity: V
 fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About, limit: Option<u64>) -> Pump {
     let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
     let pump = Pump::new(PumpSettings {
-        ids: EventIds::new(capture.ids()).with_foreign_event(select::event_of_foreign_ids(selected)),
+        ids: EventIds::new(capture.ids())
+            .with_foreign_event(select::event_of_foreign_ids(selected))
+            .with_closed_events(capture.closed_ids()),
         layout: capture.layout(0),
         trailer: capture.trailer(),
         context: about.context.clone(),

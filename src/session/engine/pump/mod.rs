@@ -434,8 +434,10 @@ impl Pump {
     #[cold]
     fn foreign_event(&self, record: &[u8]) -> Option<usize> {
         // A truncated record has no id. It is not counted as unattributed.
-        self.layout.id(record)?;
-        if self.ids.foreign_event().is_none() {
+        let id = self.layout.id(record)?;
+        if self.ids.is_closed(id) {
+            return None;
+        } else if self.ids.foreign_event().is_none() {
             self.stats.count_unattributed();
         }
         self.ids.foreign_event()
