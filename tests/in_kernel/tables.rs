@@ -145,14 +145,14 @@ import sys, perf_prof
 from perf_prof import Count
 def __sample__(event): pass
 for when in "always", "never":
-    called = Count("_comm")
+    called = Count("pid")
     handlers = {"syscalls__sys_enter_getpgid": called}
-    print(perf_prof.run("syscalls:sys_enter_getpgid", handlers=handlers, in_kernel=when, exec=sys.argv[1:]), called.to_dict())
+    print(perf_prof.run("syscalls:sys_enter_getpgid", handlers=handlers, in_kernel=when, exec=sys.argv[1:]), called.total, len(called))
 try: perf_prof.run("syscalls:sys_enter_getpgid", handlers=__sample__, in_kernel="always", exec=["true"])
 except perf_prof.Error as error: print(error)
 "#;
     let run = Run::script(script).call_event().args(words(50, 1, 1)).workload("exit 0").run();
-    let counted = "RunResult(delivered=150, lost=0, status=0) {'wide': 150}";
+    let counted = "RunResult(delivered=150, lost=0, status=0) 150 150";
     let error = "in_kernel='always': syscalls:sys_enter_getpgid cannot be added up in the kernel, because a function gets \
                  events";
     assert_eq!((run.status, run.stdout), (0, format!("{counted}\n{counted}\n{error}\n")), "{}", run.stderr);
