@@ -215,7 +215,7 @@ fn filelife_shows_files_that_are_removed_and_counts_the_removals_that_it_cannot_
     let untold: Vec<&str> = out.lines().skip(4).collect();
     let expected = [
         "(removals that are not shown, by programs that do not use this libc: 1)",
-        "(removals that are not shown, by relative paths of unknown folders: 1)",
+        "(removals that are not shown, by relative paths of unknown folders: 1 (fl-at))",
         "(removals that are not shown, of files that were renamed, at most: 1)",
         "(removals that are not shown, of files whose creation was not seen: 2)",
     ];
