@@ -169,12 +169,11 @@ impl Capture {
         let control = Arc::new(Control::new(bell));
         let (sender, messages) = crossbeam_channel::unbounded();
         let outlet = Outlet::Consumer(sender);
-        let limited = Arc::new(AtomicU64::new(0));
         // The offsets of id and time are the same for all events.
         let common = attr::common_members(events, options.members);
         let fixed = SampleLayout::new(common, read_format);
         let trailer = TrailerLayout::new(common);
-        let own = Arc::new(AtomicU64::new(0));
+        let (own, limited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
         let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
         let offline = OfflineCpus::default();
