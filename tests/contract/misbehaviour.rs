@@ -351,7 +351,8 @@ def __exit__(): print('exit')
         exit
         --- stderr
         TypeError: __sample__() takes 0 positional arguments but 1 was given
-        TypeError: __sample__() takes 0 positional arguments but 1 was given
+        perf-prof: __sample__: TypeError in the call of __sample__() again; from now on, this exception is only counted
+        perf-prof: TypeError in the call of __sample__(): 2 times in total
         --- status 1
     "#]],
     );

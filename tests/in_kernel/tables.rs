@@ -152,7 +152,7 @@ try: perf_prof.run("syscalls:sys_enter_getpgid", handlers=__sample__, in_kernel=
 except perf_prof.Error as error: print(error)
 "#;
     let run = Run::script(script).call_event().args(words(50, 1, 1)).workload("exit 0").run();
-    let counted = "RunResult(delivered=150, lost=0, status=0) 150 150";
+    let counted = "RunResult(delivered=150, lost=0, status=0) 150 50";
     let error = "in_kernel='always': syscalls:sys_enter_getpgid cannot be added up in the kernel, because a function gets \
                  events";
     assert_eq!((run.status, run.stdout), (0, format!("{counted}\n{counted}\n{error}\n")), "{}", run.stderr);
