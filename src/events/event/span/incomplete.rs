@@ -217,7 +217,7 @@ mod tests {
         assert_eq!((whole.gaps(), whole.cpus_without_idle_events()), (3, vec![1]));
         assert_eq!(whole.tasks[&8].name, *b"eight\0\0\0\0\0\0\0\0\0\0\0");
         // Damaged numbers.
-        assert_eq!(whole.merge(&[0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
+        assert_eq!(whole.merge(&[0, 0, u64::MAX, u64::MAX, 5, 5]), [5, 5]);
         assert!(whole.merge(&[5, 5]).is_empty());
         assert_eq!(whole.gaps(), 3);
     }

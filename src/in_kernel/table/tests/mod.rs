@@ -42,13 +42,13 @@ fn a_count_by_a_field_is_a_look_up_and_an_addition() {
             r2 = fp
             r2 += -8
             call 1
-            if r0 == 0 goto 1
+            if r0 == 0 goto 2
             r7 = r0
             r1 = r7
             r2 = fp
             r2 += -16
             call 1
-            if r0 != 0 goto 3
+            if r0 != 0 goto 4
             call 5
             u64[fp-32] = r0
             u64[fp-24] = 1
@@ -60,29 +60,30 @@ fn a_count_by_a_field_is_a_look_up_and_an_addition() {
             r4 = 1
             call 2
             r1 = -17
-            if r0 == r1 goto 4
-            if r0 != 0 goto 1
+            if r0 == r1 goto 5
+            if r0 != 0 goto 2
             r1 = map Counters
             r2 = 1
             lock u64[r1+0] += r2
-            goto 2
-        4:
+            goto 3
+        5:
             r1 = r7
             r2 = fp
             r2 += -16
             call 1
-            if r0 == 0 goto 1
-        3:
+            if r0 == 0 goto 2
+        4:
             r7 = r0
             r1 = 1
             lock u64[r7+8] += r1
-            goto 2
-        1:
+            goto 3
+        2:
             r1 = map Counters
             r2 = 1
             lock u64[r1+8] += r2
             lock u64[r1+16] += r8
-        2:
+        3:
+        1:
             r0 = 1
             exit
     "#]]
