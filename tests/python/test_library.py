@@ -521,7 +521,7 @@ class Handlers(unittest.TestCase):
         found = []
         handlers = {"__sample__": lambda event: None, "__exit__": lambda: found.append(pp.stats())}
         result = self.run_faults(handlers)
-        self.assertEqual(found[0]["events"], {"page-faults:u": {"delivered": result.delivered, "lost": 0}})
+        self.assertEqual(found[0]["events"], {"page-faults:u": {"delivered": result.delivered, "lost": 0, "where": "perf-prof"}})
         self.assertEqual(pp.stats(), {})
 
     def test_the_status_is_that_of_the_command(self):
