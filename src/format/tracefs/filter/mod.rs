@@ -56,7 +56,7 @@ pub enum Node {
     },
 }
 
-/// The data that a comparison reads: its index in the data that is passed to [`Node::holds`].
+/// The data that a comparison reads: its index in the data that is passed to `Node::holds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The raw data of the sample. For a span, the raw data of the sample that ends it.
