@@ -79,8 +79,8 @@ fn programs(name: &str) -> usize {
 fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
     needs_bpf();
     // No other test traces this call.
-    const NAME: &str = "sys_enter_getsi";
-    let mut top = top_of("syscalls:sys_enter_getsid");
+    const NAME: &str = "sys_enter_setho";
+    let mut top = top_of("syscalls:sys_enter_sethostname");
     assert_eq!(programs(NAME), 1);
     let maps = || {
         let links = fs::read_dir(format!("/proc/{}/fd", top.id())).unwrap();
