@@ -317,7 +317,7 @@ fn a_template_is_written_for_a_recording_and_runs_on_it() {
 /// Another user may have put it into a folder of all users.
 #[test]
 fn no_template_is_written_through_a_link_with_the_usual_name() {
-    needs([Need::Tracefs]);
+    needs([Need::Tracefs, Need::Python]);
     let scripts = Scripts::new();
     let path = |name: &str| scripts.0.path().join(name);
     record_here(&path("perf.data"), &["-e", EVENT, "--", "true"]);
