@@ -1,4 +1,4 @@
-//! Tests of the code of numbers, texts and tests: what it says of records.
+//! Tests of the code of numbers, texts and tests: it runs on records, and its results are compared.
 
 use perf_prof_format::tracefs::{Comparison, IntType};
 use proptest::prelude::*;

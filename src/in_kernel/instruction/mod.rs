@@ -30,7 +30,7 @@ pub enum Register {
     Frame,
 }
 
-/// The size of what is loaded or stored.
+/// The size of a load or a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
     /// 1 byte.
