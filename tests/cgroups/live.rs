@@ -61,10 +61,11 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
     let _awake = Awake::new();
     let (outer, other) = (Cgroup::new(), Cgroup::new());
     let inner = outer.below("inner");
+    let naps = |comm: &str, count| format!("comm {comm}{}", " sleep-ms 20".repeat(count));
     let commands = [
-        shell_in(&outer, &["comm in-outer sleep-ms 20 sleep-ms 20 sleep-ms 20", "comm in-outer sleep-ms 20"]),
-        shell_in(&inner, &["comm in-inner sleep-ms 20 sleep-ms 20"]),
-        shell_in(&other, &["comm in-other sleep-ms 20", "comm in-outer sleep-ms 30"]),
+        shell_in(&outer, &[&naps("in-outer", 3), &naps("in-outer", 5)]),
+        shell_in(&inner, &[&naps("in-inner", 6)]),
+        shell_in(&other, &[&naps("in-other", 6), &naps("in-outer", 2)]),
     ];
     let sums = |text: &str| -> BTreeMap<String, [u64; 2]> {
         let row = |line: &str| {
@@ -93,8 +94,9 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
         assert_eq!((comms, of_other.len()), (vec!["in-inner", "in-outer"], 2));
         if source == "offcpu" {
             let (inner, outer, other) = (found["in-inner"], found["in-outer"], of_other["in-other"]);
-            for ([count, ns], naps) in [(inner, 2), (outer, 4), (other, 1)] {
-                assert!(count >= naps && ns >= naps * 20_000_000, "{found:?} {of_other:?}");
+            // Of eight naps and twice six, the kernel may hide some that end in an idle task, in the recording too.
+            for ([count, ns], naps) in [(inner, 6), (outer, 8), (other, 6)] {
+                assert!(count >= naps / 2 && ns >= naps / 2 * 20_000_000, "{found:?} {of_other:?}");
             }
         }
         // The recording holds the cgroups, so a replay selects them in the same way, in one process or in several.

@@ -4,6 +4,7 @@
 use std::process::{Child, Command};
 
 use crate::harness::{
+    awake::Awake,
     counting::objects,
     machine::{Need, needs},
     recording::Folder,
@@ -33,6 +34,7 @@ const COMMAND: &str = "comm own-command sleep-ms 300";
 
 #[test]
 fn a_command_with_all_cpus_shows_the_spans_of_all_tasks_while_it_runs() {
+    let _awake = Awake::new();
     let _neighbour = Neighbour::start();
     for (command, source) in [("top", "offcpu"), ("top", "syscall"), ("top", "runqueue"), ("hist", "offcpu")] {
         for (all, expected) in [(&[][..], false), (&["-a"][..], true)] {
@@ -62,6 +64,7 @@ fn a_command_with_all_cpus_shows_the_spans_of_all_tasks_while_it_runs() {
 
 #[test]
 fn all_cpus_of_a_script_delivers_the_spans_of_all_tasks_and_selects_none() {
+    let _awake = Awake::new();
     let _neighbour = Neighbour::start();
     let script = "
 import perf_prof
