@@ -10,7 +10,7 @@ use std::{
 use perf_prof_format::spec::CpuSet;
 use perf_prof_system::{perf::Attach, procfs};
 
-use super::{CaptureError, EventRequest, Target, attr::Follow};
+use super::{CaptureError, EventRequest, Target, Writer, attr::Follow};
 
 /// The target that an event is attached to, with the CPU.
 #[derive(Clone, Copy)]
@@ -117,8 +117,9 @@ pub(super) fn attach<T>(
         Target::Threads(tids) => {
             all_exist("thread", tids)?;
             // An event that is bound to a CPU cannot write into a thread's ring (perf_event_set_output). So if any
-            // event has `cpus=`, all events use one ring per CPU.
-            let by_cpu = binding == Binding::EachCpu && events.iter().any(|event| event.cpus.is_some());
+            // event has `cpus=` or is written by a program, all events use one ring per CPU.
+            let is_of_cpus = |event: &EventRequest| event.cpus.is_some() || event.writer == Writer::Program;
+            let by_cpu = binding == Binding::EachCpu && events.iter().any(is_of_cpus);
             let binding = if by_cpu { Binding::EachCpu } else { Binding::Anywhere };
             Ok((open(&threads(tids, binding), Follow::Nothing)?, tids.clone()))
         }

@@ -4,7 +4,7 @@ use perf_prof_format::{abi::*, record::SampleFormat};
 
 use super::{
     Clock, CommonMembers, Config, EventRequest, EventStart, Excluded, Frames, MappingScope, Mappings, Options,
-    PerfEvent, Sampling, SideBand, SideBandRecords,
+    PerfEvent, Sampling, SideBand, SideBandRecords, Writer,
 };
 
 /// Says if other tasks inherit the events of a task, and when the events start.
@@ -59,6 +59,9 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So this member is left out. In all samples it
         // would equal the attr's period anyway.
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
+        // The kernel gives samples that a program writes the period 0 (`__bpf_perf_event_output()` in
+        // kernel/trace/bpf_trace.c).
+        Sampling::Period(period) if event.writer == Writer::Program => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
         Sampling::Frequency(_) => (0, 0),
     };
@@ -118,6 +121,11 @@ pub(super) fn event(
         attr.sample_max_stack = callchain.max_stack.unwrap_or(0);
     }
     attr
+}
+
+/// Returns the attr with which an event is opened whose samples a program writes. `attr` is that of the tracepoint.
+pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
+    perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT.into(), ..attr }
 }
 
 /// Returns the attr of an event that is only counted.

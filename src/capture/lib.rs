@@ -48,7 +48,7 @@ mod threads;
 use std::{
     collections::VecDeque,
     io,
-    os::fd::AsFd,
+    os::fd::{AsFd, BorrowedFd},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -84,7 +84,7 @@ pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
     MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
-    SideBandRecords, Switching, Target,
+    SideBandRecords, Switching, Target, Writer,
 };
 pub use threads::{ExtraReader, RecordConsumer};
 
@@ -257,6 +257,13 @@ impl Capture {
         self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
     }
 
+    /// Returns the events to which a program has to write the samples of a request, each with its CPU.
+    pub fn outputs(&self, event: usize) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
+        let of_event = self.descriptors.iter().filter(move |descriptor| descriptor.event == Some(event));
+        let of_event = of_event.filter(|descriptor| descriptor.is_of_program());
+        of_event.filter_map(|descriptor| Some((self.ring_cpus[descriptor.ring]?, descriptor.fd.as_fd())))
+    }
+
     /// Returns whether the events of tasks that are created during the capture are complete.
     pub fn of_children(&self) -> ChildEvents {
         self.contexts.of_children
@@ -305,7 +312,7 @@ impl Capture {
     pub fn follow_tasks(&mut self) -> Result<(), CallError> {
         self.start_reader()?;
         match self.start {
-            StartTrigger::Exec => Ok(()),
+            StartTrigger::Exec => self.enable_selected(Descriptor::is_of_program),
             StartTrigger::Enable | StartTrigger::EnableAgain => {
                 self.enable_selected(|descriptor| descriptor.event.is_none())
             }
@@ -325,7 +332,7 @@ impl Capture {
         }
         self.start_reader()?;
         match self.start {
-            StartTrigger::Exec => {}
+            StartTrigger::Exec => self.enable_selected(Descriptor::is_of_program)?,
             StartTrigger::Enable | StartTrigger::EnableAgain => self.enable_repeatedly(|_| true)?,
         }
         self.contexts.enabled();

@@ -18,7 +18,7 @@ use perf_prof_system::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, PerfEvent, Presence, SideBandRecords, Switching, Target,
+    CaptureError, EventRequest, Options, PerfEvent, Presence, SideBandRecords, Switching, Target, Writer,
     attach::{self, AttachTo, Attachment, Binding},
     attr::{self, Follow},
     close::Closing,
@@ -35,12 +35,19 @@ pub(super) struct Descriptor {
     pub event: Option<usize>,
     /// The index of the ring that it writes into.
     pub ring: usize,
+    /// Who writes its samples.
+    pub writer: Writer,
 }
 
 impl Descriptor {
     /// Returns whether this is a dummy event. Only dummies write side-band records.
     pub fn is_dummy(&self) -> bool {
         self.event.is_none()
+    }
+
+    /// Returns whether a program writes its samples.
+    pub fn is_of_program(&self) -> bool {
+        self.writer == Writer::Program
     }
 
     /// Returns the index of the request and the descriptor, as [`Closing::close`] needs them.
@@ -70,6 +77,24 @@ pub(super) struct OpenRings {
     pub tasks: Vec<u32>,
     /// Keeps the kernel from exchanging the contexts of tasks.
     pub contexts: KeptContexts,
+}
+
+impl OpenRings {
+    /// Adds an event that was opened, which writes into a ring.
+    fn add(
+        &mut self,
+        fd: OwnedFd,
+        attr: perf_event_attr,
+        (event, ring): (usize, usize),
+        writer: Writer,
+    ) -> Result<(), CallError> {
+        perf::set_output(fd.as_fd(), self.descriptors[self.owners[ring]].fd.as_fd())?;
+        let id = perf::id(fd.as_fd())?;
+        self.ids.push((id, event));
+        self.attrs[event].add_descriptor(attr, id);
+        self.descriptors.push(Descriptor { fd, event: Some(event), ring, writer });
+        Ok(())
+    }
 }
 
 /// perf's name for the dummy event, which counts nothing and reports what happens to tasks.
@@ -116,6 +141,7 @@ impl Opener<'_> {
         };
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
+        self.open_outputs(opened)?;
         // A thread may exit after its dummy was opened. If no event was opened for this reason, there is no lack of rights.
         if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
@@ -158,19 +184,20 @@ impl Opener<'_> {
             }
         };
         opened.attrs[self.events.len()].add_descriptor(attr, id);
-        opened.descriptors.push(Descriptor { fd, event: None, ring });
+        opened.descriptors.push(Descriptor { fd, event: None, ring, writer: Writer::Kernel });
 
         let mine = opened.descriptors.len();
         for (index, event) in self.events.iter().enumerate() {
-            if !attach::is_wanted(event, self.target, &on) {
+            if event.writer == Writer::Program || !attach::is_wanted(event, self.target, &on) {
                 continue;
             }
-            let samples = attr::samples(event, common, opened.read_format);
-            let attr = attr::event(event, &samples, self.options, follow);
             let leader = group::leader_of(self.events, index);
             let leader =
                 leader.and_then(|leader| opened.descriptors[mine..].iter().find(|opened| opened.event == Some(leader)));
-            let fd = match open_event(&attr, attach, leader.map(|leader| leader.fd.as_fd())) {
+            let leader = leader.map(|leader| leader.fd.as_fd());
+            let samples = attr::samples(event, common, opened.read_format);
+            let attr = attr::event(event, &samples, self.options, follow);
+            let fd = match open_event(&attr, attach, leader) {
                 Err(error) if event.presence == Presence::IfAllowed && error.errno() == libc::EPERM => {
                     continue;
                 }
@@ -182,11 +209,27 @@ impl Opener<'_> {
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
             }
-            perf::set_output(fd.as_fd(), opened.descriptors[opened.owners[ring]].fd.as_fd())?;
-            let id = perf::id(fd.as_fd())?;
-            opened.ids.push((id, index));
-            opened.attrs[index].add_descriptor(attr, id);
-            opened.descriptors.push(Descriptor { fd, event: Some(index), ring });
+            opened.add(fd, attr, (index, ring), Writer::Kernel)?;
+        }
+        Ok(())
+    }
+
+    /// Opens the events to which programs write, one on each CPU.
+    fn open_outputs(&self, opened: &mut OpenRings) -> Result<(), CaptureError> {
+        let common = attr::common_members(self.events, self.options.members);
+        for (index, event) in self.events.iter().enumerate().filter(|(_, event)| event.writer == Writer::Program) {
+            for ring in 0..opened.rings.len() {
+                let Some(cpu) = opened.ring_cpus[ring] else { continue };
+                let on = Attachment { to: AttachTo::Cpu, cpu: Some(cpu) };
+                if !attach::is_wanted(event, self.target, &on) {
+                    continue;
+                }
+                let samples = attr::samples(event, common, opened.read_format);
+                let attr = attr::event(event, &samples, self.options, Follow::Nothing);
+                let fd = open_event(&attr::output(attr), on.attach(), None)
+                    .map_err(|error| CaptureError::open(event, Purpose::Sampled, Some(on.to), error))?;
+                opened.add(fd, attr, (index, ring), Writer::Program)?;
+            }
         }
         Ok(())
     }

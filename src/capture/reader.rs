@@ -498,6 +498,7 @@ mod tests {
     use perf_prof_system::eventfd::EventFd;
 
     use super::*;
+    use crate::Writer;
 
     /// Returns a reader of one ring, and the receiver of its messages.
     fn reader(ring: Ring, descriptors: Vec<Descriptor>) -> (Reader, crossbeam_channel::Receiver<Message>) {
@@ -545,7 +546,7 @@ mod tests {
         // A dummy of each of three tasks, followed by its event.
         for event in [None, Some(0)].repeat(3) {
             let (fd, task) = pipe().unwrap();
-            descriptors.push(Descriptor { fd: fd.into(), event, ring: 0 });
+            descriptors.push(Descriptor { fd: fd.into(), event, ring: 0, writer: Writer::Kernel });
             tasks.push(task);
         }
         let (mut reader, _messages) = reader(Ring::fake(4096, 0).unwrap(), descriptors);

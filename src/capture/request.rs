@@ -174,6 +174,18 @@ pub enum Owner {
     NoTask,
 }
 
+/// Who writes the samples of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writer {
+    /// The kernel, when the event happens.
+    #[default]
+    Kernel,
+    /// A program that the kernel runs when the event happens. The event is open on CPUs, whatever the target is, because the
+    /// program writes to the event of its CPU: the program has to select tasks and apply the filter. In a recording, its
+    /// samples are those of the tracepoint.
+    Program,
+}
+
 /// Says if the samples of perf-prof's own threads are delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnThreads {
@@ -225,6 +237,8 @@ pub struct EventRequest {
     pub contexts: Contexts,
     /// The task that the event belongs to.
     pub owner: Owner,
+    /// Who writes the samples.
+    pub writer: Writer,
 }
 
 impl EventRequest {
@@ -247,6 +261,7 @@ impl EventRequest {
             grouping: Grouping::Alone,
             contexts: Contexts::Any,
             owner: Owner::Task,
+            writer: Writer::Kernel,
         }
     }
 

@@ -2,10 +2,12 @@
 
 use perf_prof_format::abi::*;
 
-use super::EventRequest;
+use super::{EventRequest, Writer};
 
 /// The room for the data of a tracepoint. Most formats are smaller, and the length of their texts is not known.
 const RAW: usize = 256;
+/// The room for the strings that a program reads. Most events have one or two of them, and no call has more than five.
+const STRINGS: usize = 5 * 256;
 /// The kernel's default for `kernel.perf_event_max_stack`, and its limit for the contexts of a callchain.
 const FRAMES: usize = 127 + 8;
 /// The maximum number of branches that a processor records.
@@ -26,7 +28,7 @@ impl EventRequest {
             // PERF_SAMPLE_IDENTIFIER, and the members that all samples have.
             (u64::MAX, 8 * 10),
             (PERF_SAMPLE_READ, 8 * (3 + 3 * COUNTERS)),
-            (PERF_SAMPLE_RAW, RAW),
+            (PERF_SAMPLE_RAW, RAW + if self.writer == Writer::Program { STRINGS } else { 0 }),
             (PERF_SAMPLE_BRANCH_STACK, 16 + 24 * BRANCHES),
             (PERF_SAMPLE_REGS_USER, registers(self.samples.regs_user)),
             (PERF_SAMPLE_STACK_USER, 16 + self.stack_user as usize),

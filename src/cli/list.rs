@@ -319,7 +319,7 @@ impl FieldRow {
             let (python, signed) = match kind {
                 SpanFieldKind::Int => ("int", Some(true)),
                 SpanFieldKind::Uint | SpanFieldKind::Address | SpanFieldKind::Time => ("int", Some(false)),
-                SpanFieldKind::Text => ("str", None),
+                SpanFieldKind::Text | SpanFieldKind::UserText => ("str", None),
                 SpanFieldKind::Words => ("tuple", None),
             };
             let (name, size, meaning) = (name.to_owned(), signed.map(|_| 8), Some(meaning));

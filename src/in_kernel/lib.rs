@@ -14,6 +14,7 @@
 //! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
 //! * [`table`]: The program of a table, and the layout of its rows.
 //! * [`span`]: The programs of spans that are added up: the begin is kept in a hash, and the end adds to a table.
+//! * [`strings`]: The program that writes records with the strings to which fields point.
 //! * [`load`]: Programs and maps in the kernel: loading, attaching, exchanging and reading tables. Must not know: which
 //!   events are added up, and why.
 //!
@@ -29,6 +30,7 @@
 //! * why something stays in perf-prof: `lower/unsuited.rs`
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
+//! * what is read of a string, and how the record has it: `strings/mod.rs`, and the format in `format/tracefs/strings.rs`
 //! * how much room a table has, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 
 pub mod instruction;
@@ -42,5 +44,7 @@ pub mod select;
 pub mod table;
 
 pub mod span;
+
+pub mod strings;
 
 pub mod load;

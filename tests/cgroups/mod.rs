@@ -27,7 +27,7 @@ def __interval__():
 ";
 
 /// Runs a script on a selector, live, while these commands run. The recording of its events is `r.data`.
-fn live(script: &str, selector: &str, options: &[&str], commands: &[Vec<String>]) -> (Run, Outcome) {
+pub fn live(script: &str, selector: &str, options: &[&str], commands: &[Vec<String>]) -> (Run, Outcome) {
     needs([Need::Tracefs, Need::Cgroups]);
     let run = Run::script(&format!("{RUNS_COMMANDS}{script}")).event(selector).options(options);
     let run = run.options(["-q", "-i", "50", "-m", "1024", "--record", "r.data"]);
@@ -45,7 +45,7 @@ fn replayed(script: &str, selector: &str, options: &[&str], recording: &Path) ->
 }
 
 /// Returns the command of a shell in a cgroup. It starts a child for each of these workloads, one after the other.
-fn shell_in(cgroup: &Cgroup, operations: &[&str]) -> Vec<String> {
+pub fn shell_in(cgroup: &Cgroup, operations: &[&str]) -> Vec<String> {
     let quoted = |words: Vec<String>| words.iter().map(|word| format!("'{word}' ")).collect::<String>();
     let children: String = operations.iter().map(|operations| quoted(workload(operations)) + "\n").collect();
     vec!["sh".into(), "-c".into(), format!("echo $$ > {}\n{children}exit 0", cgroup.procs())]

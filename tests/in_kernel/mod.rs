@@ -5,6 +5,7 @@ mod calls;
 mod refused;
 mod selections;
 mod spans;
+mod strings;
 mod tables;
 mod verifier;
 

@@ -18,7 +18,7 @@ use perf_prof_format::{
     },
     record::SampleLayout,
     spec::{EventKind, parse_events},
-    tracefs::{EventFormat, Field, Filter, FormatCollection},
+    tracefs::{ARGUMENTS, EventFormat, Field, Filter, FormatCollection, points_to_text},
     value::ValueType,
 };
 use perf_prof_in_kernel::{
@@ -26,6 +26,7 @@ use perf_prof_in_kernel::{
     lower::Unsuited,
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
     span::{Hook, SelectedSpan, SpanCounters, SpanPrograms, span_programs},
+    strings::string_program,
     table::{Shape, table_program},
 };
 use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
@@ -49,11 +50,18 @@ struct Maps {
     counters: (Map, CounterPage),
     tasks: Map,
     cgroups: Map,
+    record: Map,
+    output: Map,
+    arguments: Map,
 }
 
 impl Maps {
     /// `open` is the size of the keys and of the values of open spans.
     fn new(shape: Option<&Shape>, open: (usize, usize)) -> Maps {
+        Maps::with_record(shape, open, 8)
+    }
+
+    fn with_record(shape: Option<&Shape>, open: (usize, usize), record_bytes: usize) -> Maps {
         let (key_size, value_size) = shape.map_or((8, 8), |shape| (shape.key_bytes, shape.value_bytes));
         let hash = MapDefinition {
             name: "table",
@@ -72,6 +80,9 @@ impl Maps {
             counters: CounterPage::new("counters", SpanCounters::GENERATION_WORD + 1).unwrap(),
             tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
+            record: Map::new(&MapDefinition { value_size: record_bytes, ..array(MapType::PerCpuArray, None) }).unwrap(),
+            output: Map::new(&array(MapType::PerfEventArray, None)).unwrap(),
+            arguments: Map::new(&MapDefinition { value_size: 8, ..array(MapType::Array, None) }).unwrap(),
         }
     }
 
@@ -84,6 +95,9 @@ impl Maps {
                 MapUse::Counters => &self.counters.0,
                 MapUse::Tasks => &self.tasks,
                 MapUse::Cgroups => &self.cgroups,
+                MapUse::Record => &self.record,
+                MapUse::Output => &self.output,
+                MapUse::Arguments => &self.arguments,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -182,6 +196,31 @@ fn span(selector: &str, formats: &FormatCollection) -> (Span, EventType) {
         inputs.iter().filter_map(|(format, _)| format.tracepoint()).map(|format| event(format.clone())).collect();
     let event = span.event_type(&types).unwrap();
     (span, event)
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_that_write_strings() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let narrow = Selection { tasks: Some(TaskIds::Threads), cpus: Some([0, 5].into()), ..Selection::EVERYTHING };
+    let mut loaded = 0;
+    for (system, name) in formats.events() {
+        let format = formats.format(system, name).unwrap().unwrap();
+        let is_string = |field: &&Field| points_to_text(field) || field.name == ARGUMENTS && system == "raw_syscalls";
+        let names: Vec<String> = format.fields().iter().filter(is_string).map(|field| field.name.clone()).collect();
+        // Programs know only fields of a fixed size.
+        let Ok(with_strings) = format.with_strings(&names) else { continue };
+        if with_strings.strings().is_empty() {
+            continue;
+        }
+        let event = event(Arc::new(with_strings));
+        let filter = Filter::parse("common_pid != 1", event.format.tracepoint().unwrap()).unwrap();
+        let program = string_program(&event, Some(&filter), &narrow).unwrap();
+        let maps = Maps::with_record(None, (8, 8), program.record_bytes);
+        maps.load(&program.program, &format!("{system}:{name} {names:?}"));
+        loaded += 1;
+    }
+    assert!(loaded > 80, "{loaded}");
 }
 
 #[test]

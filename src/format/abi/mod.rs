@@ -5,6 +5,7 @@ pub mod bpf;
 pub mod perf_data;
 mod registers;
 pub mod signals;
+pub mod string_arguments;
 pub mod system_calls;
 
 pub use registers::{ALL_REGISTERS, RegisterSet, RegsAbi};

@@ -1,4 +1,4 @@
-//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `period=`, `freq=`, `sample=`, and the
+//! The attributes of an event: `stack`, `max-stack=`, `alias=`, `cpus=`, `str=`, `period=`, `freq=`, `sample=`, and the
 //! arguments of a probe.
 
 use std::fmt;
@@ -13,10 +13,10 @@ use super::{
 };
 
 /// The known attributes, as error messages list them.
-const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH";
+const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH";
 
 /// The names of the known attributes.
-const NAMES: [&str; 9] = ["stack", "max-stack", "alias", "cpus", "period", "c", "freq", "F", "sample"];
+const NAMES: [&str; 10] = ["stack", "max-stack", "alias", "cpus", "str", "period", "c", "freq", "F", "sample"];
 
 /// Attributes that only other profilers of the C implementation support. They are refused, because it would be
 /// misleading to accept an attribute that has no effect here.
@@ -46,6 +46,8 @@ pub struct Attrs {
     pub alias: Option<String>,
     /// `cpus=LIST`: the CPUs on which this event is opened.
     pub cpus: Option<CpuSet>,
+    /// `str=FIELD+FIELD...`: the fields of a tracepoint whose strings are read, where the fields point to.
+    pub strings: Vec<String>,
     /// `period=N`, `c=N`, `freq=HZ`, `F=HZ`: how often an event other than a tracepoint is sampled.
     pub rate: Option<Rate>,
     /// `sample=MEMBER+MEMBER...`: members that the event's samples hold in addition to the usual ones.
@@ -97,6 +99,9 @@ impl Attrs {
                 Some(rate) => self.rate = Some(rate),
                 None => return failed("freq", ValueError::Frequency(value.unwrap_or_default().to_owned())),
             },
+            ("str", None) => return failed("str", ValueError::Missing("str=FIELD+FIELD...")),
+            ("str", Some(_)) if !self.strings.is_empty() => return failed("str", ValueError::Twice),
+            ("str", Some(value)) => self.strings.extend(value.split('+').map(|name| name.trim().to_owned())),
             ("sample", None) => return failed("sample", ValueError::Missing("sample=MEMBER+MEMBER...")),
             ("sample", Some(value)) => self.sample.extend(value.split('+').map(|name| name.trim().to_owned())),
             (name, _) => return Err(unknown(selector, name)),
@@ -135,6 +140,9 @@ impl fmt::Display for Attrs {
         }
         if let Some(cpus) = &self.cpus {
             write!(f, "cpus={cpus}/")?;
+        }
+        if !self.strings.is_empty() {
+            write!(f, "str={}/", quoted(&self.strings.join("+")))?;
         }
         match self.rate {
             Some(Rate::Period(period)) => write!(f, "period={period}/")?,

@@ -103,6 +103,14 @@ pub enum SpecError {
         /// The attribute's name.
         attribute: &'static str,
     },
+    /// An attribute that only tracepoints have.
+    #[error("{selector}: the attribute {attribute} is for tracepoints; remove it")]
+    OnlyForTracepoints {
+        /// The selector.
+        selector: String,
+        /// The attribute's name.
+        attribute: &'static str,
+    },
     /// An invalid breakpoint.
     #[error(
         "{selector}: write a breakpoint as mem:ADDR[/LEN][:rwx], with an address such as 0x601040, a length of 1, 2, 4 or 8 \

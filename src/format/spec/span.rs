@@ -294,6 +294,8 @@ impl SpanSpec {
                 let time = parse_interval(value).map_err(SpanSyntaxError::Time)?;
                 self.min = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             }
+            // An attribute of tracepoints has the same name, but a value.
+            ("str", None) if self.is_source() => self.add_option("str"),
             ("max-open", Some(value)) => {
                 let number = value.parse().ok().filter(|&number| (1..u32::MAX).contains(&number));
                 self.max_open = number.ok_or_else(|| SpanSyntaxError::MaxOpen(value.to_owned()))?;

@@ -124,7 +124,8 @@ impl ElementType {
 }
 
 impl Field {
-    /// Returns the field's value, or `None` if the raw data ends before the field.
+    /// Returns the field's value, or `None` if the raw data ends before the field, or if it is a string of user space that
+    /// could not be read.
     #[inline]
     pub fn value<'a>(&self, raw: &'a [u8]) -> Option<Value<'a>> {
         match self.kind {
@@ -137,6 +138,7 @@ impl Field {
             FieldKind::Array(element) | FieldKind::DataLoc(element) | FieldKind::RelLoc(element) => {
                 let bytes = self.extent()?.bytes(raw)?;
                 Some(match element {
+                    ElementType::Char if self.is_absent(bytes) => return None,
                     ElementType::Char => Value::Str(up_to_nul(bytes)),
                     ElementType::Word => Value::Words(bytes),
                     ElementType::Int { .. } | ElementType::Opaque => Value::Bytes(bytes),

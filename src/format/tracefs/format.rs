@@ -45,7 +45,7 @@ pub enum FormatError {
     },
 }
 
-const PRINT_FMT: &str = "\nprint fmt:";
+pub(super) const PRINT_FMT: &str = "\nprint fmt:";
 
 impl EventFormat {
     /// Parses the text of a `format` file.
@@ -129,7 +129,7 @@ impl EventFormat {
 
     /// Returns the field with this name. It can be a common field or one of the event's own fields.
     pub fn field(&self, name: &str) -> Option<&Field> {
-        self.fields.iter().find(|field| field.name == name)
+        self.fields.iter().find(|field| field.name == name).or_else(|| self.recorded_string(name))
     }
 
     /// Returns the text after `print fmt:`.
@@ -302,7 +302,7 @@ fn kind(system: &str, type_text: &str, length: Option<&str>, size: usize, signed
 
 fn element_type(text: &str, width: Option<usize>) -> ElementType {
     match (text, IntType::named(text)) {
-        ("char" | "const char", _) => ElementType::Char,
+        ("char" | "const char" | "char __user", _) => ElementType::Char,
         (_, Some(ty)) if width.is_none_or(|width| width == ty.width as usize) => {
             ElementType::Int { width: ty.width, signed: ty.signed }
         }

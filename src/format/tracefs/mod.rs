@@ -14,6 +14,7 @@ pub mod kernel_facts;
 mod kernel_text;
 pub mod print_fmt;
 pub mod printk_formats;
+mod strings;
 
 pub use btf::{BitField, Btf};
 pub use collection::FormatCollection;
@@ -24,3 +25,6 @@ pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as Fi
 pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};
+pub use strings::{
+    ARGUMENTS, CUT_MARK, LONGEST_STRING, StringError, StringPlace, USER_TEXT, points_to_text, string_of_argument,
+};

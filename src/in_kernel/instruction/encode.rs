@@ -118,7 +118,7 @@ fn load_double(register: Register, kind: u8, number: u64) -> [u64; 2] {
 fn kind_of(map: MapUse) -> u8 {
     match map {
         MapUse::Counters => BPF_PSEUDO_MAP_VALUE,
-        MapUse::Tables | MapUse::Open | MapUse::Tasks | MapUse::Cgroups => BPF_PSEUDO_MAP_FD,
+        _ => BPF_PSEUDO_MAP_FD,
     }
 }
 

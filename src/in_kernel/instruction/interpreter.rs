@@ -19,13 +19,20 @@ use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, 
 const STACK: usize = 64;
 const RECORD: usize = 1024;
 const COUNTERS: usize = 16;
+/// The word with the length of the record that is written. The record is behind it.
+const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;
+/// The number of words of the record that a program writes, after that of its length.
+const WRITTEN: usize = 512;
 /// What programs have for the maps.
 const TABLES: u64 = 101;
 const TASKS: u64 = 102;
 const CGROUPS: u64 = 103;
 const HASH: u64 = 104;
 const OPEN: u64 = 105;
+const RECORDS: u64 = 106;
+const OUTPUT: u64 = 107;
+const ARGUMENTS: u64 = 108;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
@@ -51,6 +58,12 @@ pub struct Machine {
     pub comm: [u8; 16],
     /// The time.
     pub time: u64,
+    /// The strings of user space, by their addresses.
+    pub strings: HashMap<u64, Vec<u8>>,
+    /// Which arguments are strings, by the number of the system call.
+    pub arguments: HashMap<u32, u64>,
+    /// The records that were written.
+    pub written: Vec<Vec<u8>>,
 }
 
 thread_local! {
@@ -83,7 +96,7 @@ impl Hash {
 impl Machine {
     /// Creates a machine with an empty table of keys and values of these sizes.
     pub fn new(sizes: (usize, usize)) -> Machine {
-        let memory = (0..STACK + RECORD + COUNTERS + ROWS).map(|_| AtomicU64::new(0)).collect();
+        let memory = (0..LENGTH + 1 + WRITTEN).map(|_| AtomicU64::new(0)).collect();
         Machine { memory, table: Hash::new(sizes), ..Machine::default() }
     }
 
@@ -110,7 +123,16 @@ impl Machine {
         let mut whole = Code { labels: code.labels, ..Code::new() };
         whole.push(Instruction::Set(Register::R5, self.address(STACK)));
         whole.push(Instruction::Set(Register::R1, self.address(STACK)));
-        code.instructions.iter().for_each(|instruction| push_without_atomics(&mut whole, on_own_stack(*instruction)));
+        for &instruction in &code.instructions {
+            match instruction {
+                // The fifth argument, whose register is taken.
+                Instruction::Do(Operation::Move, Register::R5, Operand::Register(length)) => {
+                    whole.push(Instruction::Set(Register::R0, self.address(LENGTH)));
+                    whole.store(Size::Double, Register::R0.at(0), length);
+                }
+                instruction => push_without_atomics(&mut whole, on_own_stack(instruction)),
+            }
+        }
         let program = whole.program();
         let mut words = program.instructions.clone();
         for reference in &program.maps {
@@ -119,6 +141,9 @@ impl Machine {
                 MapUse::Open => OPEN,
                 MapUse::Tasks => TASKS,
                 MapUse::Cgroups => CGROUPS,
+                MapUse::Record => RECORDS,
+                MapUse::Output => OUTPUT,
+                MapUse::Arguments => ARGUMENTS,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
@@ -190,12 +215,31 @@ impl Machine {
                 let id = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
                 if self.tasks.contains(&id) { self.address(0) } else { 0 }
             }
+            RECORDS => self.address(LENGTH + 1),
+            ARGUMENTS => {
+                let call = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
+                self.memory[LENGTH].store(self.arguments.get(&call).copied().unwrap_or(0), Relaxed);
+                self.address(LENGTH)
+            }
             _ => {
                 let size = self.hash(map).sizes.0;
                 let key = self.bytes(key, size);
                 self.hash(map).entries.get(&key).copied().map_or(0, |at| self.address(at))
             }
         }
+    }
+
+    /// Copies a string of user space, as far as there is room.
+    fn read_string(&self, to: u64, size: usize, from: u64) -> i64 {
+        let Some(string) = self.strings.get(&from) else { return -14 };
+        let text = &string[..string.len().min(size - 1)];
+        for (at, byte) in (to..).zip(text.iter().chain([&0])) {
+            let word = &self.memory[(at - self.address(0)) as usize / 8];
+            let mut bytes = word.load(Relaxed).to_ne_bytes();
+            bytes[at as usize % 8] = *byte;
+            word.store(u64::from_ne_bytes(bytes), Relaxed);
+        }
+        text.len() as i64 + 1
     }
 
     fn update(&mut self, map: u64, (key, value): (u64, u64), flags: u64) -> i64 {
@@ -224,7 +268,7 @@ impl Machine {
 
 type Helper = fn(u64, u64, u64, u64, u64) -> u64;
 
-const HELPERS: [(i32, Helper); 8] = [
+const HELPERS: [(i32, Helper); 10] = [
     (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
     (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
@@ -254,6 +298,18 @@ const HELPERS: [(i32, Helper); 8] = [
     (BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, |map, index, _, _, _| {
         assert_eq!(map, CGROUPS);
         MACHINE.with_borrow(|machine| machine.cgroups.contains(&index).into())
+    }),
+    (BPF_FUNC_PROBE_READ_USER_STR, |to, size, from, _, _| {
+        MACHINE.with_borrow(|machine| machine.read_string(to, size as usize, from)) as u64
+    }),
+    (BPF_FUNC_PERF_EVENT_OUTPUT, |_, map, flags, from, _| {
+        assert_eq!((map, flags), (OUTPUT, BPF_F_CURRENT_CPU));
+        MACHINE.with_borrow_mut(|machine| {
+            let length = machine.memory[LENGTH].load(Relaxed) as usize;
+            let record = machine.bytes(from, length);
+            machine.written.push(record);
+        });
+        0
     }),
 ];
 

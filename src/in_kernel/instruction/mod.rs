@@ -110,6 +110,12 @@ pub enum MapUse {
     Tasks,
     /// The array of the selected cgroups.
     Cgroups,
+    /// An array with one value for each CPU: the record that is being written.
+    Record,
+    /// The perf events, one for each CPU, to which records are written.
+    Output,
+    /// An array with a bit for each argument that is a string, by the number of the system call.
+    Arguments,
 }
 
 /// An instruction.

@@ -265,7 +265,7 @@ impl Maps {
                 MapUse::Tables => Some(&self.slot),
                 MapUse::Counters => Some(&self.counters),
                 MapUse::Open => self.open.as_ref(),
-                MapUse::Tasks | MapUse::Cgroups => None,
+                _ => None,
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
             own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)

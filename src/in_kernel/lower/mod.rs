@@ -102,6 +102,11 @@ pub fn lower(
     Ok(Lowered { key, added, selected: test(filter)?, filter: test(of_aggregator)? })
 }
 
+/// Returns the test that a selector's filter makes.
+pub fn lower_filter(filter: &Filter, event: &EventType, ids: PidNamespace) -> Result<Test, Unsuited> {
+    filter::test(filter.node(), &mut read::Reader { event, format: tracepoint(event)?, ids })
+}
+
 /// Returns the format of a tracepoint's records.
 fn tracepoint(event: &EventType) -> Result<&EventFormat, Unsuited> {
     match &event.format {

@@ -11,7 +11,7 @@ use perf_prof_events::{
     event::{SpanCounts, Stats},
 };
 use perf_prof_in_kernel::{
-    load::{Reading, SelectedTasks, TableInKernel, together},
+    load::{Reading, SelectedTasks, StringWriters, TableInKernel, together},
     span::SpanCounters,
     table::Row,
 };
@@ -68,6 +68,8 @@ pub struct KernelTables {
     /// How often they are read beside intervals.
     read_every: Option<Duration>,
     has_failed: bool,
+    /// The programs that write records. They have no tables.
+    writers: StringWriters,
 }
 
 /// Which tables are read.
@@ -108,6 +110,11 @@ impl KernelTables {
         self.note_memory();
     }
 
+    /// Adds the programs that write records.
+    pub fn add_writers(&mut self, writers: StringWriters) {
+        self.writers = writers;
+    }
+
     /// Returns whether the kernel adds up nothing.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -120,6 +127,9 @@ impl KernelTables {
 
     /// Reads tables: what the kernel has added up since the last reading goes to the receiver's tables.
     pub fn read(&mut self, which: Which, stats: &Stats) {
+        if which != Which::Filling {
+            self.writers.missed().for_each(|(event, missed)| stats.set_missed_in_kernel(event, missed));
+        }
         let is_wanted = |table: &KernelTable| which != Which::Filling || table.in_kernel.is_filling();
         if !self.tables.iter().any(is_wanted) {
             return;
@@ -175,7 +185,7 @@ impl KernelTables {
     /// Returns the descriptors that keep programs attached.
     pub fn into_events(self) -> Vec<OwnedFd> {
         let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_events());
-        of_tables.chain(self.selected.into_events()).collect()
+        of_tables.chain(self.selected.into_events()).chain(self.writers.into_events()).collect()
     }
 }
 

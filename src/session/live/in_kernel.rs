@@ -1,31 +1,26 @@
 //! Decides which events are added up in the kernel, and starts that. The events are then not opened for samples.
 
-use std::{collections::BTreeSet, fmt};
-
 use anyhow::{Result, bail};
-use perf_prof_capture::{Capture, EventRequest, Excluded, OwnThreads, Owner, Sampling, Target};
+use perf_prof_capture::{Capture, EventRequest, Excluded, Owner, Sampling, Target};
 use perf_prof_events::{
     derive::Derived,
     event::{EventType, Stats},
 };
-use perf_prof_format::{
-    abi::PERF_TYPE_TRACEPOINT,
-    spec::Grouping,
-    tracefs::{EventFormat, Filter},
-};
+use perf_prof_format::{abi::PERF_TYPE_TRACEPOINT, spec::Grouping, tracefs::Filter};
 use perf_prof_in_kernel::{
     instruction::Program,
-    load::{FirstTasks, Refusal, Room, SelectedTasks, TableInKernel, TaskEvents, Tracepoint, together},
-    lower::{PidNamespace, Unsuited},
-    select::{Own, Selection, TaskIds},
+    load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint, together},
+    lower::Unsuited,
     span::{Hook, SelectedSpan, SpanPrograms, span_programs},
     table::{Shape, table_program},
 };
-use perf_prof_system::{budget::Budget, output, own_threads, procfs, tracefs::Tracefs};
+use perf_prof_system::{budget::Budget, output, tracefs::Tracefs};
 
 use super::{
+    kernel_target::{self, KernelTarget, Reason},
     requests,
     select::{EventLocation, Selected},
+    strings,
 };
 use crate::{
     engine::kernel_tables::{EventUse, KernelTable, KernelTables, TableUse},
@@ -61,15 +56,6 @@ pub struct OpenEvents<'a> {
     pub stats: &'a Stats,
 }
 
-/// Why an event is not added up in the kernel. It is the end of a sentence with `because`.
-struct Reason(String);
-
-impl<T: fmt::Display> From<T> for Reason {
-    fn from(reason: T) -> Reason {
-        Reason(reason.to_string())
-    }
-}
-
 /// The programs of an event's tables.
 struct Compiled<'a> {
     event: usize,
@@ -97,13 +83,24 @@ struct Attempt {
 }
 
 impl OpenEvents<'_> {
-    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. `uses` says what
+    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. Also starts the
+    /// programs that write records with strings. `uses` says what
     /// the receiver does with each type of events; it is empty if it gets all samples. The run cannot start after an error.
     pub fn add_up(&self, uses: &[EventUse], capture: &mut Capture) -> (KernelTables, Result<()>) {
-        match self.tables(uses, capture) {
-            Ok(tables) => (tables, Ok(())),
-            Err(error) => (KernelTables::default(), Err(error)),
-        }
+        let mut tables = KernelTables::default();
+        let started = self.tables(uses, capture).and_then(|added_up| {
+            tables = added_up;
+            tables.add_writers(self.string_writers(capture)?);
+            Ok(())
+        });
+        (tables, started)
+    }
+
+    /// Starts the programs that write the records of events with strings.
+    fn string_writers(&self, capture: &Capture) -> Result<StringWriters> {
+        let target = requests::target(&self.plan.capture, self.workload)?;
+        let requests = requests::requests(&self.plan.capture, self.selected)?;
+        strings::start(&self.kernel_target(&target), self.selected, &requests, capture)
     }
 
     fn tables(&self, uses: &[EventUse], capture: &mut Capture) -> Result<KernelTables> {
@@ -149,7 +146,7 @@ impl OpenEvents<'_> {
         if compiled.is_empty() {
             return Attempt { tables, in_kernel, opened, kept };
         }
-        match self.selected_tasks(target) {
+        match self.kernel_target(target).selected_tasks() {
             Ok(selected) => {
                 let every = (self.plan.face == Face::Program).then_some(READ_FOR_PROGRAMS);
                 tables = KernelTables::new(self.budget.clone(), selected, every);
@@ -212,7 +209,7 @@ impl OpenEvents<'_> {
         check_event(selected, request)?;
         let Some(format) = self.types[event].format.tracepoint() else { return Err("it is no tracepoint".into()) };
         let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
-        let selection = self.selection(format, request, target)?;
+        let selection = self.kernel_target(target).selection(format, request)?;
         let compile = |table: &'u TableUse| {
             let TableUse { plan, definition, .. } = table;
             let (program, shape) = table_program(plan, definition, &self.types[event], filter.as_ref(), &selection)?;
@@ -250,7 +247,7 @@ impl OpenEvents<'_> {
             *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
         }
         let Some(format) = self.types[enter].format.tracepoint() else { return Err(several()) };
-        let selection = self.selection(format, &requests[enter], target)?;
+        let selection = self.kernel_target(target).selection(format, &requests[enter])?;
         let [of_enter, of_exit] = &filters;
         let filters = [of_enter.as_ref(), of_exit.as_ref()];
         let selected = SelectedSpan { span, event: &self.types[event], filters };
@@ -261,6 +258,10 @@ impl OpenEvents<'_> {
         };
         let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
         Ok(Compiled { event, opened: vec![enter, exit], tables })
+    }
+
+    fn kernel_target<'t>(&'t self, target: &'t Target) -> KernelTarget<'t> {
+        KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target }
     }
 
     /// Returns why this run needs samples.
@@ -274,74 +275,6 @@ impl OpenEvents<'_> {
             (capture.cgroups_of_events != CgroupsOfEvents::All, "each event has its own cgroups"),
         ];
         reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
-    }
-
-    /// Returns which events of a tracepoint count.
-    fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
-        let has_tasks = matches!(target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
-        // The kernel gives these events also to the task that they name, and a program runs once for each of them.
-        let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
-        if has_tasks && &*format.system == "sched" && names_task {
-            return Err("tasks are selected, and it belongs to two tasks".into());
-        }
-        let ids = match procfs::is_in_first_pid_namespace() {
-            true => PidNamespace::First,
-            false => PidNamespace::Other,
-        };
-        Ok(Selection {
-            own: self.own(request, target)?,
-            tasks: match target {
-                Target::Processes(_) | Target::Workload { .. } => Some(TaskIds::Processes),
-                Target::Threads(_) => Some(TaskIds::Threads),
-                Target::SystemWide { .. } | Target::UntilExit(_) | Target::Cgroups(_) => None,
-            },
-            cpus: request.cpus.as_ref().map(|cpus| cpus.iter().collect::<BTreeSet<u32>>()),
-            cgroups: if let Target::Cgroups(folders) = target { folders.len() as u32 } else { 0 },
-            ids,
-        })
-    }
-
-    /// Returns which events are perf-prof's own.
-    fn own(&self, request: &EventRequest, target: &Target) -> Result<Own, Reason> {
-        let own = std::process::id();
-        let nothing = Own { owner: request.owner, ..Own::NOTHING };
-        match (requests::own_threads(&self.plan.capture), target) {
-            (OwnThreads::Included, _) => Ok(nothing),
-            (OwnThreads::StartedLeftOut, Target::Processes(pids)) if !pids.contains(&own) => Ok(nothing),
-            (OwnThreads::StartedLeftOut, Target::Workload { .. }) => Ok(nothing),
-            (OwnThreads::StartedLeftOut, _) => Err("it leaves out some threads of this program".into()),
-            (OwnThreads::LeftOut, _) => {
-                let threads = match request.owner {
-                    Owner::Field(_) => [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat(),
-                    Owner::Task | Owner::NoTask => Vec::new(),
-                };
-                let threads = threads.into_iter().collect::<BTreeSet<u32>>().into_iter().collect();
-                Ok(Own { process: Some(own), threads, owner: request.owner })
-            }
-        }
-    }
-
-    /// Selects the tasks of the target.
-    fn selected_tasks(&self, target: &Target) -> Result<SelectedTasks, Refusal> {
-        let mut selected = SelectedTasks::default();
-        let first = match target {
-            Target::SystemWide { .. } | Target::UntilExit(_) => return Ok(selected),
-            Target::Cgroups(folders) => {
-                selected.select_cgroups(folders)?;
-                return Ok(selected);
-            }
-            Target::Processes(pids) => FirstTasks::These(pids.clone()),
-            Target::Threads(tids) => FirstTasks::Threads(tids.clone()),
-            Target::Workload { pid } => FirstTasks::Command(*pid),
-        };
-        let format = |system: &str, name: &str| {
-            let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
-            EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
-        };
-        let (fork, free) = (format("sched", "sched_process_fork")?, format("sched", "sched_process_free")?);
-        let rename = format("task", "task_rename")?;
-        selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
-        Ok(selected)
     }
 
     /// Loads the programs of an event. `share` is the memory that a table may have.
@@ -397,15 +330,7 @@ impl OpenEvents<'_> {
                 log.lines().for_each(output::say);
             }
         }
-        Reason(match refusal {
-            Refusal::Call(error) if error.errno() == libc::EPERM => {
-                format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
-            }
-            Refusal::Call(error) if error.errno() == libc::E2BIG && error.call.contains("SET_BPF") => {
-                format!("too many programs are attached to its tracepoint ({error})")
-            }
-            refusal => refusal.to_string(),
-        })
+        Reason(kernel_target::reason(&refusal))
     }
 }
 

@@ -3,8 +3,10 @@
 pub mod chosen;
 pub mod file_rights;
 pub mod in_kernel;
+pub mod kernel_target;
 pub mod refusal;
 pub mod requests;
 pub mod select;
+pub mod strings;
 pub mod unprivileged;
 pub mod workload_end;

@@ -5,14 +5,14 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Result, bail};
 use perf_prof_capture::{
     Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames, Mappings,
-    Options, OwnThreads, Owner, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target,
+    Options, OwnThreads, Owner, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target, Writer,
 };
 use perf_prof_format::{
     abi::{
         ALL_REGISTERS, PERF_SAMPLE_CGROUP, PERF_SAMPLE_IP, PERF_SAMPLE_REGS_INTR, PERF_SAMPLE_REGS_USER,
         PERF_SAMPLE_STACK_USER, PERF_TYPE_TRACEPOINT,
     },
-    spec::{CallGraph, CpuSet, Stack},
+    spec::{CallGraph, CpuSet, Grouping, Stack},
     tracefs::EventFormat,
 };
 use perf_prof_symbols::unwind;
@@ -194,6 +194,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         grouping: event.spec.grouping,
         contexts: if is_of_program { Contexts::Own } else { Contexts::Any },
         owner: owner(event),
+        writer: writer(event)?,
         ..event.request.clone()
     })
 }
@@ -377,6 +378,17 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
         plan::Target::Processes(_) | plan::Target::Threads(_) | plan::Target::Workload(_) => OwnThreads::Included,
         plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => plan.own_threads,
     }
+}
+
+/// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings.
+fn writer(event: &Selected) -> Result<Writer> {
+    if event.format.tracepoint().is_none_or(|format| format.strings().is_empty()) {
+        return Ok(Writer::Kernel);
+    }
+    if event.spec.grouping != Grouping::Alone {
+        bail!("{}: an event with str= cannot be in a group, because a program writes its samples", event.spec.selector);
+    }
+    Ok(Writer::Program)
 }
 
 /// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`: it is woken

@@ -199,6 +199,7 @@ impl Selection {
                 max_stack: spec.attrs.max_stack.filter(|_| has_chain),
                 cpus: spec.attrs.cpus.clone(),
                 arguments: rule.arguments.clone(),
+                strings: derive::source::strings_of(span, &rule.event),
                 ..Attrs::default()
             };
             let (selector, kind) = (spec.selector.clone(), rule.event.clone());
@@ -343,6 +344,7 @@ fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> 
     let format =
         EventFormat::parse(system, &text).map_err(|error| anyhow!("the format of {system}:{name}: {error}"))?;
     // If a probe was defined in tracefs, its format does not say whether the probe is in the kernel or in a program.
+    let format = format.with_strings(&spec.attrs.strings).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
     let place =
         if is_probe && tracefs.is_uprobe(system, name) { EventLocation::Anywhere } else { EventLocation::Kernel };

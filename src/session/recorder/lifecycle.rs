@@ -176,8 +176,8 @@ impl RecordingWriter {
             features.set(&Feature::Groups(&attrs));
         }
         let tracepoints = selected.iter().filter(|event| !matches!(event.spec.kind, EventKind::Probe(_)));
-        let tracepoints = tracepoints.filter_map(|event| event.format.tracepoint());
-        let tracepoints: Vec<(&str, &str)> = tracepoints.map(|format| (&*format.system, &*format.name)).collect();
+        let tracepoints: Vec<_> =
+            tracepoints.filter_map(|event| event.format.tracepoint().map(|format| &**format)).collect();
         if !tracepoints.is_empty() || !probes.is_empty() {
             let mut data = machine::tracing_data(tracefs, tracepoints.into_iter())?;
             for (system, text) in probes {

@@ -1,7 +1,8 @@
 //! Collects the feature sections that describe the machine, and the formats of tracepoints.
 
-use std::fs;
+use std::{collections::BTreeMap, fs};
 
+use perf_prof_format::tracefs::EventFormat;
 use perf_prof_recordings::write::{ClockData, CpuTopology, Feature, Features, NumaNode, TracingData};
 use perf_prof_system::{
     clock::{self, Clock},
@@ -58,10 +59,10 @@ pub fn features(command_line: &[String], clock: Clock, offset: Option<i64>) -> F
     features
 }
 
-/// Returns the formats of these tracepoints, each given by its system and name.
+/// Returns the description of tracepoints with these formats.
 pub fn tracing_data<'a>(
     tracefs: &Tracefs,
-    events: impl Iterator<Item = (&'a str, &'a str)>,
+    formats: impl Iterator<Item = &'a EventFormat>,
 ) -> Result<TracingData, TracefsError> {
     let mut data = TracingData {
         page_size: page_size() as u32,
@@ -73,10 +74,16 @@ pub fn tracing_data<'a>(
         saved_cmdlines: tracefs.read("saved_cmdlines").unwrap_or_default().into_bytes(),
         ..TracingData::default()
     };
-    let mut seen = std::collections::HashSet::new();
-    for (system, name) in events.filter(|event| seen.insert(*event)) {
-        let format = tracefs.format(system, name)?.into_bytes();
-        data.formats.entry(system.to_owned()).or_default().push(format);
+    // If an event is selected with strings and without them, the longer format is right for both.
+    let mut longest: BTreeMap<(&str, &str), &EventFormat> = BTreeMap::new();
+    for format in formats {
+        let known = longest.entry((&format.system, &format.name)).or_insert(format);
+        if known.fields().len() < format.fields().len() {
+            *known = format;
+        }
+    }
+    for ((system, _), format) in longest {
+        data.formats.entry(system.to_owned()).or_default().push(format.text().as_bytes().to_vec());
     }
     Ok(data)
 }

@@ -9,13 +9,15 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching};
+use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching, Target};
 use perf_prof_format::record::{Source, Wait};
+use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_recordings::write::{DEFAULT_BUFFER, WriteError};
 use perf_prof_system::{
     budget::Budget,
-    clock, output,
+    clock, close_in_child, output,
     signals::Signals,
+    tracefs::Tracefs,
     usage::Usage,
     workload::{Stdout, Workload},
 };
@@ -38,10 +40,11 @@ use crate::{
     },
     live::{
         chosen::{ArmedEvents, ChosenEvents},
+        kernel_target::KernelTarget,
         refusal,
         requests::{self, Sizes},
         select::Selected,
-        workload_end,
+        strings, workload_end,
     },
     plan,
 };
@@ -99,7 +102,8 @@ pub fn run_with(
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
     let requests = requests::requests(&plan.capture, &selected)?;
     let sizes = sizes(&plan.capture, &requests);
-    let capture = open(plan, &selected, requests, workload.as_ref(), &sizes, signals.wake_fd())?;
+    let capture = open(plan, &selected, requests.clone(), workload.as_ref(), &sizes, signals.wake_fd())?;
+    let writers = string_writers(plan, (&selected, &requests), &tracefs, (&capture, workload.as_ref()))?;
     limits.report();
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
@@ -142,7 +146,8 @@ pub fn run_with(
     let now = Instant::now();
     let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload };
+    let mut recorder =
+        Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload, writers };
     begun();
     let signal = recorder.run();
     let status = recorder.status(signal);
@@ -178,6 +183,24 @@ fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     Sizes { buffer: Budget::new(buffer), ..sizes }
 }
 
+/// Starts the programs that write the records of events with strings.
+fn string_writers(
+    plan: &RecordPlan,
+    (selected, requests): (&[Selected], &[EventRequest]),
+    tracefs: &Tracefs,
+    (capture, workload): (&Capture, Option<&Workload>),
+) -> Result<StringWriters> {
+    let target = target(plan, workload)?;
+    let target = KernelTarget { capture: &plan.capture, tracefs, target: &target };
+    strings::start(&target, selected, requests, capture)
+}
+
+/// Returns the target. A command that only runs during the recording is not the target.
+fn target(plan: &RecordPlan, workload: Option<&Workload>) -> Result<Target> {
+    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
+    requests::target(&plan.capture, traced.map(Workload::pid))
+}
+
 fn open(
     plan: &RecordPlan,
     selected: &[Selected],
@@ -186,10 +209,8 @@ fn open(
     sizes: &Sizes,
     wake: RawFd,
 ) -> Result<Capture> {
-    // A command that only runs during the recording is not the target.
-    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(&plan.capture, selected)?;
-    let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
+    let target = target(plan, workload)?;
     let options = requests::options(&plan.capture, sizes, Mappings::Ignored, wake);
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.control.is_some();
@@ -213,6 +234,8 @@ struct Recorder<'a> {
     begin_at: Option<Instant>,
     /// The time at which the recording has to end, until it is reached.
     end_at: Option<Instant>,
+    /// The programs that write the records of events with strings.
+    writers: StringWriters,
     /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last line.
     usage: Option<(Interval, Usage)>,
 }
@@ -311,6 +334,8 @@ impl Recorder<'_> {
     /// Writes the end of the recording, and prints a summary. Returns why the recording is cut off, if it is.
     fn finish(mut self, plan: &RecordPlan) -> Result<Option<WriteError>> {
         let lost = self.source.source.lost();
+        strings::report_missed(&self.writers);
+        close_in_child::close(std::mem::take(&mut self.writers).into_events().collect());
         // This also ends the writer threads.
         self.source.source.end_lanes();
         self.handle_failure_of_threads();

@@ -6,9 +6,10 @@ use perf_prof_format::{
     spec::{
         EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names,
     },
-    tracefs::Filter,
+    tracefs::{EventFormat, Filter},
 };
 
+use super::{STRINGS, syscall};
 use crate::{
     derive::span::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanError, SpanRule},
     event::{
@@ -96,7 +97,7 @@ enum RuleEvent {
 pub struct Flag {
     /// Its name.
     pub name: &'static str,
-    /// The filter that it stands for.
+    /// The filter that it stands for; empty if it selects nothing.
     pub filter: &'static str,
     /// What it selects.
     pub about: &'static str,
@@ -362,6 +363,16 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
+    /// Returns the fields of its events if they are made of events with these formats: those of strings come after the others.
+    pub(crate) fn fields_of<'f>(&self, formats: impl Iterator<Item = &'f EventFormat>) -> Vec<SpanField> {
+        let mut fields = self.span_fields();
+        if self.flags.iter().any(|flag| flag.name == STRINGS) && { formats }.any(|format| !format.strings().is_empty())
+        {
+            fields.extend(syscall::string_fields());
+        }
+        fields
+    }
+
     /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are the fields of
     /// the source and the arguments of its probes.
     pub(crate) fn filter(
@@ -372,7 +383,7 @@ impl SourceDefinition {
     ) -> Result<Option<Filter>, SpanError> {
         let mut parts: Vec<String> = filter.map(|filter| format!("({filter})")).into_iter().collect();
         for option in spec.options.iter().filter(|option| !self.is_name_of_task(option)) {
-            parts.push(self.option(option)?);
+            parts.extend(self.option(option)?);
         }
         if parts.is_empty() {
             return Ok(None);
@@ -440,11 +451,11 @@ impl SourceDefinition {
         names.join(", ") + option
     }
 
-    /// Returns the filter of an option.
-    fn option(&self, option: &SpanOption) -> Result<String, SpanError> {
+    /// Returns the filter of an option, if it has one.
+    fn option(&self, option: &SpanOption) -> Result<Option<String>, SpanError> {
         let SpanOption { name, values } = option;
         if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {
-            return Ok(format!("({})", flag.filter));
+            return Ok((!flag.filter.is_empty()).then(|| format!("({})", flag.filter)));
         }
         let field = self.fields.iter().find(|field| field.name == name).filter(|_| !values.is_empty());
         let Some(field) = field else {
@@ -469,7 +480,7 @@ impl SourceDefinition {
             }),
         };
         let comparisons: Vec<String> = values.iter().map(of_value).collect::<Result<_, _>>()?;
-        Ok(format!("({})", comparisons.join(" || ")))
+        Ok(Some(format!("({})", comparisons.join(" || "))))
     }
 }
 

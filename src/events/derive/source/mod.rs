@@ -22,7 +22,10 @@ mod workqueue;
 
 use std::borrow::Cow;
 
-use perf_prof_format::spec::{SpanEvents, SpanSpec};
+use perf_prof_format::{
+    spec::{EventKind, SpanEvents, SpanSpec},
+    tracefs::ARGUMENTS,
+};
 
 use self::definition::{Field, Flag, Rule};
 pub use self::{
@@ -52,6 +55,17 @@ pub const SOURCES: &[&SourceDefinition] = &[
     &signal::SIGNAL,
     &kvm_exit::KVM_EXIT,
 ];
+
+/// The option of a source for the strings to which the arguments of its events point.
+pub(crate) const STRINGS: &str = "str";
+
+/// Returns the fields of an event whose strings a span needs, for `str=`.
+pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
+    let is_asked = span.is_source() && span.options.iter().any(|option| option.name == STRINGS);
+    let has_arguments =
+        matches!(event, EventKind::Tracepoint { system, name } if system == "raw_syscalls" && name == "sys_enter");
+    if is_asked && has_arguments { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
+}
 
 /// Returns the source with this name.
 pub fn source(name: &str) -> Option<&'static SourceDefinition> {

@@ -1,12 +1,16 @@
 //! `syscall`: system calls, from their entry to their return.
 
 use perf_prof_format::{
-    abi::system_calls,
+    abi::{
+        string_arguments::{self, string_arguments},
+        system_calls,
+    },
     spec::{Nesting, SpanOption, is_glob},
+    tracefs::string_of_argument,
 };
 
-use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
-use crate::event::{SpanOrigin, SpanTask, SpanView};
+use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, texts};
+use crate::event::{ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanOrigin, SpanTask, SpanView};
 
 /// The number of rt_sigreturn(). It restores the registers of the code that a signal interrupted, so its return has the number
 /// -1 (`restore_sigcontext()` in arch/x86/kernel/signal_64.c), and no result.
@@ -36,7 +40,10 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     nesting: Nesting::Replaced,
     task: SpanTask::OfEnd,
     scope: Scope::Task,
-    flags: &[Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" }],
+    flags: &[
+        Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" },
+        Flag { name: STRINGS, filter: "", about: "with the strings of the arguments, such as filename_str; needs BPF" },
+    ],
     fields: &[
         Field::text("comm", "name of the task", |span| span.comm(&span.last())).is(SpanOrigin::Comm),
         Field::text_of_number(
@@ -62,6 +69,24 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     ],
     narrow: Some(narrow),
 };
+
+/// Returns the fields with the strings of arguments, for events that have these strings.
+pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
+    string_arguments::names().into_iter().map(|name| SpanField {
+        name: format!("{name}_str"),
+        about: "the string of the argument; None if it could not be read, or if the call has no such argument",
+        kind: SpanFieldKind::UserText,
+        source: SpanFieldSource::Computed(ComputeField::UserText(name, string)),
+        origin: None,
+    })
+}
+
+/// Returns the string of the argument with this name.
+fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<&'a [u8]> {
+    let call = system_calls::name(span.machine(), span.key(1))?;
+    let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
+    span.begin().user_text(string_of_argument(*index))
+}
 
 /// Returns the number of the error that a call returned; 0 if there was none. The result of rt_sigreturn() is a register of
 /// the interrupted code.

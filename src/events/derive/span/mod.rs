@@ -153,7 +153,10 @@ impl Span {
                 if definition.nesting == Nesting::Nested {
                     spec.nesting = Nesting::Nested;
                 }
-                let mut fields = definition.span_fields();
+                let mut fields = definition.fields_of(formats.iter().map(|(format, _)| &**format));
+                if spec.options.iter().any(|option| option.name == source::STRINGS) && !has_strings(&formats) {
+                    return Err(SpanError::Strings);
+                }
                 add_argument_fields(&arguments, &formats, &prepared, &mut fields);
                 let filter = definition.filter(&spec, filter, &fields)?;
                 (fields, filter.map(Filters::OfSpan))
@@ -225,6 +228,10 @@ impl Span {
         let Format::Span(format) = &event.format else { return None };
         Some(Box::new(engine::Engine::new(self.clone(), format.clone(), event.layout, counts, context)))
     }
+}
+
+fn has_strings(formats: &[(Arc<EventFormat>, &[usize])]) -> bool {
+    formats.iter().any(|(format, _)| !format.strings().is_empty())
 }
 
 /// Returns the fields of a span without a source: the parts of its key.

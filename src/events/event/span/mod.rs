@@ -21,7 +21,7 @@ use perf_prof_format::{
         PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
     },
     record::SampleLayout,
-    tracefs::{EventFormat, Field, FieldKind, Filter, FormatError},
+    tracefs::{EventFormat, Field, FieldKind, Filter, FormatError, USER_TEXT},
     value::Value,
 };
 
@@ -134,6 +134,8 @@ pub enum SpanFieldKind {
     Time,
     /// Text.
     Text,
+    /// Text of user space. It is absent if it could not be read.
+    UserText,
 }
 
 /// A field of the raw data of a span.
@@ -172,6 +174,8 @@ pub enum ComputeField {
     /// Text that depends only on a number of the span: the first function returns the number, the second one the text.
     /// So a filter is evaluated once for each number.
     TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
+    /// The text of user space with this name. `None` if it could not be read, or if the span has no such text.
+    UserText(&'static str, for<'a> fn(&SpanView<'a>, &str) -> Option<&'a [u8]>),
     /// The bytes of unsigned numbers of 64 bits.
     Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
 }
@@ -185,6 +189,7 @@ impl ComputeField {
             ComputeField::Uint(_) => SpanFieldKind::Uint,
             ComputeField::Time(_) => SpanFieldKind::Time,
             ComputeField::Text(_) | ComputeField::TextOfNumber(..) => SpanFieldKind::Text,
+            ComputeField::UserText(..) => SpanFieldKind::UserText,
             ComputeField::Words(_) => SpanFieldKind::Words,
         }
     }
@@ -253,6 +258,9 @@ impl SpanField {
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, compute)) => {
                 Some(SpanValue::Bytes(compute(view, number(view))))
             }
+            SpanFieldSource::Computed(ComputeField::UserText(name, compute)) => {
+                compute(view, name).map(|text| SpanValue::Bytes(text.into()))
+            }
             SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
             SpanFieldSource::Begin(fields) => {
                 let begin = view.begin();
@@ -291,6 +299,11 @@ impl SpanFormat {
             let offset = FIELDS + 8 * at;
             let (c_type, size, signed, form, argument) = match kind {
                 SpanFieldKind::Text => ("__data_loc char[]", 4, 0, "%s", format!("__get_str({name})")),
+                // Lines do not show what most spans do not have.
+                SpanFieldKind::UserText => {
+                    text += &format!("\tfield:{USER_TEXT} {name};\toffset:{offset};\tsize:4;\tsigned:0;\n");
+                    continue;
+                }
                 SpanFieldKind::Words => {
                     text +=
                         &format!("\tfield:__data_loc unsigned long[] {name};\toffset:{offset};\tsize:4;\tsigned:0;\n");
@@ -529,13 +542,14 @@ impl SpanFormat {
         put(out, start + EVENTS + 2, &end.to_ne_bytes());
         for (at, field) in self.fields.iter().enumerate().filter(|&(at, _)| is_wanted(at)) {
             let value = match (field.kind, field.value(view)) {
-                (kind @ (SpanFieldKind::Text | SpanFieldKind::Words), value) => {
+                (kind @ (SpanFieldKind::Text | SpanFieldKind::UserText | SpanFieldKind::Words), value) => {
                     let bytes = match &value {
                         Some(SpanValue::Bytes(bytes)) => bytes.get(..LONGEST).unwrap_or(bytes),
                         _ => &[],
                     };
-                    // A text has its NUL.
-                    let nul = usize::from(kind == SpanFieldKind::Text);
+                    // A text has its NUL, and what is absent has none.
+                    let is_absent = kind == SpanFieldKind::UserText && value.is_none();
+                    let nul = usize::from(kind != SpanFieldKind::Words && !is_absent);
                     let place = (out.len() - start) as u32 | ((bytes.len() + nul) as u32) << 16;
                     out.extend_from_slice(bytes);
                     out.resize(out.len() + nul, 0);

@@ -225,6 +225,11 @@ impl<'a> PartView<'a> {
         if let Some(Value::Str(text)) = self.value(field) { text } else { &[] }
     }
 
+    /// Returns the text of user space in a field. `None` if it could not be read, or if the event does not have the field.
+    pub fn user_text(&self, field: &str) -> Option<&'a [u8]> {
+        if let Some(Value::Str(text)) = self.value(field) { Some(text) } else { None }
+    }
+
     /// Returns the bytes of a field that is an array. Empty if the event does not have the field.
     pub fn bytes(&self, field: &str) -> &'a [u8] {
         if let Some(Value::Bytes(bytes)) = self.value(field) { bytes } else { &[] }

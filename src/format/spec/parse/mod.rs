@@ -99,6 +99,9 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
             kind
         }
     };
+    if !attrs.strings.is_empty() && !matches!(kind, EventKind::Tracepoint { .. }) {
+        return Err(SpecError::OnlyForTracepoints { selector, attribute: "str" });
+    }
     let spec = EventSpec { selector, kind, filter, attrs, grouping: Grouping::Alone };
     Ok((spec, text[end..].trim_start()))
 }

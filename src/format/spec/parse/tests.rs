@@ -198,13 +198,13 @@ fn errors() {
     check(
         "a:b//stak/",
         expect![
-            "error: a:b//stak/: unknown attribute `stak` (did you mean stack?); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
+            "error: a:b//stak/: unknown attribute `stak` (did you mean stack?); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
         ],
     );
     check(
         "a:b//key=pid/",
         expect![
-            "error: a:b//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
+            "error: a:b//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
         ],
     );
     check("a:b//stack=1/", expect!["error: a:b//stack=1/: stack: takes no value, but `1` was given"]);
@@ -252,7 +252,7 @@ fn errors() {
     check(
         "a:b/file ~ /usr/*/",
         expect![
-            "error: a:b/file ~ /usr/*/: unknown attribute `usr` (a filter that contains a `/` has to be in quotes); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
+            "error: a:b/file ~ /usr/*/: unknown attribute `usr` (a filter that contains a `/` has to be in quotes); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH"
         ],
     );
 }

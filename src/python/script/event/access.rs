@@ -117,7 +117,8 @@ impl Member {
     }
 }
 
-/// Returns a new reference to a format field's value. Raises ValueError if the record ends before the field.
+/// Returns a new reference to a format field's value: None for a string of user space that could not be read. Raises
+/// ValueError if the record ends before another field.
 ///
 /// # Safety
 /// The GIL is held.
@@ -126,6 +127,8 @@ pub unsafe fn field(this: &EventObject, field: &Field) -> *mut ffi::PyObject {
     match field.value(this.class().raw(this.record())) {
         // SAFETY: the GIL is held.
         Some(value) => unsafe { convert::value(value) },
+        // SAFETY: the GIL is held.
+        None if field.may_be_absent() => unsafe { ffi::Py_NewRef(ffi::Py_None()) },
         // SAFETY: the GIL is held.
         None => unsafe { raise_record_too_short(this) },
     }

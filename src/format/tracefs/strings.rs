@@ -1,0 +1,264 @@
+//! Formats with the strings to which fields point: the text of user space at the address in a field.
+//!
+//! A tracepoint has the address of a string, not the string. If a program reads the string, it writes a record of its own:
+//! the fields at their places, and behind them the strings. The format of that record is the tracepoint's with more fields.
+
+use thiserror::Error;
+
+use super::{ElementType, EventFormat, Field, FieldKind, FormatError, format::PRINT_FMT};
+use crate::abi::string_arguments::MOST_ARGUMENTS;
+
+/// The largest string, in bytes, with the NUL at its end.
+pub const LONGEST_STRING: usize = 256;
+/// What stands at the end of a string that was cut off.
+pub const CUT_MARK: &str = "...";
+/// The start of the names of the arguments in [`ARGUMENTS`].
+const ARGUMENT: &str = "arg";
+/// The end of the name of a field with a string.
+const STRING: &str = "_str";
+/// The end of the name of a field that says whether the string was cut off.
+const CUT: &str = "_cut";
+/// The type of a field with a string. It may be absent, if the memory could not be read.
+pub const USER_TEXT: &str = "__data_loc char __user[]";
+/// What the kernel calls a string that it records itself, since 6.19: `__filename_val` for `filename`
+/// (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
+const OF_KERNEL: (&str, &str) = ("__", "_val");
+
+/// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
+pub const ARGUMENTS: &str = "args";
+
+/// Returns the name of the field with the string of an argument of any system call.
+pub fn string_of_argument(index: usize) -> &'static str {
+    ["arg0_str", "arg1_str", "arg2_str", "arg3_str", "arg4_str", "arg5_str"].get(index).copied().unwrap_or_default()
+}
+
+/// Why an event cannot have the string of a field.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum StringError {
+    /// There is no such field.
+    #[error("{event} has no field `{field}`; its strings: {known}")]
+    Unknown {
+        /// The event.
+        event: String,
+        /// The field.
+        field: String,
+        /// The fields that may point to strings.
+        known: String,
+    },
+    /// The field is no address.
+    #[error("the field `{field}` of {event} is no address of a string; its strings: {known}")]
+    NoAddress {
+        /// The event.
+        event: String,
+        /// The field.
+        field: String,
+        /// The fields that may point to strings.
+        known: String,
+    },
+    /// The record has no fixed size.
+    #[error("{event} cannot have `str=`: the field `{field}` differs in size from record to record")]
+    Flexible {
+        /// The event.
+        event: String,
+        /// The field.
+        field: String,
+    },
+    /// The format cannot be parsed with the new fields.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+}
+
+/// A string in the record that a program writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StringPlace {
+    /// The offset of the address, which has 8 bytes.
+    pub address: usize,
+    /// The offset of the word that tells where the string is.
+    pub location: usize,
+    /// The offset of the byte that is 1 if the string was cut off.
+    pub cut: usize,
+    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only.
+    pub argument: Option<usize>,
+}
+
+impl EventFormat {
+    /// Returns the format with the strings of these fields: `filename_str` and `filename_cut` for `filename`, and those of all
+    /// arguments for [`ARGUMENTS`].
+    pub fn with_strings(&self, names: &[String]) -> Result<EventFormat, StringError> {
+        let names: Vec<String> = names.iter().flat_map(|name| self.pointers(name)).collect();
+        let event = || format!("{}:{}", self.system, self.name);
+        let known = || {
+            let names: Vec<&str> =
+                self.fields().iter().filter(|f| points_to_text(f)).map(|f| f.name.as_str()).collect();
+            if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+        };
+        let is_flexible =
+            |field: &&Field| matches!(field.kind, FieldKind::DataLoc(_) | FieldKind::RelLoc(_)) || field.size == 0;
+        let new: Vec<&String> = names.iter().filter(|name| self.field(&format!("{name}{STRING}")).is_none()).collect();
+        if let (Some(field), false) = (self.fields().iter().find(is_flexible), new.is_empty()) {
+            return Err(StringError::Flexible { event: event(), field: field.name.clone() });
+        }
+        for name in &new {
+            match self.field(name) {
+                None if self.argument_index(name).is_some() => {}
+                None => return Err(StringError::Unknown { event: event(), field: (*name).clone(), known: known() }),
+                Some(field) if field.kind != FieldKind::Pointer || field.size != 8 => {
+                    return Err(StringError::NoAddress { event: event(), field: (*name).clone(), known: known() });
+                }
+                Some(_) => {}
+            }
+        }
+        if new.is_empty() {
+            return Ok(self.clone());
+        }
+        let end = self.fields().iter().chain(self.common_fields()).map(|field| field.offset + field.size).max();
+        let (head, print_fmt) = self.text().split_once(PRINT_FMT).unwrap_or((self.text(), ""));
+        let mut text = head.trim_end().to_owned();
+        let first = end.unwrap_or(0).next_multiple_of(8);
+        let mut shown = (String::new(), String::new());
+        for (at, name) in new.iter().enumerate() {
+            let (location, cut) = (first + 4 * at, first + 4 * new.len() + at);
+            text += &format!("\n\tfield:{USER_TEXT} {name}{STRING};\toffset:{location};\tsize:4;\tsigned:1;");
+            text += &format!("\n\tfield:bool {name}{CUT};\toffset:{cut};\tsize:1;\tsigned:0;");
+            shown.0 += &format!(", {name}{STRING}: \\\"%s\\\"");
+            shown.1 += &format!(", __get_str({name}{STRING})");
+        }
+        text += "\n";
+        text += PRINT_FMT;
+        // The text of the print format ends before its first argument.
+        match print_fmt.split_once("\",") {
+            Some((format, arguments)) => {
+                text += &format!("{format}{}\",{}{}\n", shown.0, arguments.trim_end(), shown.1)
+            }
+            None => text += print_fmt,
+        }
+        Ok(EventFormat::parse_of(&self.system, &text)?)
+    }
+
+    /// Returns the places of the strings that a program has to read, in the order of the record.
+    pub fn strings(&self) -> Vec<StringPlace> {
+        let place = |field: &Field| {
+            let name = field.name.strip_suffix(STRING).filter(|_| field.type_text == USER_TEXT)?;
+            let cut = self.field(&format!("{name}{CUT}"))?.offset;
+            let argument = self.argument_index(name);
+            let address = match argument {
+                Some(argument) => self.field(ARGUMENTS)?.offset + 8 * argument,
+                None => self.field(name)?.offset,
+            };
+            Some(StringPlace { address, location: field.offset, cut, argument })
+        };
+        self.fields().iter().filter_map(place).collect()
+    }
+
+    /// Returns the names of the addresses that a field stands for.
+    fn pointers(&self, name: &str) -> Vec<String> {
+        let is_list = |field: &Field| matches!(field.kind, FieldKind::Array(ElementType::Int { width: 8, .. }));
+        match self.field(name).filter(|field| name == ARGUMENTS && is_list(field)) {
+            Some(field) => (0..MOST_ARGUMENTS.min(field.size / 8)).map(|at| format!("{ARGUMENT}{at}")).collect(),
+            None => vec![name.to_owned()],
+        }
+    }
+
+    /// Returns the index of an argument of any system call by its name, such as `arg0`.
+    fn argument_index(&self, name: &str) -> Option<usize> {
+        let at = name.strip_prefix(ARGUMENT)?.parse().ok()?;
+        self.field(ARGUMENTS).is_some_and(|field| 8 * at < field.size).then_some(at)
+    }
+
+    /// Returns the field in which the kernel itself has recorded the string that is asked for: `__filename_val` for
+    /// `filename_str`.
+    pub(super) fn recorded_string(&self, name: &str) -> Option<&Field> {
+        let (before, behind) = OF_KERNEL;
+        let name = name.strip_suffix(STRING)?;
+        let is_it =
+            |field: &&Field| field.name.strip_prefix(before).and_then(|rest| rest.strip_suffix(behind)) == Some(name);
+        self.fields().iter().find(is_it)
+    }
+}
+
+/// Returns whether a field is the address of a text: the kernel declares it `const char *`.
+pub fn points_to_text(field: &Field) -> bool {
+    let is_text = |text: &str| text.split_whitespace().filter(|word| *word != "__user").eq(["const", "char", "*"]);
+    field.kind == FieldKind::Pointer && field.size == 8 && is_text(&field.type_text)
+}
+
+impl Field {
+    /// Returns whether records may have no value for the field: it is a string of user space, which may be unreadable.
+    pub fn may_be_absent(&self) -> bool {
+        self.type_text == USER_TEXT
+    }
+
+    /// Returns whether the value with these bytes is absent.
+    #[inline]
+    pub(super) fn is_absent(&self, bytes: &[u8]) -> bool {
+        bytes.is_empty() && self.may_be_absent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OPENAT: &str = "name: sys_enter_openat\nID: 700\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;\n\
+        \tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:int __syscall_nr;\toffset:8;\tsize:4;\tsigned:1;\n\
+        \tfield:int dfd;\toffset:16;\tsize:8;\tsigned:0;\n\
+        \tfield:const char * filename;\toffset:24;\tsize:8;\tsigned:0;\n\
+        \tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\n\
+        print fmt: \"dfd: 0x%08lx, flags: 0x%08lx\", ((unsigned long)(REC->dfd)), ((unsigned long)(REC->flags))\n";
+
+    fn openat() -> EventFormat {
+        EventFormat::parse("syscalls", OPENAT).unwrap()
+    }
+
+    fn record(location: u32, cut: u8, text: &[u8]) -> Vec<u8> {
+        [&[0; 40][..], &location.to_ne_bytes(), &[cut, 0, 0, 0], text].concat()
+    }
+
+    #[test]
+    fn the_string_of_a_field_is_a_field_of_its_own() {
+        let format = openat().with_strings(&["filename".to_owned()]).unwrap();
+        assert_eq!(format.strings(), [StringPlace { address: 24, location: 40, cut: 44, argument: None }]);
+        let raw = record(48 | 5 << 16, 0, b"/etc\0");
+        assert_eq!(format.field("filename_str").unwrap().value(&raw), Some(crate::value::Value::Str(b"/etc")));
+        assert_eq!(format.field("filename_cut").unwrap().value(&raw), Some(crate::value::Value::Bool(false)));
+        assert!(format.print_fmt().is_ok(), "{}", format.print_fmt_text());
+        assert!(format.print_fmt_text().ends_with("(REC->flags)), __get_str(filename_str)"), "{}", format.text());
+        // The text is what a recording holds.
+        let again = EventFormat::parse("syscalls", format.text()).unwrap();
+        assert_eq!((again.fields(), again.id), (format.fields(), 700));
+    }
+
+    #[test]
+    fn a_string_that_could_not_be_read_is_absent_and_an_empty_one_is_not() {
+        let format = openat().with_strings(&["filename".to_owned()]).unwrap();
+        let field = format.field("filename_str").unwrap();
+        assert_eq!(field.value(&record(48, 0, b"\0")), None);
+        assert_eq!(field.value(&record(48 | 1 << 16, 0, b"\0")), Some(crate::value::Value::Str(b"")));
+    }
+
+    #[test]
+    fn only_addresses_have_strings() {
+        let error = |name: &str| openat().with_strings(&[name.to_owned()]).unwrap_err().to_string();
+        assert_eq!(error("path"), "syscalls:sys_enter_openat has no field `path`; its strings: filename");
+        assert_eq!(
+            error("flags"),
+            "the field `flags` of syscalls:sys_enter_openat is no address of a string; its strings: filename"
+        );
+    }
+
+    /// Linux 6.19 records the string itself.
+    #[test]
+    fn a_string_that_the_kernel_records_has_the_same_name_and_needs_no_program() {
+        let own = "\tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n\
+            \tfield:__data_loc char[] __filename_val;\toffset:40;\tsize:4;\tsigned:0;\n";
+        let text = OPENAT.replace("\tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n", own);
+        let format = EventFormat::parse("syscalls", &text).unwrap();
+        assert_eq!(format.field("filename_str").unwrap().offset, 40);
+        let asked = format.with_strings(&["filename".to_owned()]).unwrap();
+        assert_eq!((asked.text(), asked.strings().len()), (format.text(), 0));
+    }
+}

@@ -1,0 +1,118 @@
+//! A program that writes records with strings, and where it writes them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use perf_prof_format::abi::{
+    bpf::{BPF_ANY, MapType},
+    string_arguments::string_arguments,
+    system_calls,
+};
+use perf_prof_system::{
+    CallError,
+    bpf::{Map, MapDefinition},
+    topology,
+};
+
+use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
+use crate::{
+    instruction::MapUse,
+    strings::{MOST_CALLS, StringProgram},
+};
+
+/// The programs that write the records of a run's events. They run until this value is dropped.
+#[derive(Debug, Default)]
+pub struct StringWriters {
+    selected: SelectedTasks,
+    writers: Vec<(usize, StringWriter)>,
+}
+
+/// A program that writes records with strings.
+#[derive(Debug)]
+struct StringWriter {
+    attached: Attached,
+    /// The kernel takes the events out of the array when its descriptor is closed (`perf_event_fd_array_release()` in
+    /// kernel/bpf/arraymap.c).
+    _output: Map,
+}
+
+impl StringWriters {
+    /// Creates no program yet. The run's tasks are selected by `selected`.
+    pub fn new(selected: SelectedTasks) -> StringWriters {
+        StringWriters { selected, writers: Vec::new() }
+    }
+
+    /// Loads the program of an event and attaches it. `outputs` are the perf events that get the records, one for each CPU.
+    pub fn add<'a>(
+        &mut self,
+        event: usize,
+        tracepoint: Tracepoint<'_>,
+        program: &StringProgram,
+        outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
+    ) -> Result<(), Refusal> {
+        let writer = StringWriter::start(tracepoint, program, &self.selected, outputs)?;
+        self.writers.push((event, writer));
+        Ok(())
+    }
+
+    /// Returns for each event how often it happened while BPF was already at work on the CPU. The program did not see these
+    /// events.
+    pub fn missed(&self) -> impl Iterator<Item = (usize, u64)> {
+        let of_tasks = self.selected.missed();
+        self.writers.iter().map(move |(event, writer)| (*event, writer.attached.missed() + of_tasks))
+    }
+
+    /// Returns the descriptors that keep programs attached.
+    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
+        let writers = self.writers.into_iter().map(|(_, writer)| writer.attached.into_event());
+        writers.chain(self.selected.into_events())
+    }
+}
+
+impl StringWriter {
+    fn start<'a>(
+        tracepoint: Tracepoint<'_>,
+        program: &StringProgram,
+        selected: &SelectedTasks,
+        outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
+    ) -> Result<StringWriter, Refusal> {
+        let map = |name, map_type, value_size, entries| {
+            Map::new(&MapDefinition { name, map_type, key_size: 4, value_size, entries, flags: 0, inner: None })
+        };
+        let output = map("output", MapType::PerfEventArray, 4, topology::possible_cpus() as u32)?;
+        let record = map("record", MapType::PerCpuArray, program.record_bytes, 1)?;
+        let arguments = program.program.maps.iter().any(|reference| reference.map == MapUse::Arguments);
+        let arguments = arguments.then(arguments_of_calls).transpose()?;
+        for (cpu, event) in outputs {
+            output.set_descriptor(cpu, event)?;
+        }
+        let descriptor = |map: MapUse| match map {
+            MapUse::Output => output.as_fd().as_raw_fd() as u32,
+            MapUse::Record => record.as_fd().as_raw_fd() as u32,
+            MapUse::Arguments => arguments.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
+            other => selected.descriptor(other).unwrap_or(u32::MAX),
+        };
+        let loaded = load(&program.program, tracepoint, descriptor)?;
+        Ok(StringWriter { attached: Attached::new(loaded, tracepoint)?, _output: output })
+    }
+}
+
+/// Creates the map that says which arguments of a system call are strings.
+fn arguments_of_calls() -> Result<Map, CallError> {
+    let map = Map::new(&MapDefinition {
+        name: "arguments",
+        map_type: MapType::Array,
+        key_size: 4,
+        value_size: 8,
+        entries: MOST_CALLS,
+        flags: 0,
+        inner: None,
+    })?;
+    for call in 0..MOST_CALLS {
+        let name = system_calls::name(std::env::consts::ARCH, call.into()).unwrap_or_default();
+        let bits = string_arguments(name).iter().fold(0u64, |bits, (argument, _)| bits | 1 << argument);
+        if bits != 0 {
+            map.set(&call.to_ne_bytes(), &bits.to_ne_bytes(), BPF_ANY)?;
+        }
+    }
+    Ok(map)
+}

@@ -1,0 +1,189 @@
+//! The program that writes an event's record with the strings to which its fields point. The record goes to the ring of the
+//! CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
+
+use perf_prof_events::event::EventType;
+use perf_prof_format::{
+    abi::bpf::{BPF_F_CURRENT_CPU, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_USER_STR},
+    tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringPlace},
+};
+
+use crate::{
+    expression::{CONTEXT, Number, Outcome, start},
+    instruction::{Code, Condition, LONGEST, MapUse, Operation, Program, Register, Size},
+    lower::{Unsuited, lower_filter},
+    select::{SCRATCH, Selection},
+};
+
+/// The register with the address of the record that is being written.
+const RECORD: Register = Register::R7;
+/// The register with the number of bytes that the record has so far.
+const LENGTH: Register = Register::R8;
+/// The register with a bit for each argument of the system call that is a string. It has the ids of the task before.
+const STRINGS: Register = Register::R9;
+/// The system calls that have strings have smaller numbers.
+pub const MOST_CALLS: u32 = 1024;
+/// The field with the number of the system call, for events of all calls.
+const CALL: &str = "id";
+
+/// A program that writes records with strings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StringProgram {
+    /// The program.
+    pub program: Program,
+    /// The size of the largest record, in bytes.
+    pub record_bytes: usize,
+}
+
+/// Returns the program that writes the records of an event whose format has strings. `filter` is the filter of the selector.
+pub fn string_program(
+    event: &EventType,
+    filter: Option<&Filter>,
+    selection: &Selection,
+) -> Result<StringProgram, Unsuited> {
+    let format = event.format.tracepoint().ok_or(Unsuited::NoTracepoint)?;
+    let code = string_code(event, format, filter, selection)?;
+    let program = code.program();
+    match program.instructions.len() {
+        words if words > LONGEST => Err(Unsuited::Long(words)),
+        _ => Ok(StringProgram { program, record_bytes: record_bytes(format) }),
+    }
+}
+
+/// Returns where the strings start: behind all fields.
+fn first_string(format: &EventFormat) -> usize {
+    let ends = format.common_fields().iter().chain(format.fields()).map(|field| field.offset + field.size);
+    ends.max().unwrap_or(0).next_multiple_of(8)
+}
+
+/// Each string may be read with a byte more than it has in the record.
+fn record_bytes(format: &EventFormat) -> usize {
+    (first_string(format) + format.strings().len() * (LONGEST_STRING + 1)).next_multiple_of(8)
+}
+
+fn string_code(
+    event: &EventType,
+    format: &EventFormat,
+    filter: Option<&Filter>,
+    selection: &Selection,
+) -> Result<Code, Unsuited> {
+    selection.check()?;
+    let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
+    let strings = format.strings();
+    let mut code = Code::new();
+    let done = code.label();
+    start(&mut code);
+    selection.jump_unless(&mut code, done);
+    if let Some(test) = &test {
+        test.jump(&mut code, Outcome::Fails, done);
+    }
+    code.store_number(Size::Word, SCRATCH, 0);
+    code.map(Register::R1, MapUse::Record);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, done);
+    code.copy(RECORD, Register::R0);
+    write_fields(&mut code, format, &strings);
+    code.copy(LENGTH, first_string(format) as i32);
+    if let (true, Some(call)) = (strings.iter().any(|string| string.argument.is_some()), format.field(CALL)) {
+        find_arguments(&mut code, call.offset);
+    }
+    strings.iter().for_each(|string| write_string(&mut code, *string));
+    code.copy(Register::R1, CONTEXT);
+    code.map(Register::R2, MapUse::Output);
+    code.set(Register::R3, BPF_F_CURRENT_CPU);
+    code.copy(Register::R4, RECORD);
+    code.copy(Register::R5, LENGTH);
+    // If the ring is full, the kernel counts the record as lost. If nobody has enabled the event on this CPU, nobody wants it.
+    code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
+    code.here(done);
+    // With 0, nobody else would get a record of the event.
+    code.exit(1);
+    Ok(code)
+}
+
+/// Writes the code that copies the fields of the tracepoint to the record. Programs do not have the common fields.
+fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
+    code.set(Register::R1, u64::from(format.id));
+    code.store(Size::Half, RECORD.at(0), Register::R1);
+    code.store_number(Size::Half, RECORD.at(2), 0);
+    Number::Thread.load(code, Register::R1);
+    code.store(Size::Word, RECORD.at(4), Register::R1);
+    let end = strings.iter().map(|string| string.location).min().unwrap_or(0);
+    let mut done = 8;
+    while done < end {
+        let part = Size::aligned(done, end - done);
+        code.load(part, Register::R1, CONTEXT.at(done as i16));
+        code.store(part, RECORD.at(done as i16), Register::R1);
+        done += part.bytes();
+    }
+    let mut behind = end + 4 * strings.len();
+    while behind < first_string(format) {
+        let part = Size::aligned(behind, first_string(format) - behind);
+        code.store_number(part, RECORD.at(behind as i16), 0);
+        behind += part.bytes();
+    }
+}
+
+/// Writes the code that finds out which arguments of the system call are strings.
+fn find_arguments(code: &mut Code, call: usize) {
+    let found = code.label();
+    code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
+    code.copy(STRINGS, 0);
+    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Arguments);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, found);
+    code.load(Size::Double, STRINGS, Register::R0.at(0));
+    code.here(found);
+}
+
+/// Writes the code that reads a string to the end of the record, and tells its place. A string that cannot be read has no
+/// bytes, not even the NUL that an empty one has.
+fn write_string(code: &mut Code, string: StringPlace) {
+    let (is_absent, is_read, is_whole, next) = (code.label(), code.label(), code.label(), code.label());
+    if let Some(argument) = string.argument {
+        let is_string = code.label();
+        code.jump_if(Condition::Bits, STRINGS, 1 << argument, is_string);
+        code.jump(is_absent);
+        code.here(is_string);
+    }
+    end_of_record(code);
+    code.copy(Register::R2, LONGEST_STRING as i32 + 1);
+    code.load(Size::Double, Register::R3, CONTEXT.at(string.address as i16));
+    code.call(BPF_FUNC_PROBE_READ_USER_STR);
+    code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);
+    code.here(is_absent);
+    // Readers that do not know absent strings find an empty one.
+    end_of_record(code);
+    code.store_number(Size::Byte, Register::R1.at(0), 0);
+    code.store(Size::Word, RECORD.at(string.location as i16), LENGTH);
+    code.operate(Operation::Add, LENGTH, 1);
+    code.jump(next);
+    code.here(is_read);
+    code.jump_if(Condition::LessOrEqual, Register::R0, LONGEST_STRING as i32, is_whole);
+    end_of_record(code);
+    let mark = CUT_MARK.bytes().chain([0]);
+    for (at, byte) in (LONGEST_STRING - CUT_MARK.len() - 1..).zip(mark) {
+        code.store_number(Size::Byte, Register::R1.at(at as i16), byte.into());
+    }
+    code.store_number(Size::Byte, RECORD.at(string.cut as i16), 1);
+    code.copy(Register::R0, LONGEST_STRING as i32);
+    code.here(is_whole);
+    code.copy(Register::R1, Register::R0);
+    code.operate(Operation::ShiftLeft, Register::R1, 16);
+    code.operate(Operation::Or, Register::R1, LENGTH);
+    code.store(Size::Word, RECORD.at(string.location as i16), Register::R1);
+    code.operate(Operation::Add, LENGTH, Register::R0);
+    code.here(next);
+}
+
+/// Sets `R1` to the address behind what the record has so far.
+fn end_of_record(code: &mut Code) {
+    code.copy(Register::R1, RECORD);
+    code.operate(Operation::Add, Register::R1, LENGTH);
+}
+
+#[cfg(test)]
+mod tests;

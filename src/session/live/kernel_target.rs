@@ -1,0 +1,118 @@
+//! The target of a run, as programs in the kernel select it: tasks, CPUs, cgroups, and not perf-prof itself.
+
+use std::{collections::BTreeSet, fmt};
+
+use perf_prof_capture::{EventRequest, OwnThreads, Owner, Target};
+use perf_prof_format::tracefs::EventFormat;
+use perf_prof_in_kernel::{
+    load::{FirstTasks, Refusal, SelectedTasks, TaskEvents},
+    lower::PidNamespace,
+    select::{Own, Selection, TaskIds},
+};
+use perf_prof_system::{own_threads, procfs, tracefs::Tracefs};
+
+use super::requests;
+use crate::plan;
+
+/// The target of a run.
+#[derive(Clone, Copy)]
+pub struct KernelTarget<'a> {
+    /// The plan of the events.
+    pub capture: &'a plan::Capture,
+    /// The events that this kernel has.
+    pub tracefs: &'a Tracefs,
+    /// The target.
+    pub target: &'a Target,
+}
+
+/// Why something is not done in the kernel. It is the end of a sentence with `because`.
+pub struct Reason(pub String);
+
+impl<T: fmt::Display> From<T> for Reason {
+    fn from(reason: T) -> Reason {
+        Reason(reason.to_string())
+    }
+}
+
+impl KernelTarget<'_> {
+    /// Returns which events of a tracepoint count.
+    pub fn selection(&self, format: &EventFormat, request: &EventRequest) -> Result<Selection, Reason> {
+        let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
+        // The kernel gives these events also to the task that they name, and a program runs once for each of them.
+        let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
+        if has_tasks && &*format.system == "sched" && names_task {
+            return Err("tasks are selected, and it belongs to two tasks".into());
+        }
+        let ids = match procfs::is_in_first_pid_namespace() {
+            true => PidNamespace::First,
+            false => PidNamespace::Other,
+        };
+        Ok(Selection {
+            own: self.own(request)?,
+            tasks: match self.target {
+                Target::Processes(_) | Target::Workload { .. } => Some(TaskIds::Processes),
+                Target::Threads(_) => Some(TaskIds::Threads),
+                Target::SystemWide { .. } | Target::UntilExit(_) | Target::Cgroups(_) => None,
+            },
+            cpus: request.cpus.as_ref().map(|cpus| cpus.iter().collect::<BTreeSet<u32>>()),
+            cgroups: if let Target::Cgroups(folders) = self.target { folders.len() as u32 } else { 0 },
+            ids,
+        })
+    }
+
+    /// Returns which events are perf-prof's own.
+    fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
+        let own = std::process::id();
+        let nothing = Own { owner: request.owner, ..Own::NOTHING };
+        match (requests::own_threads(self.capture), self.target) {
+            (OwnThreads::Included, _) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, Target::Processes(pids)) if !pids.contains(&own) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, Target::Workload { .. }) => Ok(nothing),
+            (OwnThreads::StartedLeftOut, _) => Err("it leaves out some threads of this program".into()),
+            (OwnThreads::LeftOut, _) => {
+                let threads = match request.owner {
+                    Owner::Field(_) => [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat(),
+                    Owner::Task | Owner::NoTask => Vec::new(),
+                };
+                let threads = threads.into_iter().collect::<BTreeSet<u32>>().into_iter().collect();
+                Ok(Own { process: Some(own), threads, owner: request.owner })
+            }
+        }
+    }
+
+    /// Selects the tasks of the target.
+    pub fn selected_tasks(&self) -> Result<SelectedTasks, Refusal> {
+        let mut selected = SelectedTasks::default();
+        let first = match self.target {
+            Target::SystemWide { .. } | Target::UntilExit(_) => return Ok(selected),
+            Target::Cgroups(folders) => {
+                selected.select_cgroups(folders)?;
+                return Ok(selected);
+            }
+            Target::Processes(pids) => FirstTasks::These(pids.clone()),
+            Target::Threads(tids) => FirstTasks::Threads(tids.clone()),
+            Target::Workload { pid } => FirstTasks::Command(*pid),
+        };
+        let format = |system: &str, name: &str| {
+            let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
+            EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
+        };
+        let (fork, free) = (format("sched", "sched_process_fork")?, format("sched", "sched_process_free")?);
+        let rename = format("task", "task_rename")?;
+        selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
+        Ok(selected)
+    }
+}
+
+/// Returns the reason for a refusal.
+pub fn reason(refusal: &Refusal) -> String {
+    match refusal {
+        Refusal::Call(error) if error.errno() == libc::EPERM => {
+            format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
+        }
+        Refusal::Call(error) if error.errno() == libc::E2BIG && error.call.contains("SET_BPF") => {
+            format!("too many programs are attached to its tracepoint ({error})")
+        }
+        refusal => refusal.to_string(),
+    }
+}

@@ -1,0 +1,71 @@
+//! Events with strings: programs write their records. They are started when the events are open.
+
+use anyhow::{Result, anyhow};
+use perf_prof_capture::{Capture, EventRequest, Writer};
+use perf_prof_format::tracefs::Filter;
+use perf_prof_in_kernel::{
+    load::{StringWriters, Tracepoint},
+    select::{Own, Selection},
+    strings::string_program,
+};
+
+use perf_prof_system::output;
+
+use super::{
+    kernel_target::{self, KernelTarget, Reason},
+    select::Selected,
+};
+
+/// Starts the programs that write the records of the events with strings. The events are open in `capture`. Nothing is written
+/// before they are enabled.
+pub fn start(
+    target: &KernelTarget<'_>,
+    events: &[Selected],
+    requests: &[EventRequest],
+    capture: &Capture,
+) -> Result<StringWriters> {
+    let of_program = |&at: &usize| requests[at].writer == Writer::Program && capture.outputs(at).next().is_some();
+    let written: Vec<usize> = (0..requests.len()).filter(of_program).collect();
+    let Some(&first) = written.first() else { return Ok(StringWriters::default()) };
+    let failed = |at: usize, Reason(reason): Reason| {
+        anyhow!(
+            "{}: str= needs a program in the kernel, and that is not possible, because {reason}",
+            events[at].request.name
+        )
+    };
+    let selected = target.selected_tasks();
+    let mut writers =
+        StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?);
+    for at in written {
+        add(&mut writers, target, (&events[at], &requests[at], at), capture).map_err(|reason| failed(at, reason))?;
+    }
+    Ok(writers)
+}
+
+fn add(
+    writers: &mut StringWriters,
+    target: &KernelTarget<'_>,
+    (event, request, at): (&Selected, &EventRequest, usize),
+    capture: &Capture,
+) -> Result<(), Reason> {
+    let ty = event.event_type(capture.layout(at));
+    let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
+    let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
+    // The reader leaves out perf-prof's own samples, as those of other events.
+    let selection = Selection { own: Own::NOTHING, ..target.selection(format, request)? };
+    let program = string_program(&ty, filter.as_ref(), &selection)?;
+    let tracepoint = Tracepoint { name: &format.name, id: format.id };
+    let added = writers.add(at, tracepoint, &program, capture.outputs(at));
+    added.map_err(|refusal| kernel_target::reason(&refusal).into())
+}
+
+/// Says how many events have no record, because their programs could not run.
+pub fn report_missed(writers: &StringWriters) {
+    let missed = writers.missed().map(|(_, missed)| missed).max().unwrap_or(0);
+    if missed != 0 {
+        output::say(format_args!(
+            "warning: at most {missed} events with str= are missing: they happened while another BPF program was at work on \
+             their CPU"
+        ));
+    }
+}
