@@ -26,7 +26,7 @@ use perf_prof_in_kernel::{
     lower::Unsuited,
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
     span::{Hook, SelectedSpan, SpanCounters, SpanPrograms, span_programs},
-    strings::string_program,
+    strings::{UNREAD_BYTES, string_program},
     table::{Shape, table_program},
 };
 use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
@@ -53,6 +53,7 @@ struct Maps {
     record: Map,
     output: Map,
     arguments: Map,
+    unread: Map,
 }
 
 impl Maps {
@@ -82,6 +83,7 @@ impl Maps {
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
             record: Map::new(&MapDefinition { value_size: record_bytes, ..array(MapType::PerCpuArray, None) }).unwrap(),
             output: Map::new(&array(MapType::PerfEventArray, None)).unwrap(),
+            unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
             arguments: Map::new(&MapDefinition { value_size: 8, ..array(MapType::Array, None) }).unwrap(),
         }
     }
@@ -98,6 +100,7 @@ impl Maps {
                 MapUse::Record => &self.record,
                 MapUse::Output => &self.output,
                 MapUse::Arguments => &self.arguments,
+                MapUse::Unread => &self.unread,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -122,7 +125,7 @@ fn definitions(format: &EventFormat) -> Vec<Definition> {
         })
         .chain(filter)
         .collect();
-    let names: Vec<String> = format.fields().iter().map(|field| field.name.clone()).collect();
+    let mut names: Vec<String> = format.fields().iter().map(|field| field.name.clone()).collect();
     let mut all = Vec::new();
     for (at, keys) in names.chunks(3).chain([&["_comm".into(), "_tid".into(), "_event".into()][..], &[]]).enumerate() {
         all.push(Definition {
@@ -206,8 +209,11 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
     let mut loaded = 0;
     for (system, name) in formats.events() {
         let format = formats.format(system, name).unwrap().unwrap();
-        let is_string = |field: &&Field| points_to_text(field) || field.name == ARGUMENTS && system == "raw_syscalls";
-        let names: Vec<String> = format.fields().iter().filter(is_string).map(|field| field.name.clone()).collect();
+        let is_string = |field: &&Field| points_to_text(field);
+        let mut names: Vec<String> = format.fields().iter().filter(is_string).map(|field| field.name.clone()).collect();
+        if system == "raw_syscalls" {
+            names = vec![ARGUMENTS.to_owned()];
+        }
         // Programs know only fields of a fixed size.
         let Ok(with_strings) = format.with_strings(&names) else { continue };
         if with_strings.strings().is_empty() {

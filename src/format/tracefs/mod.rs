@@ -26,5 +26,6 @@ pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};
 pub use strings::{
-    ARGUMENTS, CUT_MARK, LONGEST_STRING, StringError, StringPlace, USER_TEXT, points_to_text, string_of_argument,
+    ARGUMENTS, CUT_MARK, LONGEST_STRING, StringAddress, StringError, StringPlace, USER_TEXT, points_to_text,
+    string_of_argument,
 };

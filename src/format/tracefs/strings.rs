@@ -12,6 +12,8 @@ use crate::abi::string_arguments::MOST_ARGUMENTS;
 pub const LONGEST_STRING: usize = 256;
 /// What stands at the end of a string that was cut off.
 pub const CUT_MARK: &str = "...";
+/// The event that ends any system call.
+const END_OF_CALL: (&str, &str) = ("raw_syscalls", "sys_exit");
 /// The start of the names of the arguments in [`ARGUMENTS`].
 const ARGUMENT: &str = "arg";
 /// The end of the name of a field with a string.
@@ -71,14 +73,24 @@ pub enum StringError {
 /// A string in the record that a program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StringPlace {
-    /// The offset of the address, which has 8 bytes.
-    pub address: usize,
+    /// Where the address is.
+    pub address: StringAddress,
     /// The offset of the word that tells where the string is.
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
     /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only.
     pub argument: Option<usize>,
+}
+
+/// Where the address of a string is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StringAddress {
+    /// In 8 bytes of the record, at this offset.
+    Field(usize),
+    /// In no field of the event, which ends a system call. The program has kept it when the call began, if the string could not
+    /// be read then: the kernel may have brought its page into memory meanwhile.
+    Kept,
 }
 
 impl EventFormat {
@@ -141,9 +153,10 @@ impl EventFormat {
             let name = field.name.strip_suffix(STRING).filter(|_| field.type_text == USER_TEXT)?;
             let cut = self.field(&format!("{name}{CUT}"))?.offset;
             let argument = self.argument_index(name);
-            let address = match argument {
-                Some(argument) => self.field(ARGUMENTS)?.offset + 8 * argument,
-                None => self.field(name)?.offset,
+            let address = match (argument, self.field(ARGUMENTS)) {
+                (Some(argument), Some(arguments)) => StringAddress::Field(arguments.offset + 8 * argument),
+                (Some(_), None) => StringAddress::Kept,
+                (None, _) => StringAddress::Field(self.field(name)?.offset),
             };
             Some(StringPlace { address, location: field.offset, cut, argument })
         };
@@ -152,17 +165,27 @@ impl EventFormat {
 
     /// Returns the names of the addresses that a field stands for.
     fn pointers(&self, name: &str) -> Vec<String> {
-        let is_list = |field: &Field| matches!(field.kind, FieldKind::Array(ElementType::Int { width: 8, .. }));
-        match self.field(name).filter(|field| name == ARGUMENTS && is_list(field)) {
-            Some(field) => (0..MOST_ARGUMENTS.min(field.size / 8)).map(|at| format!("{ARGUMENT}{at}")).collect(),
-            None => vec![name.to_owned()],
+        let count = if name == ARGUMENTS { self.argument_count() } else { 0 };
+        match count {
+            0 => vec![name.to_owned()],
+            count => (0..count).map(|at| format!("{ARGUMENT}{at}")).collect(),
         }
     }
 
     /// Returns the index of an argument of any system call by its name, such as `arg0`.
     fn argument_index(&self, name: &str) -> Option<usize> {
         let at = name.strip_prefix(ARGUMENT)?.parse().ok()?;
-        self.field(ARGUMENTS).is_some_and(|field| 8 * at < field.size).then_some(at)
+        (at < self.argument_count()).then_some(at)
+    }
+
+    /// Returns the number of the arguments of any system call; 0 if this is an event of one call, or of none.
+    fn argument_count(&self) -> usize {
+        let is_list = |field: &&Field| matches!(field.kind, FieldKind::Array(ElementType::Int { width: 8, .. }));
+        match self.field(ARGUMENTS).filter(is_list) {
+            Some(field) => MOST_ARGUMENTS.min(field.size / 8),
+            None if (&*self.system, self.name.as_str()) == END_OF_CALL => MOST_ARGUMENTS,
+            None => 0,
+        }
     }
 
     /// Returns the field in which the kernel itself has recorded the string that is asked for: `__filename_val` for
@@ -221,7 +244,10 @@ mod tests {
     #[test]
     fn the_string_of_a_field_is_a_field_of_its_own() {
         let format = openat().with_strings(&["filename".to_owned()]).unwrap();
-        assert_eq!(format.strings(), [StringPlace { address: 24, location: 40, cut: 44, argument: None }]);
+        assert_eq!(
+            format.strings(),
+            [StringPlace { address: StringAddress::Field(24), location: 40, cut: 44, argument: None }]
+        );
         let raw = record(48 | 5 << 16, 0, b"/etc\0");
         assert_eq!(format.field("filename_str").unwrap().value(&raw), Some(crate::value::Value::Str(b"/etc")));
         assert_eq!(format.field("filename_cut").unwrap().value(&raw), Some(crate::value::Value::Bool(false)));

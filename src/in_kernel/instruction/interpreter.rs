@@ -144,6 +144,8 @@ impl Machine {
                 MapUse::Record => RECORDS,
                 MapUse::Output => OUTPUT,
                 MapUse::Arguments => ARGUMENTS,
+                // No program of strings has open spans.
+                MapUse::Unread => OPEN,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;

@@ -116,6 +116,8 @@ pub enum MapUse {
     Output,
     /// An array with a bit for each argument that is a string, by the number of the system call.
     Arguments,
+    /// A hash of the arguments of open calls whose strings could not be read yet.
+    Unread,
 }
 
 /// An instruction.

@@ -123,9 +123,7 @@ impl SelectedTasks {
         let map = match map {
             MapUse::Tasks => self.tasks.as_ref(),
             MapUse::Cgroups => self.cgroups.as_ref(),
-            MapUse::Tables | MapUse::Open | MapUse::Counters | MapUse::Record | MapUse::Output | MapUse::Arguments => {
-                None
-            }
+            _ => None,
         };
         map.map(|map| map.as_fd().as_raw_fd() as u32)
     }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use perf_prof_format::abi::{
-    bpf::{BPF_ANY, MapType},
+    bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
     string_arguments::string_arguments,
     system_calls,
 };
@@ -16,7 +16,7 @@ use perf_prof_system::{
 use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
 use crate::{
     instruction::MapUse,
-    strings::{MOST_CALLS, StringProgram},
+    strings::{MOST_CALLS, StringProgram, UNREAD_BYTES},
 };
 
 /// The programs that write the records of a run's events. They run until this value is dropped.
@@ -24,6 +24,8 @@ use crate::{
 pub struct StringWriters {
     selected: SelectedTasks,
     writers: Vec<(usize, StringWriter)>,
+    /// The arguments of open calls whose strings could not be read yet. The programs of begins and of ends share it.
+    unread: Option<Map>,
 }
 
 /// A program that writes records with strings.
@@ -38,7 +40,7 @@ struct StringWriter {
 impl StringWriters {
     /// Creates no program yet. The run's tasks are selected by `selected`.
     pub fn new(selected: SelectedTasks) -> StringWriters {
-        StringWriters { selected, writers: Vec::new() }
+        StringWriters { selected, ..StringWriters::default() }
     }
 
     /// Loads the program of an event and attaches it. `outputs` are the perf events that get the records, one for each CPU.
@@ -49,7 +51,14 @@ impl StringWriters {
         program: &StringProgram,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
     ) -> Result<(), Refusal> {
-        let writer = StringWriter::start(tracepoint, program, &self.selected, outputs)?;
+        if program.uses(MapUse::Unread) && self.unread.is_none() {
+            self.unread = Some(unread()?);
+        }
+        let shared = |map: MapUse| match map {
+            MapUse::Unread => self.unread.as_ref().map(|map| map.as_fd().as_raw_fd() as u32),
+            map => self.selected.descriptor(map),
+        };
+        let writer = StringWriter::start(tracepoint, program, shared, outputs)?;
         self.writers.push((event, writer));
         Ok(())
     }
@@ -72,7 +81,7 @@ impl StringWriter {
     fn start<'a>(
         tracepoint: Tracepoint<'_>,
         program: &StringProgram,
-        selected: &SelectedTasks,
+        shared: impl Fn(MapUse) -> Option<u32>,
         outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>,
     ) -> Result<StringWriter, Refusal> {
         let map = |name, map_type, value_size, entries| {
@@ -80,8 +89,7 @@ impl StringWriter {
         };
         let output = map("output", MapType::PerfEventArray, 4, topology::possible_cpus() as u32)?;
         let record = map("record", MapType::PerCpuArray, program.record_bytes, 1)?;
-        let arguments = program.program.maps.iter().any(|reference| reference.map == MapUse::Arguments);
-        let arguments = arguments.then(arguments_of_calls).transpose()?;
+        let arguments = program.uses(MapUse::Arguments).then(arguments_of_calls).transpose()?;
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;
         }
@@ -89,11 +97,26 @@ impl StringWriter {
             MapUse::Output => output.as_fd().as_raw_fd() as u32,
             MapUse::Record => record.as_fd().as_raw_fd() as u32,
             MapUse::Arguments => arguments.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
-            other => selected.descriptor(other).unwrap_or(u32::MAX),
+            map => shared(map).unwrap_or(u32::MAX),
         };
         let loaded = load(&program.program, tracepoint, descriptor)?;
         Ok(StringWriter { attached: Attached::new(loaded, tracepoint)?, _output: output })
     }
+}
+
+/// The most calls that are open at a time and have a string that could not be read. The strings of others stay absent.
+const MOST_UNREAD: u32 = 1 << 14;
+
+fn unread() -> Result<Map, CallError> {
+    Map::new(&MapDefinition {
+        name: "unread",
+        map_type: MapType::Hash,
+        key_size: 8,
+        value_size: UNREAD_BYTES,
+        entries: MOST_UNREAD,
+        flags: BPF_F_NO_PREALLOC,
+        inner: None,
+    })
 }
 
 /// Creates the map that says which arguments of a system call are strings.

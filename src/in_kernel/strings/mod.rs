@@ -1,11 +1,16 @@
 //! The program that writes an event's record with the strings to which its fields point. The record goes to the ring of the
 //! CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
 
+mod calls;
+
 use perf_prof_events::event::EventType;
 use perf_prof_format::{
     abi::bpf::{BPF_F_CURRENT_CPU, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_USER_STR},
-    tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringPlace},
+    tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringAddress, StringPlace},
 };
+
+use calls::Call;
+pub use calls::{MOST_CALLS, UNREAD_BYTES};
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
@@ -18,12 +23,6 @@ use crate::{
 const RECORD: Register = Register::R7;
 /// The register with the number of bytes that the record has so far.
 const LENGTH: Register = Register::R8;
-/// The register with a bit for each argument of the system call that is a string. It has the ids of the task before.
-const STRINGS: Register = Register::R9;
-/// The system calls that have strings have smaller numbers.
-pub const MOST_CALLS: u32 = 1024;
-/// The field with the number of the system call, for events of all calls.
-const CALL: &str = "id";
 
 /// A program that writes records with strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +31,13 @@ pub struct StringProgram {
     pub program: Program,
     /// The size of the largest record, in bytes.
     pub record_bytes: usize,
+}
+
+impl StringProgram {
+    /// Returns whether the program uses a map.
+    pub fn uses(&self, map: MapUse) -> bool {
+        self.program.maps.iter().any(|reference| reference.map == map)
+    }
 }
 
 /// Returns the program that writes the records of an event whose format has strings. `filter` is the filter of the selector.
@@ -84,10 +90,13 @@ fn string_code(
     code.copy(RECORD, Register::R0);
     write_fields(&mut code, format, &strings);
     code.copy(LENGTH, first_string(format) as i32);
-    if let (true, Some(call)) = (strings.iter().any(|string| string.argument.is_some()), format.field(CALL)) {
-        find_arguments(&mut code, call.offset);
+    let call = Call::of(format, &strings);
+    let written = code.label();
+    if let Some(call) = &call {
+        call.find_strings(&mut code, &strings, written);
     }
-    strings.iter().for_each(|string| write_string(&mut code, *string));
+    strings.iter().for_each(|string| write_string(&mut code, *string, call.as_ref()));
+    code.here(written);
     code.copy(Register::R1, CONTEXT);
     code.map(Register::R2, MapUse::Output);
     code.set(Register::R3, BPF_F_CURRENT_CPU);
@@ -95,6 +104,9 @@ fn string_code(
     code.copy(Register::R5, LENGTH);
     // If the ring is full, the kernel counts the record as lost. If nobody has enabled the event on this CPU, nobody wants it.
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
+    if let Some(call) = &call {
+        call.keep_unread(&mut code, done);
+    }
     code.here(done);
     // With 0, nobody else would get a record of the event.
     code.exit(1);
@@ -124,42 +136,26 @@ fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) 
     }
 }
 
-/// Writes the code that finds out which arguments of the system call are strings.
-fn find_arguments(code: &mut Code, call: usize) {
-    let found = code.label();
-    code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
-    code.copy(STRINGS, 0);
-    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
-    code.store(Size::Word, SCRATCH, Register::R1);
-    code.map(Register::R1, MapUse::Arguments);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
-    code.jump_if(Condition::Equal, Register::R0, 0, found);
-    code.load(Size::Double, STRINGS, Register::R0.at(0));
-    code.here(found);
-}
-
 /// Writes the code that reads a string to the end of the record, and tells its place. A string that cannot be read has no
 /// bytes, not even the NUL that an empty one has.
-fn write_string(code: &mut Code, string: StringPlace) {
+fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
     let (is_absent, is_read, is_whole, next) = (code.label(), code.label(), code.label(), code.label());
     if let Some(argument) = string.argument {
-        let is_string = code.label();
-        code.jump_if(Condition::Bits, STRINGS, 1 << argument, is_string);
-        code.jump(is_absent);
-        code.here(is_string);
+        calls::jump_unless_string(code, argument, is_absent);
     }
     end_of_record(code);
     code.copy(Register::R2, LONGEST_STRING as i32 + 1);
-    code.load(Size::Double, Register::R3, CONTEXT.at(string.address as i16));
+    match (string.address, string.argument) {
+        (StringAddress::Field(offset), _) => code.load(Size::Double, Register::R3, CONTEXT.at(offset as i16)),
+        (StringAddress::Kept, argument) => calls::load_kept(code, argument.unwrap_or(0), Register::R3),
+    }
     code.call(BPF_FUNC_PROBE_READ_USER_STR);
     code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);
+    if let (Some(call), Some(argument)) = (call, string.argument) {
+        call.note_unread(code, argument);
+    }
     code.here(is_absent);
-    // Readers that do not know absent strings find an empty one.
-    end_of_record(code);
-    code.store_number(Size::Byte, Register::R1.at(0), 0);
-    code.store(Size::Word, RECORD.at(string.location as i16), LENGTH);
-    code.operate(Operation::Add, LENGTH, 1);
+    write_nothing(code, &[string]);
     code.jump(next);
     code.here(is_read);
     code.jump_if(Condition::LessOrEqual, Register::R0, LONGEST_STRING as i32, is_whole);
@@ -177,6 +173,16 @@ fn write_string(code: &mut Code, string: StringPlace) {
     code.store(Size::Word, RECORD.at(string.location as i16), Register::R1);
     code.operate(Operation::Add, LENGTH, Register::R0);
     code.here(next);
+}
+
+/// Writes the code that tells that strings are absent. Readers that do not know absent strings find an empty one.
+fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
+    end_of_record(code);
+    code.store_number(Size::Byte, Register::R1.at(0), 0);
+    for string in strings {
+        code.store(Size::Word, RECORD.at(string.location as i16), LENGTH);
+    }
+    code.operate(Operation::Add, LENGTH, 1);
 }
 
 /// Sets `R1` to the address behind what the record has so far.

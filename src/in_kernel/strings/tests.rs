@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use perf_prof_format::value::Value;
+use perf_prof_format::{
+    tracefs::{ARGUMENTS, string_of_argument},
+    value::Value,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -95,4 +98,54 @@ fn what_programs_cannot_compare_is_refused() {
     let selection =
         Selection { tasks: Some(crate::select::TaskIds::Processes), ids: PidNamespace::Other, ..Selection::EVERYTHING };
     assert_eq!(string_program(&event(&format), None, &selection).unwrap_err(), Unsuited::PidNamespace);
+}
+
+/// Runs the programs of the begin and of the end of a call by turns. `strings` are those that can be read at the begin and at the
+/// end.
+fn call(number: u64, arguments: [u64; 6], strings: [&[(u64, &[u8])]; 2]) -> [Vec<Option<Vec<u8>>>; 2] {
+    let mut machine = Machine::new((8, 8));
+    machine.open = crate::instruction::interpreter::Hash::new((8, UNREAD_BYTES));
+    machine.ids = (70, 71);
+    // renameat2, whose second and fourth arguments are strings.
+    machine.arguments.insert(316, 0b1010);
+    let begin = [&[0, number][..], &arguments].concat();
+    let events = [("raw_syscalls:sys_enter", begin), ("raw_syscalls:sys_exit", vec![0, number, 0])];
+    let read = events.into_iter().zip(strings).map(|((name, words), strings)| {
+        let format = with_strings(name, &[ARGUMENTS]);
+        let code = string_code(&event(&format), &format, None, &Selection::EVERYTHING).unwrap();
+        machine.strings = strings.iter().map(|(address, text)| (*address, text.to_vec())).collect();
+        let record: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+        assert_eq!(machine.run(&code, &record), 1);
+        let record = machine.written.pop().unwrap();
+        let text = |at| match value(&format, &record, string_of_argument(at)) {
+            Some(Value::Str(text)) => Some(text.to_vec()),
+            _ => None,
+        };
+        (0..6).map(text).collect()
+    });
+    let read: Vec<_> = read.collect();
+    assert_eq!(machine.open.len(), 0);
+    read.try_into().unwrap()
+}
+
+#[test]
+fn of_any_call_the_arguments_that_are_strings_are_read() {
+    let strings: &[(u64, &[u8])] = &[(0x7000, b"/old"), (0x8000, b"/new"), (3, b"no string")];
+    let [begin, end] = call(316, [3, 0x7000, 3, 0x8000, 0x7000, 0], [strings, strings]);
+    let texts =
+        |begin: &[Option<Vec<u8>>]| begin.iter().map(|text| text.as_deref().map(<[u8]>::to_vec)).collect::<Vec<_>>();
+    assert_eq!(texts(&begin), [None, Some(b"/old".to_vec()), None, Some(b"/new".to_vec()), None, None]);
+    assert_eq!(end, vec![None; 6]);
+    // Other calls have no strings, whatever their arguments are.
+    assert_eq!(call(1, [0x7000; 6], [strings, strings]), [vec![None; 6], vec![None; 6]]);
+    assert_eq!(call(u64::MAX, [0x7000; 6], [strings, strings]), [vec![None; 6], vec![None; 6]]);
+}
+
+/// When the call begins, the page of the string may not be in memory.
+#[test]
+fn a_string_that_cannot_be_read_when_the_call_begins_is_read_when_it_ends() {
+    let (old, new): ((u64, &[u8]), (u64, &[u8])) = ((0x7000, b"/old"), (0x8000, b"/new"));
+    let [begin, end] = call(316, [3, 0x7000, 4, 0x8000, 0, 0], [&[new], &[old, new]]);
+    assert_eq!((begin[1].as_deref(), begin[3].as_deref()), (None, Some(b"/new".as_slice())));
+    assert_eq!((end[1].as_deref(), end[3].as_deref()), (Some(b"/old".as_slice()), None));
 }

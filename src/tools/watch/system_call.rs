@@ -29,6 +29,8 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
+    /// The name of the field with the string to which it points.
+    string: String,
     form: ArgumentForm,
 }
 
@@ -60,7 +62,12 @@ impl Argument {
             FieldKind::Int { width: 4, .. } => ArgumentForm::Int,
             _ => ArgumentForm::Hex,
         };
-        Argument { name: name.to_owned(), form }
+        Argument { name: name.to_owned(), string: format!("{name}_str"), form }
+    }
+
+    /// Writes the string to which the argument points.
+    fn write_string(&self, text: &[u8], out: &mut Vec<u8>) {
+        let _ = write!(out, "{}: {:?}", self.name, String::from_utf8_lossy(text));
     }
 
     fn write(&self, value: u64, out: &mut Vec<u8>) {
@@ -114,7 +121,10 @@ impl SystemCallText {
                     if at > 0 {
                         out.extend_from_slice(b", ");
                     }
-                    argument.write(word, out);
+                    match value(&argument.string) {
+                        Some(Value::Str(text)) => argument.write_string(text, out),
+                        _ => argument.write(word, out),
+                    }
                 }
             }
             None => {

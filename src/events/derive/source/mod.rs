@@ -62,9 +62,8 @@ pub(crate) const STRINGS: &str = "str";
 /// Returns the fields of an event whose strings a span needs, for `str=`.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
     let is_asked = span.is_source() && span.options.iter().any(|option| option.name == STRINGS);
-    let has_arguments =
-        matches!(event, EventKind::Tracepoint { system, name } if system == "raw_syscalls" && name == "sys_enter");
-    if is_asked && has_arguments { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
+    let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
+    if is_asked && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
 }
 
 /// Returns the source with this name.

@@ -85,7 +85,9 @@ pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
 fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<&'a [u8]> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
-    span.begin().user_text(string_of_argument(*index))
+    let field = string_of_argument(*index);
+    // If its page was not in memory when the call began, the string was read when it ended.
+    span.begin().user_text(field).or_else(|| span.end()?.user_text(field))
 }
 
 /// Returns the number of the error that a call returned; 0 if there was none. The result of rt_sigreturn() is a register of

@@ -1,0 +1,150 @@
+//! Events of all system calls: which arguments of a call are strings, and strings that could be read only when the call ended.
+//!
+//! The page of a string may not be in memory when the call begins, and programs cannot wait for it. The kernel reads the string
+//! itself in the call. So the program of the begin keeps the addresses of such strings in a hash by thread, and the program of
+//! the end takes them out and reads the strings.
+
+use perf_prof_format::{
+    abi::{
+        bpf::{
+            BPF_ANY, BPF_FUNC_GET_CURRENT_PID_TGID, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_LOOKUP_ELEM,
+            BPF_FUNC_MAP_UPDATE_ELEM,
+        },
+        string_arguments::MOST_ARGUMENTS,
+    },
+    tracefs::{EventFormat, StringAddress, StringPlace},
+};
+
+use super::write_nothing;
+use crate::{
+    expression::CONTEXT,
+    instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
+    select::SCRATCH,
+};
+
+/// The system calls that have strings have smaller numbers.
+pub const MOST_CALLS: u32 = 1024;
+/// The size of the values of the hash: a bit for each argument whose string could not be read, and the arguments.
+pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
+
+/// The field with the number of the system call.
+const CALL: &str = "id";
+/// The register with a bit for each argument that is a string to read. It has the ids of the task before.
+const STRINGS: Register = Register::R9;
+/// Where the key of the hash is on the stack: the ids of the running task.
+const KEY: Place = Place { base: Register::Frame, offset: -16 };
+/// Where its value is on the stack.
+const UNREAD: Place = Place { base: Register::Frame, offset: -16 - UNREAD_BYTES as i16 };
+
+/// An event of all system calls.
+pub(super) enum Call {
+    /// A call begins. Its number and its first argument are at these offsets.
+    Begins { call: usize, arguments: usize },
+    /// A call ends.
+    Ends,
+}
+
+impl Call {
+    /// Returns what the event is; `None` if it is not one of all system calls.
+    pub fn of(format: &EventFormat, strings: &[StringPlace]) -> Option<Call> {
+        let first = strings.iter().find(|string| string.argument == Some(0))?;
+        match first.address {
+            StringAddress::Field(arguments) => Some(Call::Begins { call: format.field(CALL)?.offset, arguments }),
+            StringAddress::Kept => Some(Call::Ends),
+        }
+    }
+
+    /// Writes the code that finds out which arguments are strings to read. If there are none, the record is complete, and the
+    /// code jumps to a label.
+    pub fn find_strings(&self, code: &mut Code, strings: &[StringPlace], written: Label) {
+        let has_some = code.label();
+        for at in (0..UNREAD_BYTES).step_by(8) {
+            code.store_number(Size::Double, UNREAD.after(at), 0);
+        }
+        match self {
+            Call::Begins { call, .. } => look_up_call(code, *call),
+            Call::Ends => take_unread(code),
+        }
+        code.jump_if(Condition::NotEqual, STRINGS, 0, has_some);
+        write_nothing(code, strings);
+        code.jump(written);
+        code.here(has_some);
+    }
+
+    /// Writes the code that notes that the string of an argument could not be read.
+    pub fn note_unread(&self, code: &mut Code, argument: usize) {
+        if let Call::Begins { .. } = self {
+            code.load(Size::Double, Register::R1, UNREAD);
+            code.operate(Operation::Or, Register::R1, 1 << argument);
+            code.store(Size::Double, UNREAD, Register::R1);
+        }
+    }
+
+    /// Writes the code that keeps the addresses of strings that could not be read. If there are none, it jumps to a label.
+    pub fn keep_unread(&self, code: &mut Code, done: Label) {
+        let Call::Begins { arguments, .. } = *self else { return };
+        code.load(Size::Double, Register::R1, UNREAD);
+        code.jump_if(Condition::Equal, Register::R1, 0, done);
+        for at in 0..MOST_ARGUMENTS {
+            code.load(Size::Double, Register::R1, CONTEXT.at((arguments + 8 * at) as i16));
+            code.store(Size::Double, UNREAD.after(8 + 8 * at), Register::R1);
+        }
+        write_key(code);
+        code.map(Register::R1, MapUse::Unread);
+        code.address(Register::R2, KEY);
+        code.address(Register::R3, UNREAD);
+        code.set(Register::R4, BPF_ANY);
+        code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+    }
+}
+
+/// Writes the code that jumps to a label if an argument is no string to read.
+pub(super) fn jump_unless_string(code: &mut Code, argument: usize, to: Label) {
+    let is_string = code.label();
+    code.jump_if(Condition::Bits, STRINGS, 1 << argument, is_string);
+    code.jump(to);
+    code.here(is_string);
+}
+
+/// Writes the code that loads an argument that was kept when the call began.
+pub(super) fn load_kept(code: &mut Code, argument: usize, to: Register) {
+    code.load(Size::Double, to, UNREAD.after(8 + 8 * argument));
+}
+
+fn look_up_call(code: &mut Code, call: usize) {
+    let found = code.label();
+    code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
+    code.copy(STRINGS, 0);
+    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Arguments);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, found);
+    code.load(Size::Double, STRINGS, Register::R0.at(0));
+    code.here(found);
+}
+
+fn take_unread(code: &mut Code) {
+    let found = code.label();
+    write_key(code);
+    code.copy(STRINGS, 0);
+    code.map(Register::R1, MapUse::Unread);
+    code.address(Register::R2, KEY);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, found);
+    for at in (0..UNREAD_BYTES).step_by(8) {
+        code.load(Size::Double, Register::R1, Register::R0.at(at as i16));
+        code.store(Size::Double, UNREAD.after(at), Register::R1);
+    }
+    code.map(Register::R1, MapUse::Unread);
+    code.address(Register::R2, KEY);
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
+    code.load(Size::Double, STRINGS, UNREAD);
+    code.here(found);
+}
+
+fn write_key(code: &mut Code) {
+    code.call(BPF_FUNC_GET_CURRENT_PID_TGID);
+    code.store(Size::Double, KEY, Register::R0);
+}
