@@ -1,5 +1,5 @@
-#!/usr/bin/env -S perf-prof python -qe uprobe:open64@libc//p=+0(%di):string/,uprobe:unlink@libc//p=+0(%di):string/,uprobe:unlinkat@libc//p=+0(%si):string/,uprobe:chdir@libc//p=+0(%di):string/,syscall/name=openat|unlink*|rename*|*chdir/,task:task_newtask
-"""Files that are created and soon removed by this machine's libc: path, age, who created it and who removed it.
+#!/usr/bin/env -S perf-prof python -qe syscall/name=open|openat|creat|unlink|unlinkat|rename|renameat|renameat2|chdir|fchdir,str/,task:task_newtask
+"""Files that are created and soon removed: path, age, who created it and who removed it.
 
 usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--json]
 
@@ -9,12 +9,11 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
 
 For files that live for milliseconds, creating and removing takes most of the time: a pipe or a folder in memory is faster.
 
-The script reads paths at open(), unlink() and unlinkat() of this machine's libc; fopen(), mkstemp() and remove() call
-these. Not seen are statically linked programs, and programs in Go or in containers. A relative path is completed with the
-folder in which its process was at the time of the call. It stays relative if that is not known: for up to 0.1 s after
-fchdir(), after events were lost, in recordings, and for the descriptor of another folder. Renamed files are not followed.
-The last lines count the removals that are not shown for these reasons, and name the first relative paths. A file counts as
-created when it is opened with O_CREAT for the first time. Needs root, as all probes with arguments do.
+All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens. A relative
+path is completed with the folder in which its process was at the time of the call. It stays relative if that is not known:
+for up to 0.1 s after fchdir(), after events were lost, in recordings, and for the descriptor of another folder. Renamed files
+are not followed. The last lines count the removals that are not shown for these reasons, and name the first relative paths. A
+file counts as created when it is opened with O_CREAT for the first time. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations
 
@@ -32,6 +31,7 @@ args = options.parse()
 
 MOST, MOST_NAMES = 100_000, 5  # files that are kept, and relative paths that are named
 AT_REMOVEDIR = 0x200  # include/uapi/linux/fcntl.h
+FLAGS = {"open": 1, "openat": 2, "creat": None}  # which argument has the flags; creat() always creates
 UNKNOWN = "by relative paths of unknown folders"
 
 File = tuple[str, Any]  # the path and, of a relative one, what tells its folder from others
@@ -43,7 +43,7 @@ columns = Columns(
     args.json, time=("TIME", "<12", clock), age=("AGE ms", ">12.2f", lambda ns: ns / 10**6),
     created_by=("CREATED BY", "<22"), removed_by=("REMOVED BY", "<22"), path=("PATH", ""),
 )  # fmt: skip
-__without__ = dict.fromkeys(("uprobe:chdir", "task:task_newtask"), "relative paths are shown as they are")
+__without__ = {"task:task_newtask": "relative paths are shown as they are"}
 
 
 def __init__() -> None:
@@ -51,7 +51,6 @@ def __init__() -> None:
     paths.look()
 
 
-uprobe__open64 = uprobe__unlink = uprobe__unlinkat = uprobe__chdir = paths.enters
 task__task_newtask = paths.begins
 
 
@@ -74,14 +73,14 @@ def syscall(call: Any) -> None:
         return
     if call.name.startswith("rename"):
         counts["of files that were renamed, at most"] += 1
-    elif call.name == "openat":
-        if file and call.args[2] & os.O_CREAT:
+    elif call.name in FLAGS:
+        if file and (FLAGS[call.name] is None or call.args[FLAGS[call.name]] & os.O_CREAT):
             created.setdefault(file, (call._time, task))
         if len(created) > MOST:
             del created[next(iter(created))]
             counts[f"of more than {MOST} files at a time"] += 1
     elif not file:
-        counts["by programs that do not use this libc"] += 1
+        counts["whose path could not be read"] += 1
     else:
         removed(file, call, task)
 

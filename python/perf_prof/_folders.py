@@ -1,4 +1,4 @@
-"""The paths with which programs call functions of libc, and the folders of their processes at the times of the calls."""
+"""The paths of system calls, and the folders of their processes at the times of the calls."""
 
 from __future__ import annotations
 
@@ -108,28 +108,22 @@ class Folders:
 
 
 class Paths(Folders):
-    """The paths of system calls that functions of libc make. A script selects a probe for each function, with its path as the
-    argument p, the calls, and chdir() and fchdir() with task:task_newtask:
+    """The paths of system calls. A script selects the calls with their strings, and chdir() and fchdir() with task:task_newtask,
+    for example syscall/name=open|openat|chdir|fchdir,str/:
 
-        uprobe__open64 = uprobe__chdir = paths.enters
         task__task_newtask = paths.begins
         __lost__ = paths.lost
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._entered: dict[int, str] = {}  # from a thread to the path of the function in which it is
         self._changes: Counter[int] = Counter()  # how often each process changed its folder
 
-    def enters(self, event: PerfEvent) -> None:
-        """Takes the event of a probe: a thread enters a function of libc."""
-        self._entered[event._tid] = event.p
-
     def of(self, call: Any) -> tuple[str, Any] | None:
-        """Returns the path of the function that made a system call, or None if it was no such function. Follows chdir() and
-        fchdir(). The second value is None for an absolute path. A path stays relative if its folder is not known: the value then
-        tells it from equal paths in other folders."""
-        path = self._entered.pop(call._tid, None)
+        """Returns the path of a system call, or None if it has none or if it could not be read. Follows chdir() and fchdir(). The
+        second value is None for an absolute path. A path stays relative if its folder is not known: the value then tells it from
+        equal paths in other folders."""
+        path = call.pathname_str if call.filename_str is None else call.filename_str
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
             self._changes[call._pid] += 1
@@ -141,8 +135,7 @@ class Paths(Folders):
         return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))
 
     def lost(self, lost_start: int, lost_end: int) -> None:
-        """Forgets what may have changed while events were lost: a path may not belong to the next call."""
-        self._entered.clear()
+        """Forgets what may have changed while events were lost."""
         self.look()
 
 

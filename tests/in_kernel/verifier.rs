@@ -125,7 +125,7 @@ fn definitions(format: &EventFormat) -> Vec<Definition> {
         })
         .chain(filter)
         .collect();
-    let mut names: Vec<String> = format.fields().iter().map(|field| field.name.clone()).collect();
+    let names: Vec<String> = format.fields().iter().map(|field| field.name.clone()).collect();
     let mut all = Vec::new();
     for (at, keys) in names.chunks(3).chain([&["_comm".into(), "_tid".into(), "_event".into()][..], &[]]).enumerate() {
         all.push(Definition {

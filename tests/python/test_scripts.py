@@ -87,10 +87,13 @@ def wakeup(time, pid, cpu=0, name="sched:sched_wakeup"):
 
 
 def system_call(name, start, end, ret, *args, tid=7, comm="app"):
+    """Makes a system call. A text among its arguments is the string to which an argument points."""
     number = {"id": syscall_nr(name)}
-    begin = number | {"args": (*(word % 2**64 for word in args), 0, 0, 0, 0, 0, 0)[:6], "_time": start}
+    strings = {f"arg{at}_str": word for at, word in enumerate(args) if isinstance(word, str)}
+    words = [0x7F00 if isinstance(word, str) else word % 2**64 for word in args]
+    begin = number | strings | {"args": (*words, 0, 0, 0, 0, 0, 0)[:6], "_time": start}
     ends = number | {"ret": ret, "_time": end, "_tid": tid, "_pid": tid, "_comm": comm}
-    return make_event("syscall", formats="shipped", begin=begin | {"_tid": tid, "_pid": tid}, end=ends)
+    return make_event("syscall/str/", formats="shipped", begin=begin | {"_tid": tid, "_pid": tid}, end=ends)
 
 
 class RunqLat(ScriptTest):
@@ -542,25 +545,28 @@ class Capable(ScriptTest):
 
 
 class OpenSnoop(ScriptTest):
-    """Made probes have no arguments, so these calls have no paths."""
-
-    def open(self, start, end, ret, flags=0):
-        return system_call("openat", start, end, ret, -100, 0x7F00, flags)
+    def open(self, start, end, ret, flags=0, path="/etc/x"):
+        return system_call("openat", start, end, ret, -100, path, flags)
 
     def test_a_call_has_its_result_and_its_flags(self):
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         events = [self.open(1000, 3500, -2, flags), self.open(5000, 6000, 3)]
-        rows = self.rows("opensnoop.py", events, "--all")
-        self.assertEqual(rows[1][1:], ["app", "7", "2.5", "ENOENT", "O_RDWR|O_CREAT|O_CLOEXEC", "?"])
-        self.assertEqual(rows[2][3:], ["1.0", "3", "O_RDONLY", "?"])
-        self.assertEqual(self.rows("opensnoop.py", events, "--all", "--failed"), rows[:2])
+        rows = self.rows("opensnoop.py", events)
+        self.assertEqual(rows[1][1:], ["app", "7", "2.5", "ENOENT", "O_RDWR|O_CREAT|O_CLOEXEC", "/etc/x"])
+        self.assertEqual(rows[2][3:], ["1.0", "3", "O_RDONLY", "/etc/x"])
+        self.assertEqual(self.rows("opensnoop.py", events, "--failed"), rows[:2])
 
-    def test_calls_without_a_path_are_counted(self):
-        events = [self.open(0, 1000, 3), self.open(2000, 3000, 4), system_call("open", 4000, 5000, 5)]
-        self.assertIn("fopen() of libc: 3)", self.run_script("opensnoop.py", events))
+    def test_each_call_has_its_own_path(self):
+        calls = [
+            system_call("open", 1000, 2000, 3, "/a", os.O_WRONLY), system_call("creat", 3000, 4000, 3, "/b"),
+            system_call("openat2", 5000, 6000, 3, -100, "/c"), self.open(7000, 8000, -14, path=1),
+        ]  # fmt: skip
+        rows = [row[4:] for row in self.rows("opensnoop.py", calls)[1:]]
+        self.assertEqual(rows, [["3", "O_WRONLY", "/a"], ["3", "/b"], ["3", "/c"], ["EFAULT", "O_RDONLY", "?"]])
+        self.assertEqual(len(self.rows("opensnoop.py", calls, "--name", "/b")), 2)
 
     def test_json_has_an_object_for_each_call(self):
-        rows = self.run_script("opensnoop.py", [self.open(1000, 3500, -2), self.open(5000, 6000, 3)], "--all", "--json")
+        rows = self.run_script("opensnoop.py", [self.open(1000, 3500, -2), self.open(5000, 6000, 3)], "--json")
         objects = [json.loads(line) for line in rows.splitlines()]
         self.assertEqual([(row["took"], row["result"], row["flags"]) for row in objects], [(2500, "ENOENT", "O_RDONLY"), (1000, "3", "O_RDONLY")])
 
@@ -941,34 +947,32 @@ class TcpLife(ScriptTest):
 
 class FileLife(ScriptTest):
     def files(self, *calls):
-        """Returns what the script prints for calls: (time, thread, name, path, arguments). Made probes have no arguments."""
+        """Returns what the script prints for calls: (time, thread, name, arguments)."""
         module = run_script(os.path.join(SCRIPTS, "filelife.py"), [make("page-faults", 0)], ()).module
         with redirect_stdout(StringIO()) as out:
-            for time, tid, name, path, *args in calls:
-                if path:
-                    module.uprobe__unlink(SimpleNamespace(_tid=tid, p=path))
+            for time, tid, name, *args in calls:
                 module.syscall(system_call(name, time, time, 0, *args, tid=tid, comm=f"task{tid}"))
             module.__exit__()
         return out.getvalue()
 
     def test_a_file_is_removed_by_another_task(self):
-        created = ("openat", "/tmp/x", -100, 0, os.O_CREAT)
+        created = ("openat", -100, "/tmp/x", os.O_CREAT)
         text = self.files((MS, 1, *created), (6 * MS, 2, "unlink", "/tmp//x"))
         self.assertEqual(text.split()[1:], ["5.00", "task1", "1", "task2", "2", "/tmp/x"])
 
     def test_removals_that_are_not_shown_are_counted_by_their_reason(self):
         text = self.files(
-            (1, 1, "openat", "/tmp/old", -100, 0, 0), (2, 2, "unlink", "/tmp/old"), (3, 2, "unlink", None),
-            (4, 2, "unlinkat", "there", 5), (5, 2, "unlinkat", None, 5, 0, 0x200), (6, 2, "rename", None),
+            (1, 1, "openat", -100, "/tmp/old", 0), (2, 2, "unlink", "/tmp/old"), (3, 2, "unlink", 1),
+            (4, 2, "unlinkat", 5, "there"), (5, 2, "unlinkat", 5, "folder", 0x200), (6, 2, "rename", "/a", "/b"),
         )  # fmt: skip
-        reasons = "by programs that do not use this libc", "by relative paths of unknown folders"
-        reasons += "of files that were renamed, at most", "of files whose creation was not seen"
-        counts = ["1", "1 (there)", "1", "1"]
+        reasons = "by relative paths of unknown folders", "of files that were renamed, at most"
+        reasons += "of files whose creation was not seen", "whose path could not be read"
+        counts = ["1 (there)", "1", "1", "1"]
         lines = [f"(removals that are not shown, {reason}: {count})\n" for reason, count in zip(reasons, counts)]
         self.assertEqual(text, "".join(lines))
 
     def test_a_relative_path_is_not_that_of_the_folder_before(self):
-        created = ("openat", "x", -100, 0, os.O_CREAT)
+        created = ("openat", -100, "x", os.O_CREAT)
         text = self.files((MS, 1, *created), (2 * MS, 1, "chdir", "other"), (3 * MS, 1, "unlink", "x"))
         self.assertEqual(text, "(removals that are not shown, by relative paths of unknown folders: 1 (x))\n")
         text = self.files((MS, 1, "chdir", "/a"), (2 * MS, 1, *created), (3 * MS, 1, "chdir", "b/c"), (4 * MS, 1, "unlink", "/a/x"))

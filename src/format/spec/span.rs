@@ -154,7 +154,9 @@ pub enum OpenAtEnd {
 impl SpanSpec {
     /// Returns what a span has to fulfil, besides a filter, as the user can type it: `name=read, min=10ms`.
     pub fn conditions(&self) -> Vec<String> {
-        let options = self.options.iter().map(|SpanOption { name, values }| match values.as_slice() {
+        // `str` selects nothing.
+        let options = self.options.iter().filter(|option| option.name != "str");
+        let options = options.map(|SpanOption { name, values }| match values.as_slice() {
             [] => name.clone(),
             values => format!("{name}={}", values.join("|")),
         });

@@ -157,7 +157,8 @@ fn write_array(
 ) -> Result<(), EncodeError> {
     let Some(element) = field.kind.element() else { return Ok(()) };
     let empty = FieldInput::Bytes(Vec::new());
-    let dynamic_empty = if element == ElementType::Char { FieldInput::Text(Vec::new()) } else { empty };
+    let dynamic_empty =
+        if element == ElementType::Char && !field.may_be_absent() { FieldInput::Text(Vec::new()) } else { empty };
     match extent {
         Extent::Fixed { offset, size } => {
             let Some(value) = value else { return Ok(()) };

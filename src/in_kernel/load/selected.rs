@@ -51,8 +51,10 @@ pub enum FirstTasks {
 pub struct SelectedTasks {
     tasks: Option<Map>,
     cgroups: Option<Map>,
-    /// The programs that keep the map of tasks.
-    keepers: Vec<Attached>,
+    /// The programs that add to the map of tasks.
+    adders: Vec<Attached>,
+    /// The program that removes tasks that have ended.
+    remover: Option<Attached>,
 }
 
 impl SelectedTasks {
@@ -74,22 +76,21 @@ impl SelectedTasks {
             FirstTasks::Command(process) => (Some(TaskIds::Processes), Some(*process)),
         };
         if let Some(ids) = ids {
-            self.keep(exit_program(events.free)?, events.free)?;
-            self.keep(fork_program(events.fork, ids)?, events.fork)?;
+            self.remover = Some(self.attached(exit_program(events.free)?, events.free)?);
+            self.adders.push(self.attached(fork_program(events.fork, ids)?, events.fork)?);
         }
         if let Some(process) = start {
-            self.keep(start_program(process), events.rename)?;
+            self.adders.push(self.attached(start_program(process), events.rename)?);
         }
         let (FirstTasks::These(tasks) | FirstTasks::Threads(tasks)) = first else { return Ok(()) };
         tasks.iter().try_for_each(|&task| self.add(task))?;
         Ok(())
     }
 
-    fn keep(&mut self, program: Program, format: &EventFormat) -> Result<(), Refusal> {
+    fn attached(&self, program: Program, format: &EventFormat) -> Result<Attached, Refusal> {
         let tracepoint = Tracepoint { name: &format.name, id: format.id };
         let loaded = load(&program, tracepoint, |map| self.descriptor(map).unwrap_or(u32::MAX))?;
-        self.keepers.push(Attached::new(loaded, tracepoint)?);
-        Ok(())
+        Ok(Attached::new(loaded, tracepoint)?)
     }
 
     /// Selects the tasks in these cgroups, given by their folders, and in those below them. The kernel takes cgroups of
@@ -113,9 +114,10 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many times a task may not have been selected or forgotten, because BPF was already at work on the CPU.
+    /// Returns how many times a task may not have been selected, because BPF was already at work on the CPU. A task that was not
+    /// removed has no more events; it is removed in an interrupt, which often comes while another program runs.
     pub fn missed(&self) -> u64 {
-        self.keepers.iter().map(Attached::missed).sum()
+        self.adders.iter().map(Attached::missed).sum()
     }
 
     /// Returns the descriptor of a map of the selection.
@@ -130,7 +132,7 @@ impl SelectedTasks {
 
     /// Returns the descriptors that keep programs attached.
     pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        self.keepers.into_iter().map(Attached::into_event)
+        self.adders.into_iter().chain(self.remover).map(Attached::into_event)
     }
 
     fn add(&self, task: u32) -> Result<(), CallError> {

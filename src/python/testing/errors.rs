@@ -14,7 +14,9 @@ use crate::library::{exception, named, with_number};
 pub fn of_formats(py: Python<'_>, error: &FormatsError) -> PyErr {
     let text = error.to_string();
     match error {
-        FormatsError::Unknown { .. } | FormatsError::NoTracepoint { .. } => named(py, "SelectorError", &text),
+        FormatsError::Unknown { .. } | FormatsError::NoTracepoint { .. } | FormatsError::Strings(_) => {
+            named(py, "SelectorError", &text)
+        }
         FormatsError::Tracefs(TracefsError::Permission(_)) => with_number(py, "AccessError", libc::EACCES, &text),
         FormatsError::Tracefs(TracefsError::Call(error)) => with_number(py, "KernelError", error.errno(), &text),
         FormatsError::Tracefs(TracefsError::NotMounted(error)) => {

@@ -9,7 +9,7 @@ use std::{
 use perf_prof_events::event::Format;
 use perf_prof_format::{
     spec::{Modifiers, ProbeKind, did_you_mean_aside, glob_matches, named_event, perf_event_names, similar_names},
-    tracefs::{EventFormat, FormatError},
+    tracefs::{EventFormat, FormatError, StringError},
 };
 use perf_prof_recordings::ReadLimits;
 use perf_prof_session::{recording::open, selectors};
@@ -64,10 +64,16 @@ pub enum FormatsError {
         /// What is wrong with the format.
         error: FormatError,
     },
+    /// The event cannot have these strings.
+    #[error(transparent)]
+    Strings(#[from] StringError),
 }
 
+/// What stands between the name of a tracepoint and the fields whose strings it has.
+pub const STRINGS: &str = "//str=";
+
 impl FormatsFrom {
-    /// Returns the format of an event by its name: a tracepoint, a probe without arguments, or an event that perf has a
+    /// Returns the format of an event by its name: a tracepoint, which may have strings (`//str=FIELD/`), a probe without arguments, or an event that perf has a
     /// name for.
     pub fn format(&self, name: &str) -> Result<Format, FormatsError> {
         if let Some(format) = probe(name) {
@@ -76,10 +82,15 @@ impl FormatsFrom {
         if is_other_event(name) {
             return Ok(Format::other(name));
         }
-        let found = match name.split_once(':') {
+        let (tracepoint, strings) = name.split_once(STRINGS).unwrap_or((name, ""));
+        let found = match tracepoint.split_once(':') {
             Some((system, event)) => self.tracepoint(system, event)?,
             None => None,
         };
+        if let (Some(format), false) = (&found, strings.is_empty()) {
+            let fields: Vec<String> = strings.trim_end_matches('/').split('+').map(str::to_owned).collect();
+            return Ok(Format::Tracepoint(Arc::new(format.with_strings(&fields)?)));
+        }
         found.map(Format::Tracepoint).ok_or_else(|| self.unknown(name))
     }
 

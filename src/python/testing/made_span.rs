@@ -3,7 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use perf_prof_events::{
-    derive::{Action, Span, SpanError, SpanRule},
+    derive::{Action, Span, SpanError, SpanRule, source::strings_of},
     event::{EventType, Format, SPAN_SYSTEM, Sample, SpanCounts, SpanPart, reader::KeptFacts},
 };
 use perf_prof_format::spec::{
@@ -17,6 +17,7 @@ use pyo3::{
 };
 
 use super::{
+    formats::STRINGS,
     made_event::{event_of_format, make_event},
     members::whole_number,
 };
@@ -70,7 +71,7 @@ pub fn make_span(
     };
     let given = Given::new(name, fields)?;
     let rules = SpanRule::all(span).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
-    let make = Make { py, name, rules: &rules, formats };
+    let make = Make { py, name, span, rules: &rules, formats };
     let missing = || PyTypeError::new_err(format!("{name} needs the event that begins it: begin=dict(...)"));
     let begin = make.part(&given.begin.ok_or_else(missing)?, "begin", Action::begins, None)?;
     let mut parts = vec![begin];
@@ -146,6 +147,7 @@ impl<'py> Given<'py> {
 struct Make<'a, 'py> {
     py: Python<'py>,
     name: &'a str,
+    span: &'a SpanSpec,
     rules: &'a [SpanRule],
     formats: Option<&'a Bound<'py, PyAny>>,
 }
@@ -174,7 +176,10 @@ impl<'py> Make<'_, 'py> {
         let mut events: Vec<(String, &SpanRule)> = Vec::new();
         for rule in self.rules.iter().filter(|rule| does(rule.action)) {
             let name = match &rule.event {
-                EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
+                EventKind::Tracepoint { system, name } => match strings_of(self.span, &rule.event).join("+") {
+                    strings if strings.is_empty() => format!("{system}:{name}"),
+                    strings => format!("{system}:{name}{STRINGS}{strings}/"),
+                },
                 EventKind::Probe(probe) => {
                     let (system, name) = probe.event_name();
                     format!("{system}:{name}")

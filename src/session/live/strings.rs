@@ -2,19 +2,39 @@
 
 use anyhow::{Result, anyhow};
 use perf_prof_capture::{Capture, EventRequest, Writer};
-use perf_prof_format::tracefs::Filter;
+use perf_prof_events::derive;
+use perf_prof_format::{spec::EventKind, tracefs::Filter};
 use perf_prof_in_kernel::{
-    load::{StringWriters, Tracepoint},
+    load::{self, StringWriters, Tracepoint},
     select::{Own, Selection},
     strings::string_program,
 };
 
-use perf_prof_system::output;
+use perf_prof_system::{output, procfs};
 
 use super::{
     kernel_target::{self, KernelTarget, Reason},
     select::Selected,
 };
+use crate::plan;
+
+/// Asks for the strings of sources that have them, if programs in the kernel can read them here.
+pub fn add_where_possible(capture: &mut plan::Capture) {
+    // Programs know cgroups of version 2 only, and other ids of tasks than a process in a PID namespace.
+    let is_possible = |capture: &plan::Capture| {
+        !matches!(capture.target, plan::Target::Cgroups { .. })
+            && procfs::is_in_first_pid_namespace()
+            && load::check().is_ok()
+    };
+    let has_span = capture.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
+    if has_span && is_possible(capture) {
+        for event in &mut capture.events {
+            if let EventKind::Span(span) = &mut event.kind {
+                derive::source::add_strings(span);
+            }
+        }
+    }
+}
 
 /// Starts the programs that write the records of the events with strings. The events are open in `capture`. Nothing is written
 /// before they are enabled.

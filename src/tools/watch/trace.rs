@@ -8,7 +8,7 @@ use perf_prof_events::event::{
     has_callchain, ip_frame, write_date, write_frames, write_json, write_text,
 };
 use perf_prof_format::control_characters::{for_terminal, put_in_one_line};
-use perf_prof_session::{engine::ExitStatus, plan::RunPlan, spine::Receiver};
+use perf_prof_session::{engine::ExitStatus, live::strings, plan::RunPlan, spine::Receiver};
 
 use super::{
     events::{TimeOfDay, deliver},
@@ -51,7 +51,12 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
         (LineTimes::Date, Form::Text) => TimeOfDay::Needed,
         _ => TimeOfDay::NotNeeded,
     };
-    let (status, trace) = deliver(&plan.watch, time_of_day, |about| {
+    let mut watch = plan.watch.clone();
+    if watch.live().is_some() {
+        // Lines show the names of files, not their addresses.
+        strings::add_where_possible(&mut watch.capture);
+    }
+    let (status, trace) = deliver(&watch, time_of_day, |about| {
         let (events, context) = (about.events.clone(), about.context.clone());
         let names = events.iter().map(EventType::shown_name).collect();
         let Output { reader, .. } = output;

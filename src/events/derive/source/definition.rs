@@ -363,11 +363,15 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
+    /// Returns whether the arguments of its events may point to strings.
+    pub(super) fn has_strings(&self) -> bool {
+        self.flags.iter().any(|flag| flag.name == STRINGS)
+    }
+
     /// Returns the fields of its events if they are made of events with these formats: those of strings come after the others.
     pub(crate) fn fields_of<'f>(&self, formats: impl Iterator<Item = &'f EventFormat>) -> Vec<SpanField> {
         let mut fields = self.span_fields();
-        if self.flags.iter().any(|flag| flag.name == STRINGS) && { formats }.any(|format| !format.strings().is_empty())
-        {
+        if self.has_strings() && { formats }.any(|format| !format.strings().is_empty()) {
             fields.extend(syscall::string_fields());
         }
         fields

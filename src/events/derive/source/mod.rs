@@ -23,7 +23,7 @@ mod workqueue;
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    spec::{EventKind, SpanEvents, SpanSpec},
+    spec::{EventKind, SpanEvents, SpanOption, SpanSpec},
     tracefs::ARGUMENTS,
 };
 
@@ -64,6 +64,14 @@ pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
     let is_asked = span.is_source() && span.options.iter().any(|option| option.name == STRINGS);
     let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
     if is_asked && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
+}
+
+/// Asks for the strings of a source's events, if it has strings.
+pub fn add_strings(span: &mut SpanSpec) {
+    let has_strings = source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings);
+    if has_strings && span.options.iter().all(|option| option.name != STRINGS) {
+        span.options.push(SpanOption { name: STRINGS.to_owned(), values: Vec::new() });
+    }
 }
 
 /// Returns the source with this name.
