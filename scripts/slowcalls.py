@@ -1,21 +1,23 @@
-#!/usr/bin/env -S perf-prof python -q -e syscall/min=1ms/
+#!/usr/bin/env -S perf-prof python -q -e syscall/min=1ms,str/
 """Slow system calls: each call that takes 1 ms or more, with its arguments and its result.
 
 usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all] [--json]
 
     TIME         COMM TID                  TOOK ms  CALL
     14:03:12.518 postgres 604               31.042  fdatasync(fd=12) = 0
-    14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename=0x7ffd1c, flags=0x80000, mode=0) = EINTR
+    14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
--g: the line is followed by the call chain at the start of the call. Addresses in arguments are not followed.
+-g: the line is followed by the call chain at the start of the call. Of the addresses in arguments, those of file names and
+other strings are followed.
 
 Calls that tasks make to wait (poll, futex, nanosleep, wait4, ...) are not shown without --all or --call: they take as
-long as they are asked to. A last line says which ones there were, and how long they took together. The calls are timed in perf-prof itself, and Python sees the slow ones only. Calls that were
-entered before the script started are not seen.
+long as they are asked to. A last line says which ones there were, and how long they took together. The calls are timed in
+perf-prof itself, and Python sees the slow ones only. Calls that were entered before the script started are not seen.
 """
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from functools import cache
 from typing import Any
@@ -52,8 +54,10 @@ def arguments(call: str) -> list[tuple[str, str]] | None:
     return [(field.type, field.name) for field in fields if not field.name.startswith("__")]
 
 
-def value(type: str, name: str, word: int) -> str:
-    """Returns an argument as text. The kernel has each one as a word of 64 bits."""
+def value(type: str, name: str, word: int, text: str | None) -> str:
+    """Returns an argument as text. The kernel has each one as a word of 64 bits. text is the string to which it points."""
+    if text is not None:
+        return json.dumps(text, ensure_ascii=False)
     if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
         return hex(word) if word else "0"
     if type in ("int", "long", "pid_t"):
@@ -62,11 +66,12 @@ def value(type: str, name: str, word: int) -> str:
     return str(word)
 
 
-def call_text(call: str, words: tuple[int, ...]) -> str:
-    known = arguments(call)
+def call_text(span: Any) -> str:
+    known = arguments(span.name)
     if known is None:
-        return f"{call}({', '.join(map(hex, words))})"
-    return f"{call}({', '.join(f'{name}={value(type, name, word)}' for (type, name), word in zip(known, words))})"
+        return f"{span.name}({', '.join(map(hex, span.args))})"
+    texts = (value(type, name, word, getattr(span, f"{name}_str", None)) for (type, name), word in zip(known, span.args))
+    return f"{span.name}({', '.join(f'{name}={text}' for (_, name), text in zip(known, texts))})"
 
 
 chains = CallChains()
@@ -88,7 +93,7 @@ def syscall(span: Any) -> None:
         # Without -g, missing call chains are expected.
         chains.note(span._callchain)
     frames = [f"{frame['symbol'] or hex(frame['addr'])} ({frame['dso']})" for frame in span._callchain]
-    text = f"{call_text(call, span.args)} = {span.errno or span.ret}"
+    text = f"{call_text(span)} = {span.errno or span.ret}"
     print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))
 
 

@@ -125,7 +125,7 @@ pub(super) fn event(
 
 /// Returns the attr with which an event is opened whose samples a program writes. `attr` is that of the tracepoint.
 pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
-    perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT.into(), ..attr }
+    perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT, ..attr }
 }
 
 /// Returns the attr of an event that is only counted.

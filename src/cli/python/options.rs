@@ -32,13 +32,14 @@ const LONG_HELP: &str = "\
 Events
   Write a tracepoint as system:name[/FILTER/ATTR/ATTR/.../], and put commas between
   events. The names may contain the wildcards * ? and [. FILTER is a kernel trace
-  filter. ATTR is stack (record a call chain with this event), max-stack=N, alias=NAME
-  or cpus=LIST. Quote a filter or a value with ' or \" if it contains `/`.
+  filter. ATTR is stack (record a call chain with this event), max-stack=N, alias=NAME,
+  cpus=LIST or str=FIELD+... (the strings to which fields point: event.FIELD_str). Quote a filter or a value with ' or \" if it contains `/`.
 
       -e sched:sched_wakeup,sched:sched_switch
       -e 'sched:sched_wakeup/pid>1000 && comm ~ \"my*\"/stack/'
       -e 'sched:sched_wakeup//alias=w1/cpus=0-3/'
       -e 'syscalls:sys_enter_*open*'
+      -e 'syscalls:sys_enter_openat//str=filename/'
 
   Other events have the same names as in perf, and they are sampled. -c and -F set how
   often, and so do the attributes period=N and freq=HZ of a single event. The attribute

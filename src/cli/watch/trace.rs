@@ -35,7 +35,7 @@ const AFTER_HELP: &str = "\
 Examples
   The system calls of a command:
       perf-prof trace -- ls /nowhere
-         0.000000 ls/4710 openat(dfd: AT_FDCWD, filename: 0x7f21c4, flags: 0x80000, mode: 0) = 3 (0.005 ms)
+         0.000000 ls/4710 openat(dfd: AT_FDCWD, filename: \"/etc/ld.so.cache\", flags: 0x80000, mode: 0) = 3 (0.005 ms)
   Some calls of a process, by their names, and all calls that fail or take 10 ms:
       perf-prof trace -e openat,read -p 1234
       perf-prof trace -e syscall/failed/ -p 1234

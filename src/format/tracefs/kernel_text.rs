@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use super::{EventFormat, Field, Kernel, print_fmt::ctype::IntType};
+use crate::value::Value;
 
 /// The print format or the kernel function that writes an event's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,11 +128,12 @@ fn kernel_address(addr: u64, offset: Offset, kernel: &dyn Kernel, out: &mut Vec<
     };
 }
 
-/// Appends text like `sys_openat(dfd: 0xffffff9c, flags: 2)`. Values below 10 have no `0x`.
+/// Appends text like `sys_openat(dfd: 0xffffff9c, filename: 0x7f21c4 "/etc/passwd", flags: 2)`. Values below 10 have no `0x`.
+/// Strings are those that the record has, as since Linux 6.19.
 fn syscall_enter(format: &EventFormat, raw: &[u8], out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "sys_{}(", format.name.strip_prefix("sys_enter_").unwrap_or(&format.name));
-    let arguments = format.fields().iter().filter(|field| field.name != "__syscall_nr");
+    let arguments = format.fields().iter().filter(|field| field.name != "__syscall_nr" && !format.is_of_string(field));
     for (i, field) in arguments.enumerate() {
         let comma = if i > 0 { ", " } else { "" };
         let _ = write!(out, "{comma}{}: ", field.name);
@@ -140,6 +142,9 @@ fn syscall_enter(format: &EventFormat, raw: &[u8], out: &mut Vec<u8>) {
             Some(value) if value < 10 => write!(out, "{value}"),
             Some(value) => write!(out, "{value:#x}"),
         };
+        if let Some(Value::Str(text)) = format.string_of(&field.name).and_then(|string| string.value(raw)) {
+            let _ = write!(out, " {:?}", String::from_utf8_lossy(text));
+        }
     }
     out.push(b')');
 }

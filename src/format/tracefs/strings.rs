@@ -188,6 +188,24 @@ impl EventFormat {
         }
     }
 
+    /// Returns the field with the string to which a field points.
+    pub(super) fn string_of(&self, name: &str) -> Option<&Field> {
+        self.field(&format!("{name}{STRING}"))
+    }
+
+    /// Returns whether a field is a string, or says whether one was cut off.
+    pub(super) fn is_of_string(&self, field: &Field) -> bool {
+        let is_recorded = || {
+            self.fields().iter().any(|other| {
+                self.recorded_string(&format!("{}{STRING}", other.name))
+                    .is_some_and(|string| string.offset == field.offset)
+            })
+        };
+        field.may_be_absent()
+            || field.name.strip_suffix(CUT).and_then(|name| self.string_of(name)).is_some_and(Field::may_be_absent)
+            || field.name.starts_with(OF_KERNEL.0) && is_recorded()
+    }
+
     /// Returns the field in which the kernel itself has recorded the string that is asked for: `__filename_val` for
     /// `filename_str`.
     pub(super) fn recorded_string(&self, name: &str) -> Option<&Field> {
@@ -251,6 +269,9 @@ mod tests {
         let raw = record(48 | 5 << 16, 0, b"/etc\0");
         assert_eq!(format.field("filename_str").unwrap().value(&raw), Some(crate::value::Value::Str(b"/etc")));
         assert_eq!(format.field("filename_cut").unwrap().value(&raw), Some(crate::value::Value::Bool(false)));
+        let mut text = Vec::new();
+        format.render(&raw, &crate::tracefs::NoKernel, &mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), "sys_openat(dfd: 0, filename: 0 \"/etc\", flags: 0)");
         assert!(format.print_fmt().is_ok(), "{}", format.print_fmt_text());
         assert!(format.print_fmt_text().ends_with("(REC->flags)), __get_str(filename_str)"), "{}", format.text());
         // The text is what a recording holds.
@@ -284,6 +305,10 @@ mod tests {
         let text = OPENAT.replace("\tfield:int flags;\toffset:32;\tsize:8;\tsigned:0;\n", own);
         let format = EventFormat::parse("syscalls", &text).unwrap();
         assert_eq!(format.field("filename_str").unwrap().offset, 40);
+        let mut text = Vec::new();
+        let raw = [&[0; 24][..], &0x7000u64.to_ne_bytes(), &[0; 8], &(44u32 | 3 << 16).to_ne_bytes(), b"/a\0"].concat();
+        format.render(&raw, &crate::tracefs::NoKernel, &mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), "sys_openat(dfd: 0, filename: 0x7000 \"/a\", flags: 0)");
         let asked = format.with_strings(&["filename".to_owned()]).unwrap();
         assert_eq!((asked.text(), asked.strings().len()), (format.text(), 0));
     }

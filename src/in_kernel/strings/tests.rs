@@ -144,7 +144,7 @@ fn of_any_call_the_arguments_that_are_strings_are_read() {
 /// When the call begins, the page of the string may not be in memory.
 #[test]
 fn a_string_that_cannot_be_read_when_the_call_begins_is_read_when_it_ends() {
-    let (old, new): ((u64, &[u8]), (u64, &[u8])) = ((0x7000, b"/old"), (0x8000, b"/new"));
+    let (old, new) = ((0x7000, b"/old".as_slice()), (0x8000, b"/new".as_slice()));
     let [begin, end] = call(316, [3, 0x7000, 4, 0x8000, 0, 0], [&[new], &[old, new]]);
     assert_eq!((begin[1].as_deref(), begin[3].as_deref()), (None, Some(b"/new".as_slice())));
     assert_eq!((end[1].as_deref(), end[3].as_deref()), (Some(b"/old".as_slice()), None));

@@ -49,6 +49,8 @@ pub struct Selected {
     with_files: Vec<String>,
     /// The names of selected events for which call chains were requested in the selector, but not recorded.
     without_chains: Vec<String>,
+    /// The selectors that ask for strings of events that have none in the recording.
+    without_strings: Vec<String>,
 }
 
 /// The attrs of the events that a span is made of, each with the indices of its rules.
@@ -231,6 +233,11 @@ fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &
 }
 
 impl Selected {
+    /// Returns the selectors that ask for strings of events that have none in the recording.
+    pub fn without_strings(&self) -> &[String] {
+        &self.without_strings
+    }
+
     fn add(&mut self, attr: usize, event: EventType, limits: Option<(&EventSpec, Option<Filter>)>) {
         let (cpus, filter) = limits.map_or((None, None), |(spec, filter)| (spec.attrs.cpus.clone(), filter));
         self.routes[attr].push(Route { event: self.types.len(), cpus, filter });
@@ -250,6 +257,9 @@ impl Selected {
         let rules = SpanRule::all(span).map_err(wrong)?;
         let of_inputs: Vec<_> = inputs.iter().map(|(attr, own)| (formats[*attr].clone(), own.clone())).collect();
         let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;
+        if made.lacks_strings() {
+            self.without_strings.push(spec.selector.clone());
+        }
         let first = self.types.len();
         for (attr, own) in inputs {
             let event = event_type(&recording.events[attr], &formats[attr], None);

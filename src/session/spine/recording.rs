@@ -172,6 +172,12 @@ impl ChosenRecording {
             for missing in selected.missing_chains(&plan.capture.callchain, recording) {
                 messages::say(format_args!("warning: {missing}"));
             }
+            for selector in selected.without_strings() {
+                messages::say(format_args!(
+                    "warning: {selector}: {} has no strings of system calls, so they are None; record with -e {selector}",
+                    recording.name
+                ));
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use perf_prof_format::{
     spec::{
         EventKind, Nesting, Probe, ProbeArgument, ProbeKind, SpanOption, SpanSpec, glob_matches, is_glob, similar_names,
     },
-    tracefs::{EventFormat, Filter},
+    tracefs::Filter,
 };
 
 use super::{STRINGS, syscall};
@@ -368,13 +368,9 @@ impl SourceDefinition {
         self.flags.iter().any(|flag| flag.name == STRINGS)
     }
 
-    /// Returns the fields of its events if they are made of events with these formats: those of strings come after the others.
-    pub(crate) fn fields_of<'f>(&self, formats: impl Iterator<Item = &'f EventFormat>) -> Vec<SpanField> {
-        let mut fields = self.span_fields();
-        if self.has_strings() && { formats }.any(|format| !format.strings().is_empty()) {
-            fields.extend(syscall::string_fields());
-        }
-        fields
+    /// Returns the fields with the strings of its events.
+    pub(crate) fn string_fields(&self) -> impl Iterator<Item = SpanField> {
+        self.has_strings().then(syscall::string_fields).into_iter().flatten()
     }
 
     /// Returns the filter for the source's spans: the user's filter and the filters of the options. `fields` are the fields of

@@ -57,13 +57,17 @@ pub const SOURCES: &[&SourceDefinition] = &[
 ];
 
 /// The option of a source for the strings to which the arguments of its events point.
-pub(crate) const STRINGS: &str = "str";
+const STRINGS: &str = "str";
 
 /// Returns the fields of an event whose strings a span needs, for `str=`.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
-    let is_asked = span.is_source() && span.options.iter().any(|option| option.name == STRINGS);
     let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
-    if is_asked && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
+    if asks_for_strings(span) && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
+}
+
+/// Returns whether the strings of a source's events are asked for.
+pub(crate) fn asks_for_strings(span: &SpanSpec) -> bool {
+    span.is_source() && span.options.iter().any(|option| option.name == STRINGS)
 }
 
 /// Asks for the strings of a source's events, if it has strings.

@@ -25,9 +25,6 @@ pub enum SpanError {
     /// The same part of the key is a number in one event and text in another.
     #[error("`{0}` and `{1}` cannot be the same part of a span's key: one is a number, the other is text")]
     Types(String, String),
-    /// The recorded events have no strings.
-    #[error("str: the events have no strings; record them with -e 'syscall/str/'")]
-    Strings,
     /// A field of the key has the name of a member of spans.
     #[error("`{0}` is a member of all spans, so it cannot be in the key")]
     Name(String),

@@ -61,6 +61,8 @@ pub struct Span {
     filters: Option<Filters>,
     /// What a span has to fulfil to be delivered, as the user typed it.
     conditions: String,
+    /// Whether strings are asked for, and its events have none.
+    lacks_strings: bool,
     /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
     comms: Vec<String>,
     /// The same, also if the name is a field of the span, which the filter compares.
@@ -153,9 +155,9 @@ impl Span {
                 if definition.nesting == Nesting::Nested {
                     spec.nesting = Nesting::Nested;
                 }
-                let mut fields = definition.fields_of(formats.iter().map(|(format, _)| &**format));
-                if spec.options.iter().any(|option| option.name == source::STRINGS) && !has_strings(&formats) {
-                    return Err(SpanError::Strings);
+                let mut fields = definition.span_fields();
+                if source::asks_for_strings(&spec) || has_strings(&formats) {
+                    fields.extend(definition.string_fields());
                 }
                 add_argument_fields(&arguments, &formats, &prepared, &mut fields);
                 let filter = definition.filter(&spec, filter, &fields)?;
@@ -172,7 +174,19 @@ impl Span {
         let named = spec.options.iter().filter(|option| option.name == "comm").flat_map(|option| option.values.clone());
         let task_names = if definition.is_some() { named.collect() } else { Vec::new() };
         let conditions = spec.conditions().into_iter().chain(filter.map(str::to_owned)).collect::<Vec<_>>().join(", ");
-        Ok(Span { spec, alias, inputs: prepared, definition, fields, filters, conditions, comms, task_names })
+        let lacks_strings = source::asks_for_strings(&spec) && !has_strings(&formats);
+        Ok(Span {
+            spec,
+            alias,
+            inputs: prepared,
+            definition,
+            fields,
+            filters,
+            conditions,
+            comms,
+            lacks_strings,
+            task_names,
+        })
     }
 
     /// Returns the event type of the span. `inputs` are the event types of its inputs.
@@ -205,6 +219,11 @@ impl Span {
     /// Returns whether spans are selected by the name of their task, which no field of theirs has.
     pub fn selects_comms(&self) -> bool {
         !self.comms.is_empty()
+    }
+
+    /// Returns whether strings are asked for, and its events have none.
+    pub fn lacks_strings(&self) -> bool {
+        self.lacks_strings
     }
 
     /// Returns the text of the selector up to the filter.
