@@ -8,16 +8,14 @@ usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... 
     14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
--g: the line is followed by the call chain at the start of the call. Of the addresses in arguments, those of file names and
-other strings are followed.
+-g: the line is followed by the call chain at the start of the call.
 
 Calls that tasks make to wait (poll, futex, nanosleep, wait4, ...) are not shown without --all or --call: they take as
-long as they are asked to. A last line says which ones there were, and how long they took together. The calls are timed in
-perf-prof itself, and Python sees the slow ones only. Calls that were entered before the script started are not seen.
+long as they are asked to. A last line says which ones there were, and how long they took together. perf-prof itself times
+the calls, and Python sees the slow ones only. Calls that were entered before the script started are not seen.
 """
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from functools import cache
 from typing import Any
@@ -55,9 +53,9 @@ def arguments(call: str) -> list[tuple[str, str]] | None:
 
 
 def value(type: str, name: str, word: int, text: str | None) -> str:
-    """Returns an argument as text. The kernel has each one as a word of 64 bits. text is the string to which it points."""
+    """Returns an argument, a word of 64 bits, as text. text is the string to which it points."""
     if text is not None:
-        return json.dumps(text, ensure_ascii=False)
+        return f'"{text}"'
     if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
         return hex(word) if word else "0"
     if type in ("int", "long", "pid_t"):
@@ -67,11 +65,10 @@ def value(type: str, name: str, word: int, text: str | None) -> str:
 
 
 def call_text(span: Any) -> str:
-    known = arguments(span.name)
-    if known is None:
+    if (known := arguments(span.name)) is None:
         return f"{span.name}({', '.join(map(hex, span.args))})"
-    texts = (value(type, name, word, getattr(span, f"{name}_str", None)) for (type, name), word in zip(known, span.args))
-    return f"{span.name}({', '.join(f'{name}={text}' for (_, name), text in zip(known, texts))})"
+    texts = (f"{name}={value(type, name, word, getattr(span, f'{name}_str', None))}" for (type, name), word in zip(known, span.args))
+    return f"{span.name}({', '.join(texts)})"
 
 
 chains = CallChains()
@@ -90,8 +87,7 @@ def syscall(span: Any) -> None:
     if call in WAITS and not args.all and not args.call:
         return left_out[call].add(span.duration)
     if span._callchain:
-        # Without -g, missing call chains are expected.
-        chains.note(span._callchain)
+        chains.note(span._callchain)  # Without -g, missing call chains are expected.
     frames = [f"{frame['symbol'] or hex(frame['addr'])} ({frame['dso']})" for frame in span._callchain]
     text = f"{call_text(span)} = {span.errno or span.ret}"
     print(columns.line(span._realtime, f"{span.comm} {span._tid}", span.duration, text, frames))

@@ -122,7 +122,7 @@ fn wrong_usage() {
     check(
         "python -e sched:sched_wakeup//key=pid/ x.py",
         expect![[r#"
-            perf-prof: -e sched:sched_wakeup//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
+            perf-prof: -e sched:sched_wakeup//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
             `perf-prof python --help` explains the options, with examples
         "#]],
     );

@@ -847,7 +847,8 @@ class RunResult:
 def _make_event(event: str, /, *, formats: str | PathLike[str] | None = None, **fields: Any) -> PerfEvent:
     """Makes an event: a PerfEvent with these values of its fields, in a record like those of the kernel.
 
-    event is the event's name: 'sched:sched_switch' for a tracepoint, 'page-faults' or 'profile' for other events,
+    event is the event's name: 'sched:sched_switch' for a tracepoint, 'syscalls:sys_enter_openat//str=filename/' for one
+    with strings, 'page-faults' or 'profile' for other events,
     'uprobe:malloc' for a probe. The keywords are its fields. Fields that are not given are 0 or empty. Besides the
     fields, there are _time, _cpu, _pid, _tid, _period, _comm, _cgroup, _realtime, _ip, _addr and _callchain. A frame of
     _callchain is an address, (address, symbol), (address, symbol, dso), or a dict as in an event's _callchain.

@@ -5,7 +5,8 @@
 //! written; `cargo test` runs this, to check that every row is there. `cargo bench -- --table --scale` measures only
 //! the merge of the rings of large machines, `--recordings` only the rows about recordings, `--access` only those about
 //! reading events, `--aggregators` and `--spans` only those about these, `--perf-script` only those about scripts of `perf
-//! script`, `--library` only those about the Python package, and `--columns` only those about columns.
+//! script`, `--library` only those about the Python package, `--columns` only those about columns, and `--in-kernel` only
+//! those about what traced programs pay.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,6 +16,7 @@ mod columns;
 mod cpu;
 mod events;
 mod floor;
+mod in_kernel;
 mod jobs;
 mod keep;
 mod library;
@@ -38,6 +40,11 @@ fn main() {
         && first == "--generate"
     {
         return live::generate(calls.parse().unwrap());
+    }
+    if let [first, calls] = arguments.as_slice()
+        && first == "--generate-opens"
+    {
+        return in_kernel::generate_opens(calls.parse().unwrap());
     }
     if let [first, calls, used] = arguments.as_slice()
         && first == "--burst"
@@ -93,6 +100,10 @@ fn main() {
         perf_script::rows(&mut table);
         return table.print();
     }
+    if has("--in-kernel") {
+        in_kernel::rows(&mut table);
+        return table.print();
+    }
     if has("--columns") {
         columns::rows(&mut table);
         return table.print();
@@ -114,6 +125,7 @@ fn main() {
     stacks::rows(&mut table);
     symbols::rows(&mut table);
     live::rows(&mut table);
+    in_kernel::rows(&mut table);
     perf_script::rows(&mut table);
     recordings(&mut table);
     library::rows(&mut table);

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 82] = [
+        const ROWS: [&str; 89] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -111,6 +111,13 @@ impl Table {
             "symbols of 1,000 processes",
             "live h1",
             "live h3",
+            "traced getppid, counted in perf-prof",
+            "traced getppid, counted in the kernel",
+            "traced getppid, counted by bpftrace",
+            "perf-prof, counting in perf-prof",
+            "perf-prof, counting in the kernel",
+            "traced openat, through the ring",
+            "traced openat, with its file name",
             "floor, named arguments",
             "perf-prof script -s, named arguments",
             "perf script -s, named arguments",

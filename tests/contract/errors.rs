@@ -180,7 +180,7 @@ fn an_attribute_that_is_not_there() {
     fails(
         plain().event(format!("{CALL}//stak/")),
         expect![[r#"
-            perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
+            perf-prof: -e syscalls:sys_enter_getpgid//stak/: unknown attribute `stak` (did you mean stack?); the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
             `perf-prof python --help` explains the options, with examples
             status 2
         "#]],
@@ -192,7 +192,7 @@ fn an_attribute_of_another_profiler() {
     fails(
         plain().event(format!("{CALL}//key=pid/")),
         expect![[r#"
-            perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, and for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
+            perf-prof: -e syscalls:sys_enter_getpgid//key=pid/: perf-prof does not support the attribute `key` of the C implementation; remove it; the known attributes are stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH
             `perf-prof python --help` explains the options, with examples
             status 2
         "#]],

@@ -1,5 +1,7 @@
 //! Strings of system calls: what a program opened, as the traced program itself knows it.
 
+use std::{ffi::OsStr, process::Command};
+
 use crate::{
     cgroups::{live, shell_in},
     harness::{
@@ -68,6 +70,62 @@ fn the_selected_cgroup_is_that_of_the_other_events() {
     assert_eq!(outcome.stdout, "/strings/own False 0 1\n", "{}", outcome.stderr);
 }
 
+/// The process creates a child that opens the file. Another process opens one too.
+#[test]
+fn a_process_is_selected_with_the_children_that_it_creates() {
+    super::needs_bpf();
+    let folder = Folder::new();
+    let fifo = folder.path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let opens = |name: &str| {
+        workload(&format!("open /strings/{name}")).iter().map(|word| format!("'{word}' ")).collect::<String>()
+    };
+    let waits = format!("read line < {}; {}; exit", fifo.display(), opens("own"));
+    let mut target = Command::new("sh").args(["-c", &waits]).spawn().unwrap();
+    let goes = format!("{}; echo go > {}", opens("other"), fifo.display());
+    let commands = [["sh", "-c", &goes].map(str::to_owned).to_vec()];
+    let (_, outcome) = live(SCRIPT, OPENAT, &["-p", &target.id().to_string()], &commands);
+    assert_eq!(outcome.stdout, "/strings/own False 0 1\n", "{}", outcome.stderr);
+    target.wait().unwrap();
+}
+
+/// Prints the strings of the calls of a source.
+const CALLS: &str = "
+def syscall(e):
+    text = e.filename_str if e.pathname_str is None else e.pathname_str
+    if text and text.startswith('/strings/'): print(e.name, text, e.errno, e.newname_str)
+";
+
+#[test]
+fn a_source_has_the_strings_of_any_call_also_when_it_is_replayed() {
+    super::needs_bpf();
+    let operations = format!("open /strings/a syscall {} 0 0 0 open /strings/b", libc::SYS_unlink);
+    let run = Run::script(CALLS).event("syscall/str/").options(["-q", "--record", "r.data"]).workload(&operations);
+    let outcome = run.run();
+    assert_eq!(outcome.stdout, "openat /strings/a ENOENT None\nopenat /strings/b ENOENT None\n", "{}", outcome.stderr);
+    let replay = |event: &str, options: &[&str]| {
+        let run = Run::script(CALLS).event(event).options(["-q", "--input", run.path("r.data").to_str().unwrap()]);
+        run.options(options).run()
+    };
+    assert_eq!(replay("syscall", &[]).stdout, outcome.stdout);
+    let filtered = replay("syscall/filename_str ~ \"*/b\"/str/", &[]);
+    assert_eq!(filtered.stdout, "openat /strings/b ENOENT None\n", "{}", filtered.stderr);
+}
+
+#[test]
+fn a_recording_without_strings_says_so() {
+    super::needs_bpf();
+    let script = "def syscall(e):\n    if e.nr == 257: print(e.filename_str)\n";
+    let run = Run::script(script).event("syscall").options(["-q", "--record", "r.data"]).workload("open /strings/a");
+    let outcome = run.run();
+    // Without `str`, there is no such member.
+    assert!(outcome.stderr.contains("filename_str"), "{}", outcome.stderr);
+    let path = run.path("r.data");
+    let replayed = Run::script(script).event("syscall/str/").options([OsStr::new("--input"), path.as_os_str()]).run();
+    assert!(replayed.stdout.lines().all(|line| line == "None"), "{}", replayed.stdout);
+    assert!(replayed.stderr.contains("has no strings of system calls, so they are None"), "{}", replayed.stderr);
+}
+
 #[test]
 fn a_recording_with_strings_is_one_that_perf_reads() {
     super::needs_bpf();
@@ -78,7 +136,7 @@ fn a_recording_with_strings_is_one_that_perf_reads() {
     let output = command.arg(&path).arg("--").args(workload("open /strings/a open /strings/b")).output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let own = stdout(&perf_prof(&["script", "-i"]).arg(&path).output().unwrap());
-    let perf = std::process::Command::new("perf").args(["script", "-i"]).arg(&path).output().unwrap();
+    let perf = Command::new("perf").args(["script", "-i"]).arg(&path).output().unwrap();
     let perf = String::from_utf8(perf.stdout).unwrap();
     // perf knows only the print format.
     for (text, before) in [(&own, ""), (&perf, "filename_str: ")] {

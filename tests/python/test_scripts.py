@@ -562,7 +562,7 @@ class OpenSnoop(ScriptTest):
             system_call("openat2", 5000, 6000, 3, -100, "/c"), self.open(7000, 8000, -14, path=1),
         ]  # fmt: skip
         rows = [row[4:] for row in self.rows("opensnoop.py", calls)[1:]]
-        self.assertEqual(rows, [["3", "O_WRONLY", "/a"], ["3", "/b"], ["3", "/c"], ["EFAULT", "O_RDONLY", "?"]])
+        self.assertEqual(rows, [["3", "O_WRONLY", "/a"], ["3", "-", "/b"], ["3", "-", "/c"], ["EFAULT", "O_RDONLY", "?"]])
         self.assertEqual(len(self.rows("opensnoop.py", calls, "--name", "/b")), 2)
 
     def test_json_has_an_object_for_each_call(self):

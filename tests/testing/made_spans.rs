@@ -254,7 +254,7 @@ for wrong in (lambda: again.update(one), lambda: Top(1, "duration", keep=7), lam
             ValueError only a Top with the same value and the same keep can be added
             TypeError keep is the name of a field, or a tuple or list of names
             ValueError keep has 9 names, more than 8
-            ValueError span:pair has no field or member `pif`; its fields are duration, open, pid, begin._comm, begin._cpu, begin._event, begin._period, begin._pid, begin._realtime, begin._stack, begin._tid, begin._time, begin.comm, begin.common_flags, begin.common_pid, begin.common_preempt_count, begin.common_type, begin.next_comm, begin.next_pid, begin.next_prio, begin.pid, begin.prev_comm, begin.prev_pid, begin.prev_prio, begin.prev_state, begin.prio, begin.target_cpu, end._comm, end._cpu, end._event, end._period, end._pid, end._realtime, end._stack, end._tid, end._time, end.comm, end.common_flags, end.common_pid, end.common_preempt_count, end.common_type, end.next_comm, end.next_pid, end.next_prio, end.pid, end.prev_comm, end.prev_pid, end.prev_prio, end.prev_state, end.prio, end.target_cpu
+            ValueError span:pair has no field or member `pif`; its fields are duration, open, pid, begin.NAME, end.NAME
             --- status 0
         "#]],
     );

@@ -145,9 +145,13 @@ fn near_or_all(similar: &[String], fields: &[String]) -> String {
     }
 }
 
-/// Returns the names of an event's fields, without its members.
+/// Returns the names of an event's fields, without its members. Those of the events of a span are not listed one by one.
 fn fields(event: &EventType) -> Vec<String> {
-    names(event).into_iter().filter(|name| !name.starts_with('_') && !name.starts_with("common_")).collect()
+    let all = names(event);
+    let of_parts = ["begin.", "end."].into_iter().filter(|part| all.iter().any(|name| name.starts_with(part)));
+    let of_parts: Vec<String> = of_parts.map(|part| format!("{part}NAME")).collect();
+    let is_own = |name: &String| !name.starts_with('_') && !name.starts_with("common_") && !name.contains('.');
+    all.into_iter().filter(is_own).chain(of_parts).collect()
 }
 
 pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {

@@ -38,7 +38,7 @@ pub enum SpecError {
         list: String,
     },
     /// A section without its closing `/`.
-    #[error("{selector}: the section `/{section}` is not closed; end it with `/`")]
+    #[error("{selector}: the section `/{section}` is not closed; end it with `/`{}", path_hint(.selector))]
     UnclosedSection {
         /// The selector.
         selector: String,
@@ -284,5 +284,13 @@ fn filter_or_similar(near: &[String]) -> String {
     match near {
         [] => " (a filter that contains a `/` has to be in quotes)".to_owned(),
         near => did_you_mean_aside(near),
+    }
+}
+
+/// Returns the end of a message about a selector whose section may be the rest of a path.
+fn path_hint(selector: &str) -> String {
+    match selector.rsplit_once('@') {
+        Some((_, file)) if !file.is_empty() => format!(", or write a relative path as ./{file}/NAME"),
+        _ => String::new(),
     }
 }

@@ -53,6 +53,11 @@ fn similarity(wanted: &str, name: &str) -> f64 {
     {
         return 0.9;
     }
+    // A letter too few or too many, in a short name too: `com`.
+    let shorter = wanted.len().min(name.len());
+    if shorter >= 3 && wanted.len().abs_diff(name.len()) == 1 && strsim::levenshtein(wanted, name) == 1 {
+        return strsim::normalized_damerau_levenshtein(wanted, name).max(GOOD);
+    }
     let short = |text: &str| text.rsplit_once(':').map(|(_, last)| last.to_owned());
     let whole = strsim::normalized_damerau_levenshtein(wanted, name);
     match (short(wanted), short(name)) {
@@ -102,6 +107,8 @@ mod tests {
         check("syscall:sys_enter_openat", expect!["syscalls:sys_enter_openat syscalls:sys_enter_openat2"]);
         check("kmem:malloc", expect!["kmem:kmalloc"]);
         check("nothing:like_it", expect![""]);
+        assert_eq!(similar_names("com", ["comm", "cpu", "waker_comm"]), ["comm"]);
+        assert!(similar_names("pif", ["pid"]).is_empty());
         check("", expect![""]);
     }
 }

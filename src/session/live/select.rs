@@ -22,7 +22,7 @@ use perf_prof_system::tracefs::Tracefs;
 use crate::{
     engine::pump::MOVES,
     plan::{Capture, Target, live_target},
-    selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks},
+    selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks, devices},
 };
 
 /// A selected event, with the format of its samples and the request for the kernel.
@@ -141,7 +141,7 @@ impl Selection {
         match &spec.kind {
             EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
             EventKind::Probe(probe) => self.events.extend(probes(plan, spec, probe)?),
-            EventKind::Span(span) => self.add_span(plan, spec, span, tracefs)?,
+            EventKind::Span(span) => self.add_span(plan, spec, &devices::with_numbers(span)?, tracefs)?,
             EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
         }
         Ok(())
@@ -260,6 +260,13 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
     }
 }
 
+/// Returns the end of a message about a probe whose file is the name of a folder here: a relative path has to start with `./`,
+/// because a `/` behind a name begins a filter.
+fn path_meant(file: &str) -> String {
+    let is_folder = !file.is_empty() && !file.contains('/') && std::path::Path::new(file).is_dir();
+    if is_folder { format!("; write a path below the folder {file} as ./{file}/NAME") } else { String::new() }
+}
+
 /// Resolves a probe. The path of the probed file is looked up as the traced processes see it. A static probe may be several
 /// events.
 fn probes(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Vec<Selected>> {
@@ -268,7 +275,7 @@ fn probes(plan: &Capture, spec: &EventSpec, probe: &Probe) -> Result<Vec<Selecte
         _ => &[],
     };
     let found = selectors::probe(probe, &spec.attrs.arguments, processes, &RunningMachine);
-    let found = found.map_err(|error| anyhow!("{}: {error}", spec.selector))?;
+    let found = found.map_err(|error| anyhow!("{}: {error}{}", spec.selector, path_meant(&probe.file)))?;
     let place = if probe.kind.is_user() { EventLocation::Anywhere } else { EventLocation::Kernel };
     let mut spec = spec.clone();
     let selected = found.into_iter().map(|ResolvedProbe { probe, request, format, note, lacks }| {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Result, bail};
-use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching, Target};
+use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching};
 use perf_prof_format::record::{Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_recordings::write::{DEFAULT_BUFFER, WriteError};
@@ -88,7 +88,7 @@ pub fn run_with(
     }
     let chosen = ChosenEvents::select(&plan.capture)?.recorded(&plan.capture)?;
     lifecycle::check(&chosen.events)?;
-    let signals = signals()?;
+    let signals = &signals()?;
     let command = match &plan.capture.target {
         plan::Target::Workload(command) => Some(command),
         _ => plan.untraced_command.as_ref(),
@@ -102,8 +102,7 @@ pub fn run_with(
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
     let requests = requests::requests(&plan.capture, &selected)?;
     let sizes = sizes(&plan.capture, &requests);
-    let capture = open(plan, &selected, requests.clone(), workload.as_ref(), &sizes, signals.wake_fd())?;
-    let writers = string_writers(plan, (&selected, &requests), &tracefs, (&capture, workload.as_ref()))?;
+    let (capture, writers) = open(plan, (&selected, &tracefs, &sizes), requests, workload.as_ref(), signals.wake_fd())?;
     limits.report();
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "recorded");
     if (plan.delay, &plan.control) == (Delay::UntilEnabled, &None) && plan.verbosity > plan::Verbosity::Quiet {
@@ -146,12 +145,11 @@ pub fn run_with(
     let now = Instant::now();
     let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut recorder =
-        Recorder { control, begin_at, end_at, usage, source, shared, signals: &signals, workload, writers };
+    let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals, workload, writers };
     begun();
     let signal = recorder.run();
-    let status = recorder.status(signal);
-    Ok(Recorded { status: ExitStatus(status), failure: recorder.finish(plan)? })
+    let status = ExitStatus(recorder.status(signal));
+    Ok(Recorded { status, failure: recorder.finish(plan)? })
 }
 
 fn begin(
@@ -183,34 +181,18 @@ fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     Sizes { buffer: Budget::new(buffer), ..sizes }
 }
 
-/// Starts the programs that write the records of events with strings.
-fn string_writers(
-    plan: &RecordPlan,
-    (selected, requests): (&[Selected], &[EventRequest]),
-    tracefs: &Tracefs,
-    (capture, workload): (&Capture, Option<&Workload>),
-) -> Result<StringWriters> {
-    let target = target(plan, workload)?;
-    let target = KernelTarget { capture: &plan.capture, tracefs, target: &target };
-    strings::start(&target, selected, requests, capture)
-}
-
-/// Returns the target. A command that only runs during the recording is not the target.
-fn target(plan: &RecordPlan, workload: Option<&Workload>) -> Result<Target> {
-    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
-    requests::target(&plan.capture, traced.map(Workload::pid))
-}
-
+/// Opens the events, and starts the programs that write the records of those with strings.
 fn open(
     plan: &RecordPlan,
-    selected: &[Selected],
+    (selected, tracefs, sizes): (&[Selected], &Tracefs, &Sizes),
     requests: Vec<EventRequest>,
     workload: Option<&Workload>,
-    sizes: &Sizes,
     wake: RawFd,
-) -> Result<Capture> {
+) -> Result<(Capture, StringWriters)> {
+    // A command that only runs during the recording is not the target.
+    let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(&plan.capture, selected)?;
-    let target = target(plan, workload)?;
+    let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
     let options = requests::options(&plan.capture, sizes, Mappings::Ignored, wake);
     let begin = if plan.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
     let is_switched = begin == EventStart::Later || plan.control.is_some();
@@ -220,7 +202,10 @@ fn open(
     let opened = requests::open_with_rings_that_fit(&plan.capture, options, |options| {
         Capture::open(&target, &requests, options)
     });
-    opened.map_err(|error| refusal::open_error(error, selected))
+    let capture = opened.map_err(|error| refusal::open_error(error, selected))?;
+    let target = KernelTarget { capture: &plan.capture, tracefs, target: &target };
+    let writers = strings::start(&target, selected, &requests, &capture)?;
+    Ok((capture, writers))
 }
 
 struct Recorder<'a> {

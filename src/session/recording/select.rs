@@ -29,7 +29,7 @@ use crate::{
         sample_routes::Route,
     },
     plan::{Callchain, Switch},
-    selectors::{self, BuiltIn},
+    selectors::{self, BuiltIn, devices},
 };
 
 /// The events that were selected in a recording.
@@ -254,6 +254,7 @@ impl Selected {
         formats: &[Format],
     ) -> Result<()> {
         let wrong = |error| anyhow!("{}: {error}", spec.selector);
+        devices::refuse_names(span)?;
         let rules = SpanRule::all(span).map_err(wrong)?;
         let of_inputs: Vec<_> = inputs.iter().map(|(attr, own)| (formats[*attr].clone(), own.clone())).collect();
         let made = Span::new(span, spec.filter.as_deref(), spec.attrs.alias.clone(), &of_inputs).map_err(wrong)?;

@@ -2,6 +2,7 @@
 //! with a name in perf, PMU events, breakpoints and dynamic probes.
 
 mod breakpoint;
+pub mod devices;
 mod error;
 mod machine;
 mod options;

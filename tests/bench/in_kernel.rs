@@ -1,0 +1,162 @@
+//! Measures what a traced program pays for each of its calls: counted in the kernel, counted in perf-prof, with strings, and
+//! traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer is pinned to the other CPU.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    process::{Child, ChildStdout, Command, Stdio},
+    time::Duration,
+};
+
+use super::{
+    cpu::{pinned, reap_ns},
+    table::Table,
+};
+
+const CALLS: u64 = 1_000_000;
+
+/// The calls that the generator makes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    Getppid,
+    /// openat() of a file that does not exist.
+    Openat,
+}
+
+/// What traces the calls.
+#[derive(Clone, Copy)]
+enum Tracer {
+    Nothing,
+    /// perf-prof with these arguments.
+    PerfProf(&'static [&'static str]),
+    /// bpftrace with this program.
+    Bpftrace(&'static str),
+}
+
+/// The CPU time for each call, in ns.
+struct Cost {
+    program: f64,
+    tracer: f64,
+}
+
+const GETPPID: &str = "syscalls:sys_enter_getppid";
+const KERNEL: &[&str] = &["top", GETPPID, "--by", "comm", "-a", "-v", "--in-kernel", "always"];
+const RING: &[&str] = &["top", GETPPID, "--by", "comm", "-a", "-v", "--in-kernel", "never"];
+const BPFTRACE: &str = "tracepoint:syscalls:sys_enter_getppid { @[comm] = count(); }";
+const OPENAT: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat", "-a", "-v", "-o", "/dev/null"];
+const STRINGS: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat//str=filename/", "-a", "-v", "-o", "/dev/null"];
+
+pub fn rows(table: &mut Table) {
+    const ROWS: [&str; 7] = [
+        "traced getppid, counted in perf-prof",
+        "traced getppid, counted in the kernel",
+        "traced getppid, counted by bpftrace",
+        "perf-prof, counting in the kernel",
+        "perf-prof, counting in perf-prof",
+        "traced openat, through the ring",
+        "traced openat, with its file name",
+    ];
+    // SAFETY: geteuid can always be called.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        ROWS.iter().for_each(|name| table.row(name, &[], "ns", "skipped: needs root and two CPUs"));
+        return;
+    }
+    let has_bpftrace = Command::new("bpftrace").arg("--version").output().is_ok();
+    let calls = table.effort.count(CALLS);
+    let (mut ring, mut kernel, mut bpftrace, mut own, mut own_of_ring) = (vec![], vec![], vec![], vec![], vec![]);
+    let (mut plain, mut strings) = (vec![], vec![]);
+    for _ in 0..table.effort.runs() {
+        let more = |call, tracer| {
+            let nothing = run(call, Tracer::Nothing, calls).program;
+            let Cost { program, tracer } = run(call, tracer, calls);
+            Cost { program: program - nothing, tracer }
+        };
+        let (in_ring, in_kernel) =
+            (more(Call::Getppid, Tracer::PerfProf(RING)), more(Call::Getppid, Tracer::PerfProf(KERNEL)));
+        ring.push(in_ring.program);
+        own_of_ring.push(in_ring.tracer);
+        kernel.push(in_kernel.program);
+        own.push(in_kernel.tracer);
+        if has_bpftrace {
+            bpftrace.push(more(Call::Getppid, Tracer::Bpftrace(BPFTRACE)).program);
+        }
+        plain.push(more(Call::Openat, Tracer::PerfProf(OPENAT)).program);
+        strings.push(more(Call::Openat, Tracer::PerfProf(STRINGS)).program);
+    }
+    let added = "CPU time that the traced program pays more for each call, by name of its task";
+    table.row(ROWS[0], &ring, "ns", added);
+    table.compared(ROWS[1], &kernel, (ROWS[0], &ring), "ns", "the same");
+    match has_bpftrace {
+        true => table.compared(ROWS[2], &bpftrace, (ROWS[1], &kernel), "ns", "the same"),
+        false => table.row(ROWS[2], &[], "ns", "not measured: bpftrace is not installed"),
+    }
+    table.row(ROWS[4], &own_of_ring, "ns", "CPU time of perf-prof for each call, without start-up");
+    table.compared(ROWS[3], &own, (ROWS[4], &own_of_ring), "ns", "the same");
+    table.row(ROWS[5], &plain, "ns", "CPU time that the traced program pays more for each call");
+    table.compared(ROWS[6], &strings, (ROWS[5], &plain), "ns", "the same; `str=filename`");
+}
+
+/// Returns what calls cost, without what the start of both programs costs.
+fn run(call: Call, tracer: Tracer, calls: u64) -> Cost {
+    let (start, whole) = (once(call, tracer, 0), once(call, tracer, calls));
+    let each = |whole: u64, start: u64| whole.saturating_sub(start) as f64 / calls as f64;
+    Cost { program: each(whole.0, start.0), tracer: each(whole.1, start.1) }
+}
+
+/// Traces a generator. Returns the CPU times of the generator and of the tracer, in ns.
+fn once(call: Call, tracer: Tracer, calls: u64) -> (u64, u64) {
+    let mut generator = Command::new(std::env::current_exe().unwrap());
+    let operation = if call == Call::Openat { "--generate-opens" } else { "--generate" };
+    generator.args([operation, &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut generator = pinned(&mut generator, 1).spawn().unwrap();
+    let tracing = start(tracer);
+    drop(generator.stdin.take());
+    let program = reap_ns(generator);
+    let own = tracing.map_or(0, |(child, _output)| {
+        // SAFETY: the child has not been waited for, so the id is still its own.
+        unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+        reap_ns(child)
+    });
+    (program, own)
+}
+
+/// Starts a tracer, and waits until it traces. Its output is a pipe that has to stay open.
+fn start(tracer: Tracer) -> Option<(Child, Option<ChildStdout>)> {
+    let mut command = match tracer {
+        Tracer::Nothing => return None,
+        Tracer::PerfProf(arguments) => {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+            command.args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+            command
+        }
+        Tracer::Bpftrace(program) => {
+            let mut command = Command::new("bpftrace");
+            command.args(["-e", program]).stdout(Stdio::piped()).stderr(Stdio::null());
+            command
+        }
+    };
+    let mut child = pinned(&mut command, 0).spawn().unwrap();
+    let said: &mut dyn Read = match (child.stderr.as_mut(), child.stdout.as_mut()) {
+        (Some(stderr), _) => stderr,
+        (None, Some(stdout)) => stdout,
+        (None, None) => return None,
+    };
+    // Both print a line when their events are open. They are enabled a moment later.
+    BufReader::with_capacity(1, said).read_line(&mut String::new()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    if let Some(mut stderr) = child.stderr.take() {
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    }
+    let output = child.stdout.take();
+    Some((child, output))
+}
+
+/// Waits until stdin is closed, then opens a file that does not exist this many times.
+pub fn generate_opens(calls: u64) {
+    let _ = std::io::stdin().read(&mut [0]);
+    for _ in 0..calls {
+        // SAFETY: the path ends with a NUL and lives across the call.
+        unsafe { libc::open(c"/no/such/file".as_ptr(), libc::O_RDONLY) };
+    }
+    let _ = std::io::stdout().flush();
+}
