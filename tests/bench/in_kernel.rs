@@ -136,13 +136,12 @@ fn start(tracer: Tracer) -> Option<(Child, Option<ChildStdout>)> {
         }
     };
     let mut child = pinned(&mut command, 0).spawn().unwrap();
-    let said: &mut dyn Read = match (child.stderr.as_mut(), child.stdout.as_mut()) {
-        (Some(stderr), _) => stderr,
-        (None, Some(stdout)) => stdout,
-        (None, None) => return None,
-    };
     // Both print a line when their events are open. They are enabled a moment later.
-    BufReader::with_capacity(1, said).read_line(&mut String::new()).unwrap();
+    let line = &mut String::new();
+    match (child.stderr.as_mut(), child.stdout.as_mut()) {
+        (Some(stderr), _) => BufReader::with_capacity(1, stderr).read_line(line).unwrap(),
+        (None, stdout) => BufReader::with_capacity(1, stdout.unwrap()).read_line(line).unwrap(),
+    };
     std::thread::sleep(Duration::from_millis(300));
     if let Some(mut stderr) = child.stderr.take() {
         std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));

@@ -258,7 +258,7 @@ fn members_to_be_sampled() {
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip,weight,data_src,phys_addr
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip,branch_stack,weight
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip Stacks { asked: true, user: None, kernel: None }
-            error: sample=adr: samples have no such member; they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct"#]],
+            error: sample=adr: samples have no such member (did you mean addr?); they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct"#]],
     );
 }
 
