@@ -58,7 +58,7 @@ pub(super) enum KeepUntil {
     Opened,
     /// Contexts are kept until the events are on.
     Enabled,
-    /// Contexts are kept as long as the events are open. The events are probes, or they are turned on and off
+    /// Contexts are kept as long as the events are open. This is for probes, and for events that are turned on and off
     /// repeatedly.
     Closed,
 }

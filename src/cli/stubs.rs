@@ -45,7 +45,7 @@ A script imports the classes only while it is checked by mypy, pyright or an edi
 #[derive(Args)]
 #[command(after_long_help = AFTER_HELP)]
 pub struct Stubs {
-    /// Events as for -e of `perf-prof python`, for example 'sched:*'; with -i all events of the recording if there is none
+    /// Events as for -e of `perf-prof python`, for example 'sched:*'; with -i and without -e, all events of the recording
     #[arg(value_name = "EVENT,...", required_unless_present = "input")]
     events: Vec<String>,
     /// The events of this recording instead of this kernel's: a file or a directory

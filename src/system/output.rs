@@ -142,7 +142,8 @@ pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
     if io::stderr().is_terminal() { text_for_terminal(text) } else { text.into() }
 }
 
-/// Writes a line to stderr without a prefix. If this fails, writes it to the stderr from before [`append_to`].
+/// Writes a line to stderr without a prefix. If this fails, writes it to the stderr that was in use before [`append_to`]
+/// replaced it.
 pub fn write_line(text: &str) {
     write_collected();
     let line = format!("{text}\n");

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
 /// this table.
-const SYNONYMS: [(&str, &str); 57] = [
+const SYNONYMS: [(&str, &str); 59] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -13,6 +13,10 @@ const SYNONYMS: [(&str, &str); 57] = [
     ("average, mean", "average, mean"),
     ("container, docker, podman, kubernetes, k8s, pod, lxc, systemd, slice", "--cgroups, cgroup, container"),
     ("program, binary, executable, application, app, service, daemon", "program, --pids, --exec, uprobe, function"),
+    (
+        "overhead, own cpu, cost of tracing, used by perf-prof",
+        "--usage-self, usage of perf-prof, in the kernel, what it costs",
+    ),
     ("library, shared object, so", "library, uprobe, dso"),
     ("latency, delay, response time, round trip", "latency, runqlat, duration, min=TIME, histogram of times"),
     ("slow, hang, hung, stuck, stall, freeze, lag", "slow, slowcalls, hangs, stalls, offcpu, latency, min=TIME"),
@@ -22,10 +26,11 @@ const SYNONYMS: [(&str, &str); 57] = [
     ("priority, nice", "prio, sched"),
     ("lock, mutex, futex, contention, deadlock", "lock, lockstat, futex"),
     ("memory, ram, rss, heap, malloc, leak, allocation", "memory, memleak, mallocleak, alloc, malloc, kmalloc"),
-    ("oom, out of memory, memory limit", "memory limit, lack of memory, --buffer, --symbol-cache"),
+    ("oom, out of memory, memory limit", "killsnoop, memory limit, lack of memory, --buffer, --symbol-cache"),
     ("page fault, swap", "page-faults, faults, major faults"),
     ("disk, storage, block device, io, iops, ssd, nvme", "block-io, biosnoop, biolatency, disk"),
     ("file, open, path", "file, opensnoop, filelife, openat"),
+    ("refused, connection refused, retransmit", "tcplife, tcp, connection"),
     ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
     ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
     ("interrupt, irq, hardirq, softirq", "irq, softirq, irqlat, interrupt"),

@@ -47,7 +47,7 @@ pub enum LinearError {
     #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
     TooMany(i128),
     /// No value is as large.
-    #[error("linear=(low, high, step): {0} is a larger number than values can be in this unit; give a smaller one")]
+    #[error("linear=(low, high, step): {0} is above the largest value that this unit can have; give a smaller number")]
     TooLarge(i64),
 }
 

@@ -133,10 +133,9 @@ impl KernelFrames {
     #[cold]
     fn resolve(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, kind, context));
-        // Frames without a name and frames of generated code are not cached. The address may get a name when a module
-        // or a BPF program is loaded, and generated code may be replaced by other code. A module may also be replaced
-        // by another module, but frames of modules are cached: the list of symbols is not read again in this case
-        // either.
+        // Frames without a name and frames of generated code are not cached. The address may get a name when a module or a
+        // BPF program is loaded, and generated code may be replaced by other code. Frames of modules are cached, although a
+        // module may be replaced: the list of symbols is not read again then, so a new look-up would give the same name.
         if *frame.symbol == *UNKNOWN || is_generated_kernel_code(&frame.dso) {
             return frame;
         }

@@ -150,7 +150,7 @@ impl IncompleteTask {
     }
 }
 
-/// Returns the bound of a time that is missing, in parentheses. Without one it is not known.
+/// Returns the bound of a missing time, in parentheses. The text is empty if there is no bound.
 fn at_most(missing: u64) -> String {
     match missing {
         0 => String::new(),

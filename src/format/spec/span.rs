@@ -232,8 +232,8 @@ impl SpanSpec {
         Ok(true)
     }
 
-    /// Adds an attribute as an argument of the probes that begin the span, or of those that end it. Returns false if it
-    /// is none, or if the span has no probes.
+    /// Adds an attribute as an argument of the probes that begin the span, or of those that end it. Returns false if the
+    /// attribute is no argument, or if the span has no probes.
     pub(super) fn add_argument(&mut self, text: &str) -> Result<bool, SpanSyntaxError> {
         let (part, text) = match (text.strip_prefix("begin."), text.strip_prefix("end.")) {
             (Some(text), _) => (Some("begin"), text),

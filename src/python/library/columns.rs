@@ -33,8 +33,8 @@ use crate::script::{Batch, Table, stream_capsule};
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
-/// A table leaves memory free on the machine and in the cgroup: half of the run's memory, but at least and at most these
-/// numbers of bytes.
+/// How much memory a table leaves free, on the machine and in the cgroup: half of the run's memory, within these limits in
+/// bytes.
 const LEAST_RESERVE: usize = 32 << 20;
 const MOST_RESERVE: usize = 1 << 30;
 

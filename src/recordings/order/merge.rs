@@ -468,7 +468,7 @@ mod tests {
         }
     }
 
-    /// Blocks of records with the same time cannot be released before the last of them was loaded.
+    /// If several blocks have records with the same time, none of them can be released before the last one is loaded.
     #[test]
     fn blocks_that_overlap_in_time_are_loaded_up_to_the_limit() {
         let overlapping = || InMemory::new(0, 1, (0..1000).map(|tag| vec![(7, tag); 1000]).collect());

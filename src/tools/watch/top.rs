@@ -65,8 +65,8 @@ enum Of {
     Sums,
 }
 
-/// The default keys of built-in sources, by a field that the sources have. Most locks have no name, so they are counted
-/// by their kind. Spans of other sources are counted by task.
+/// The default keys of built-in sources: a source that has this field gets these keys. Most locks have no name, so they are
+/// counted by their kind. Spans of other sources are counted by task.
 const SUBJECTS: [(&str, &[&str]); 3] = [("kind", &["kind", "comm"]), ("name", &["name"]), ("function", &["function"])];
 
 /// Returns the names of the default key of these events.

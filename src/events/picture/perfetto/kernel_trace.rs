@@ -64,7 +64,7 @@ pub enum KernelEvent {
         /// The task that gets the CPU.
         next: Task,
     },
-    /// `sched:sched_waking`, or another event from which on a task can run.
+    /// `sched:sched_waking`, or another event that makes a task runnable.
     Waking(Task, i32),
     /// `sched:sched_wakeup`, if the recording has `sched:sched_waking` too.
     Wakeup(Task, i32),

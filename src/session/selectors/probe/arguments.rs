@@ -48,7 +48,7 @@ pub enum ArgumentError {
     NotAtReturn(String),
     /// The registers of arguments are not known for this processor.
     #[error(
-        "`{0}`: perf-prof does not know the registers of arguments of this file's processor; write %REGISTER instead"
+        "`{0}`: perf-prof does not know which registers hold the arguments on the processor of this file; write %REGISTER instead"
     )]
     Processor(String),
     /// A static probe has only arguments with numbers.
