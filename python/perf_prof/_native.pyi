@@ -77,6 +77,7 @@ class _Stats(TypedDict, total=False):
     delivered: int
     lost: int
     own: int
+    partial: bool
     events: dict[str, _EventCounts]
     cpus: dict[int, _Counts]
 
@@ -667,8 +668,8 @@ def print(
     can have a name that changes the terminal. Files and pipes get the text as it is."""
 
 def stats() -> _Stats:
-    """Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost', 'where'}},
-    'cpus': {cpu: {'delivered', 'lost'}}}.
+    """Returns the counts so far: {'delivered', 'lost', 'own', 'partial', 'events': {name: {'delivered', 'lost', 'where'}},
+    'cpus': {cpu: {'delivered', 'lost'}}}. 'partial' is True if events or spans are missing: missing() says which.
 
     'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
     'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts

@@ -89,6 +89,8 @@ pub struct Recording {
     aux: AuxTrace,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
+    /// True if some of the warnings say that records are missing.
+    pub lacks_records: bool,
     layouts: Arc<Layouts>,
     /// The memory that reading the records may take.
     pub(crate) limit: MemoryLimit,
@@ -225,7 +227,9 @@ impl Recording {
                 parts.push(Part { name, input: Arc::new(input), section, indexed: None, stored, unpacked: None });
             }
         }
-        recording.warnings.extend(directory::missing_files_warning(&name, &files, rings));
+        let missing_files = directory::missing_files_warning(&name, &files, rings);
+        recording.lacks_records |= missing_files.is_some();
+        recording.warnings.extend(missing_files);
         Ok(recording)
     }
 
@@ -272,7 +276,8 @@ impl Recording {
         } else {
             blocks = StoredIndex::read(&*input, header.order, &described_within).map_err(io)?;
         }
-        if header.data.offset.saturating_add(header.data.size) > size {
+        let is_cut_off = header.data.offset.saturating_add(header.data.size) > size;
+        if is_cut_off {
             warnings.push(format!("{name} is cut off: its records should be {} bytes long", header.data.size));
         }
         let FileHeader { order, attrs, data, .. } = header;
@@ -288,7 +293,7 @@ impl Recording {
         let part = Part { name: name.to_owned(), input, section: data, indexed: None, stored, unpacked: None };
         let described = PipeDescription { attrs, features, kernel, aux, warnings };
         let recording = Self::new(limit, order, described, Data::Parts(vec![part]));
-        Ok(Recording { blocks, ..recording })
+        Ok(Recording { blocks, lacks_records: !is_finished || is_cut_off, ..recording })
     }
 
     /// Opens a recording that comes through a pipe, and reads the records at its start that describe it.
@@ -352,7 +357,8 @@ impl Recording {
         }
         let layouts = Arc::new(layouts);
         let (name, blocks) = (limit.name().to_owned(), StoredIndex::default());
-        Recording { name, order, events, features, kernel, aux, warnings, layouts, limit, blocks, data }
+        let lacks_records = false;
+        Recording { name, order, events, features, kernel, aux, warnings, lacks_records, layouts, limit, blocks, data }
     }
 
     /// Returns the layouts. They are needed to find the event and the time of each record.
@@ -380,10 +386,12 @@ impl Recording {
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
             let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room };
             let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
+            let warnings_before = self.warnings.len();
             part.indexed = Some(match stored {
                 Some(index) => Indexed::Plain(Arc::new(index)),
                 None => blocks::index(walk, part.section, &mut self.warnings)?,
             });
+            self.lacks_records |= self.warnings.len() > warnings_before;
             if let Some(bytes @ 1..) = part.index().map(|index| index.aux_bytes) {
                 self.warnings.push(aux_warning(&part.name, AuxTrace { bytes, ..self.aux }));
             }

@@ -162,6 +162,9 @@ impl Replay {
     pub(crate) fn new(mut recording: Recording, context: ReplayContext) -> Result<Replay, PerfDataError> {
         let warnings = Warnings::default();
         recording.warnings.drain(..).for_each(|warning| warnings.add(FoundBy::AllReaders, warning));
+        if recording.lacks_records {
+            warnings.note_damage();
+        }
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
         let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
@@ -207,6 +210,11 @@ impl Replay {
     pub fn take_own_warnings(&mut self) -> Vec<String> {
         let own = self.warnings.take_all().into_iter().filter(|(found, _)| *found == FoundBy::OneReader);
         own.map(|(_, warning)| warning).collect()
+    }
+
+    /// Returns whether records are missing, as far as was found until now: the recording is damaged or cut off.
+    pub fn lacks_records(&self) -> bool {
+        self.failure.is_some() || self.warnings.lack_records()
     }
 
     /// Returns the error that ended the replay early.

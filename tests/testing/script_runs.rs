@@ -61,7 +61,7 @@ print(out.module.kept[0] is events[1], out.module.kept[1] is events[0])
             interval 5000
             lost 3000 5000 1
             switch 5000 1 5 <...> 0
-            exit 5000 {'delivered': 4, 'lost': 7, 'own': 0, 'events': {'sched:sched_switch': {'delivered': 3, 'lost': None, 'where': 'perf-prof'}, 'page-faults': {'delivered': 1, 'lost': None, 'where': 'perf-prof'}}, 'cpus': {0: {'delivered': 2, 'lost': 0}, 1: {'delivered': 2, 'lost': 7}}}
+            exit 5000 {'delivered': 4, 'lost': 7, 'own': 0, 'partial': True, 'events': {'sched:sched_switch': {'delivered': 3, 'lost': None, 'where': 'perf-prof'}, 'page-faults': {'delivered': 1, 'lost': None, 'where': 'perf-prof'}}, 'cpus': {0: {'delivered': 2, 'lost': 0}, 1: {'delivered': 2, 'lost': 7}}}
             ERR done
             status 0 <module 't' from 'DIR/t.py'>
             True True

@@ -146,3 +146,48 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
             .unwrap();
     assert_eq!(whole["partial"], false);
 }
+
+/// Returns where the last sample of a recording of the tracepoint begins.
+fn last_sample(bytes: &[u8]) -> usize {
+    const RAW_DATA: usize = 32;
+    bytes.windows(8).rposition(|window| window == u32s(&[28, 0x176])).unwrap() - RAW_DATA
+}
+
+/// Damages the size of the last sample.
+fn damage(path: &str) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let size = last_sample(&bytes) + 6;
+    bytes[size..size + 2].fill(0);
+    std::fs::write(path, &bytes).unwrap();
+}
+
+#[test]
+fn results_of_a_damaged_recording_are_lower_bounds() {
+    const REASON: &str = "a part of the recording cannot be read";
+    let folder = Folder::new();
+    let path = of_tracepoint(&folder, 0);
+    damage(&path);
+    for command in [&["top", "sys:e", "--by", "_tid"][..], &["hist", "sys:e", "--value", "_tid"]] {
+        let table = printed(&perf_prof(&[command, &["-q", "--input", &path]].concat()).output().unwrap());
+        assert!(table[0].starts_with("total: at least 5 events in "), "{table:?}");
+        assert!(table.contains(&format!("(at least: {REASON})")), "{table:?}");
+        let total = json(&[command, &["-q", "--input", &path]].concat());
+        let members = (&total["partial"], &total["damaged"], &total["events"]);
+        assert_eq!(members, (&true.into(), &true.into(), &5.into()));
+    }
+    let script = format!("{SUMS}    print(perf_prof.stats()['partial'])\n");
+    for jobs in ["1", "2"] {
+        let outcome = Run::script(&script).event("sys:e").options(["--input", &path, "--jobs", jobs]).run();
+        assert_eq!(outcome.status, 0, "{}", outcome.stderr);
+        let shown = outcome.stdout;
+        assert_eq!(shown.matches(&format!("(at least: {REASON})\n")).count(), 2, "{shown}");
+        assert!(shown.ends_with(&format!("'{REASON}'\nTrue\n")), "{shown}");
+    }
+    let report = |args: &[&str]| stdout(&perf_prof(&[&["report", "-q", "-i", &path], args].concat()).output().unwrap());
+    assert!(report(&[]).contains(&format!("# Partial: {REASON}\n")));
+    assert_eq!(serde_json::from_str::<Json>(&report(&["--json"])).unwrap()["partial"], true);
+    let picture = folder.path("flame.svg");
+    report(&["--flame", picture.to_str().unwrap()]);
+    let svg = std::fs::read_to_string(&picture).unwrap();
+    assert_eq!(svg.matches(&format!("; partial: {REASON}<")).count(), 1);
+}

@@ -14,6 +14,8 @@ pub struct Shortfall {
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
     pub throttled: u64,
+    /// True if the recording is damaged or cut off, so that nobody knows how many events are missing.
+    pub damaged: bool,
     /// The number of events of tasks that were not delivered, although no loss was reported.
     pub unseen: u64,
     /// The number of spans that were dropped because there was no room for them.
@@ -68,8 +70,9 @@ impl Shortfall {
     /// Returns what is missing so far in the events alone. Returns `None` if they are complete.
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
-        let is_complete = (lost, unattributed, throttled) == (0, 0, 0);
-        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, ..Shortfall::default() })
+        let damaged = stats.is_damaged();
+        let is_complete = (lost, unattributed, throttled, damaged) == (0, 0, 0, false);
+        (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
     }
 
     /// Returns the tasks with the most time or gaps, and the number of the others: `40 of make/12 (at most 7.250 ms), 3 of
@@ -112,6 +115,9 @@ impl Shortfall {
         }
         if self.throttled != 0 {
             reasons.push(format!("the kernel throttled sampling {}", counted(self.throttled, "time", "times")));
+        }
+        if self.damaged {
+            reasons.push("a part of the recording cannot be read".to_owned());
         }
         if self.without_room != 0 {
             reasons.push(format!("{} spans had no room", self.without_room));
@@ -192,6 +198,18 @@ mod tests {
         stats.count_unattributed();
         let all = "(at least: 7 events were lost; 1 event was not delivered; the kernel throttled sampling 2 times)";
         assert_eq!(note(&stats), all);
+    }
+
+    #[test]
+    fn events_of_a_damaged_recording_are_missing_whichever_reader_finds_the_damage() {
+        let part = Stats::new(1, 1);
+        part.note_damage();
+        part.note_damage();
+        let whole = Stats::new(1, 1);
+        assert_eq!(Shortfall::of(&whole, None), None);
+        (0..2).for_each(|_| whole.add(&part.counts()));
+        let note = Shortfall::of(&whole, None).unwrap().note();
+        assert_eq!(note, "(at least: a part of the recording cannot be read)");
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct Stats {
     unattributed: AtomicU64,
     /// How often the kernel throttled an event.
     throttled: AtomicU64,
+    /// How many readers of the recording found that records are missing: it is damaged or cut off. Several readers may find
+    /// the same damage.
+    damaged: AtomicU64,
     /// The number of samples of perf-prof's own threads that were left out.
     own: Arc<AtomicU64>,
     /// The numbers of lost samples that the kernel itself counts, as of the last read.
@@ -66,6 +69,7 @@ impl Stats {
             lost_in_ring: zeros(rings),
             unattributed: 0.into(),
             throttled: 0.into(),
+            damaged: 0.into(),
             own: Arc::default(),
             kernel: Mutex::new(None),
             reported_ring: NO_RING.into(),
@@ -178,6 +182,16 @@ impl Stats {
         self.throttled.load(Relaxed)
     }
 
+    /// Notes that records of the recording are missing, because it is damaged or cut off.
+    pub fn note_damage(&self) {
+        self.damaged.store(1, Relaxed);
+    }
+
+    /// Returns whether records of the recording are missing, because it is damaged or cut off.
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.load(Relaxed) != 0
+    }
+
     /// Stores the numbers of lost samples that the kernel itself counts. Does nothing for `None`.
     pub fn set_kernel_counts(&self, counts: Option<LossCounts>) {
         if let (Some(counts), Ok(mut kernel)) = (counts, self.kernel.lock()) {
@@ -188,7 +202,7 @@ impl Stats {
     /// Returns the counts that are added up if several processes replay parts of a recording.
     fn summed(&self) -> impl Iterator<Item = &AtomicU64> {
         let spans = self.spans.iter().flat_map(|span| span.summed());
-        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled]).chain(spans)
+        self.delivered.iter().chain(&self.lost_in_ring).chain([&self.throttled]).chain(spans).chain([&self.damaged])
     }
 
     /// Returns the counts of this process, so that another process can add them with [`Stats::add`].

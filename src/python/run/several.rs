@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Error, Result};
-use perf_prof_events::event::Sink;
+use perf_prof_events::event::{Sink, Stats};
 use perf_prof_session::{
     engine::{ExitStatus, losses, span_report},
     plan::{Input, Origin, RunPlan},
@@ -77,7 +77,11 @@ impl Replays<'_> {
         };
         // Afterwards, no recording is the current one, as with --jobs.
         let Totals { delivered, lost, reached, .. } = self.totals;
-        set_current_run(Some(Arc::new(run_of_all(delivered, lost, reached))));
+        let stats = Stats::of_other_processes(delivered, lost);
+        if self.totals.damaged || self.totals.unreadable > 0 {
+            stats.note_damage();
+        }
+        set_current_run(Some(Arc::new(run_of_all(stats, reached))));
         let mut at_exit = None;
         program.enter(&mut |program| at_exit = program.exit().break_value());
         let callbacks = program.callbacks();

@@ -95,10 +95,10 @@ fn own_command() -> PyResult<Vec<OsString>> {
 }
 
 /// The run in which the results of several recordings are merged.
-pub fn run_of_all(delivered: u64, lost: u64, reached: u64) -> About {
+pub fn run_of_all(stats: Stats, reached: u64) -> About {
     let context = made_context();
     context.note_reached(reached);
-    About::without_events(Arc::new(context), Arc::new(Stats::of_other_processes(delivered, lost)))
+    About::without_events(Arc::new(context), Arc::new(stats))
 }
 
 /// Loads the script that merges these results.
@@ -109,8 +109,12 @@ fn load_to_merge(
     args: Vec<OsString>,
     results: &PartResults,
 ) -> PyResult<Py<PyModule>> {
-    let &Results { ref sample_counts, lost, reached, .. } = &results.0;
-    set_run(Arc::new(run_of_all(sample_counts.delivered, lost, reached)));
+    let &Results { ref sample_counts, lost, damaged, reached, .. } = &results.0;
+    let stats = Stats::of_other_processes(sample_counts.delivered, lost);
+    if damaged {
+        stats.note_damage();
+    }
+    set_run(Arc::new(run_of_all(stats, reached)));
     match Module::load_within(py, &module, &args) {
         Ok(loaded) => Ok(loaded.module().clone_ref(py)),
         Err(ScriptError::Exited(status)) => Err(pyo3::exceptions::PySystemExit::new_err(status)),

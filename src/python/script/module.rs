@@ -280,8 +280,8 @@ fn realtime() -> i64 {
     run().and_then(|run| run.context.reached()).unwrap_or_else(clock::realtime)
 }
 
-/// Returns the counts so far: {'delivered', 'lost', 'own', 'events': {name: {'delivered', 'lost', 'where'}},
-/// 'cpus': {cpu: {'delivered', 'lost'}}}.
+/// Returns the counts so far: {'delivered', 'lost', 'own', 'partial', 'events': {name: {'delivered', 'lost', 'where'}},
+/// 'cpus': {cpu: {'delivered', 'lost'}}}. 'partial' is True if events or spans are missing: missing() says which.
 ///
 /// 'own' is the number of events of perf-prof's own threads, which are left out without --include-self. The
 /// 'lost' of an event is None on kernels before 6.0, which count losses only per ring. In __exit__ the counts
@@ -325,6 +325,8 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
     all.set_item("delivered", run.stats.total_delivered())?;
     all.set_item("lost", run.stats.total_lost())?;
     all.set_item("own", run.stats.own_samples())?;
+    let shortfall = Shortfall::of(&run.stats, Some(&run.context));
+    all.set_item("partial", shortfall.is_some())?;
     let events = PyDict::new(py);
     for (at, (event, count)) in run.events.iter().zip(run.stats.per_event()).enumerate() {
         // If an event is selected twice, its counts are added up.
@@ -352,8 +354,11 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
                 ("unseen", span.unseen()),
             ];
             numbers.into_iter().try_for_each(|(key, number)| row.set_item(key, number))?;
-            let incomplete = span.incomplete().clone();
-            row.set_item("partial", incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0)?;
+            let (incomplete, is_damaged) = (span.incomplete().clone(), run.stats.is_damaged());
+            row.set_item(
+                "partial",
+                is_damaged || incomplete.gaps() + span.without_room() + run.stats.total_lost() != 0,
+            )?;
             let tasks = IncompleteTask::list(&incomplete, Some(&run.context)).into_iter();
             let tasks = tasks.map(|IncompleteTask { tid, comm, gaps, .. }| (tid, (comm, gaps)));
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;

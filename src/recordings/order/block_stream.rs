@@ -4,7 +4,10 @@
 use std::{
     io,
     os::fd::RawFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use perf_prof_format::{
@@ -40,7 +43,7 @@ pub(crate) trait Stream: Send {
 
 /// Problems of a recording that were found while it was read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Warnings(Arc<Mutex<Vec<(FoundBy, String)>>>);
+pub(crate) struct Warnings(Arc<(Mutex<Vec<(FoundBy, String)>>, AtomicBool)>);
 
 /// States which readers find a problem, if several readers read parts of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,12 +55,29 @@ pub(crate) enum FoundBy {
 }
 
 impl Warnings {
+    /// Adds a warning about something that takes no records away.
     pub fn add(&self, found: FoundBy, warning: String) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
+        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
+    }
+
+    /// Adds a warning about missing records.
+    pub fn add_damage(&self, found: FoundBy, warning: String) {
+        self.note_damage();
+        self.add(found, warning);
+    }
+
+    /// Notes that records are missing, before the warning about them is complete.
+    pub fn note_damage(&self) {
+        self.0.1.store(true, Relaxed);
+    }
+
+    /// Returns whether records are missing.
+    pub fn lack_records(&self) -> bool {
+        self.0.1.load(Relaxed)
     }
 
     pub fn take_all(&self) -> Vec<(FoundBy, String)> {
-        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -250,7 +270,7 @@ impl Stream for IndexedStream {
             let (name, end) = (&self.name, offset + u64::from(size));
             let what =
                 format!("{name} is damaged: {count} of the {records} records from byte {offset} to {end} can be read");
-            self.warnings.add(FoundBy::OneReader, what);
+            self.warnings.add_damage(FoundBy::OneReader, what);
         }
         Ok(Some((number, self.context.compact_chunk(bytes, block.records, &mut records[before..]))))
     }

@@ -16,6 +16,8 @@ pub struct Results {
     pub counts: PartCounts,
     /// The number of lost events.
     pub lost: u64,
+    /// True if something was found damaged in the recordings.
+    pub damaged: bool,
     /// How many samples were delivered or left out.
     pub sample_counts: SampleCounts,
     /// The latest time that was reached, in ns since the Unix epoch.
@@ -36,9 +38,10 @@ impl Results {
 
     /// Adds the result of the next part.
     pub fn add(&mut self, part: PartResult) {
-        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, partial, .. } = part;
+        let PartResult { counts, lost, sample_counts, reached, callbacks, unnamed_frames, damage, partial } = part;
         self.counts.add(&counts);
         self.lost = self.lost.saturating_add(lost);
+        self.damaged |= !damage.is_empty();
         let unknown_ids = self.sample_counts.unknown_ids;
         self.sample_counts.add(&sample_counts);
         // If a sample belongs to no event, its CPU is unknown. So if the recording is divided by CPU, each part has

@@ -24,6 +24,7 @@ pub fn open(path: &Path, limits: &ReadLimits) -> Result<Recording> {
              `data.1`, ... of this directory"
         );
         recording.warnings.push(warning);
+        recording.lacks_records = true;
     }
     Ok(recording)
 }

@@ -122,7 +122,7 @@ impl ReplayRun<'_> {
         let sink = &mut carried.continue_in(sink, &stats, &context);
         let mut run_loop = RunLoop {
             tables: KernelTables::default(),
-            source: ReplayWithProgress::new(replay, verbosity, warnings),
+            source: ReplayWithProgress::new(replay, verbosity, warnings, stats.clone()),
             pump,
             events,
             stats: stats.clone(),
@@ -184,14 +184,16 @@ struct ReplayWithProgress {
     warnings: Warnings,
     /// The warnings so far.
     damage: Vec<String>,
+    /// Gets what is missing, before a table of the events so far is shown.
+    stats: Arc<Stats>,
     bar: Option<ProgressBar>,
 }
 
 impl ReplayWithProgress {
-    fn new(replay: Replay, verbosity: Verbosity, warnings: Warnings) -> Self {
+    fn new(replay: Replay, verbosity: Verbosity, warnings: Warnings, stats: Arc<Stats>) -> Self {
         let total = replay.progress().total;
         let wanted = verbosity > Verbosity::Quiet && total != 0 && io::stderr().is_terminal();
-        Self { replay, warnings, damage: Vec::new(), bar: wanted.then(|| ProgressBar::new(total)) }
+        Self { replay, warnings, damage: Vec::new(), stats, bar: wanted.then(|| ProgressBar::new(total)) }
     }
 
     fn show_progress(&mut self, wait: &Wait) {
@@ -213,6 +215,9 @@ impl Source for ReplayWithProgress {
         };
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
         self.damage.extend(warnings);
+        if self.replay.lacks_records() {
+            self.stats.note_damage();
+        }
         wait
     }
 

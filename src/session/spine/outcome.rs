@@ -50,6 +50,8 @@ pub struct Replayed {
     pub counts: SampleCounts,
     /// The frames without names that were seen.
     pub unnamed_frames: UnnamedFrames,
+    /// True if records of the recording are missing, because it is damaged or cut off.
+    pub lacks_records: bool,
     /// What was found damaged, if no other process says it.
     pub damage: Vec<String>,
 }
@@ -149,6 +151,8 @@ pub struct Totals {
     pub delivered: u64,
     /// The number of lost samples.
     pub lost: u64,
+    /// True if one of the recordings is damaged or cut off.
+    pub damaged: bool,
     /// The latest time that was reached, in ns since the epoch.
     pub reached: u64,
     /// How a callback or a signal ended the run before the last recording.
@@ -162,6 +166,7 @@ impl Totals {
             self.counts.add(counts);
             self.lost += about.stats.total_lost().max(lost.iter().sum());
         }
+        self.damaged |= about.stats.is_damaged();
         self.delivered += about.stats.total_delivered();
         self.reached = self.reached.max(about.context.reached_unseen().unwrap_or(0).max(0) as u64);
         self.ended = match outcome.ending {

@@ -387,6 +387,7 @@ impl RecordedSession {
             counts: outcome.sample_counts,
             unnamed_frames: about.context.with_symbols(|symbols| symbols.unnamed_frames().clone()),
             lost: outcome.lost,
+            lacks_records: about.stats.is_damaged(),
             damage: outcome.damage,
         };
         Outcome {

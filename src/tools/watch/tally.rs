@@ -533,6 +533,7 @@ fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     members.insert("lost".into(), json!(shortfall.lost));
     members.insert("unattributed".into(), json!(shortfall.unattributed));
     members.insert("throttled".into(), json!(shortfall.throttled));
+    members.insert("damaged".into(), json!(shortfall.damaged));
     if let Counted::Spans = of {
         let task = |task: &IncompleteTask| {
             let IncompleteTask { tid, comm, gaps, missing } = task;

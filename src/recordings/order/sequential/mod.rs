@@ -183,7 +183,7 @@ impl SequentialStream {
     }
 
     fn warn(&self, what: impl std::fmt::Display) {
-        self.warnings.add(FoundBy::AllReaders, format!("{}: {what}", self.records.name));
+        self.warnings.add_damage(FoundBy::AllReaders, format!("{}: {what}", self.records.name));
     }
 
     /// Reads more records until a block can be delivered, or the window is full, or the input ends.

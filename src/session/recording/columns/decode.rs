@@ -68,6 +68,9 @@ impl Decoder {
                 return rows.failure.map_or(Ok(None), Err);
             }
         }
+        if replay.lacks_records() {
+            stats.note_damage();
+        }
         let failure = replay.take_failure();
         let last = pump.replay_state().map_or(0, ReplayState::last);
         if failure.is_none() {

@@ -69,7 +69,8 @@ pub(super) fn print(
     let pairs: Vec<_> = of_after.chain(of_before.map(|(name, shares)| (name, shares, &none))).collect();
     match form {
         Form::Text => {
-            writeln!(out, "# Total Lost Samples: {} before, {} after\n#", before.lost, after.lost)?;
+            let lost = format!("{} before, {} after", before.missing.lost, after.missing.lost);
+            before.missing.and(after.missing).print_head(&lost, out)?;
             let is_shown = |pair: &&(&String, &Shares, &Shares)| pair.1.samples() + pair.2.samples() > 0;
             let any = pairs.iter().any(|pair| is_shown(&pair));
             pairs.iter().filter(|pair| !any || is_shown(pair)).try_for_each(|&(name, before, after)| {
@@ -80,8 +81,8 @@ pub(super) fn print(
         Form::Json => {
             let events: Vec<_> =
                 pairs.iter().map(|(name, before, after)| of_event(plan, name, before, after)).collect();
-            let lost = json!({ "before": before.lost, "after": after.lost });
-            let is_partial = before.lost + after.lost != 0;
+            let lost = json!({ "before": before.missing.lost, "after": after.missing.lost });
+            let is_partial = before.missing.and(after.missing).any();
             writeln!(
                 out,
                 "{}",

@@ -12,7 +12,7 @@ use chrono::{DateTime, Local};
 use perf_prof_events::picture::{FlameGraphStyle, StackDifference, Stacks, draw, draw_difference};
 use perf_prof_recordings::Recording;
 
-use super::{Added, Before};
+use super::{Added, Before, CANNOT_BE_READ, Missing};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ impl FlamePlan {
                 if is_text {
                     difference.lines().try_for_each(|line| writeln!(to, "{line}"))?;
                 } else {
-                    let lost = partial(added.lost + after.lost);
+                    let lost = partial(added.missing.and(after.missing));
                     let subtitle = format!("red has a larger share than in {}, blue a smaller one{lost}", before.name);
                     draw_difference(&difference, &style(subtitle), &mut to)?;
                 }
@@ -107,16 +107,18 @@ fn title(Added { names, recorded, .. }: &Added) -> String {
 }
 
 /// Returns the total, the time that it was recorded in, and what is missing.
-fn subtitle(Added { recorded, lost, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
+fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
     let total = match divisor {
         1 => format!("{} {unit}", grouped(total)),
         _ => format!("{:.3} ms of CPU time", total as f64 / 1e6),
     };
     let within = recorded.duration.map(|ns| format!(" in {:.3} s", ns as f64 / 1e9));
-    [Some(total), within, Some(partial(*lost))].into_iter().flatten().collect()
+    [Some(total), within, Some(partial(*missing))].into_iter().flatten().collect()
 }
 
 /// Returns the end of a subtitle if events are missing.
-fn partial(lost: u64) -> String {
-    if lost == 0 { String::new() } else { format!("; partial: {} events lost", grouped(lost)) }
+fn partial(missing: Missing) -> String {
+    let lost = (missing.lost != 0).then(|| format!("{} events lost", grouped(missing.lost)));
+    let reasons: Vec<String> = lost.into_iter().chain(missing.damaged.then(|| CANNOT_BE_READ.to_owned())).collect();
+    if reasons.is_empty() { String::new() } else { format!("; partial: {}", reasons.join(", ")) }
 }

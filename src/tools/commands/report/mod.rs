@@ -105,7 +105,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     match (plan.form, plan.before.as_ref().zip(before.as_ref())) {
         (form, Some((of, before))) => difference::print(plan, of, before, &after, form, &mut out)?,
         (Form::Text, None) => {
-            writeln!(out, "# Total Lost Samples: {}\n#", after.lost)?;
+            after.missing.print_head(&after.missing.lost.to_string(), &mut out)?;
             // If a pattern matched many events, most of these events never happened. Events without samples are not
             // shown.
             let any = sums.shares.iter().any(|shares| shares.samples() > 0);
@@ -118,7 +118,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
             let events: Vec<_> =
                 names.iter().zip(&sums.shares).map(|(name, shares)| json::of_event(plan, name, shares)).collect();
             let json = serde_json::to_string_pretty(
-                &json!({ "partial": after.lost != 0, "lost": after.lost, "events": events }),
+                &json!({ "partial": after.missing.any(), "lost": after.missing.lost, "events": events }),
             )?;
             writeln!(out, "{}", in_json(&json))?;
         }
@@ -141,8 +141,40 @@ struct Added {
     recorded: flame::Recorded,
     sums: Sums,
     status: ExitStatus,
-    lost: u64,
+    missing: Missing,
 }
+
+/// What is missing in the samples.
+#[derive(Clone, Copy)]
+struct Missing {
+    /// The number of lost samples.
+    lost: u64,
+    /// True if the recording is damaged or cut off.
+    damaged: bool,
+}
+
+impl Missing {
+    /// What is missing in any of two recordings.
+    fn and(self, other: Missing) -> Missing {
+        Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
+    }
+
+    fn any(self) -> bool {
+        self.lost != 0 || self.damaged
+    }
+
+    /// Prints the lines before the first table. `lost` is the number of lost samples, or several such numbers.
+    fn print_head(self, lost: &str, out: &mut impl Write) -> io::Result<()> {
+        writeln!(out, "# Total Lost Samples: {lost}")?;
+        if self.damaged {
+            writeln!(out, "# Partial: {CANNOT_BE_READ}")?;
+        }
+        writeln!(out, "#")
+    }
+}
+
+/// Why samples are missing in a damaged recording.
+const CANNOT_BE_READ: &str = "a part of the recording cannot be read";
 
 /// The outermost frames of a flame graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -186,7 +218,8 @@ impl Reading {
                 failed: None,
             })
         })?;
-        let (status, lost) = (delivered.status(), delivered.outcome.lost);
+        let damaged = delivered.outcome.replayed.as_ref().is_some_and(|replayed| replayed.lacks_records);
+        let (status, missing) = (delivered.status(), Missing { lost: delivered.outcome.lost, damaged });
         let mut sums = delivered.sink;
         if let Some(error) = sums.failed.take() {
             return Err(error);
@@ -199,7 +232,7 @@ impl Reading {
                 sums.cut_stacks
             ));
         }
-        Ok(Added { names, recorded, sums, status, lost })
+        Ok(Added { names, recorded, sums, status, missing })
     }
 }
 
