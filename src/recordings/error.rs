@@ -99,3 +99,17 @@ impl PerfDataError {
         Self::Damaged { name: name.to_owned(), what: what.into() }
     }
 }
+
+/// Returns the warning about records whose header has another type than the recorder wrote.
+pub(crate) fn wrong_types(name: &str, count: u64) -> String {
+    format!("{name} is damaged: {} left out, because the type in the header is wrong", counted(count, "record"))
+}
+
+/// Returns the warning about samples of tracepoints that lack fields.
+pub(crate) fn short_samples(name: &str, count: u64) -> String {
+    format!("{name} is damaged: {} shorter than the format of the event says", counted(count, "sample"))
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what} is") } else { format!("{count} {what}s are") }
+}

@@ -17,7 +17,7 @@ use perf_prof_format::{
 use perf_prof_system::{budget::Budget, file::open_regular};
 
 use super::{
-    error::PerfDataError,
+    error::{PerfDataError, wrong_types},
     format::{
         attr::Attr,
         bytes::ByteOrder,
@@ -385,12 +385,19 @@ impl Recording {
         let (order, layouts, room) = (self.order, &self.layouts, room / parts.len().max(1));
         for part in parts.iter_mut().filter(|part| part.indexed.is_none()) {
             let walk = IndexInput { input: &*part.input, name: &part.name, order, layouts, room };
+            let recorded = part.stored.as_ref().map_or(0, BlockIndex::sample_count);
             let stored = part.stored.take().map(|index| walk.keep_side_band(index)).transpose()?.flatten();
             let warnings_before = self.warnings.len();
             part.indexed = Some(match stored {
                 Some(index) => Indexed::Plain(Arc::new(index)),
                 None => blocks::index(walk, part.section, &mut self.warnings)?,
             });
+            if let Some(index) = part.index()
+                && self.warnings.len() == warnings_before
+                && let count @ 1.. = index.impossible.max(recorded.saturating_sub(index.sample_count()))
+            {
+                self.warnings.push(wrong_types(&part.name, count));
+            }
             self.lacks_records |= self.warnings.len() > warnings_before;
             if let Some(bytes @ 1..) = part.index().map(|index| index.aux_bytes) {
                 self.warnings.push(aux_warning(&part.name, AuxTrace { bytes, ..self.aux }));

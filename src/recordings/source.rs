@@ -5,7 +5,7 @@ use std::{os::fd::RawFd, sync::Arc, time::Instant};
 use perf_prof_format::record::{Batch, Ended, LossCounts, OtherRecords, Source, Wait};
 
 use super::{
-    error::PerfDataError,
+    error::{PerfDataError, short_samples},
     format::bytes::ByteOrder,
     index::{
         blocks::{BLOCK, BlockIndex},
@@ -45,6 +45,8 @@ pub struct Progress {
 
 /// A replay of a recording.
 pub struct Replay {
+    /// The name of the recording, for messages.
+    name: String,
     batches: Batches,
     /// True if the recording is in files, false if it comes through a pipe.
     is_file: bool,
@@ -166,6 +168,7 @@ impl Replay {
             warnings.note_damage();
         }
         let cpus = recording.features.cpus.map_or(CPUS, |(available, _)| available.clamp(1, 1 << 16));
+        let name = recording.name.clone();
         let (data, order, others) = (recording.take_data(), recording.order, context.selection.others);
         let is_file = !matches!(data, Data::Stream(_, _, None));
         let limit = recording.limit.clone().of_records();
@@ -184,7 +187,7 @@ impl Replay {
         };
         let Streams { streams, total, release } = opener.open(data)?;
         let batches = Batches::new(Merger::new(streams, release, limit));
-        Ok(Replay { batches, is_file, warnings, failure: None, cpus, others, total, stopped: None, flush: false })
+        Ok(Replay { name, batches, is_file, warnings, failure: None, cpus, others, total, stopped: None, flush: false })
     }
 
     /// Sets the eventfd that interrupts a wait for data from a pipe.
@@ -210,6 +213,11 @@ impl Replay {
     pub fn take_own_warnings(&mut self) -> Vec<String> {
         let own = self.warnings.take_all().into_iter().filter(|(found, _)| *found == FoundBy::OneReader);
         own.map(|(_, warning)| warning).collect()
+    }
+
+    /// Adds a warning about this many samples of tracepoints that lack fields.
+    pub fn found_short_samples(&self, count: u64) {
+        self.warnings.add_damage(FoundBy::OneReader, short_samples(&self.name, count));
     }
 
     /// Returns whether records are missing, as far as was found until now: the recording is damaged or cut off.

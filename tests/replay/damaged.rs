@@ -317,3 +317,31 @@ fn a_pipe_that_ends_within_a_record_is_reported() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("the input is cut off"), "{said}");
 }
+
+/// The index that a recording of perf-prof stores was made before the damage, so the records are compared with it.
+#[test]
+fn samples_whose_type_was_damaged_after_they_were_recorded_are_counted() {
+    needs([Need::Tracefs, Need::Perf]);
+    let folder = Folder::new();
+    let path = folder.path("perf.data");
+    let recorder = &mut Command::new(tested_program());
+    recorder.args(["record", "-q", "-e", "sched:sched_switch", "-a", "-o"]).arg(&path).args(["--", "true"]);
+    assert!(recorder.status().unwrap().success());
+    let mut bytes = fs::read(&path).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let (mut at, end) = (word(40), word(40) + word(48));
+    let mut samples = Vec::new();
+    while at < end {
+        if bytes[at..at + 4] == 9u32.to_ne_bytes() {
+            samples.push(at);
+        }
+        at += usize::from(u16::from_ne_bytes([bytes[at + 6], bytes[at + 7]]));
+    }
+    // A type that nobody writes, and one that a newer kernel may write.
+    for (sample, kind) in samples.iter().zip([0xdead_beefu32, 40]) {
+        bytes[*sample..sample + 4].copy_from_slice(&kind.to_ne_bytes());
+    }
+    let ran = script(&folder.write("damaged.data", &bytes));
+    assert_eq!((ran.status, events(&ran)), (0, samples.len() - 2), "{}", ran.said);
+    assert!(ran.said.contains("2 records are left out, because the type in the header is wrong"), "{}", ran.said);
+}

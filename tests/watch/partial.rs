@@ -191,3 +191,41 @@ fn results_of_a_damaged_recording_are_lower_bounds() {
     let svg = std::fs::read_to_string(&picture).unwrap();
     assert_eq!(svg.matches(&format!("; partial: {REASON}<")).count(), 1);
 }
+
+/// Returns the last line of JSON of `top`, and what was said about the recording.
+fn total_and_said(path: &str) -> (Json, String) {
+    let output = perf_prof(&["top", "sys:e", "--by", "_tid", "--json", "-q", "--input", path]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    (objects(&stdout(&output)).pop().unwrap(), said)
+}
+
+/// perf ends with an error at such a record.
+#[test]
+fn a_record_whose_type_no_recorder_writes_is_damage_and_one_of_a_newer_kernel_is_not() {
+    let folder = Folder::new();
+    let told = "is damaged: 1 record is left out, because the type in the header is wrong";
+    for (kind, is_damage) in [(0, true), (23, false), (91, false), (255, false), (256, true), (9 << 24, true)] {
+        let path = of_tracepoint(&folder, 0);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = last_sample(&bytes);
+        bytes[at..at + 4].copy_from_slice(&u32s(&[kind]));
+        std::fs::write(&path, &bytes).unwrap();
+        let (total, said) = total_and_said(&path);
+        assert_eq!((&total["events"], &total["partial"]), (&5.into(), &is_damage.into()), "{kind}: {said}");
+        assert!(said.contains(told) == is_damage && said.is_empty() != is_damage, "{kind}: {said}");
+    }
+}
+
+#[test]
+fn samples_with_less_data_than_their_format_says_are_damage() {
+    let folder = Folder::new();
+    let path = of_tracepoint(&folder, 0);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let raw = last_sample(&bytes) + 32;
+    bytes[raw..raw + 4].copy_from_slice(&u32s(&[8]));
+    std::fs::write(&path, &bytes).unwrap();
+    let (total, said) = total_and_said(&path);
+    assert_eq!((&total["events"], &total["partial"]), (&6.into(), &true.into()), "{said}");
+    assert!(said.contains("is damaged: 1 sample is shorter than the format of the event says"), "{said}");
+}

@@ -127,6 +127,11 @@ impl EventFormat {
         &self.fields[self.common..]
     }
 
+    /// Returns the size of the raw data without arrays of variable size, in bytes. No event has less.
+    pub fn size(&self) -> usize {
+        self.fields.iter().map(|field| field.offset.saturating_add(field.size)).max().unwrap_or(0)
+    }
+
     /// Returns the field with this name. It can be a common field or one of the event's own fields.
     pub fn field(&self, name: &str) -> Option<&Field> {
         self.fields.iter().find(|field| field.name == name).or_else(|| self.recorded_string(name))

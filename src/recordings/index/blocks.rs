@@ -22,7 +22,7 @@ use crate::{
     format::{bytes::ByteOrder, first_records::inner_tracing_data, header::Section, layouts::Layouts, swap},
     input::random_access::Input,
     order::gaps::Gap,
-    select::{Selection, is_side_band},
+    select::{Selection, is_impossible, is_side_band},
 };
 
 /// The maximum size of a block in bytes.
@@ -85,6 +85,8 @@ pub struct BlockIndex {
     pub samples: Option<(u64, u64)>,
     /// The number of bytes of AUX area data.
     pub aux_bytes: u64,
+    /// The number of records of a type that no recorder writes; 0 if the index was stored in the recording.
+    pub(crate) impossible: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
     /// The times in which the rings of the section were losing records, after they were found.
@@ -207,6 +209,8 @@ struct ScannedBlock {
     end: BlockEnd,
     /// The time of the last record.
     before: u64,
+    /// The number of records of a type that no recorder writes.
+    impossible: u64,
 }
 
 /// Reads the records in `bytes` and adds their side-band records to `kept`. `block.offset` is the offset of `bytes` in
@@ -217,7 +221,7 @@ fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut Side
     // All values that change with each record are local variables, so that the compiler keeps them in registers.
     let (mut at, mut records, mut samples, mut side_band) = (0, 0, 0, 0);
     let (mut first, mut before) = (u64::MAX, block.before);
-    let (mut first_sample, mut last_sample) = (u64::MAX, 0);
+    let (mut first_sample, mut last_sample, mut impossible) = (u64::MAX, 0, 0);
     let end = loop {
         let rest = &mut bytes[at..];
         let size = swap::record_size(rest, order);
@@ -246,13 +250,15 @@ fn scan_block(bytes: &mut [u8], walk: &IndexInput, block: Block, kept: &mut Side
         } else if is_side_band(kind) {
             side_band += 1;
             kept.add(record, time, room);
+        } else if is_impossible(kind) {
+            impossible += 1;
         } else if let size @ 1.. = payload(record) {
             break BlockEnd::Payload { size, is_aux: kind == PERF_RECORD_AUXTRACE };
         }
     };
     let (size, sampled) = (at as u32, (first_sample, last_sample));
     let block = Block { size, records, samples, side_band, side_band_from, first, sampled, ..block };
-    ScannedBlock { block, end, before }
+    ScannedBlock { block, end, before, impossible }
 }
 
 /// The minimum size in bytes of a section that is indexed by two threads.
@@ -305,6 +311,7 @@ impl IndexInput<'_> {
             let scanned = scan_block(&mut buffer[..filled], self, block, &mut found.side_band);
             let ScannedBlock { block, end: ended, .. } = scanned;
             before = scanned.before;
+            found.impossible += scanned.impossible;
             if ended == BlockEnd::Compressed {
                 return Ok(None);
             }
@@ -386,6 +393,7 @@ impl IndexInput<'_> {
         found.blocks.append(&mut second.blocks);
         second.samples.into_iter().for_each(|samples| found.add_samples(samples));
         found.aux_bytes += second.aux_bytes;
+        found.impossible += second.impossible;
         warnings.extend(at_end);
         Ok(Some(Indexed::Plain(Arc::new(found))))
     }

@@ -17,11 +17,11 @@ use perf_prof_format::{
 
 use super::gaps::{Gap, GapFinder};
 use crate::{
-    error::PerfDataError,
+    error::{PerfDataError, wrong_types},
     format::{bytes::ByteOrder, first_records::AuxTrace, layouts::Layouts},
     index::blocks::{Block, BlockIndex, Need, swap_records},
     input::{block_pool::Pool, decompress::RunDecompressor, random_access::Input},
-    select::{Selection, Wanted},
+    select::{Selection, Wanted, is_impossible},
 };
 
 /// A source of records that is read block by block.
@@ -43,7 +43,14 @@ pub(crate) trait Stream: Send {
 
 /// Problems of a recording that were found while it was read.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Warnings(Arc<(Mutex<Vec<(FoundBy, String)>>, AtomicBool)>);
+pub(crate) struct Warnings(Arc<Problems>);
+
+#[derive(Debug, Default)]
+struct Problems {
+    told: Mutex<Vec<(FoundBy, String)>>,
+    /// True if records are missing.
+    lacks_records: AtomicBool,
+}
 
 /// States which readers find a problem, if several readers read parts of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +64,7 @@ pub(crate) enum FoundBy {
 impl Warnings {
     /// Adds a warning about something that takes no records away.
     pub fn add(&self, found: FoundBy, warning: String) {
-        self.0.0.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
+        self.0.told.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
     }
 
     /// Adds a warning about missing records.
@@ -68,16 +75,16 @@ impl Warnings {
 
     /// Notes that records are missing, before the warning about them is complete.
     pub fn note_damage(&self) {
-        self.0.1.store(true, Relaxed);
+        self.0.lacks_records.store(true, Relaxed);
     }
 
     /// Returns whether records are missing.
     pub fn lack_records(&self) -> bool {
-        self.0.1.load(Relaxed)
+        self.0.lacks_records.load(Relaxed)
     }
 
     pub fn take_all(&self) -> Vec<(FoundBy, String)> {
-        std::mem::take(&mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.0.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -96,17 +103,20 @@ pub(crate) struct ReplayContext {
 }
 
 impl ReplayContext {
-    /// Appends the selected records of a block to `records`. Returns the number of all records in the block, and the
-    /// earliest time of the selected records. Records at the start of the block may contain no time; `before` is used
-    /// as their time.
-    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> (u32, u64) {
+    /// Appends the selected records of a block to `records`. Records at the start of the block may contain no time;
+    /// `before` is used as their time.
+    pub fn list(&self, bytes: &[u8], number: u32, mut before: u64, records: &mut Vec<SortedRecord>) -> Listed {
         let (mut offset, mut count, mut first) = (0, 0, u64::MAX);
+        let (mut samples, mut impossible) = (0, 0);
         // Most replays select all samples, or all samples of one range of time.
         let (from, to) = self.selection.sole_range().unwrap_or((u64::MAX, 0));
         for record in Records::new(bytes) {
             let time = self.layouts.time(record).unwrap_or(before);
             before = time;
-            if from <= time && time <= to && record_type(record) == PERF_RECORD_SAMPLE
+            let kind = record_type(record);
+            samples += u32::from(kind == PERF_RECORD_SAMPLE);
+            impossible += u32::from(is_impossible(kind));
+            if from <= time && time <= to && kind == PERF_RECORD_SAMPLE
                 || self.selection.wants(record, time, &self.layouts) != Wanted::No
             {
                 records.push(SortedRecord { time, chunk: number, offset });
@@ -115,7 +125,7 @@ impl ReplayContext {
             offset += record.len() as u32;
             count += 1;
         }
-        (count, first)
+        Listed { count, samples, impossible, first }
     }
 
     /// Returns a chunk that contains the selected records of a block. The block has `count` records in all; `listed`
@@ -149,6 +159,19 @@ impl ReplayContext {
         let home: Arc<dyn Recycle> = self.pool.clone();
         Chunk::new(0, bytes, Some(home))
     }
+}
+
+/// The records that were found in a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    /// The number of all records.
+    count: u32,
+    /// The number of samples.
+    samples: u32,
+    /// The number of records of a type that no recorder writes.
+    impossible: u32,
+    /// The earliest time of the selected records.
+    first: u64,
 }
 
 /// The numbers of the blocks of one stream. The numbers of several streams alternate, so that no two blocks have the
@@ -204,6 +227,8 @@ pub(crate) struct IndexedStream {
     numbers: Numbers,
     consumed: u64,
     unpacker: RunDecompressor,
+    /// The number of records whose type is not the one that was recorded.
+    wrong_types: u64,
     warnings: Warnings,
 }
 
@@ -212,7 +237,7 @@ impl IndexedStream {
     pub fn new(input: Arc<dyn Input>, name: String, index: Arc<BlockIndex>, setup: StreamSetup) -> Self {
         let StreamSetup { context, numbers, warnings, memory } = setup;
         let (wanted, unpacker) = (index.wanted(&context.selection), RunDecompressor::new(memory));
-        Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, warnings }
+        Self { input, name, context, index, wanted, next: 0, numbers, consumed: 0, unpacker, wrong_types: 0, warnings }
     }
 
     /// Returns the gaps of the section. They are found once for all copies of the index.
@@ -257,25 +282,50 @@ impl Stream for IndexedStream {
         let need = self.index.need(&block, &self.context.selection);
         let number = self.numbers.number_of_block(number);
         if need == Need::Kept {
+            self.tell_wrong_types();
             return Ok(Some((number, self.index.side_band.list(&block, number, &self.context, records))));
         }
         let bytes = self.read(&block).map_err(|error| PerfDataError::io(&self.name, error))?;
         self.consumed += u64::from(block.size);
         let before = records.len();
-        let (count, first) = self.context.list(&bytes, number, block.before, records);
-        // If the records differ from the index, the file was changed after it was indexed, or after it was recorded.
-        // Records that are earlier than the index states can no longer be sorted.
-        if count != block.records || first < block.first {
-            let Block { offset, size, records, .. } = block;
-            let (name, end) = (&self.name, offset + u64::from(size));
-            let what =
-                format!("{name} is damaged: {count} of the {records} records from byte {offset} to {end} can be read");
-            self.warnings.add_damage(FoundBy::OneReader, what);
-        }
+        let listed = self.context.list(&bytes, number, block.before, records);
+        self.check(&block, listed);
         Ok(Some((number, self.context.compact_chunk(bytes, block.records, &mut records[before..]))))
     }
 
     fn consumed(&self) -> u64 {
         self.consumed
+    }
+}
+
+impl IndexedStream {
+    /// Compares the records of a block with the index, and warns if they differ.
+    fn check(&mut self, block: &Block, listed: Listed) {
+        let Listed { count, samples, impossible, first } = listed;
+        // If the records differ from the index, the file was changed after it was indexed, or after it was recorded.
+        // Records that are earlier than the index states can no longer be sorted.
+        if count != block.records || first < block.first {
+            let &Block { offset, size, records, .. } = block;
+            let (name, end) = (&self.name, offset + u64::from(size));
+            let what =
+                format!("{name} is damaged: {count} of the {records} records from byte {offset} to {end} can be read");
+            self.warnings.add_damage(FoundBy::OneReader, what);
+        }
+        if count == block.records {
+            // If the index was made by looking at all records, wrong types were already told.
+            let impossible = if self.index.impossible == 0 { impossible } else { 0 };
+            self.wrong_types += u64::from(block.samples.saturating_sub(samples).max(impossible));
+        }
+        if self.wrong_types != 0 {
+            self.warnings.note_damage();
+        }
+        self.tell_wrong_types();
+    }
+
+    /// Warns after the last block, so that all wrong types are in one number.
+    fn tell_wrong_types(&self) {
+        if self.wrong_types != 0 && self.next == self.wanted.len() {
+            self.warnings.add(FoundBy::OneReader, wrong_types(&self.name, self.wrong_types));
+        }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use perf_prof_events::event::{Context, SelectedCgroups};
+use perf_prof_events::event::{Context, SelectedCgroups, Stats};
 use perf_prof_format::{
     abi::{PERF_RECORD_LOST_SAMPLES, PERF_SAMPLE_READ},
     record::{Counters, LossCounts, Record, SampleLayout, SampleMember, is_of_guest, record_type},
@@ -45,12 +45,34 @@ pub struct ReplayState {
     lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
+    raw_sizes: Option<RawSizes>,
     /// Whether samples of virtual machines are delivered, and how many were left out.
     with_guests: bool,
     guests: u64,
     /// The cgroups whose samples are delivered; `None` for all.
     cgroups: Option<SelectedCgroups>,
     last: u64,
+}
+
+/// How much raw data the samples must have.
+#[derive(Debug)]
+struct RawSizes {
+    /// The minimum for each attr, in bytes; 0 if there is none.
+    sizes: Vec<usize>,
+    stats: Arc<Stats>,
+    /// The number of samples with less.
+    short: u64,
+}
+
+impl RawSizes {
+    #[inline]
+    fn check(&mut self, attr: usize, layout: &SampleLayout, record: &[u8]) {
+        let size = self.sizes[attr];
+        if size != 0 && layout.raw(record).is_none_or(|raw| raw.len() < size) {
+            self.short += 1;
+            self.stats.note_damage();
+        }
+    }
 }
 
 /// The intervals of a replay. The times of the samples decide when `__interval__` is called, not a timer.
@@ -208,11 +230,23 @@ impl ReplayState {
             lost_in_ring: FxHashMap::default(),
             loss_reporting,
             unknown_ids: 0,
+            raw_sizes: None,
             with_guests: false,
             guests: 0,
             cgroups: None,
             last: 0,
         }
+    }
+
+    /// Makes the state count samples with less raw data than the formats say. `sizes` has the minimum for each attr; 0 if there
+    /// is none. `stats` learns of the first such sample at once.
+    pub fn with_raw_sizes(self, sizes: Vec<usize>, stats: Arc<Stats>) -> Self {
+        Self { raw_sizes: Some(RawSizes { sizes, stats, short: 0 }), ..self }
+    }
+
+    /// Returns the number of samples with less raw data than the formats say.
+    pub fn short_samples(&self) -> u64 {
+        self.raw_sizes.as_ref().map_or(0, |sizes| sizes.short)
     }
 
     /// Makes the state deliver samples of virtual machines too.
@@ -268,6 +302,9 @@ impl ReplayState {
             return None;
         };
         let layout = self.layouts.sample(attr);
+        if let Some(raw_sizes) = &mut self.raw_sizes {
+            raw_sizes.check(attr, layout, record);
+        }
         let (time, cpu) = (layout.time(record).unwrap_or(self.last), layout.cpu(record));
         self.last = time;
         Some(SampleOrigin { attr, time, ring: ring_of(cpu, rings), cpu })

@@ -139,11 +139,10 @@ impl ReplayRun<'_> {
         let (last_time, unknown_ids, guests) =
             replay_state.map_or((0, 0, 0), |state| (state.last(), state.unknown_ids(), state.guests()));
         let lost = replay_state.map_or_else(Vec::new, ReplayState::lost_per_event);
+        run_loop.source.tell_short_samples(replay_state.map_or(0, ReplayState::short_samples));
         context.note_reached(last_time);
-        if last == FinishAs::Program
-            && let Ending::Signal { .. } = ending
-            && !signals.are_requests()
-        {
+        let is_interrupted = matches!(ending, Ending::Signal { .. }) && !signals.are_requests();
+        if last == FinishAs::Program && is_interrupted {
             say_interrupted(last_time);
         }
         let mut at_exit = run_loop.finish(ending, last, sink, last_time);
@@ -196,6 +195,22 @@ impl ReplayWithProgress {
         Self { replay, warnings, damage: Vec::new(), stats, bar: wanted.then(|| ProgressBar::new(total)) }
     }
 
+    fn tell_warnings(&mut self) {
+        let warnings = match self.warnings {
+            Warnings::Printed => self.replay.take_warnings(),
+            Warnings::PrintedElsewhere => self.replay.take_own_warnings(),
+        };
+        warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
+        self.damage.extend(warnings);
+    }
+
+    fn tell_short_samples(&mut self, count: u64) {
+        if count != 0 {
+            self.replay.found_short_samples(count);
+            self.tell_warnings();
+        }
+    }
+
     fn show_progress(&mut self, wait: &Wait) {
         let Some(bar) = &self.bar else { return };
         bar.set_position(self.replay.progress().done);
@@ -209,12 +224,7 @@ impl Source for ReplayWithProgress {
     fn wait(&mut self, until: Option<Instant>) -> Wait {
         let wait = self.replay.wait(until);
         self.show_progress(&wait);
-        let warnings = match self.warnings {
-            Warnings::Printed => self.replay.take_warnings(),
-            Warnings::PrintedElsewhere => self.replay.take_own_warnings(),
-        };
-        warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
-        self.damage.extend(warnings);
+        self.tell_warnings();
         if self.replay.lacks_records() {
             self.stats.note_damage();
         }

@@ -12,8 +12,8 @@ use perf_prof_events::{
 };
 use perf_prof_format::{
     abi::{
-        PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER,
-        PERF_TYPE_SOFTWARE,
+        PERF_COUNT_SW_DUMMY, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_RAW, PERF_SAMPLE_READ, PERF_SAMPLE_REGS_USER,
+        PERF_SAMPLE_STACK_USER, PERF_TYPE_SOFTWARE,
     },
     spec::{
         EventKind, EventSpec, NamedEvent, SpanSpec, SpanStack, Stack, attribute_meant_by, named_event, similar_names,
@@ -515,6 +515,15 @@ fn unknown(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Strin
         }
         ref near => format!("{shown} is not in {recorded}; did you mean {}?", near.join(" or ")),
     }
+}
+
+/// Returns the minimum size of the raw data in the samples of each attr, in bytes; 0 if there is none.
+pub fn raw_sizes(recording: &Recording) -> Vec<usize> {
+    let size = |event: &RecordedEvent| match &event.format {
+        Some(format) if event.layout().format.sample_type & PERF_SAMPLE_RAW != 0 => format.size(),
+        _ => 0,
+    };
+    recording.events.iter().map(size).collect()
 }
 
 #[cfg(test)]

@@ -303,15 +303,18 @@ impl ChosenRecording {
             times: recording.known_times()?,
         };
         let intervals = plan.interval.map(|every| Intervals::new(every, span));
-        let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
-            .with_guests(input.guests)
-            .with_cgroups(input.cgroups_of_samples());
+        let raw_sizes = select::raw_sizes(&recording);
         let mut replay = recording.replay(selection)?;
         replay.set_wake(signals.wake_fd());
         let ring_cpus = replay.ring_cpus();
+        let stats = Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len()));
+        let replay_state = ReplayState::new(layouts.clone(), routes, intervals, loss_reporting)
+            .with_raw_sizes(raw_sizes, stats.clone())
+            .with_guests(input.guests)
+            .with_cgroups(input.cgroups_of_samples());
         let about = About {
             is_delivered: derive::are_delivered(types.len(), &derived),
-            stats: Arc::new(Stats::new(types.len(), ring_cpus.len()).with_spans(derived.len())),
+            stats,
             events: types,
             trailers: Trailers::Recorded(layouts),
             attrs,

@@ -22,7 +22,7 @@ use perf_prof_format::{
 
 use super::block_stream::{FoundBy, Numbers, ReplayContext, Stream, StreamSetup, Warnings};
 use crate::{
-    error::PerfDataError,
+    error::{PerfDataError, wrong_types},
     format::{
         first_records::{AuxTrace, aux_warning},
         swap,
@@ -32,7 +32,7 @@ use crate::{
         decompress::{Decompressor, begins_frame},
         feed::{Next, RecordReader},
     },
-    select::Wanted,
+    select::{Wanted, is_impossible},
 };
 
 /// The state of the input.
@@ -90,6 +90,8 @@ struct Window {
     block: Vec<u8>,
     listed: Vec<SortedRecord>,
     first: u64,
+    /// The number of records of a type that no recorder writes.
+    wrong_types: u64,
     /// The time of the last record, and the newest time of all records so far.
     before: u64,
     newest: u64,
@@ -124,6 +126,7 @@ impl Window {
     fn add(&mut self, record: &[u8]) {
         let ReplayContext { layouts, selection, .. } = &self.context;
         let time = layouts.time(record).unwrap_or(self.before);
+        self.wrong_types += u64::from(is_impossible(record_type(record)));
         self.before = time;
         self.newest = self.newest.max(time);
         if selection.wants(record, time, layouts) == Wanted::No {
@@ -172,6 +175,7 @@ impl SequentialStream {
             limit,
             listed: Vec::new(),
             first: u64::MAX,
+            wrong_types: 0,
             before: 0,
             newest: 0,
             number: numbers.next_number(),
@@ -237,6 +241,10 @@ impl SequentialStream {
         if self.damaged > REPORTED_PLACES {
             let more = self.damaged - REPORTED_PLACES;
             self.warn(format_args!("compressed records are also left out at other places (count: {more})"));
+        }
+        if self.window.wrong_types != 0 {
+            let what = wrong_types(&self.records.name, self.window.wrong_types);
+            self.warnings.add_damage(FoundBy::AllReaders, what);
         }
         if self.aux.bytes != 0 {
             self.warnings.add(FoundBy::AllReaders, aux_warning(&self.records.name, self.aux));

@@ -53,7 +53,8 @@ impl Decoder {
         let context = Context::new(Box::new(NoKernel), self.realtime_offset);
         let context =
             Arc::new(context.with_symbol_options(Default::default(), Processes::Recorded(Default::default())));
-        let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting());
+        let state = ReplayState::new(parts.layouts.clone(), parts.routes.clone(), None, parts.loss_reporting())
+            .with_raw_sizes(parts.raw_sizes.clone(), stats.clone());
         let mut pump =
             Pump::for_recording(state.with_guests(parts.guests), context.clone(), stats.clone(), rings, None);
         let columns = Columns::new(self.plan.clone(), self.limit);
@@ -82,6 +83,9 @@ impl Decoder {
         }
         failure.map_or(Ok(()), Err)?;
         let lost = pump.replay_state().map_or_else(Vec::new, ReplayState::lost_per_event);
+        if let short @ 1.. = pump.replay_state().map_or(0, ReplayState::short_samples) {
+            replay.found_short_samples(short);
+        }
         let warnings = if part == 0 { replay.take_warnings() } else { replay.take_own_warnings() };
         let counts = PartCounts { stats: stats.counts(), lost, last, ..PartCounts::default() };
         Ok(Some(PartEnd { counts, warnings, losses: rows.lost }))

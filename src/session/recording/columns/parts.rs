@@ -17,7 +17,7 @@ use crate::{
         sample_routes::{LossReporting, ReplayState, Route},
     },
     plan::Switch,
-    recording::select::Selected,
+    recording::select::{self, Selected},
 };
 
 /// The minimum size of a part, in bytes.
@@ -37,6 +37,8 @@ pub struct ColumnParts {
     pub(super) layouts: Arc<Layouts>,
     pub(super) types: Vec<EventType>,
     pub(super) routes: Vec<Vec<Route>>,
+    /// The minimum size of the raw data in the samples of each attr, in bytes.
+    pub(super) raw_sizes: Vec<usize>,
     selection: Selection,
     pub(super) guests: Switch,
     /// The minimum size of a part, in bytes.
@@ -71,6 +73,7 @@ impl ColumnParts {
             layouts: recording.layouts().clone(),
             types: selected.types.clone(),
             routes: selected.routes.clone(),
+            raw_sizes: select::raw_sizes(recording),
             selection: selection.clone(),
             guests,
             of_part: PART.max(rings * BLOCKS_OF_CPU * BLOCK as u64),
