@@ -2,6 +2,8 @@
 
 use std::{fs, process::Command};
 
+use serde_json::Value as Json;
+
 use crate::harness::{
     machine::{Need, needs, skip},
     recorder::{CALL, command, record},
@@ -169,7 +171,8 @@ fn a_named_pipe_is_refused_and_not_removed() {
     assert!(dir.path().join("fifo").exists());
 }
 
-/// Records until a disk of this size is full. Checks that perf can read the recording.
+/// Records until a disk of this size is full. Checks that perf can read the recording, and that the recording says how many
+/// samples could not be written.
 fn on_a_full_disk(size: &str, options: &[&str]) {
     needs([Need::Tracefs, Need::Perf]);
     let dir = tempfile::tempdir().unwrap();
@@ -190,10 +193,22 @@ fn on_a_full_disk(size: &str, options: &[&str]) {
     let script = Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&path).output().unwrap();
     let text = String::from_utf8_lossy(&script.stdout).into_owned();
     let complaints = String::from_utf8_lossy(&script.stderr).into_owned();
+    let report = Command::new(tested_program()).args(["report", "-q", "--json", "-i"]).arg(&path).output().unwrap();
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
     assert_eq!(status, Some(1), "{said}");
     assert!(said.contains("No space left on device") && said.contains("the recording ends here"), "{said}");
-    assert!(text.matches("syscalls:sys_enter_").count() > 1000 && complaints.is_empty(), "{complaints}");
+    assert!(text.matches("syscalls:sys_enter_").count() > 1000, "{complaints}");
+    // perf prints warnings only about the losses.
+    let foreign = complaints.lines().find(|line| {
+        let known = ["Warning:", "Check IO/CPU overload!"].contains(line) || line.is_empty();
+        !(known || line.starts_with("Processed ") && line.contains(" and lost "))
+    });
+    assert_eq!(foreign, None, "{complaints}");
+    let dropped = said.split(" samples could not be written").next().and_then(|text| text.rsplit(' ').next());
+    let dropped: u64 = dropped.unwrap().parse().unwrap();
+    let report: Json = serde_json::from_slice(&report.stdout).unwrap();
+    assert_eq!((&report["partial"], dropped != 0), (&true.into(), true), "{said}");
+    assert!(report["lost"].as_u64().unwrap() >= dropped, "{said}: {}", report["lost"]);
 }
 
 #[test]

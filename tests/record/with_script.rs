@@ -355,7 +355,8 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
     let mut command = live(&dir, &file, &["--order", "-m", "8M", "-e", CALL]);
     command.arg("--exec").args(generator_words()).stdout(Stdio::null());
     let run = replayed(dir, &file, with_calls(&mut command, 100_000).spawn().unwrap());
-    let lines = perf(&file, &["script", "-F", "event"]).lines().count();
+    let by_perf = Command::new("perf").args(["script", "-F", "event", "-i"]).arg(&file).output().unwrap();
+    let lines = String::from_utf8_lossy(&by_perf.stdout).lines().count();
     assert!(Command::new("umount").arg(&disk).status().unwrap().success());
     assert_eq!(run.status, 1, "{}", run.said);
     assert!(run.said.contains("No space left on device (os error 28); the recording ends here; the script goes on"));
@@ -365,6 +366,7 @@ fn a_full_disk_ends_the_recording_and_not_the_script() {
     assert!(live[..lines] == replayed[..], "{lines} {}", replayed.len());
     let dropped = format!("is incomplete: {} samples", live.len() - lines);
     assert!(run.said.contains(&dropped), "{}", run.said);
+    assert!(String::from_utf8_lossy(&by_perf.stderr).contains(" samples and lost "));
 }
 
 #[test]

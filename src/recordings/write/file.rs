@@ -81,10 +81,12 @@ impl FileWriter {
         Ok(FileWriter { stream, known, known_at, attrs, attr_size, data, reserve })
     }
 
-    /// Writes the features, the header and the block index. If an event got more ids since the start, `ids` contains
+    /// Writes the features, the header and the block index. `lost` are records about losses, if the stream could not write them
+    /// after an error. If an event got more ids since the start, `ids` contains
     /// the index of this event and all its ids. Returns the size of the file.
     pub fn finish(
         mut self,
+        lost: &[u8],
         features: &Features,
         blocks: &StoredIndex,
         ids: Option<(usize, &[u64])>,
@@ -96,6 +98,14 @@ impl FileWriter {
             // A recording without any records would look as if the recorder had been killed.
             self.stream.file().write_all_at(&FINISHED_ROUND, end)?;
             end += FINISHED_ROUND.len() as u64;
+        }
+        if !lost.is_empty() {
+            // They come first: without them, the recording would look complete. If there is no room for them, there is none
+            // for the features either, and the recording is an unfinished one.
+            let whole = header(self.attrs, self.attr_size, (self.data, end - self.data), [0; 4]);
+            self.stream.file().write_all_at(&whole, 0)?;
+            self.stream.file().write_all_at(lost, end)?;
+            end += lost.len() as u64;
         }
         // Returns the offset of a section, if it was written at the start and has not changed since.
         let is_known = |bit, bytes: &[u8]| {

@@ -2,11 +2,15 @@
 //! written.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io::{self, Seek, Write},
 };
 
-use perf_prof_format::record::SampleLayout;
+use perf_prof_format::{
+    abi::PERF_RECORD_SAMPLE,
+    record::{Records, SampleLayout, record_type},
+};
 
 use super::{ForeignIds, Level, Tally, block_index::Blocks, compress::Compressor};
 use crate::BlockIndex;
@@ -36,6 +40,8 @@ pub struct Stream {
     /// The offset in the file after the last whole record.
     end: u64,
     state: State,
+    /// The number of samples with each id that were dropped because of an error, as far as the ids are known.
+    unwritten: BTreeMap<u64, u64>,
 }
 
 /// The state of a stream.
@@ -72,6 +78,7 @@ impl Stream {
             written,
             end,
             state: State::Open,
+            unwritten: BTreeMap::new(),
         })
     }
 
@@ -112,6 +119,7 @@ impl Stream {
         self.pending.add(records, &self.layout);
         if let State::Failed { dropped } = &mut self.state {
             *dropped += std::mem::take(&mut self.pending).samples;
+            count_ids(records, &self.layout, &mut self.unwritten);
             return Ok(());
         }
         if self.compressor.is_none() {
@@ -136,6 +144,9 @@ impl Stream {
         }
         if self.buffer.is_empty() && bytes.len() >= self.gathered / 2 {
             let result = self.file.write_all(bytes);
+            if result.is_err() {
+                count_ids(bytes, &self.layout, &mut self.unwritten);
+            }
             return self.settle(result, bytes.len());
         }
         self.buffer.extend(bytes);
@@ -162,6 +173,10 @@ impl Stream {
         }
         let result = self.file.write_all(&self.buffer);
         let size = self.buffer.len();
+        if result.is_err() {
+            // In compressed records the ids are not visible; `unwritten` then has less than `dropped`.
+            count_ids(&self.buffer, &self.layout, &mut self.unwritten);
+        }
         self.buffer.clear();
         self.settle(result, size)
     }
@@ -208,8 +223,27 @@ impl Stream {
         }
     }
 
+    /// Returns the number of samples with each id that were not written because of an error. In a compressed stream, the ids of
+    /// some of them are not known.
+    pub fn unwritten(&self) -> &BTreeMap<u64, u64> {
+        &self.unwritten
+    }
+
+    /// Tries to write records after an error, when other data may have made room for them.
+    pub fn own_after_failure(&mut self, records: &[u8]) -> io::Result<()> {
+        self.file.write_all(records)?;
+        self.end += records.len() as u64;
+        Ok(())
+    }
+
     /// Returns the file, to write data after the records.
     pub(super) fn file(&mut self) -> &mut File {
         &mut self.file
     }
+}
+
+/// Adds the ids of the samples in `records` to the counts.
+fn count_ids(records: &[u8], layout: &SampleLayout, counts: &mut BTreeMap<u64, u64>) {
+    let samples = Records::new(records).filter(|record| record_type(record) == PERF_RECORD_SAMPLE);
+    samples.filter_map(|sample| layout.id(sample)).for_each(|id| *counts.entry(id).or_default() += 1);
 }

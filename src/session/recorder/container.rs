@@ -122,11 +122,13 @@ impl Container {
         restore_previous(&self.destination, self.former);
     }
 
-    /// Writes the feature sections, without which the recording is not readable. Returns the size of the recording in
+    /// Writes the feature sections, without which the recording is not readable. `lost` are records about losses, if the stream
+    /// could not write them after an error. Returns the size of the recording in
     /// bytes. `ids` is set if an event got more ids during the recording: it contains the index of the event and all of
     /// its ids.
     pub fn finish(
         self,
+        lost: &[u8],
         features: &Features,
         dsos: &Dsos,
         blocks: &StoredIndex,
@@ -134,8 +136,10 @@ impl Container {
     ) -> Result<u64> {
         let cannot = || format!("cannot finish {}", self.destination);
         match self.writer {
-            Writer::File(file) => file.finish(features, blocks, ids).with_context(cannot),
+            Writer::File(file) => file.finish(lost, features, blocks, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
+                // The standard output may be a file on a full disk. A pipe that nobody reads takes nothing, and needs nothing.
+                let _ = stream.own_after_failure(lost);
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
             }

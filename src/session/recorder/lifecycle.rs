@@ -325,6 +325,25 @@ impl RecordingWriter {
         own.into_iter().chain(ring_streams).collect()
     }
 
+    /// Adds records about samples that could not be written, in the same form as those about samples that the kernel lost.
+    fn unwritten(&mut self, ring_streams: &[(u32, Stream)], dropped: u64, tally: &Tally, out: &mut Synthesis) {
+        let mut by_id = self.container.stream().unwritten().clone();
+        for (id, count) in ring_streams.iter().flat_map(|(_, stream)| stream.unwritten()) {
+            *by_id.entry(*id).or_default() += count;
+        }
+        // There is little room, so the samples of all CPUs are in one record.
+        let of_event = |attr: &EventAttr| attr.ids.iter().filter_map(|id| by_id.get(id)).sum::<u64>();
+        let mut events: Vec<(u64, u64)> =
+            self.attrs.iter().filter_map(|attr| Some((*attr.ids.first()?, of_event(attr)))).collect();
+        // The ids of the others are not known. They are counted for the first event, so that the sum is right.
+        let known: u64 = events.iter().map(|(_, count)| count).sum();
+        events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
+        if let (Some((id, _)), 1..) = (events.first(), dropped) {
+            out.lost(dropped, *id, NO_CPU, tally.times.map_or(0, |(_, last)| last));
+        }
+        events.iter().filter(|(_, count)| *count != 0).for_each(|&(id, count)| out.lost_samples(count, id, NO_CPU));
+    }
+
     /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the streams
     /// that writer threads have written, each with the number of its ring.
     pub fn finish(mut self, lost: Option<&[Lost]>, ring_streams: &mut [(u32, Stream)]) -> Result<Summary> {
@@ -339,13 +358,18 @@ impl RecordingWriter {
             raw += aside.packed().0;
             packed += aside.packed().1;
         }
-        if let Some(lost) = lost {
-            let mut synthesis = Synthesis::new(self.trailer);
-            losses(&mut synthesis, lost, &tally);
+        let mut about_losses = Synthesis::new(self.trailer);
+        losses(&mut about_losses, lost.unwrap_or_default(), &tally);
+        if self.failure.is_none() {
             let stream = self.container.stream();
-            let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+            let result = stream.own(about_losses.bytes()).and_then(|()| stream.flush());
             self.keep_failure(result);
         }
+        // After a failure, the end of the recording writes them, where space is reserved.
+        if self.failure.is_some() {
+            self.unwritten(ring_streams, dropped, &tally, &mut about_losses);
+        }
+        let about_losses = if self.failure.is_some() { about_losses.bytes() } else { &[] };
         let blocks = self.blocks(ring_streams);
         if let Some((first, last)) = tally.times {
             self.features.set(&Feature::SampleTime(first, last));
@@ -367,7 +391,7 @@ impl RecordingWriter {
             features.set(&Feature::EventDesc(&attrs));
         }
         let ids = stray.map(|event| (event, &*attrs[event].ids));
-        let bytes = container.finish(&features, &dsos, &blocks, ids)?
+        let bytes = container.finish(about_losses, &features, &dsos, &blocks, ids)?
             + ring_streams.iter().map(|(_, aside)| aside.end()).sum::<u64>();
         let samples =
             |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
@@ -411,12 +435,13 @@ impl Summary {
     }
 }
 
+/// The CPU in records about losses that belong to no CPU, such as those in the ring of a thread.
+const NO_CPU: u32 = u32::MAX;
+
 /// Writes records of losses that are missing in the kernel's own records. The kernel reports a loss together with the
 /// next record in the ring, so losses at the end of a ring are missing. Also, the kernel's records do not say to which
 /// events the lost samples belong.
 fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
-    // The ring of a thread belongs to no CPU.
-    const NO_CPU: u32 = u32::MAX;
     let mut told = tally.lost.clone();
     let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
     for lost in lost {
