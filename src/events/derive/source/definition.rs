@@ -185,6 +185,11 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
+    /// The samples are wakeups. They drop the open span if they show that the task has run since it was woken before.
+    pub const fn discard_woken_again(event: &'static str, key: &'static str) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::DiscardWokenAgain, key)
+    }
+
     /// The samples come before a span. Each is kept under this key until a sample recalls it. The key need not be a key
     /// of spans. If several samples have the same key, `keep` says whether the first or the last one is kept.
     pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {

@@ -146,6 +146,11 @@ impl MadeRun {
         self.counts.incomplete().tasks().into_iter().map(|(task, gaps)| (task, gaps.count)).collect()
     }
 
+    /// Returns for how long the dropped spans may have lasted together, in ns.
+    pub fn missing(&self) -> u64 {
+        self.counts.incomplete().missing()
+    }
+
     /// Returns the CPUs of whose idle task no event was delivered.
     pub fn cpus_without_idle_events(&self) -> Vec<u32> {
         self.counts.incomplete().cpus_without_idle_events()

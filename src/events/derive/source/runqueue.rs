@@ -26,7 +26,11 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         // A task that leaves its CPU was running, so an open span of it is wrong: events were missed.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
-        // A task that was preempted on its way to sleep may be woken while it is already waiting for a CPU.
+        // A task that is woken twice has run in between, so the first wait is over, and its end is not known.
+        Rule::discard_woken_again("sched:sched_wakeup", "pid"),
+        Rule::discard_woken_again("sched:sched_wakeup_new", "pid"),
+        // But a task that was preempted on its way to sleep may be woken while it is already waiting for a CPU
+        // (`ttwu_runnable()` in kernel/sched/core.c). Its wait goes on.
         Rule::begin_unless_open("sched:sched_wakeup", "pid"),
         Rule::begin_unless_open("sched:sched_wakeup_new", "pid"),
     ],

@@ -209,6 +209,23 @@ impl Engine {
         }
     }
 
+    /// Drops the wait of a task that is woken although it was woken before: it has run since.
+    fn discard_woken_again(&mut self, key: &Key, time: u64) {
+        if !self.scheduler.is_woken_again() {
+            return;
+        }
+        let Some(begin) = self.open.close(key) else { return };
+        self.counts.add_dropped(1);
+        let is_losing = self.lossy_rings != 0;
+        if is_losing {
+            self.counts.add_lost(1);
+            self.add_gap_of(key.numbers(), &begin, time);
+        }
+        if is_losing || !self.scheduler.contradicted().is_empty() {
+            self.count_missing([MissingSpan { key: key.clone(), begin, until: time }]);
+        }
+    }
+
     /// Returns whether spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof
     /// itself, whose events are left out.
     fn delivers_spans_of(&self, task: i32) -> bool {
@@ -406,6 +423,7 @@ impl Derivation for Engine {
                 }
                 Action::Note(keep) => self.note(&key, (input, at), record, keep),
                 Action::Discard => self.counts.add_dropped(self.open.close(&key).map_or(0, |_| 1)),
+                Action::DiscardWokenAgain => self.discard_woken_again(&key, time),
                 Action::Ahead(Keep::First) if self.ahead.is_open(&key) => {}
                 Action::Ahead(_) => _ = self.ahead.open(key, input, record),
                 Action::Recall => recalled = self.ahead.close(&key),

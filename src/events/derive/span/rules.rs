@@ -71,6 +71,9 @@ pub enum Action {
     Note(Keep),
     /// It drops the span.
     Discard,
+    /// It drops the span if it is a wakeup which shows that the task of the key has run since it was woken before. It needs
+    /// [`Change::Wakes`] before it.
+    DiscardWokenAgain,
     /// It is kept until the sample that opens a span recalls it. The key is a key of such samples, not of spans.
     Ahead(Keep),
     /// It recalls the sample that is kept ahead with this key. If it opens a span, the span keeps that sample.
@@ -138,7 +141,10 @@ impl Action {
             SpanStack::Inherit => false,
             SpanStack::Begin => self.begins(),
             SpanStack::End => self.ends(),
-            SpanStack::Both => !matches!(self, Action::Discard | Action::Recall | Action::Forget | Action::Schedule(_)),
+            SpanStack::Both => !matches!(
+                self,
+                Action::Discard | Action::DiscardWokenAgain | Action::Recall | Action::Forget | Action::Schedule(_)
+            ),
         }
     }
 }

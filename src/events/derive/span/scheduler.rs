@@ -15,6 +15,10 @@ const IDLE: i32 = 0;
 /// after the other, so some are still off.
 const STARTING: u64 = 100_000_000;
 
+/// For this time in ns, a second wakeup of a task on the same CPU is the first one. If both the waker and the task are traced as
+/// single tasks (`record -p`), the kernel delivers the event to each of them (`perf_tp_event()` in kernel/events/core.c).
+const SAME_WAKEUP: u64 = 10_000;
+
 /// The maximum number of tasks, and of CPUs, about which something is known. A damaged recording may have any numbers.
 const MOST: usize = 1 << 18;
 
@@ -28,6 +32,8 @@ pub(super) struct Scheduler {
     first: Option<u64>,
     /// The tasks that missed an event before this one, as this event shows.
     contradicted: Vec<i32>,
+    /// Whether this event is a wakeup of a task that was woken before and has run since, although no switch shows that.
+    is_woken_again: bool,
 }
 
 #[derive(Debug, Default)]
@@ -41,9 +47,20 @@ struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// It waits for a CPU.
+    /// It left its CPU and waits for one.
     Runnable,
+    /// It was woken.
+    Woken(Wakeup),
     Blocked,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wakeup {
+    at: At,
+    /// Whether the task was off its CPU then. Else it may have been running since before the first event.
+    is_off_cpu: bool,
+    /// Whether it shows that events are missing, if the task comes to a CPU next: the task was woken before.
+    is_second: bool,
 }
 
 /// Where and when an event of the scheduler happened.
@@ -90,15 +107,18 @@ impl Scheduler {
     pub fn comes(&mut self, at: At, task: i32) {
         self.begin(at);
         self.cpus.entry(at.cpu).or_default().running = Some(task);
-        if task != IDLE && self.tasks.insert(task, State::Running) == Some(State::Running) {
+        if task == IDLE {
+            return;
+        }
+        let before = self.tasks.insert(task, State::Running);
+        if matches!(before, Some(State::Running | State::Woken(Wakeup { is_second: true, .. }))) {
             self.contradicted.push(task);
         }
     }
 
     /// A task comes to a CPU, and the wakeups of tasks are observed too.
     pub fn comes_after_wakeup(&mut self, at: At, task: i32) {
-        let is_started = self.first.is_some_and(|first| at.time.saturating_sub(first) > STARTING);
-        let was_blocked = is_started && self.tasks.get(&task) == Some(&State::Blocked);
+        let was_blocked = self.is_started(at) && self.tasks.get(&task) == Some(&State::Blocked);
         self.comes(at, task);
         if was_blocked {
             self.contradicted.push(task);
@@ -106,18 +126,51 @@ impl Scheduler {
     }
 
     /// A task is woken.
+    ///
+    /// A wakeup makes the task's state TASK_RUNNING, and no task in this state is woken (`ttwu_state_match()` in
+    /// kernel/sched/core.c). Only the task itself leaves this state. So between two wakeups, the task has run.
     pub fn wakes(&mut self, at: At, task: i32) {
         self.begin(at);
-        // A task on its way to sleep may be woken while it still runs.
-        let state = self.tasks.entry(task).or_insert(State::Runnable);
-        if *state == State::Blocked {
-            *state = State::Runnable;
-        }
+        let is_started = self.is_started(at);
+        let new = |is_off_cpu| State::Woken(Wakeup { at, is_off_cpu, is_second: false });
+        let state = match self.tasks.get(&task).copied() {
+            None => new(false),
+            // A task on its way to sleep may be woken while it still runs.
+            Some(State::Running) => State::Running,
+            // Such a task may also have been preempted on its way (`ttwu_runnable()`): it waited already, and goes on waiting.
+            Some(State::Runnable | State::Blocked) => new(true),
+            Some(State::Woken(last)) => {
+                let after = at.time.saturating_sub(last.at.time);
+                if last.at.cpu == at.cpu && after <= SAME_WAKEUP {
+                    return;
+                }
+                self.is_woken_again = true;
+                // If it may be running since the start, the next switch tells.
+                let is_missed = self.is_started(last.at) && is_started;
+                if is_missed && last.is_off_cpu {
+                    self.contradicted.push(task);
+                }
+                let is_second = last.is_second || is_missed && !last.is_off_cpu;
+                State::Woken(Wakeup { at, is_second, ..last })
+            }
+        };
+        self.tasks.insert(task, state);
+    }
+
+    /// Returns whether the last event is a wakeup of a task that was woken before and has run since, although no switch shows
+    /// that. A wait for a CPU that was seen to begin before is over.
+    pub fn is_woken_again(&self) -> bool {
+        self.is_woken_again
+    }
+
+    fn is_started(&self, at: At) -> bool {
+        self.first.is_some_and(|first| at.time.saturating_sub(first) > STARTING)
     }
 
     fn begin(&mut self, at: At) {
         self.first.get_or_insert(at.time);
         self.contradicted.clear();
+        self.is_woken_again = false;
         if self.tasks.len() > MOST || self.cpus.len() > MOST {
             (self.tasks, self.cpus) = Default::default();
         }
@@ -133,6 +186,7 @@ impl Scheduler {
         self.cpus.values_mut().for_each(|cpu| cpu.running = None);
         self.tasks.clear();
         self.contradicted.clear();
+        self.is_woken_again = false;
     }
 }
 
@@ -141,7 +195,7 @@ mod tests {
     use super::*;
 
     /// An event: a CPU, the task that leaves it with its state, and the task that comes; or a task that is woken.
-    #[derive(Clone, Copy)]
+    #[derive(Clone, Copy, Debug)]
     enum Event {
         Switch(u32, (i32, i64), i32),
         Wakeup(i32),
@@ -157,7 +211,7 @@ mod tests {
         let (mut scheduler, mut cpus) = (Scheduler::default(), Vec::new());
         scheduler.begin(At { cpu: 0, time: 1 });
         let tasks = (1..).zip(events).map(|(number, &event)| {
-            let time = STARTING + 1 + number;
+            let time = STARTING + 1 + number * 1_000_000;
             match event {
                 Wakeup(task) => {
                     scheduler.wakes(At { cpu: 0, time }, task);
@@ -216,6 +270,41 @@ mod tests {
             let (tasks, _) = found(events);
             assert_eq!(tasks.last().map(Vec::as_slice), Some(expected));
         }
+    }
+
+    /// A task that was running at the first event is not known to run.
+    #[test]
+    fn a_task_that_is_woken_again_has_run_unless_it_runs() {
+        let rows: [(&[Event], &[i32]); 5] = [
+            (&[Switch(1, (7, SLEEPS), 0), Wakeup(7), Wakeup(7)], &[7]),
+            // It was preempted on its way to sleep: the first wakeup is that of this sleep.
+            (&[Switch(0, (7, 0x100), 8), Wakeup(7)], &[]),
+            (&[Switch(0, (7, 0x100), 8), Wakeup(7), Wakeup(7)], &[7]),
+            (&[Wakeup(7), Wakeup(7), Switch(0, (8, 0), 7)], &[7]),
+            (&[Wakeup(7), Wakeup(7), Wakeup(7), Switch(0, (7, SLEEPS), 8), Wakeup(7), Switch(0, (8, 0), 7)], &[]),
+        ];
+        for (events, expected) in rows {
+            assert_eq!(found(events).0.concat(), expected, "{events:?}");
+        }
+    }
+
+    /// A wait that cannot be right is dropped from the start, but CPUs that are still off are no gap.
+    #[test]
+    fn while_events_are_being_enabled_a_second_wakeup_is_not_counted() {
+        let mut scheduler = Scheduler::default();
+        let at = |time| At { cpu: 0, time };
+        scheduler.leaves(at(1), 7, SLEEPS);
+        scheduler.wakes(at(2), 7);
+        scheduler.wakes(at(2 + SAME_WAKEUP), 7);
+        assert!(!scheduler.is_woken_again());
+        scheduler.wakes(At { cpu: 1, time: 3 + SAME_WAKEUP }, 7);
+        assert!(scheduler.is_woken_again() && scheduler.contradicted().is_empty());
+        scheduler.wakes(at(2 * STARTING), 7);
+        assert!(scheduler.is_woken_again() && scheduler.contradicted().is_empty());
+        scheduler.wakes(at(3 * STARTING), 7);
+        assert_eq!((scheduler.is_woken_again(), scheduler.contradicted()), (true, &[7][..]));
+        scheduler.comes(at(4 * STARTING), 7);
+        assert!(!scheduler.is_woken_again() && scheduler.contradicted().is_empty());
     }
 
     #[test]
