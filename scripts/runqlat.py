@@ -13,7 +13,7 @@ below. The script's first line has --all-cpus for that, because a wake-up is an 
 --pid does not. All of them work with --input too.
 
 If events of a CPU are lost, the tasks that waited for this CPU may have run unseen. Their waits are not counted, and the last
-lines say how many there were. Another line counts switches that were not seen: some kernels do not trace all of them. Needs
+lines say how many there were, and so it is with a task that is woken again before a switch to it was seen. Another line counts switches that were not seen: some kernels do not trace all of them. Needs
 --order, which the first line has too: a wake-up and the switch that ends the wait may happen on different CPUs.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
@@ -27,7 +27,7 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from perf_prof import Log2Hist, PerfEvent, print
-from perf_prof.script import Columns, Options, Pairs, Percentiles, Report, Switches, counted, first_rows, is_selected
+from perf_prof.script import Columns, Options, Percentiles, Report, Switches, Waits, counted, first_rows, is_selected
 
 options = Options(__doc__, top=10, least=0, rows="rows of tasks; 0: none", comm=True, task=True)
 options.add_argument("--all", action="store_true", help="one histogram for all commands together")
@@ -60,17 +60,11 @@ columns = Columns(False, comm=("COMM", "<16"), tid=("TID", ">8"), waits=("WAITS"
 report = Report(lambda: defaultdict(new_waits), show, counts, notes={
     "unpaired": "waits that are not counted, because their start was not seen",
     "untold": "waits that are not counted, because events of their CPU were lost meanwhile",
+    "again": "waits that are not counted, because the task was woken again before a switch to it was seen",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; waits may be missing or wrong".format,
 })  # fmt: skip
-waiting, switches = Pairs(report, counts), Switches(report, counts)
+waiting, switches = Waits(report, counts), Switches(report, counts)
 __interval__, __partial__, __merge__, __exit__, __lost__ = *report.callbacks, waiting.lost
-
-
-@waiting.step
-def woken(now: int, tid: int, cpu: int) -> None:
-    # After a loss, the task may have run and slept since the first wake-up, on any CPU. Then the wait starts now.
-    if tid not in waiting or waiting.losses.since(waiting[tid][0]):
-        waiting[tid] = now, cpu, None
 
 
 @waiting.ends
@@ -87,7 +81,7 @@ def came(now: int, tid: int, command: str) -> None:
 
 def sched__sched_wakeup(event: PerfEvent) -> None:
     if is_selected(args, event.pid):
-        woken(event._time, event.pid, event.target_cpu)
+        waiting.woken(event._time, event.pid, event.target_cpu)
 
 
 sched__sched_wakeup_new = sched__sched_wakeup

@@ -36,6 +36,7 @@ __all__ = [
     "Report",
     "Switches",
     "Times",
+    "Waits",
     "Wakers",
     "WholeRun",
     "arguments",
@@ -348,6 +349,41 @@ class Pairs(States):
     def lost(self, lost_start: int, lost_end: int) -> None:
         """Notes a loss."""
         self.losses.note(lost_end)
+
+
+class Waits(Pairs):
+    """Since when each task waits for a CPU, by its thread id.
+
+    Call begins(now, tid, cpu) when the task leaves its CPU and could go on, and woken(now, tid, cpu) when it is woken. If it is
+    woken a second time, it has run in between, although no switch to it was seen. So its wait starts anew, and end() counts the
+    earlier one in counts["again"].
+    """
+
+    # If waker and task are traced as single tasks (record -p), the kernel delivers a wake-up to each of them. In ns.
+    _SAME = 10_000
+
+    def __init__(self, parts: Parts, counts: Counter[str]) -> None:
+        super().__init__(parts, counts)
+        self.woken = self.step(self._woken)
+
+    def _woken(self, now: int, tid: int, cpu: int) -> None:
+        began, of, wakeups = self.get(tid, (0, cpu, None))
+        # After a loss, the task may have run and slept since the first wake-up, on any CPU. Then the wait starts now.
+        if tid not in self or self.losses.since(began):
+            self[tid] = now, cpu, 1
+        elif wakeups is None:
+            # It was preempted on its way to sleep (ttwu_runnable() in kernel/sched/core.c). It goes on waiting.
+            self[tid] = began, of, 1
+        elif cpu != of or now - began > self._SAME:
+            # A wake-up makes a task's state TASK_RUNNING, and only the task itself leaves that: it has run since the last one.
+            self[tid] = now, cpu, wakeups + 1
+
+    def end(self, now: int, key: Any) -> tuple[int, Any] | None:
+        """Returns the ns of the wait, and how often the task was woken. Returns None if that is not known or cannot be told."""
+        wait = super().end(now, key)
+        if wait is not None and wait[1]:
+            self._counts["again"] += wait[1] - 1
+        return wait
 
 
 class Switches(States):

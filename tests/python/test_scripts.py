@@ -127,6 +127,22 @@ class RunqLat(ScriptTest):
         self.assertIn("no waits seen", text)
         self.assertIn("because events of their CPU were lost meanwhile: 1)", text)
 
+    def test_a_task_that_is_woken_again_waits_from_the_last_wake_up(self):
+        events = [wakeup(1 * MS, 8), wakeup(900 * MS, 8), switch(901 * MS, 7, 8)]
+        self.assertIn(["task8", "8", "1", "1000.0", "1000.0", "1000.0"], self.rows("runqlat.py", events))
+        self.assertIn("woken again before a switch to it was seen: 1)", self.run_script("runqlat.py", events))
+        # A task may be woken on its way to sleep, often while it runs, and once after it was preempted.
+        runs = [switch(1 * MS, 7, 8), wakeup(2 * MS, 8), wakeup(3 * MS, 8), switch(4 * MS, 8, 7, state=0x100)]
+        events = [*runs, wakeup(5 * MS, 8), switch(9 * MS, 7, 8)]
+        self.assertIn(["task8", "8", "1", "5000.0", "5000.0", "5000.0"], self.rows("runqlat.py", events))
+        self.assertNotIn("woken again", self.run_script("runqlat.py", events))
+        events = [*runs, wakeup(5 * MS, 8), wakeup(7 * MS, 8), switch(9 * MS, 7, 8)]
+        self.assertIn(["task8", "8", "1", "2000.0", "2000.0", "2000.0"], self.rows("runqlat.py", events))
+
+    def test_a_wake_up_that_is_delivered_to_two_tasks_starts_one_wait(self):
+        events = [wakeup(1 * MS, 8), wakeup(1 * MS + 900, 8), switch(2 * MS, 7, 8)]
+        self.assertIn(["task8", "8", "1", "1000.0", "1000.0", "1000.0"], self.rows("runqlat.py", events))
+        self.assertNotIn("woken again", self.run_script("runqlat.py", events))
 
     def test_processes_and_threads_are_selected_by_number(self):
         # The process of a task is known from its own events.

@@ -336,7 +336,7 @@ fn runqlat_shows_percentiles_of_each_task() {
         "
 script.args.top = 2
 def wait(tid, comm, start, ns):
-    script.woken(start, tid, 0)
+    script.waiting.woken(start, tid, 0)
     script.came(start + ns, tid, comm)
 for n in range(1, 101): wait(5, 'a', 10**6 * n, n * 1000)
 wait(6, 'a', 5, 300)
