@@ -35,8 +35,8 @@
 //!   say: `derive/source/definition.rs`, `derive/span/rules.rs`, `event/span/view.rs`
 //! * which events a source needs of other tasks and CPUs: `derive/source/target.rs`
 //! * keys, open spans and counts of spans: `derive/span/`; their records and fields: `event/span/`
-//! * which events of the scheduler are missing: `derive/span/scheduler.rs`; whose spans are incomplete, and how that is
-//!   told: `event/span/incomplete.rs`, `event/shortfall.rs`
+//! * which events of the scheduler are missing: `derive/span/scheduler.rs`; which ends of short spans: `derive/span/overdue.rs`;
+//!   whose spans are incomplete, and how that is told: `event/span/incomplete.rs`, `event/shortfall.rs`
 //! * which tasks a wait for a CPU is charged to: `derive/span/runs.rs`; what a filter of spans costs:
 //!   `derive/span/verdicts.rs`
 //! * another event that is derived from several: an implementation of `Derivation` in `derive/`, which `Derived` starts

@@ -99,10 +99,23 @@ fn judge(switches: &[Switches]) -> Check {
     }
     let detail = format!(
         "no event of the idle task of CPU {silent} arrives, so the times of tasks there are incomplete (offcpu, oncpu, \
-         runqueue, task-state); BPF programs see these events{unknown}"
+         runqueue, task-state), and what happens in interrupts of the idle CPU is missing (irq, softirq, hrtimer, and ends in \
+         block-io and tcp); BPF programs see these events{unknown}"
     );
-    let mend = (!others.is_empty()).then(|| format!("taskset -c {others} COMMAND, for the program to measure"));
-    Check::warn(name, detail, mend.as_deref())
+    Check::warn(name, detail, Some(&mend(&silent, &others)))
+}
+
+/// Returns what helps. A program on another CPU does not help if its device interrupts a silent one. A CPU that is never idle
+/// does not run its idle task.
+fn mend(silent: &CpuSet, others: &CpuSet) -> String {
+    let first = silent.iter().next().unwrap_or_default();
+    let awake = format!(
+        "keep CPU {silent} from idling, for example CPU {first}: taskset -c {first} nice -n 19 sh -c 'while :; do :; done'"
+    );
+    match others.is_empty() {
+        true => awake,
+        false => format!("taskset -c {others} COMMAND, for the times of its tasks; for interrupts of devices, {awake}"),
+    }
 }
 
 #[cfg(test)]
@@ -121,7 +134,7 @@ mod tests {
                 Some("taskset -c 0 "),
             ),
             (vec![cpu(0, 0, 0), cpu(1, 1, 0)], "whether their events arrive is not known", None),
-            (vec![cpu(0, 9, 0)], "no event of the idle task of CPU 0 arrives", None),
+            (vec![cpu(0, 9, 0)], "no event of the idle task of CPU 0 arrives", Some("keep CPU 0 from idling, ")),
         ];
         for (switches, detail, mend) in rows {
             let check = judge(&switches);

@@ -18,6 +18,8 @@ pub struct Shortfall {
     pub damaged: bool,
     /// The number of events of tasks that were not delivered, although no loss was reported.
     pub unseen: u64,
+    /// The number of spans of all tasks that began and have no end that was seen, although no loss was reported.
+    pub unended: u64,
     /// The number of spans that were dropped because there was no room for them.
     pub without_room: u64,
     /// The number of spans that were dropped for another reason, and of events that were not delivered, of the selected
@@ -58,6 +60,7 @@ impl Shortfall {
         }
         Some(Shortfall {
             unseen: sum(SpanCounts::unseen),
+            unended: sum(SpanCounts::unended),
             without_room,
             gaps: all.gaps(),
             missing: all.missing(),
@@ -124,6 +127,13 @@ impl Shortfall {
         }
         if self.gaps != 0 {
             reasons.push(format!("spans are missing: {}", self.tasks_text()));
+        }
+        if self.unended != 0 {
+            reasons.push(counted(
+                self.unended,
+                "span began and has no end that was seen",
+                "spans began and have no end that was seen",
+            ));
         }
         if let Some(cpus) = self.cpus_text() {
             reasons.push(format!("the kernel delivers no events of {cpus}"));

@@ -43,6 +43,13 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     if shortfall.gaps != 0 {
         lines.push(format!("spans are missing: {}", shortfall.tasks_text()));
     }
+    if shortfall.unended != 0 {
+        lines.push(format!(
+            "{} of {opened} spans began and have no end that was seen: it may have happened in an interrupt of an idle CPU, of \
+             which some kernels deliver no events; `perf-prof doctor` checks all CPUs",
+            shortfall.unended
+        ));
+    }
     if let Some(cpus) = shortfall.cpus_text() {
         lines.push(format!(
             "the kernel delivers no events of {cpus}, so switches to other tasks are missing there: keep these tasks on \

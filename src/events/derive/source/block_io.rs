@@ -83,6 +83,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
             |span| span.begin().text("rwbs").into(),
         ),
     ],
+    ends_soon: true,
     narrow: None,
 };
 
@@ -110,5 +111,60 @@ fn operation(begin: &PartView<'_>) -> &'static str {
         [b'W', ..] => "write",
         [b'D', ..] => "discard",
         _ => "other",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample};
+
+    const START: &str = "block:block_io_start";
+    const COMPLETE: &str = "block:block_rq_complete";
+    const MERGES: [&str; 2] = ["block:block_bio_frontmerge", "block:block_rq_merge"];
+    const FIELDS: &[&str] =
+        &["unsigned int dev", "u64 sector", "unsigned int nr_sector", "int error", "char rwbs[8]", "char comm[8]"];
+
+    /// A request: its sector, and its begin and end in ms.
+    type Request = (i64, u64, Option<u64>);
+
+    /// Returns the tasks that lack spans with the number of their gaps, and how many requests of task 7 have no end.
+    fn missing(requests: &[Request], events: &[&'static str]) -> (Vec<(i32, u64)>, u64) {
+        let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
+        let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
+        run.belongs(7, 7);
+        let begins = requests.iter().map(|&(sector, begin, _)| (START, begin, sector));
+        let ends = requests.iter().filter_map(|&(sector, _, end)| Some((COMPLETE, end?, sector)));
+        let mut all: Vec<_> = begins.chain(ends).collect();
+        all.sort_by_key(|event| event.1);
+        for (event, time, sector) in all {
+            let fields = [("dev", 1), ("sector", sector), ("nr_sector", 8)];
+            run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: time * 1_000_000, fields: &fields }]);
+        }
+        run.finish();
+        (run.gaps(), run.unended())
+    }
+
+    #[test]
+    fn a_request_without_a_completion_is_missing() {
+        let all = [START, MERGES[0], MERGES[1], COMPLETE];
+        let seen = |sector, at| (sector, at, Some(at + 2));
+        let rows: [(&[Request], u64); 6] = [
+            // Two are on their way at the end.
+            (&[seen(10, 1), seen(20, 300), (30, 280, None), (40, 301, None)], 0),
+            (&[seen(10, 1), (20, 5, None), seen(30, 300)], 1),
+            // The next request for the same sectors comes.
+            (&[seen(10, 1), (20, 5, None), seen(20, 300), seen(30, 301)], 1),
+            // Two requests for the same sectors at the same time.
+            (&[seen(10, 1), (20, 5, Some(10)), (20, 6, Some(11)), seen(30, 300)], 0),
+            (&[(10, 1, None), (20, 2, None), (30, 100, None)], 0),
+            (&[1, 2, 3, 4, 5, 6, 7, 8, 20].map(|at| (at, at as u64, None)), 8),
+        ];
+        for (requests, expected) in rows {
+            let tasks = if expected == 0 { vec![] } else { vec![(7, expected)] };
+            assert_eq!(missing(requests, &all), (tasks, expected), "{requests:?}");
+        }
+        // A request that was merged into another one has no completion, which a recording without these events does not tell.
+        assert_eq!(missing(rows[1].0, &[START, COMPLETE]).1, 0);
     }
 }

@@ -43,6 +43,9 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
+    /// Whether its spans are short, so that one which stays open for long has ended without an event that was delivered. Ends
+    /// in an interrupt are missing if it hits an idle task whose events the kernel does not deliver.
+    pub ends_soon: bool,
     /// Returns a filter for the source's events that follows from the options, or `None`. The filter only saves work:
     /// the spans are filtered anyway.
     pub narrow: Option<Narrow>,
@@ -366,6 +369,13 @@ impl SourceDefinition {
             origin: field.origin,
         };
         self.fields.iter().map(field).collect()
+    }
+
+    /// Returns whether one of its spans that stays open shows that events are missing. `discards` is the number of rules for
+    /// spans without an end whose events this run has.
+    pub(crate) fn misses_ends(&self, discards: usize) -> bool {
+        let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
+        self.ends_soon && all.count() == discards
     }
 
     /// Returns whether the arguments of its events may point to strings.

@@ -36,5 +36,6 @@ pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
             |span| span.end().map_or(0, |end| end.int("ret")),
         ),
     ],
+    ends_soon: false,
     narrow: None,
 };

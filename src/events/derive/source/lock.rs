@@ -50,6 +50,7 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
             },
         ),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

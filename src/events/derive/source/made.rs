@@ -136,6 +136,16 @@ impl MadeRun {
         spans
     }
 
+    /// Ends the run.
+    pub fn finish(&mut self) {
+        let _ = self.engine.finish(&mut |_| Flow::Continue(()));
+    }
+
+    /// Returns the number of spans whose ends were not seen.
+    pub fn unended(&self) -> u64 {
+        self.counts.unended()
+    }
+
     /// Reports a loss.
     pub fn lost(&mut self) {
         self.engine.lost(0, 0);

@@ -63,6 +63,7 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
             },
         ),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

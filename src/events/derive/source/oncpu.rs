@@ -35,5 +35,6 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         })
         .one_of(|| texts(TASK_STATES), ""),
     ],
+    ends_soon: false,
     narrow: None,
 };

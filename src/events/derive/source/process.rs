@@ -80,6 +80,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         )
         .one_of(|| signals::signal_names().chain(["unknown".into()]).collect(), ""),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

@@ -76,6 +76,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             span.end().is_some_and(|end| i64::from(end.cpu()) != cpu).into()
         }),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

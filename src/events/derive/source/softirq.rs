@@ -38,6 +38,7 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
             span.note("softirq_raise").map_or(0, |raise| span.begin().time().saturating_sub(raise.time()))
         }),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

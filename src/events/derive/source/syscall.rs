@@ -67,6 +67,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
         })
         .one_of(|| texts(system_calls::error_names()), "errno_"),
     ],
+    ends_soon: false,
     narrow: Some(narrow),
 };
 

@@ -82,6 +82,7 @@ pub(super) const TCP: SourceDefinition = SourceDefinition {
             }
         }),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

@@ -46,6 +46,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         }),
         Field::address("work", "address of the work", |span| span.key(1) as u64),
     ],
+    ends_soon: false,
     narrow: None,
 };
 

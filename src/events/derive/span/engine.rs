@@ -12,6 +12,7 @@ use super::{
     Action, Change, Filters, Keep, Span,
     key::Key,
     missing::{Missing, MissingSpan},
+    overdue::Overdue,
     runs::Runs,
     scheduler::{At, Scheduler},
     table::{OpenSpan, OpenSpans},
@@ -43,6 +44,8 @@ pub(super) struct Engine {
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
+    /// What tells spans whose ends were not delivered; `None` if open spans show nothing.
+    overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
@@ -87,6 +90,9 @@ impl Engine {
         };
         let mut steps = span.inputs.iter().flat_map(|input| &input.steps);
         let has_runs = steps.any(|step| matches!(step.action, Action::Run(_)));
+        let steps = span.inputs.iter().flat_map(|input| &input.steps);
+        let discards = steps.filter(|step| step.action == Action::Discard).count();
+        let misses_ends = span.definition.is_some_and(|definition| definition.misses_ends(discards));
         let has_text_filter = verdicts.is_none() && format.has_text(&filtered_fields);
         Self {
             span,
@@ -101,6 +107,7 @@ impl Engine {
             missing_records: None,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
+            overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
             record: Vec::new(),
@@ -163,11 +170,14 @@ impl Engine {
             return Flow::Continue(());
         }
         counts.add_ended(1);
+        let (begin_record, notes) = begin.split();
+        let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
+        if let Some(overdue) = &mut self.overdue {
+            overdue.ended(duration);
+        }
         if self.output == Output::Muted {
             return Flow::Continue(());
         }
-        let (begin_record, notes) = begin.split();
-        let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
         if duration < self.span.spec.min {
             return Flow::Continue(());
         }
@@ -242,13 +252,38 @@ impl Engine {
 
     /// Called when a key begins again: counts its open span as missing.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // Not for sources: some of their spans have an end that the kernel does not report. Missing events of the scheduler are
-        // counted in another place.
+        // Of sources only if it was open for long: two requests for the same sectors of a device may be open together, and some
+        // spans have an end that the kernel does not report. Missing events of the scheduler are counted in another place.
+        let is_overdue = self.is_overdue(key, time);
+        self.counts.add_unended(is_overdue.into());
         if self.span.spec.nesting == Nesting::Replaced
-            && !self.span.spec.is_source()
+            && (!self.span.spec.is_source() || is_overdue)
             && let Some(begin) = self.open.last(key)
         {
             self.add_gap_of(key.numbers(), &begin, time);
+        }
+    }
+
+    /// Returns whether the open span with this key should have ended before this time, at which no loss explains it.
+    fn is_overdue(&self, key: &Key, time: u64) -> bool {
+        let age = |begin: u64| time.saturating_sub(begin);
+        self.lossy_rings == 0
+            && self
+                .overdue
+                .as_ref()
+                .is_some_and(|overdue| self.began(key).is_some_and(|begin| overdue.is_overdue(age(begin))))
+    }
+
+    /// Counts the spans that are open at the end and should have ended before.
+    fn count_overdue(&self) {
+        let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
+        let age = |begin: &OpenSpan<&[u8]>| {
+            self.last.saturating_sub(self.format.inputs[begin.input].layout.time(begin.split().0).unwrap_or(self.last))
+        };
+        let is_overdue = overdue.at_end(self.open.iter().map(|(_, begin)| age(&begin)));
+        for (key, begin) in self.open.iter().filter(|(_, begin)| is_overdue(age(begin))) {
+            self.counts.add_unended(1);
+            self.add_gap_of(key.numbers(), &begin, self.last);
         }
     }
 
@@ -299,7 +334,7 @@ impl Engine {
         // Spans of sources may end without an event, so a begin alone shows nothing.
         let task = key.numbers()[0] as i32;
         let is_contradicted = || self.scheduler.contradicted().contains(&task);
-        if (is_losing || !self.span.spec.is_source() || is_contradicted())
+        if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
             && let Some(OpenSpan { input, record }) = self.open.last(key)
         {
             let begin = OpenSpan { input, record: Box::from(record) };
@@ -492,6 +527,7 @@ impl Derivation for Engine {
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let dropped = self.missing.take_all();
         self.count_missing(dropped);
+        self.count_overdue();
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }

@@ -24,6 +24,7 @@ mod engine;
 mod error;
 mod key;
 mod missing;
+mod overdue;
 mod rules;
 mod runs;
 mod scheduler;

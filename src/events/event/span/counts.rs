@@ -16,6 +16,7 @@ pub struct SpanCounts {
     lost: AtomicU64,
     replaced: AtomicU64,
     unseen: AtomicU64,
+    unended: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
@@ -55,6 +56,7 @@ counts! {
     lost add_lost "dropped spans that were open during a loss.";
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
+    unended add_unended "spans that began and have no end that was seen: they were open for much longer than all that ended.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     without_room add_without_room "dropped spans that had no room: more than `max-open` were open, or they took too much memory.";
