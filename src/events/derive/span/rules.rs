@@ -72,7 +72,7 @@ pub enum Action {
     /// It drops the span.
     Discard,
     /// It drops the span if it is a wakeup which shows that the task of the key has run since it was woken before. It needs
-    /// [`Change::Wakes`] before it.
+    /// `Change::Wakes` before it.
     DiscardWokenAgain,
     /// It is kept until the sample that opens a span recalls it. The key is a key of such samples, not of spans.
     Ahead(Keep),
