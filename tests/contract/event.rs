@@ -182,8 +182,8 @@ except TypeError as error: print(error)",
         ),
         expect![[r#"
             AttributeError 'perf_prof.syscalls__sys_enter_getpgid' object has no attribute 'nope'
-            True True "syscalls:sys_enter_getpgid has no field 'pids'"
-            True True "syscalls:sys_enter_getpgid has no field 'pids'"
+            True True "syscalls:sys_enter_getpgid has no field 'pids'; did you mean pid?"
+            True True "syscalls:sys_enter_getpgid has no field 'pids'; did you mean pid?"
             False 7
             'syscalls:sys_enter_getpgid has no field 5'
             False None

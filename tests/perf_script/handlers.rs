@@ -7,6 +7,7 @@ use std::{
 };
 
 use crate::harness::{
+    awake::Awake,
     machine::{Need, needs},
     recording::{Folder, record},
     run::{perf_prof, said, stdout},
@@ -312,6 +313,7 @@ fn several_processes_give_the_result_of_one() {
 #[test]
 fn spans_of_a_live_command_reach_the_handlers() {
     needs([Need::Tracefs, Need::Python]);
+    let _awake = Awake::new();
     let folder = Folder::new();
     let script = "tasks = []
 def trace_unhandled(name, context, fields, sample): tasks.append(fields['common_comm'])

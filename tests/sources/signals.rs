@@ -1,12 +1,16 @@
 //! `signal`.
 
 use std::{
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use super::{MS, beside_own, numbers};
 use crate::harness::task::{gettid, named};
+
+/// The processes of all tests here have the same name.
+static ALONE: Mutex<()> = Mutex::new(());
 
 extern "C" fn ignore(_: libc::c_int) {}
 
@@ -52,6 +56,7 @@ pub fn workload() {
 
 #[test]
 fn a_signal_has_its_sender_its_target_and_the_time_for_which_it_waited() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (lines, own) = beside_own(
         "
 def signal(e):
@@ -62,9 +67,7 @@ def signal(e):
     );
     let own = numbers(&own[0]);
     let [parent, child, took] = own[..] else { panic!("{own:?}") };
-    // The other test may send signals to processes of the same name.
-    let is_own = |row: &Vec<&str>| [parent, child].map(|id| id.to_string()).contains(&row[4].to_owned());
-    let rows: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).filter(is_own).collect();
+    let rows: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
     let without_time: Vec<String> = rows.iter().map(|row| [&row[..6], &row[7..]].concat().join(" ")).collect();
     let row = |name: &str, action: &str, sender: u64, target: u64| {
         format!("{name} {action} sig-truth {sender} {target} 0 True")
@@ -82,6 +85,7 @@ def signal(e):
 
 #[test]
 fn signals_that_are_not_delivered_are_open() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (lines, own) = beside_own(
         "
 def signal(e):
