@@ -6,11 +6,16 @@ use perf_prof_events::{
     derive::Derived,
     event::{EventType, Stats},
 };
-use perf_prof_format::{abi::PERF_TYPE_TRACEPOINT, spec::Grouping, tracefs::Filter};
+use perf_prof_format::{
+    abi::PERF_TYPE_TRACEPOINT,
+    spec::Grouping,
+    tracefs::{EventFormat, Filter},
+};
 use perf_prof_in_kernel::{
     instruction::Program,
     load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint, together},
     lower::Unsuited,
+    select::Selection,
     span::{Hook, SelectedSpan, SpanPrograms, span_programs},
     table::{Shape, table_program},
 };
@@ -98,6 +103,9 @@ impl OpenEvents<'_> {
 
     /// Starts the programs that write the records of events with strings.
     fn string_writers(&self, capture: &Capture) -> Result<StringWriters> {
+        if !self.selected.iter().any(Selected::has_strings) {
+            return Ok(StringWriters::default());
+        }
         let target = requests::target(&self.plan.capture, self.workload)?;
         let requests = requests::requests(&self.plan.capture, self.selected)?;
         strings::start(&self.kernel_target(&target), self.selected, &requests, capture)
@@ -209,7 +217,7 @@ impl OpenEvents<'_> {
         check_event(selected, request)?;
         let Some(format) = self.types[event].format.tracepoint() else { return Err("it is no tracepoint".into()) };
         let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
-        let selection = self.kernel_target(target).selection(format, request)?;
+        let selection = self.selection(format, request, target)?;
         let compile = |table: &'u TableUse| {
             let TableUse { plan, definition, .. } = table;
             let (program, shape) = table_program(plan, definition, &self.types[event], filter.as_ref(), &selection)?;
@@ -247,7 +255,7 @@ impl OpenEvents<'_> {
             *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
         }
         let Some(format) = self.types[enter].format.tracepoint() else { return Err(several()) };
-        let selection = self.kernel_target(target).selection(format, &requests[enter])?;
+        let selection = self.selection(format, &requests[enter], target)?;
         let [of_enter, of_exit] = &filters;
         let filters = [of_enter.as_ref(), of_exit.as_ref()];
         let selected = SelectedSpan { span, event: &self.types[event], filters };
@@ -262,6 +270,12 @@ impl OpenEvents<'_> {
 
     fn kernel_target<'t>(&'t self, target: &'t Target) -> KernelTarget<'t> {
         KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target }
+    }
+
+    /// Returns which events of a tracepoint are added up. No reader leaves out those of perf-prof itself.
+    fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
+        let target = self.kernel_target(target);
+        Ok(Selection { own: target.own(request)?, ..target.selection(format, request)? })
     }
 
     /// Returns why this run needs samples.

@@ -35,7 +35,7 @@ impl<T: fmt::Display> From<T> for Reason {
 }
 
 impl KernelTarget<'_> {
-    /// Returns which events of a tracepoint count.
+    /// Returns which events of a tracepoint count. Those of perf-prof itself are among them.
     pub fn selection(&self, format: &EventFormat, request: &EventRequest) -> Result<Selection, Reason> {
         let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
         // The kernel gives these events also to the task that they name, and a program runs once for each of them.
@@ -48,7 +48,7 @@ impl KernelTarget<'_> {
             false => PidNamespace::Other,
         };
         Ok(Selection {
-            own: self.own(request)?,
+            own: Own::NOTHING,
             tasks: match self.target {
                 Target::Processes(_) | Target::Workload { .. } => Some(TaskIds::Processes),
                 Target::Threads(_) => Some(TaskIds::Threads),
@@ -61,7 +61,7 @@ impl KernelTarget<'_> {
     }
 
     /// Returns which events are perf-prof's own.
-    fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
+    pub fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
         let own = std::process::id();
         let nothing = Own { owner: request.owner, ..Own::NOTHING };
         match (requests::own_threads(self.capture), self.target) {

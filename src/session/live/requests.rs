@@ -382,7 +382,7 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
 
 /// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings.
 fn writer(event: &Selected) -> Result<Writer> {
-    if event.format.tracepoint().is_none_or(|format| format.strings().is_empty()) {
+    if !event.has_strings() {
         return Ok(Writer::Kernel);
     }
     if event.spec.grouping != Grouping::Alone {

@@ -63,6 +63,11 @@ impl Selected {
         EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
     }
 
+    /// Returns whether the event has strings that the kernel's own records do not have.
+    pub fn has_strings(&self) -> bool {
+        self.format.tracepoint().is_some_and(|format| !format.strings().is_empty())
+    }
+
     fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
         let name = format!("{}:{}", format.system, format.name);
         let request = EventRequest::tracepoint(name, format.id);

@@ -2,14 +2,15 @@
 
 use anyhow::{Result, anyhow};
 use perf_prof_capture::{Capture, EventRequest, Writer};
-use perf_prof_events::derive;
-use perf_prof_format::{spec::EventKind, tracefs::Filter};
+use perf_prof_events::derive::source::{add_strings, has_strings};
+use perf_prof_format::{
+    spec::{EventKind, EventSpec},
+    tracefs::Filter,
+};
 use perf_prof_in_kernel::{
     load::{self, StringWriters, Tracepoint},
-    select::{Own, Selection},
     strings::string_program,
 };
-
 use perf_prof_system::{output, procfs};
 
 use super::{
@@ -26,11 +27,11 @@ pub fn add_where_possible(capture: &mut plan::Capture) {
             && procfs::is_in_first_pid_namespace()
             && load::check().is_ok()
     };
-    let has_span = capture.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
-    if has_span && is_possible(capture) {
+    let has_strings = |event: &EventSpec| matches!(&event.kind, EventKind::Span(span) if has_strings(span));
+    if capture.events.iter().any(has_strings) && is_possible(capture) {
         for event in &mut capture.events {
             if let EventKind::Span(span) = &mut event.kind {
-                derive::source::add_strings(span);
+                add_strings(span);
             }
         }
     }
@@ -72,7 +73,7 @@ fn add(
     let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
     let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
     // The reader leaves out perf-prof's own samples, as those of other events.
-    let selection = Selection { own: Own::NOTHING, ..target.selection(format, request)? };
+    let selection = target.selection(format, request)?;
     let program = string_program(&ty, filter.as_ref(), &selection)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
     let added = writers.add(at, tracepoint, &program, capture.outputs(at));

@@ -70,10 +70,14 @@ pub(crate) fn asks_for_strings(span: &SpanSpec) -> bool {
     span.is_source() && span.options.iter().any(|option| option.name == STRINGS)
 }
 
+/// Returns whether the span is of a source whose events may have strings.
+pub fn has_strings(span: &SpanSpec) -> bool {
+    source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings)
+}
+
 /// Asks for the strings of a source's events, if it has strings.
 pub fn add_strings(span: &mut SpanSpec) {
-    let has_strings = source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings);
-    if has_strings && span.options.iter().all(|option| option.name != STRINGS) {
+    if has_strings(span) && !asks_for_strings(span) {
         span.options.push(SpanOption { name: STRINGS.to_owned(), values: Vec::new() });
     }
 }

@@ -21,13 +21,13 @@ use crate::expression::{Number, Test};
 pub const OPEN_KEY: i16 = -160;
 /// See [`OPEN_KEY`].
 pub const OTHER_KEY: i16 = -192;
-/// Where they have the value of an open span: the time of its begin, the generation, and what the begin keeps.
+/// Where they have the value of an open span: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
 /// Where the end has the duration, in place of the time.
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
 /// Where the generation is: a number that changes with each loss.
 pub const GENERATION: i16 = KEPT + 8;
-/// Where what the begin keeps starts, and ends at the latest.
+/// Where the kept values start, and where they end at the latest.
 const FIRST_KEPT: i16 = KEPT + 16;
 const MOST_KEY_PARTS: usize = 4;
 
@@ -40,7 +40,7 @@ pub struct LoweredSpan {
     pub end: Vec<LoweredStep>,
     /// The filters of the events that begin and end spans.
     pub selected: [Option<Test>; 2],
-    /// What the begin keeps, one part behind the other.
+    /// The kept values, one behind the other.
     pub kept: Vec<Part>,
     /// The shortest span that is added, in ns.
     pub min: u64,

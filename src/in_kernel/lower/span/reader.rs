@@ -1,4 +1,5 @@
-//! The values of spans that keys, sums and filters read: those of the end, and those that the begin keeps.
+//! The values of spans that keys, sums and filters read: those of the event that ends a span, and those kept of
+//! the event that begins it.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::{
     },
 };
 
-/// Reads values of spans, and remembers what the begin has to keep for that.
+/// Reads values of spans, and remembers what has to be kept of the event that begins a span.
 pub(super) struct SpanReader<'a> {
     pub event: &'a EventType,
     pub format: &'a Arc<SpanFormat>,
@@ -103,13 +104,13 @@ impl SpanReader<'_> {
         }
     }
 
-    /// Lets the begin keep a value. Returns how the end reads it.
+    /// Keeps a value of the event that begins a span. Returns how the program of the end reads it.
     fn keep(&mut self, part: Part) -> Result<Part, Unsuited> {
         let of = |parts: &[Part]| parts.iter().map(Part::bytes).sum::<usize>();
         let at = self.kept.iter().position(|kept| *kept == part).unwrap_or(self.kept.len());
         let offset = FIRST_KEPT + of(&self.kept[..at]) as i16;
         if offset as isize + part.bytes() as isize > OTHER_KEY.into() {
-            return Err(Unsuited::Spans("the begin would keep too much"));
+            return Err(Unsuited::Spans("too much of the event that begins a span would be kept"));
         }
         let text = |text: Text| Text::Kept { offset, size: text.bytes() };
         let kept = match &part {
