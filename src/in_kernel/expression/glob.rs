@@ -1,4 +1,4 @@
-//! Patterns of file names, as far as they can be code without loops: a text with a `*` before it, behind it, or both.
+//! Glob patterns that can be compiled to code without loops: a text with a `*` before it, behind it, or both.
 
 use super::text::jump_unless_bytes;
 use crate::instruction::{Code, Condition, Label, Place, Register, Size};
@@ -15,7 +15,7 @@ pub enum Glob {
 }
 
 impl Glob {
-    /// Returns the pattern; `None` if it is none of these.
+    /// Parses a pattern; `None` if it has none of these forms.
     pub fn parse(pattern: &str) -> Option<Glob> {
         let is_plain = |text: &str| text.is_ascii() && !text.contains(['*', '?', '[', '\0']);
         let (before, after) = (pattern.strip_prefix('*'), pattern.strip_suffix('*'));
@@ -39,7 +39,7 @@ impl Glob {
         }
     }
 
-    /// Compares at each place of the array at which the text has room.
+    /// Writes the code that compares the text at each offset of the array where it has room.
     fn search(&self, code: &mut Code, text: &[u8], (array, size): (Place, usize), fails: Label) {
         let found = code.label();
         for at in 0..=size - text.len() {

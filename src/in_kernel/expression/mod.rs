@@ -1,4 +1,4 @@
-//! What a program reads of an event, and what it asks about it: numbers, texts and tests, each with its code.
+//! The numbers and texts that a program reads from an event, and tests of them, each with its code.
 //!
 //! While a program runs, [`CONTEXT`] is the record, and [`IDS`] has the ids of the running task. All code in this room may
 //! change `R0` to `R5`.
@@ -17,8 +17,8 @@ pub use text::{Text, TextTest};
 
 use crate::instruction::{Code, Register};
 
-/// The register with the address of the record: the fields of a tracepoint at the offsets of its format. In the first 8
-/// bytes, which would have the common fields, the kernel keeps a pointer of its own.
+/// The register with the address of the record. Its fields are at the offsets of the tracepoint's format, but its first 8
+/// bytes are a pointer of the kernel in place of the common fields.
 pub const CONTEXT: Register = Register::R6;
 
 /// The register with the ids of the running task: the process in the upper 32 bits, the thread in the lower ones.

@@ -1,11 +1,11 @@
-//! Numbers of 64 bits that a program can get.
+//! Numbers that a program can load.
 
 use perf_prof_format::{abi::bpf::BPF_FUNC_GET_SMP_PROCESSOR_ID, tracefs::IntType};
 
 use super::{CONTEXT, IDS};
 use crate::instruction::{Code, Condition, Operation, Register, Size};
 
-/// A number. Narrower ones are extended to 64 bits by their type.
+/// A number of 64 bits. Narrower fields are extended with zeros or with their sign, as their type says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
     /// A field of the record, at a multiple of its width.
@@ -15,7 +15,7 @@ pub enum Number {
         /// Its type.
         ty: IntType,
     },
-    /// A byte of the record: 0 if it is 0, else 1.
+    /// A byte of the record. Every value except 0 becomes 1.
     Bool {
         /// Its offset.
         offset: i16,
@@ -31,9 +31,9 @@ pub enum Number {
         /// Whether it may need more than 32 bits.
         is_wide: bool,
     },
-    /// The id of the running process, in the first PID namespace.
+    /// The id of the running process, in the initial PID namespace.
     Process,
-    /// The id of the running thread, in the first PID namespace.
+    /// The id of the running thread, in the initial PID namespace.
     Thread,
     /// The CPU.
     Cpu,

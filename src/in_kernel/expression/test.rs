@@ -1,4 +1,4 @@
-//! Tests of an event, as the filters of the kernel have them, and their code: jumps that leave out what is decided.
+//! Tests of an event, like those of the kernel's filters, and their code: jumps that skip the rest once the result is known.
 
 use perf_prof_format::tracefs::Comparison;
 
@@ -14,18 +14,18 @@ pub enum Test {
     Any(Vec<Test>),
     /// It does not hold.
     Not(Box<Test>),
-    /// A number compares like this with another one.
+    /// A number is compared with a constant.
     Number {
         /// The number.
         number: Number,
-        /// The sign of both.
+        /// Whether both numbers have a sign.
         sign: Sign,
         /// How they are compared.
         comparison: Comparison,
-        /// The other number, in two's complement.
+        /// The constant, in two's complement.
         value: u64,
     },
-    /// The text in an array is like this.
+    /// The text in an array passes a text test.
     Text {
         /// The array.
         array: Place,
@@ -44,7 +44,7 @@ pub enum Sign {
     Unsigned,
 }
 
-/// What a test says.
+/// The result of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Outcome {
@@ -88,7 +88,7 @@ impl Test {
     }
 }
 
-/// Writes the code of several tests, of which one decides if it has the outcome `decisive`.
+/// Writes the code of joined tests. One test with the outcome `decisive` decides: a failure for `All`, a success for `Any`.
 fn joined(code: &mut Code, tests: &[Test], decisive: Outcome, (on, to): (Outcome, Label)) {
     if on == decisive {
         tests.iter().for_each(|test| test.jump(code, on, to));

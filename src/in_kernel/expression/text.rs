@@ -8,12 +8,12 @@ use perf_prof_format::{
 use super::{CONTEXT, Glob, Number, Outcome};
 use crate::instruction::{Code, Condition, Label, Place, Register, Size};
 
-/// The name that all idle tasks have here. The kernel adds the number of the CPU.
+/// The comm that programs give to all idle tasks. The kernel's own has the CPU behind it: `swapper/1`.
 const IDLE: u64 = u64::from_ne_bytes(*b"swapper\0");
 /// How the kernel's names of idle tasks start.
 const IDLE_OF_CPU: u64 = u64::from_ne_bytes(*b"swapper/");
 
-/// A text, or bytes that are none.
+/// A text, or an array of bytes that are not text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
     /// An array of the record.
@@ -52,8 +52,8 @@ impl Text {
         }
     }
 
-    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. Bytes behind a field are 0,
-    /// those behind a NUL in the field are as they are.
+    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. Zeros pad a field to a multiple
+    /// of 8. Bytes behind a NUL in the field are copied too.
     pub fn copy(self, code: &mut Code, to: Place) {
         match self {
             Text::Field { offset, size } => copy_array(code, (CONTEXT.at(offset), size), to),
@@ -69,7 +69,7 @@ fn copy_array(code: &mut Code, (from, size): (Place, usize), to: Place) {
     }
     let mut done = 0;
     while done < size {
-        // Both places have to be multiples of the size.
+        // Loads and stores need addresses that are multiples of their size.
         let part = Size::aligned(from.after(done).alignment() | done, size - done);
         code.load(part, Register::R1, from.after(done));
         code.store(part, to.after(done), Register::R1);
@@ -84,7 +84,7 @@ fn copy_comm(code: &mut Code, to: Place) {
     let named = code.label();
     code.load(Size::Double, Register::R1, to);
     code.jump_if_number(Condition::NotEqual, Register::R1, (IDLE_OF_CPU, Register::R2), named);
-    // Another task may have such a name. Only idle tasks have the id 0.
+    // Another task may be named `swapper/` too, but only idle tasks have the id 0.
     Number::Thread.load(code, Register::R1);
     code.jump_if(Condition::NotEqual, Register::R1, 0, named);
     code.set(Register::R1, IDLE);
@@ -116,13 +116,13 @@ impl TextTest {
     }
 }
 
-/// Jumps to a label unless these bytes are at the place.
+/// Writes the code that jumps to a label unless these bytes are at the place.
 pub(super) fn jump_unless_bytes(code: &mut Code, place: Place, bytes: &[u8], to: Label) {
     let mut done = 0;
     while done < bytes.len() {
         let part = Size::aligned(place.after(done).alignment(), bytes.len() - done);
         let ty = IntType { width: part.bytes() as u8, signed: false };
-        // The bytes are there, because the part is not larger than what is left of them.
+        // The load succeeds, because the part is not larger than the rest of the bytes.
         let number = ty.load(bytes, done).unwrap_or_default();
         code.load(part, Register::R1, place.after(done));
         code.jump_if_number(Condition::NotEqual, Register::R1, (number, Register::R2), to);

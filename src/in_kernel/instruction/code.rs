@@ -91,8 +91,8 @@ impl Code {
         self.push(Instruction::JumpIf(condition, register, with.into(), to));
     }
 
-    /// Jumps to a label if a register compares like this with a number. `scratch` is for a number that has no room in the
-    /// instruction.
+    /// Jumps to a label if a register compares like this with a number. A number that has no room in the instruction is put
+    /// into `scratch`.
     pub fn jump_if_number(
         &mut self,
         condition: Condition,
@@ -100,7 +100,7 @@ impl Code {
         (number, scratch): (u64, Register),
         to: Label,
     ) {
-        // Negative numbers are left out: comparisons extend their sign, but not every interpreter does so.
+        // Only 0 to 2^31 - 1 go into the instruction. The kernel extends the sign of a negative one, but `rbpf` may not.
         match i32::try_from(number) {
             Ok(number) => self.jump_if(condition, register, number, to),
             Err(_) => {

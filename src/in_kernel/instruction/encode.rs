@@ -107,14 +107,14 @@ fn plain(instruction: &Instruction) -> Parts {
     }
 }
 
-/// Returns the two words that set a register to a number of 64 bits, or to what the number stands for.
+/// Returns the two words that set a register to a number of 64 bits (`kind` is 0), or to the map that it stands for.
 fn load_double(register: Register, kind: u8, number: u64) -> [u64; 2] {
     let opcode = BPF_LD | BPF_IMM | BPF_DW;
     let first = Parts { opcode, to: register as u8, from: kind, offset: 0, immediate: number as i32 };
     [first.word(), Parts { immediate: (number >> 32) as i32, ..Parts::default() }.word()]
 }
 
-/// Returns what a program gets for a map: the map itself, or the address of its value.
+/// Returns the code that says whether a program gets the map itself or the address of its value.
 fn kind_of(map: MapUse) -> u8 {
     match map {
         MapUse::Counters => BPF_PSEUDO_MAP_VALUE,

@@ -19,12 +19,12 @@ use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, 
 const STACK: usize = 64;
 const RECORD: usize = 1024;
 const COUNTERS: usize = 16;
-/// The word with the length of the record that is written. The record is behind it.
+/// The index of the word with the length of the record that a program writes. The record starts at the next word.
 const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;
-/// The number of words of the record that a program writes, after that of its length.
+/// The number of words for the record that a program writes.
 const WRITTEN: usize = 512;
-/// What programs have for the maps.
+/// The numbers that programs get in place of the addresses of maps.
 const TABLES: u64 = 101;
 const TASKS: u64 = 102;
 const CGROUPS: u64 = 103;
@@ -42,9 +42,9 @@ pub struct Machine {
     pub table: Hash,
     /// The hash of open spans.
     pub open: Hash,
-    /// The number of words that values have taken. Those of removed entries are not used again.
+    /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
     used: usize,
-    /// The keys that another CPU adds, each right before the program does.
+    /// Keys and values that another CPU adds right before the program adds the same key, which then fails with `-EEXIST`.
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
     /// The ids in the map of tasks.
     pub tasks: HashSet<u32>,
@@ -102,7 +102,7 @@ impl Machine {
 
     /// Runs a program for a record.
     pub fn run(&mut self, code: &Code, record: &[u8]) -> u64 {
-        // What a former run left on the stack is not seen by the next one.
+        // Overwrites what the previous run left on the stack, so that no program can depend on it.
         self.memory[..STACK].iter().for_each(|word| word.store(0xdead_beef_dead_beef, Relaxed));
         self.put(STACK, record);
         let words = self.words(code);
@@ -118,14 +118,14 @@ impl Machine {
         result.unwrap()
     }
 
-    /// Returns the program for this memory.
+    /// Returns the words of the program, with addresses in this machine's memory.
     fn words(&self, code: &Code) -> Vec<u64> {
         let mut whole = Code { labels: code.labels, ..Code::new() };
         whole.push(Instruction::Set(Register::R5, self.address(STACK)));
         whole.push(Instruction::Set(Register::R1, self.address(STACK)));
         for &instruction in &code.instructions {
             match instruction {
-                // The fifth argument, whose register is taken.
+                // `R5` has the frame here, so the fifth argument of a helper function (a record's length) goes into memory.
                 Instruction::Do(Operation::Move, Register::R5, Operand::Register(length)) => {
                     whole.push(Instruction::Set(Register::R0, self.address(LENGTH)));
                     whole.store(Size::Double, Register::R0.at(0), length);
@@ -144,12 +144,12 @@ impl Machine {
                 MapUse::Record => RECORDS,
                 MapUse::Output => OUTPUT,
                 MapUse::Arguments => ARGUMENTS,
-                // No program of strings has open spans.
+                // The hash of open spans is free, because programs that read strings have none.
                 MapUse::Unread => OPEN,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
-            // The source says what the number stands for, which rbpf does not know.
+            // The source field says that the number is a map (`BPF_PSEUDO_MAP_FD`). rbpf does not know it, so it becomes 0.
             words[reference.at] &= !0xf000;
             words[reference.at + 1] |= handle & !0xffff_ffff;
         }
@@ -340,7 +340,7 @@ fn on_own_stack(instruction: Instruction) -> Instruction {
     }
 }
 
-/// Adds an instruction, or those that do what an atomic one does. `R4` is lost.
+/// Adds an instruction. An atomic one becomes loads and stores, which change `R4`.
 fn push_without_atomics(code: &mut Code, instruction: Instruction) {
     match instruction {
         Instruction::AtomicAdd(place, register) => {

@@ -9,7 +9,7 @@ mod show;
 
 pub use code::{Code, Label};
 
-/// The largest number of words of a program: far below the limits of the kernel, and of what a jump reaches.
+/// The most words of a program. The kernel would take many more, and jumps reach farther.
 pub const LONGEST: usize = 4096;
 
 /// A register. `R0` has results, `R1` to `R5` are arguments and lost by a call, `R6` to `R9` are kept, and `Frame` points to
@@ -97,12 +97,12 @@ pub struct Place {
     pub offset: i16,
 }
 
-/// A map that a program uses. Which map it is, the loader says.
+/// A map that a program uses. The loader puts the descriptor of the real map in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapUse {
     /// An array with one map: the hash with the rows of a table.
     Tables,
-    /// An array with one value: what the program counts beside the table. Programs have the address of the value.
+    /// An array with one value: the counters beside the table. Programs get the address of the value, not of the map.
     Counters,
     /// A hash of the open spans.
     Open,
@@ -114,7 +114,7 @@ pub enum MapUse {
     Record,
     /// The perf events, one for each CPU, to which records are written.
     Output,
-    /// An array with a bit for each argument that is a string, by the number of the system call.
+    /// An array by the number of the system call. Its values have a bit for each argument that is a string.
     Arguments,
     /// A hash of the arguments of open calls whose strings could not be read yet.
     Unread,
@@ -183,7 +183,7 @@ impl Program {
 }
 
 impl Size {
-    /// Returns the largest size that is not larger than `bytes`, and whose multiple `offset` is.
+    /// Returns the largest size of at most `bytes` that divides `offset`.
     pub fn aligned(offset: usize, bytes: usize) -> Size {
         let fits = |size: usize| bytes >= size && offset.is_multiple_of(size);
         match () {
@@ -211,7 +211,7 @@ impl Place {
         Place { offset: self.offset + bytes as i16, ..self }
     }
 
-    /// Returns a number that is a multiple of the same powers of two as the address. Registers have multiples of 8.
+    /// Returns a number with the alignment of the address: the offset, because addresses in registers are multiples of 8.
     pub fn alignment(self) -> usize {
         usize::from(self.offset.unsigned_abs())
     }

@@ -1,4 +1,4 @@
-//! Leaves out what no path of a program reaches, which the kernel would refuse, and jumps to what follows anyway.
+//! Removes unreachable instructions, which the kernel would refuse, and jumps to the next instruction, which do nothing.
 
 use super::{Code, Instruction};
 
@@ -27,7 +27,7 @@ impl Code {
     }
 }
 
-/// Returns whether the first instruction jumps to one of the labels that follow it at once.
+/// Returns whether the first instruction jumps to a label that directly follows it.
 fn jumps_to_next(instructions: &[Instruction]) -> bool {
     let [Instruction::Jump(to), rest @ ..] = instructions else { return false };
     let labels = rest.iter().take_while(|next| matches!(next, Instruction::Here(_)));

@@ -1,4 +1,4 @@
-//! Tests of the encoding, and of what is left out.
+//! Tests of the encoding, and of the removal of unreachable instructions.
 
 use expect_test::expect;
 

@@ -33,7 +33,7 @@ pub enum Refusal {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Tasks cannot be followed.
+    /// The programs that follow tasks cannot be made.
     #[error(transparent)]
     Unsuited(#[from] Unsuited),
     /// The format of a tracepoint cannot be read.
@@ -50,7 +50,7 @@ impl From<LoadError> for Refusal {
     }
 }
 
-/// Returns the line of the verifier's text that says what is wrong. Behind it are only counts.
+/// Returns the line of the verifier's log that says what is wrong: the last one before the counts.
 fn last_line(log: &str) -> &str {
     let is_count = |line: &&str| line.starts_with("processed ") || line.is_empty();
     log.lines().rev().find(|line| !is_count(line)).unwrap_or_default()
@@ -59,7 +59,7 @@ fn last_line(log: &str) -> &str {
 /// The tracepoint at which a program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracepoint<'a> {
-    /// Its name, which tools show as that of the program.
+    /// Its name. Tools such as `bpftool` show it as the name of the program.
     pub name: &'a str,
     /// Its number in tracefs.
     pub id: u32,
@@ -73,11 +73,11 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches a program. The tracepoint's events of other programs and processes are not changed.
+    /// Attaches a program. Other users of the tracepoint still get all of its events.
     fn new(program: Loaded, tracepoint: Tracepoint<'_>) -> Result<Attached, CallError> {
         let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
         attr.config = tracepoint.id.into();
-        // The program runs nevertheless. An enabled event would cost the traced programs more than the program.
+        // The program runs at a disabled event too. An enabled one would cost the traced programs more than the BPF program.
         attr.set_disabled(1);
         let event = perf::open(&attr, Attach::Thread(0, None))?;
         perf::set_bpf(event.as_fd(), &program)?;

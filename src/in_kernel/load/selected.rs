@@ -1,4 +1,4 @@
-//! The maps with the selected tasks and cgroups, and the programs that keep them.
+//! The maps with the selected tasks and cgroups, and the programs that update the map of tasks.
 
 use std::{
     fs::File,
@@ -31,14 +31,14 @@ pub struct TaskEvents<'a> {
     pub fork: &'a EventFormat,
     /// `sched:sched_process_free`.
     pub free: &'a EventFormat,
-    /// `task:task_rename`, which tells that a command starts.
+    /// `task:task_rename`, which happens when a command starts.
     pub rename: &'a EventFormat,
 }
 
 /// Which tasks are selected at first.
 #[derive(Clone, Debug)]
 pub enum FirstTasks {
-    /// These, and those that they create.
+    /// These processes, and those that they create.
     These(Vec<u32>),
     /// These threads, and no others.
     Threads(Vec<u32>),
@@ -58,7 +58,7 @@ pub struct SelectedTasks {
 }
 
 impl SelectedTasks {
-    /// Selects tasks from now on.
+    /// Selects tasks from now on: attaches the programs that update the map, and adds the first tasks to it.
     pub fn select_tasks(&mut self, first: &FirstTasks, events: TaskEvents<'_>) -> Result<(), Refusal> {
         let tasks = Map::new(&MapDefinition {
             name: "tasks",
@@ -114,8 +114,9 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many times a task may not have been selected, because BPF was already at work on the CPU. A task that was not
-    /// removed has no more events; it is removed in an interrupt, which often comes while another program runs.
+    /// Returns how many forks and execs the programs did not see, because BPF was already at work on the CPU. These tasks may
+    /// not be selected. Missed ends are not counted: they are frequent, because tasks are freed in interrupts, and do no harm,
+    /// because an ended task has no more events.
     pub fn missed(&self) -> u64 {
         self.adders.iter().map(Attached::missed).sum()
     }

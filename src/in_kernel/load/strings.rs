@@ -32,13 +32,13 @@ pub struct StringWriters {
 #[derive(Debug)]
 struct StringWriter {
     attached: Attached,
-    /// The kernel takes the events out of the array when its descriptor is closed (`perf_event_fd_array_release()` in
-    /// kernel/bpf/arraymap.c).
+    /// Kept open: when its descriptor is closed, the kernel takes the events out of the array
+    /// (`perf_event_fd_array_release()` in kernel/bpf/arraymap.c).
     _output: Map,
 }
 
 impl StringWriters {
-    /// Creates no program yet. The run's tasks are selected by `selected`.
+    /// Returns a value without programs. `selected` selects the tasks of the run.
     pub fn new(selected: SelectedTasks) -> StringWriters {
         StringWriters { selected, ..StringWriters::default() }
     }
@@ -63,8 +63,8 @@ impl StringWriters {
         Ok(())
     }
 
-    /// Returns for each event how often it happened while BPF was already at work on the CPU. The program did not see these
-    /// events.
+    /// Returns for each event how many of them its program did not see, because BPF was already at work on the CPU. The misses
+    /// of the selection of tasks are added to each number.
     pub fn missed(&self) -> impl Iterator<Item = (usize, u64)> {
         let of_tasks = self.selected.missed();
         self.writers.iter().map(move |(event, writer)| (*event, writer.attached.missed() + of_tasks))
@@ -104,7 +104,7 @@ impl StringWriter {
     }
 }
 
-/// The most calls that are open at a time and have a string that could not be read. The strings of others stay absent.
+/// The most open calls for which strings that could not be read are kept. In further calls, such strings stay absent.
 const MOST_UNREAD: u32 = 1 << 14;
 
 fn unread() -> Result<Map, CallError> {

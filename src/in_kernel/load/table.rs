@@ -1,4 +1,4 @@
-//! A table in the kernel. A reading exchanges it for an empty one, so no event is counted twice or not at all.
+//! A table in the kernel. A reading exchanges it for an empty one, so each event is counted exactly once.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -26,13 +26,13 @@ pub struct Room {
 }
 
 impl Room {
-    /// The rows for which there is room at first, unless memory is short. An empty hash of this size is read in 0.1 ms.
+    /// The number of rows at first, unless memory is short. An empty hash of this size is read in 0.1 ms.
     const FIRST: u32 = 1 << 16;
     /// Returns the room of a table that may have `limit` rows and take `bytes` of memory.
     pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
-        // During a reading there are two tables.
+        // Two tables need memory during a reading.
         let fitting = u32::try_from(bytes / 2 / bytes_of_row(shape)).unwrap_or(u32::MAX).max(1);
-        // A small limit is kept when the rows are read: the kernel cannot leave out the smallest ones.
+        // A limit below `FIRST` is applied when the rows are read, because the kernel cannot drop the smallest rows.
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
         let most = wanted.min(fitting);
         Room { first: Room::FIRST.min(most), most }
@@ -41,7 +41,7 @@ impl Room {
 
 /// Returns the memory of a row in the kernel.
 fn bytes_of_row(shape: &Shape) -> usize {
-    /// Those beside its key and its value: `struct htab_elem`, and its bucket.
+    /// The bytes beside the key and the value: `struct htab_elem`, and its bucket.
     const BESIDE: usize = 64;
     shape.key_bytes + shape.value_bytes + BESIDE
 }
@@ -51,9 +51,9 @@ fn bytes_of_row(shape: &Shape) -> usize {
 pub struct Reading {
     /// The rows, in any order.
     pub rows: Vec<Row>,
-    /// How many events had no room for a row.
+    /// The number of events for whose row there was no room.
     pub refused: u64,
-    /// The sum of their numbers.
+    /// The sum of the refused events' numbers.
     pub refused_amount: Amount,
     /// How many events were added up or refused.
     pub added: u64,
@@ -89,10 +89,10 @@ enum ProgramState {
     Gone,
 }
 
-/// The most open spans. A thread has one open call, and few machines have more threads. They take 13 MB.
+/// The most open spans. A thread has one open call, and few machines have more threads than this. The hash takes 13 MB.
 const MOST_OPEN: u32 = 1 << 17;
 const SLOT: u32 = 0;
-/// How many times larger a table becomes if it needs more room. While it is exchanged, rows may come faster than before.
+/// The factor by which a table grows if it needs more room. It is large, because rows may come faster during the exchange.
 const GROWTH: u32 = 8;
 
 fn hash(shape: &Shape, entries: u32) -> Result<Map, CallError> {
@@ -114,7 +114,8 @@ impl TableInKernel {
         Ok(maps.table(shape, room, ProgramState::Loaded(loaded)))
     }
 
-    /// Creates an empty table of system calls and loads its programs, which do not run yet. At most so many calls are open.
+    /// Creates an empty table of system calls and loads its programs, which do not run yet. At most `most_open` calls are kept
+    /// open.
     pub fn load_calls(
         SpanPrograms { begin, end, open_bytes, shape }: &SpanPrograms,
         selected: &SelectedTasks,
@@ -132,7 +133,7 @@ impl TableInKernel {
         Ok(maps.table(shape.clone(), room, ProgramState::OfCalls(loaded)))
     }
 
-    /// Returns what the programs of spans have counted since the last time.
+    /// Returns the counts of the programs of spans since the last call of this function.
     pub fn spans_since(&mut self) -> SpanCounters {
         let now: SpanCounters =
             std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word))
@@ -140,7 +141,7 @@ impl TableInKernel {
         now.since(std::mem::replace(&mut self.read_spans, now))
     }
 
-    /// Runs the programs at each event from now on. Those of the ends of calls are first, so that no end is missed.
+    /// Runs the programs at each event from now on. The one for ends of calls is attached first, so that no end is missed.
     pub fn attach(&mut self, tracepoint: Tracepoint<'_>) -> Result<(), CallError> {
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
             ProgramState::Loaded(program) => ProgramState::Attached(Attached::new(program, tracepoint)?),
@@ -170,7 +171,7 @@ impl TableInKernel {
         entries < self.room.most && self.inserted() > u64::from(entries / 2)
     }
 
-    /// Returns the number of rows since the last reading.
+    /// Returns the number of rows that were added since the last reading.
     fn inserted(&self) -> u64 {
         self.counters().inserted.wrapping_sub(self.read.inserted)
     }
@@ -192,18 +193,19 @@ impl TableInKernel {
         let entries = self.rows.entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
-        // When this returns, no program adds to the table before.
+        // When this returns, no program adds to the previous table any more.
         self.slot.set_descriptor(SLOT, empty.as_fd())?;
         let full = std::mem::replace(&mut self.rows, empty);
         self.reading(Some(&full))
     }
 
-    /// Takes everything that was added up since the last reading, at the end. What happens meanwhile is added or not.
+    /// Takes everything that was added up since the last reading, without an exchange, at the end of the run. An event that
+    /// happens during the reading may be missing.
     pub fn read_last(&mut self) -> Result<Reading, CallError> {
         self.reading(None)
     }
 
-    /// Reads a table that was taken out, or the one that is in use.
+    /// Reads a table that was taken out; `None` reads the table in use.
     fn reading(&mut self, table: Option<&Map>) -> Result<Reading, CallError> {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);

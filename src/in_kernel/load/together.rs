@@ -1,4 +1,5 @@
-//! Work on several tables at once. The kernel waits until all CPUs have left a table, and threads wait together.
+//! Work on several tables at once. At each exchange, the kernel waits until all CPUs have left the table. In threads, these
+//! waits overlap.
 
 use std::{panic, thread};
 
@@ -20,7 +21,7 @@ pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + 
             });
             let started: Vec<_> = started.collect();
             for (result, thread) in results.iter_mut().zip(started) {
-                // A thread that cannot be started has not begun its work.
+                // If a thread cannot be started, its item has no result yet. The work is done below.
                 *result = thread.ok().map(|thread| thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic)));
             }
         });

@@ -63,7 +63,7 @@ pub(super) fn text_test(text: Text, (comparison, value): (TextComparison, &str))
         Text::Comm => return Err(Unsuited::Member("_comm".to_owned())),
     };
     let equal = || {
-        // No text in a record is longer than its field, or has a NUL.
+        // A value that is longer than the field, or has a NUL, equals no text.
         let is_possible = value.len() <= size && !value.contains('\0');
         let test = TextTest::Equal(value.as_bytes().to_vec());
         if is_possible { Test::Text { array, size, test } } else { Test::Any(Vec::new()) }

@@ -1,4 +1,4 @@
-//! From what an aggregator reads of an event to expressions of a program, or the reason why that cannot be.
+//! Translates the keys, sums and filters of an aggregator to expressions of a program, or says why that is impossible.
 
 mod filter;
 mod named;
@@ -35,7 +35,7 @@ pub enum Part {
         /// Its size in bytes.
         size: usize,
     },
-    /// A text that depends on a number. The number is in the key, and takes 8 bytes.
+    /// A text that depends on a number, such as the name of a system call. The key has the number, which takes 8 bytes.
     Named {
         /// The number.
         number: Number,
@@ -62,9 +62,9 @@ pub struct Lowered {
 /// In which PID namespace perf-prof is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidNamespace {
-    /// In the first one, whose ids the kernel's programs have.
+    /// In the initial one, whose ids the kernel's programs have.
     First,
-    /// In another one.
+    /// In another one, for example that of a container.
     Other,
 }
 

@@ -11,11 +11,11 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// The numbers whose texts are compared with a pattern. Other numbers have no name of their own.
+/// Numbers from -1 up to this one may have a name, so their texts are compared with a pattern. Others have none.
 const NAMED: i64 = 4096;
-/// Numbers without a name.
+/// Examples of numbers without a name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
-/// The most numbers of one comparison.
+/// The most numbers that a test compares in place of a text.
 const MOST: usize = 64;
 
 /// The texts of a field of spans, by the number on which they depend.
@@ -43,7 +43,7 @@ impl Names {
         self.format.text_for_number(self.field, number).unwrap_or_default()
     }
 
-    /// Returns the test of the number that holds where the text compares like this.
+    /// Returns the test of the number that holds if the number's text passes the comparison.
     pub(super) fn test(&self, number: Number, (comparison, value): (TextComparison, &str)) -> Result<Test, Unsuited> {
         let matches = |number: i64| {
             let text = self.text(number);
@@ -66,8 +66,8 @@ impl Names {
         Ok(if comparison == TextComparison::NotEqual { Test::Not(Box::new(any)) } else { any })
     }
 
-    /// Returns whether the text of a number without a name may be this one or match this pattern: all such texts start
-    /// alike.
+    /// Returns whether `value`, a text or a pattern, may match the text of a number without a name. All such texts have the
+    /// same start.
     fn may_be_unnamed(&self, value: &str) -> bool {
         let start = UNNAMED
             .map(|number| self.text(number))

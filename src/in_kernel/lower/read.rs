@@ -9,7 +9,7 @@ use perf_prof_format::{
 use super::{Part, PidNamespace, Unsuited};
 use crate::expression::{Number, Text};
 
-/// The end of the record of a tracepoint for programs: `PERF_MAX_TRACE_SIZE` of the kernel.
+/// The most bytes of a tracepoint's record that programs may read: the kernel's `PERF_MAX_TRACE_SIZE`.
 const MAX_RECORD: usize = 8192;
 
 /// Turns what is read of an event into expressions.
@@ -21,7 +21,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns a part of a key, which has this name.
+    /// Returns a part of a key. `name` is for errors.
     pub fn part(&self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Comm => Ok(Part::Text(Text::Comm)),
@@ -36,7 +36,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Returns a number, which has this name.
+    /// Returns a number. `name` is for errors.
     pub fn number(&self, read: &Read, name: &str) -> Result<Number, Unsuited> {
         let unknown = || Unsuited::Member(name.to_owned());
         match read {
@@ -64,7 +64,7 @@ impl Reader<'_> {
         };
         if let Some(common) = self.format.common_fields().iter().find(|field| field.offset == offset) {
             return match common.name.as_str() {
-                // The id of the thread in the first PID namespace, whichever perf-prof is in.
+                // The field has the id in the initial PID namespace, whichever namespace perf-prof is in.
                 "common_pid" => Ok(Number::Thread),
                 "common_type" => Ok(Number::Constant(self.format.id.into())),
                 name => Err(Unsuited::CommonField(name.to_owned())),
@@ -93,7 +93,7 @@ impl Reader<'_> {
         Ok(if field.kind.is_text() { Part::Text(from) } else { Part::Bytes { from, size: field.size } })
     }
 
-    /// Returns what programs have for the member of samples at this offset.
+    /// Returns the number that programs have for the sample member at this offset; `None` if they do not have it.
     fn member(&self, at: usize) -> Option<Result<Number, Unsuited>> {
         let is = |member| self.event.layout.fixed_offset(member) == Some(at);
         match () {

@@ -1,4 +1,4 @@
-//! Tests of what can be worked out in the kernel, and of the reasons why something cannot.
+//! Tests of declarations that can be worked out in the kernel, and of the reasons why others cannot.
 
 use std::sync::Arc;
 

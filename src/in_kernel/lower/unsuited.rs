@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-/// Why a declaration is not worked out in the kernel. It then is in perf-prof, with the same result.
+/// Why a declaration is not worked out in the kernel. perf-prof then works it out itself, with the same result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unsuited {
     /// The event is no tracepoint.

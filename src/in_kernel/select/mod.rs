@@ -35,21 +35,21 @@ pub struct Selection {
     pub ids: PidNamespace,
 }
 
-/// What the ids in the map of tasks are.
+/// The kind of ids in the map of tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskIds {
-    /// Those of processes: all of their threads are selected.
+    /// Ids of processes: all of their threads are selected.
     Processes,
-    /// Those of threads.
+    /// Ids of threads.
     Threads,
 }
 
 /// Which events belong to perf-prof itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Own {
-    /// The process all of whose events are its own.
+    /// A process whose events are all perf-prof's own.
     pub process: Option<u32>,
-    /// Threads whose events are its own.
+    /// Threads whose events are perf-prof's own.
     pub threads: Vec<u32>,
     /// The task that an event belongs to.
     pub owner: Owner,
@@ -99,14 +99,14 @@ impl Selection {
     pub const EVERYTHING: Selection =
         Selection { own: Own::NOTHING, tasks: None, cpus: None, cgroups: 0, ids: PidNamespace::First };
 
-    /// Returns why programs cannot select like this.
+    /// Returns an error if programs cannot select these events.
     pub fn check(&self) -> Result<(), Unsuited> {
         let has_ids = self.own.has_ids() || self.tasks.is_some();
         if has_ids && self.ids == PidNamespace::Other { Err(Unsuited::PidNamespace) } else { Ok(()) }
     }
 
-    /// Writes the code that jumps to a label unless the event is selected. Whether it is perf-prof's own, [`Own::jump`]
-    /// says.
+    /// Writes the code that jumps to a label unless the event is selected. perf-prof's own events are left to
+    /// [`Own::jump`].
     pub fn jump_unless(&self, code: &mut Code, to: Label) {
         if let Some(cpus) = &self.cpus {
             jump_unless_on(code, cpus, to);
@@ -148,7 +148,7 @@ impl TaskIds {
     }
 }
 
-/// Writes the code that jumps to a label unless it runs on one of these CPUs.
+/// Writes the code that jumps to a label unless the program runs on one of these CPUs.
 fn jump_unless_on(code: &mut Code, cpus: &BTreeSet<u32>, to: Label) {
     let is_selected = code.label();
     code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
@@ -162,7 +162,7 @@ fn jump_unless_on(code: &mut Code, cpus: &BTreeSet<u32>, to: Label) {
     code.here(is_selected);
 }
 
-/// Returns the first and the last number of each range without gaps.
+/// Returns the first and the last number of each range without gaps: 1, 2, 5 -> (1, 2), (5, 5).
 fn ranges(numbers: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let mut ranges: Vec<(u32, u32)> = Vec::new();
     for &number in numbers {

@@ -1,4 +1,4 @@
-//! The programs that keep the map of tasks: a child of a selected task is selected, and a task that is gone is not.
+//! The programs that update the map of tasks: they add the children of selected tasks, and remove tasks that have ended.
 
 use perf_prof_format::{
     abi::bpf::{BPF_ANY, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_UPDATE_ELEM},
@@ -36,8 +36,8 @@ pub(super) fn fork_code(format: &EventFormat, ids: TaskIds) -> Result<Code, Unsu
     Ok(code)
 }
 
-/// Returns the program for `sched:sched_process_free`, which removes a task that is gone. At `sched:sched_process_exit` it
-/// would be too early: there a task still has its files and its memory, and what happens when it gives them up counts.
+/// Returns the program for `sched:sched_process_free`, which removes a task that has ended. `sched:sched_process_exit` would
+/// be too early: the task gives up its memory and its files after it, and events that happen then count.
 pub fn exit_program(format: &EventFormat) -> Result<Program, Unsuited> {
     exit_code(format).map(|code| code.program())
 }
@@ -55,8 +55,8 @@ pub(super) fn exit_code(format: &EventFormat) -> Result<Code, Unsuited> {
     Ok(code)
 }
 
-/// Returns the program for `task:task_rename`, which selects a command: its process gets a new name in exec, right after
-/// the kernel would start the events of a command (`perf_event_exec`, then `__set_task_comm` in `fs/exec.c`).
+/// Returns the program for `task:task_rename`, which selects a command at its exec. The kernel renames the task there
+/// (`__set_task_comm`), right after `perf_event_exec`, which starts events with `enable_on_exec` (see `fs/exec.c`).
 pub fn start_program(process: u32) -> Program {
     start_code(process).program()
 }

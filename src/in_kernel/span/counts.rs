@@ -8,9 +8,9 @@ use crate::table::Counters;
 pub struct SpanCounters {
     /// The spans that began.
     pub opened: u64,
-    /// Those that ended, whether they were added or not.
+    /// The spans that ended, whether they were added to the table or not.
     pub ended: u64,
-    /// Those that were dropped: their key began again, there was no room, or events were lost.
+    /// The spans that were dropped: their key began again, there was no room, or events were lost.
     pub dropped: u64,
     /// The dropped spans whose key began again, if that means that an end is missing.
     pub replaced: u64,
@@ -23,8 +23,8 @@ pub struct SpanCounters {
 }
 
 impl SpanCounters {
-    /// The number of words. Behind them is the generation: whoever finds that events were lost changes it, and spans that
-    /// were open then are dropped when they end.
+    /// The number of words. Behind them is the generation. When it changes, spans that are open then are dropped when they
+    /// end. Only tests change it: raw tracepoints of system calls miss no event.
     pub const WORDS: usize = 7;
     const FIRST: i16 = 8 * Counters::WORDS as i16;
     pub(super) const OPENED: i16 = SpanCounters::FIRST;
@@ -40,7 +40,7 @@ impl SpanCounters {
 }
 
 impl SpanCounters {
-    /// Returns what was counted after these counts.
+    /// Returns the counts since `before`.
     pub fn since(self, before: SpanCounters) -> SpanCounters {
         let difference = |now: u64, before: u64| now.wrapping_sub(before);
         SpanCounters {

@@ -31,7 +31,7 @@ use crate::{
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
 };
 
-/// The register with the time at which the best of several keys began.
+/// The register with the latest time at which a span of one of several keys began.
 const BEGAN: Register = Register::R8;
 
 /// Where programs run.
@@ -129,12 +129,12 @@ struct Writer<'a> {
     /// The size of what is kept for an open span.
     value_bytes: usize,
     at: Hook,
-    /// Whether a key that begins again means nothing: some ends are not reported.
+    /// Whether a key that begins again is no sign of a missing end, because some ends are not reported.
     is_source: bool,
 }
 
 impl Writer<'_> {
-    /// Returns the program of an event, the one that begins spans (0) or ends them (1).
+    /// Returns the program of the event that begins spans (`event` is 0) or ends them (1).
     fn program(&self, steps: &[LoweredStep], (event, call): (usize, SystemCall)) -> Code {
         let mut code = Code::new();
         let (own, done) = (code.label(), code.label());
@@ -198,7 +198,7 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_ROOM);
     }
 
-    /// Writes the code that ends the open span with the key, or with one of the others if that began later.
+    /// Writes the code that ends the open span of the key on the stack, or that of one of the `others` if it began later.
     fn end(&self, code: &mut Code, others: &[Vec<Number>], next: Label) {
         let (no_begin, lost) = (code.label(), code.label());
         look_up(code, OPEN_KEY);
@@ -211,7 +211,7 @@ impl Writer<'_> {
             code.load(Size::Double, Register::R1, Register::R0.at(at as i16));
             code.store(Size::Double, stack(KEPT).after(at), Register::R1);
         }
-        // Only one of several ends at the same time takes the span out.
+        // If several CPUs end the span at the same time, only one of them can delete it.
         code.map(Register::R1, MapUse::Open);
         code.address(Register::R2, stack(OPEN_KEY));
         code.call(BPF_FUNC_MAP_DELETE_ELEM);
@@ -283,7 +283,8 @@ fn put(code: &mut Code, flags: u64) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that replaces the key if a span with another one began later. `R0` is what was found for the key.
+/// Writes the code that replaces the key on the stack by one of the `others` if its span began later. `R0` is the open span
+/// of the key, or 0.
 fn choose(code: &mut Code, others: &[Vec<Number>]) {
     let found = code.label();
     code.copy(BEGAN, 0);

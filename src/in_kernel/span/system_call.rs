@@ -11,12 +11,12 @@ use crate::{
     lower::{LoweredSpan, LoweredStep, Part, Unsuited},
 };
 
-/// Where programs put what the tracepoint has: as the record of the event, of which only this is filled in.
+/// Where programs put the values of the raw tracepoint, as fields of the event's record. Other fields are not filled in.
 const RECORD: Place = Place { base: Register::Frame, offset: -512 };
-/// The fields `id` of both records, and `ret` of the one of the return.
+/// The offsets of the fields: `id` is in both records, and `ret` in that of `sys_exit`.
 const ID: i16 = 8;
 const RET: i16 = 16;
-/// The place of `orig_ax` in `struct pt_regs` of x86-64. It is the number of the call.
+/// The offset of `orig_ax` in `struct pt_regs` of x86-64. It is the number of the call.
 const ORIG_AX: i32 = 120;
 
 /// The tracepoint at which a program runs.
@@ -37,7 +37,7 @@ impl SystemCall {
         }
     }
 
-    /// Writes the code that makes a record of what the tracepoint has.
+    /// Writes the code that makes a record of the values of the raw tracepoint.
     pub(super) fn write_record(self, code: &mut Code) {
         let id = RECORD.after(ID as usize);
         match self {
@@ -53,7 +53,7 @@ impl SystemCall {
                 code.load(Size::Double, Register::R3, CONTEXT.at(0));
                 code.operate(Operation::Add, Register::R3, ORIG_AX);
                 code.call(BPF_FUNC_PROBE_READ_KERNEL);
-                // The kernel takes the lower half, with its sign.
+                // Like the kernel, takes the lower half and extends its sign.
                 code.load(Size::Double, Register::R1, id);
                 code.operate(Operation::ShiftLeft, Register::R1, 32);
                 code.operate(Operation::ShiftRightSigned, Register::R1, 32);
@@ -63,8 +63,8 @@ impl SystemCall {
         code.address(CONTEXT, RECORD);
     }
 
-    /// Writes the code that jumps to a label if the call never returns. Each thread ends with such a call, so nothing is kept
-    /// for it: the hash of open spans would fill up.
+    /// Writes the code that jumps to a label if the call never returns, like `exit`. Each thread ends with such a call. If the
+    /// program kept them, the hash of open spans would fill up.
     pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
         for name in ["exit", "exit_group"] {
             let number = system_calls::number(std::env::consts::ARCH, name);
@@ -75,7 +75,7 @@ impl SystemCall {
         }
     }
 
-    /// Returns the last field that the record has.
+    /// Returns the offset of the last field that the program fills in.
     fn last(self) -> i16 {
         match self {
             SystemCall::Enter => ID,
@@ -84,7 +84,7 @@ impl SystemCall {
     }
 }
 
-/// Returns why the raw tracepoints do not have what the programs of a span read.
+/// Returns an error if the programs of a span read fields that the raw tracepoints do not have.
 pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
     let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
     let table = &span.table;

@@ -1,8 +1,8 @@
 //! Events of all system calls: which arguments of a call are strings, and strings that could be read only when the call ended.
 //!
-//! The page of a string may not be in memory when the call begins, and programs cannot wait for it. The kernel reads the string
-//! itself in the call. So the program of the begin keeps the addresses of such strings in a hash by thread, and the program of
-//! the end takes them out and reads the strings.
+//! The page of a string may not be in memory when the call begins, and programs cannot wait for it. It is in memory when the
+//! call ends, because the kernel has read the string. So the program of the begin keeps the addresses of such strings in a hash
+//! by thread, and the program of the end takes them out and reads the strings.
 
 use perf_prof_format::{
     abi::{
@@ -22,18 +22,18 @@ use crate::{
     select::SCRATCH,
 };
 
-/// The system calls that have strings have smaller numbers.
+/// The numbers of all system calls with strings are below this one.
 pub const MOST_CALLS: u32 = 1024;
 /// The size of the values of the hash: a bit for each argument whose string could not be read, and the arguments.
 pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
 
 /// The field with the number of the system call.
 const CALL: &str = "id";
-/// The register with a bit for each argument that is a string to read. It has the ids of the task before.
+/// The register with a bit for each argument that is a string to read. The bits replace the ids of the task in it.
 const STRINGS: Register = Register::R9;
 /// Where the key of the hash is on the stack: the ids of the running task.
 const KEY: Place = Place { base: Register::Frame, offset: -16 };
-/// Where its value is on the stack.
+/// Where the value of the hash is on the stack.
 const UNREAD: Place = Place { base: Register::Frame, offset: -16 - UNREAD_BYTES as i16 };
 
 /// An event of all system calls.
@@ -45,7 +45,7 @@ pub(super) enum Call {
 }
 
 impl Call {
-    /// Returns what the event is; `None` if it is not one of all system calls.
+    /// Returns the kind of the event; `None` if it is not an event of all system calls.
     pub fn of(format: &EventFormat, strings: &[StringPlace]) -> Option<Call> {
         let first = strings.iter().find(|string| string.argument == Some(0))?;
         match first.address {

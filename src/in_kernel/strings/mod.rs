@@ -61,7 +61,7 @@ fn first_string(format: &EventFormat) -> usize {
     ends.max().unwrap_or(0).next_multiple_of(8)
 }
 
-/// Each string may be read with a byte more than it has in the record.
+/// Returns the size of the largest record. A string is read with one byte too much, which shows that it has to be cut off.
 fn record_bytes(format: &EventFormat) -> usize {
     (first_string(format) + format.strings().len() * (LONGEST_STRING + 1)).next_multiple_of(8)
 }
@@ -102,18 +102,20 @@ fn string_code(
     code.set(Register::R3, BPF_F_CURRENT_CPU);
     code.copy(Register::R4, RECORD);
     code.copy(Register::R5, LENGTH);
-    // If the ring is full, the kernel counts the record as lost. If nobody has enabled the event on this CPU, nobody wants it.
+    // Failures need no care: if the ring is full, the kernel counts the record as lost. If the event is not enabled on this
+    // CPU, nobody wants the record.
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
     if let Some(call) = &call {
         call.keep_unread(&mut code, done);
     }
     code.here(done);
-    // With 0, nobody else would get a record of the event.
+    // If the program returned 0, other users of the tracepoint would get no record of the event.
     code.exit(1);
     Ok(code)
 }
 
-/// Writes the code that copies the fields of the tracepoint to the record. Programs do not have the common fields.
+/// Writes the code that copies the fields of the tracepoint to the record. It sets the common fields itself, because programs
+/// do not get them.
 fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
     code.set(Register::R1, u64::from(format.id));
     code.store(Size::Half, RECORD.at(0), Register::R1);
@@ -136,8 +138,8 @@ fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) 
     }
 }
 
-/// Writes the code that reads a string to the end of the record, and tells its place. A string that cannot be read has no
-/// bytes, not even the NUL that an empty one has.
+/// Writes the code that reads a string to the end of the record, and stores its offset and length. A string that cannot be
+/// read has the length 0. An empty string has 1, because its NUL counts.
 fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
     let (is_absent, is_read, is_whole, next) = (code.label(), code.label(), code.label(), code.label());
     if let Some(argument) = string.argument {
@@ -175,7 +177,8 @@ fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
     code.here(next);
 }
 
-/// Writes the code that tells that strings are absent. Readers that do not know absent strings find an empty one.
+/// Writes the code that marks strings as absent, by the length 0. They point to a NUL, so readers that ignore the length
+/// find an empty string.
 fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     end_of_record(code);
     code.store_number(Size::Byte, Register::R1.at(0), 0);
@@ -185,7 +188,7 @@ fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     code.operate(Operation::Add, LENGTH, 1);
 }
 
-/// Sets `R1` to the address behind what the record has so far.
+/// Writes the code that sets `R1` to the end of the record so far.
 fn end_of_record(code: &mut Code) {
     code.copy(Register::R1, RECORD);
     code.operate(Operation::Add, Register::R1, LENGTH);

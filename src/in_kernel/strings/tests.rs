@@ -100,8 +100,8 @@ fn what_programs_cannot_compare_is_refused() {
     assert_eq!(string_program(&event(&format), None, &selection).unwrap_err(), Unsuited::PidNamespace);
 }
 
-/// Runs the programs of the begin and of the end of a call by turns. `strings` are those that can be read at the begin and at the
-/// end.
+/// Runs the program of the begin of a call and then that of its end. Returns the strings that each of them reads. `strings` are
+/// the strings that can be read at the begin and at the end.
 fn call(number: u64, arguments: [u64; 6], strings: [&[(u64, &[u8])]; 2]) -> [Vec<Option<Vec<u8>>>; 2] {
     let mut machine = Machine::new((8, 8));
     machine.open = crate::instruction::interpreter::Hash::new((8, UNREAD_BYTES));

@@ -3,8 +3,8 @@
 use super::{ADDED, ROW, Shape};
 use crate::instruction::{Code, Condition, Instruction, Label, Operation, Place, Register, Size};
 
-/// How often a smaller or larger value is tried to be stored. A try fails only if another CPU has stored one meanwhile,
-/// which is then most often the smaller or larger one of both.
+/// How often the code tries to store a new minimum or maximum. A try fails only if another CPU has stored a value meanwhile,
+/// which then is most often the more extreme one.
 const TRIES: usize = 4;
 
 /// Writes the code that makes the value of a new row on the stack. `R0` is the time.
@@ -21,7 +21,8 @@ pub(super) fn start(code: &mut Code, shape: &Shape) {
     }
 }
 
-/// Writes the code that adds to the value of a row. If other CPUs store new extremes all the time, the number is refused.
+/// Writes the code that adds the number to the value of a row. If other CPUs store new extremes all the time, the code jumps
+/// to `refused`.
 pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     let [less, greater] = if shape.is_signed() {
         [Condition::LessSigned, Condition::GreaterSigned]
@@ -45,7 +46,8 @@ pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     }
 }
 
-/// Writes the code that adds to a sum and to the sum of the upper halves, which is behind it.
+/// Writes the code that adds the number to the sum of refused numbers, and its upper half to the sum of upper halves, which
+/// is 8 bytes behind.
 pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
     code.push(Instruction::AtomicAdd(sum, ADDED));
     if shape.high().is_some() {
@@ -61,7 +63,7 @@ fn upper_half(code: &mut Code, shape: &Shape) {
     code.operate(shift, Register::R2, 32);
 }
 
-/// Writes the code that stores the number in place of one to which it compares like this.
+/// Writes the code that stores the number at a place if it is less (or greater, as `condition` says) than the number there.
 fn replace_if(code: &mut Code, condition: Condition, place: Place, refused: Label) {
     let stored = code.label();
     code.load(Size::Double, Register::R0, place);

@@ -74,7 +74,7 @@ fn table_code(
     code.here(own);
     count_in(&mut code, Counters::OWN);
     code.here(done);
-    // With 0, nobody would get a record of the event.
+    // If the program returned 0, other users of the tracepoint would get no record of the event.
     code.exit(1);
     Ok((code, rows.shape))
 }
@@ -96,7 +96,7 @@ impl Rows {
         if rows.shape.key_bytes > MAX_KEY { Err(Unsuited::LongKey(rows.shape.key_bytes)) } else { Ok(rows) }
     }
 
-    /// Writes the code that adds an event, or counts it if there is no room for its row.
+    /// Writes the code that adds an event, or counts it as refused if there is no room for its row.
     pub fn add(&self, code: &mut Code, lowered: &Lowered) {
         let Rows { shape, range } = self;
         let (refused, done) = (code.label(), code.label());
@@ -106,7 +106,7 @@ impl Rows {
         }
         write_parts(code, &lowered.key, shape.key());
         if shape.has_no_key() {
-            // A hash has no keys without bytes.
+            // A key without parts is 8 bytes of zeros, because a hash takes no key of 0 bytes.
             code.store_number(Size::Double, shape.key(), 0);
         }
         if let Some(range) = range {
@@ -138,7 +138,7 @@ pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
     }
 }
 
-/// Writes the code that adds to the row of the key, or adds the row.
+/// Writes the code that adds the number to the row of the key, or adds a new row with it.
 fn count(code: &mut Code, shape: &Shape, refused: Label, done: Label) {
     let (add, add_after_all) = (code.label(), code.label());
     code.store_number(Size::Word, SCRATCH, 0);
@@ -175,7 +175,7 @@ fn look_up_row(code: &mut Code, shape: &Shape) {
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
 }
 
-/// Adds 1 to the counter at this offset. `R1` is then the address of the counters.
+/// Writes the code that adds 1 to the counter at this offset. It leaves the address of the counters in `R1`.
 pub(crate) fn count_in(code: &mut Code, offset: i16) {
     code.map(Register::R1, MapUse::Counters);
     code.copy(Register::R2, 1);

@@ -1,4 +1,4 @@
-//! The range of a distribution in which a number is: the code that does what `Buckets` does.
+//! The code that finds the range of a distribution in which a number is, as `Buckets` does in perf-prof.
 
 use perf_prof_events::aggregate::{Buckets, LinearRanges, Place};
 
@@ -9,7 +9,7 @@ use crate::{
 
 /// The number of ranges between one power of two and the next.
 const STEPS: i32 = 8;
-/// The word in a key for numbers below and above all ranges.
+/// The words in a key for numbers below all ranges, and above them.
 const BELOW: u64 = u64::MAX;
 const ABOVE: u64 = u64::MAX - 1;
 
@@ -22,7 +22,7 @@ pub(super) enum RangeOf {
     Linear { low: i64, high: i64, step: i64 },
 }
 
-/// What numbers may be.
+/// Which values numbers may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     /// They may be negative.
@@ -32,7 +32,7 @@ pub(super) struct Numbers {
 }
 
 impl RangeOf {
-    /// Returns how a number's range is found.
+    /// Returns how to find the range of a number.
     pub fn new(buckets: Buckets) -> Result<RangeOf, Unsuited> {
         let divisor = buckets.divisor();
         if let Some(LinearRanges { low, high, step }) = buckets.as_linear() {
@@ -41,7 +41,7 @@ impl RangeOf {
             return Ok(RangeOf::Linear { low: own(low), high: own(high), step: own(step) });
         }
         let shift = divisor.next_power_of_two().trailing_zeros();
-        // A remainder is shifted as well.
+        // The code shifts remainders too, which have to fit into 64 bits.
         match u128::from(divisor - 1) << shift {
             remainder if remainder > u64::MAX.into() => Err(Unsuited::Unit(divisor)),
             _ => Ok(RangeOf::Log2 { divisor, shift }),
@@ -87,7 +87,7 @@ fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
     code.operate(Operation::ShiftLeft, Register::R3, shift as i32);
     code.operate(Operation::Divide, Register::R3, Register::R2);
     if numbers.is_wide && !numbers.is_signed {
-        // The result is less than two times the number, so only such numbers may be too large.
+        // The result is less than twice the number, so it fits if the number has at most 63 bits.
         let fits = code.label();
         let largest = u64::MAX >> shift;
         code.jump_if_number(Condition::LessOrEqual, Register::R1, (largest, Register::R4), fits);
@@ -116,7 +116,7 @@ fn log2(code: &mut Code, end: Label) {
         code.operate(Operation::Add, Register::R2, bits);
         code.here(below);
     }
-    // The three bits behind the first one are the step.
+    // The three bits below the highest one are the step.
     code.operate(Operation::Subtract, Register::R2, 3);
     code.operate(Operation::ShiftRight, Register::R1, Register::R2);
     code.operate(Operation::And, Register::R1, STEPS - 1);
@@ -126,7 +126,7 @@ fn log2(code: &mut Code, end: Label) {
     code.operate(Operation::Add, Register::R0, Register::R1);
 }
 
-/// Sets `R0` for numbers that are not in the ranges, and jumps to the end.
+/// Sets `R0` and jumps to the end if the number is outside the ranges.
 fn outside(code: &mut Code, (low, high): (i64, i64), (register, numbers): (Register, Numbers), end: Label) {
     code.set(Register::R0, BELOW);
     if numbers.is_signed || !numbers.is_wide {

@@ -33,7 +33,7 @@ enum Kept {
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its key. Several rows may have it: one for each range, and those whose texts differ behind their first NUL.
+    /// Its key. Several rows may have the same key: one for each range, and rows whose texts differ behind their first NUL.
     pub key: Key,
     /// The number of events.
     pub count: u64,
@@ -50,7 +50,7 @@ pub struct Counters {
     pub inserted: u64,
     /// The events for whose row there was no room.
     pub refused: u64,
-    /// The sum of their numbers, and of the upper halves of these. [`Shape::refused`] has what they mean.
+    /// The sum of the refused events' numbers, and the sum of the upper halves. [`Shape::refused`] combines both.
     pub refused_sums: [u64; 2],
     /// The events of perf-prof itself.
     pub own: u64,
@@ -72,7 +72,7 @@ impl From<[u64; Counters::WORDS]> for Counters {
 }
 
 impl Shape {
-    /// The offset of the time in a value.
+    /// The offset in a value of the time at which the row was added.
     pub(super) const FIRST: i16 = 0;
     /// The offset of the number of events.
     pub(super) const COUNT: i16 = 8;
@@ -109,7 +109,7 @@ impl Shape {
         Register::Frame.at(SCRATCH.offset - 8)
     }
 
-    /// Returns whether the key consists of the 8 bytes that stand for nothing.
+    /// Returns whether the key has neither parts nor a range. It then is 8 bytes of zeros.
     pub(super) fn has_no_key(&self) -> bool {
         self.kept != Kept::Distribution && self.parts.iter().map(Part::bytes).sum::<usize>() == 0
     }
@@ -123,7 +123,7 @@ impl Shape {
         self.numbers
     }
 
-    /// Returns the offset of the sum of the numbers, without what does not fit into 64 bits.
+    /// Returns the offset of the lower 64 bits of the sum of the numbers.
     pub(super) fn sum(&self) -> Option<i16> {
         match self.kept {
             Kept::Count => None,
@@ -150,7 +150,7 @@ impl Shape {
         }
     }
 
-    /// Returns the meaning of a row.
+    /// Returns the row that a key and a value in the kernel encode.
     pub fn row(&self, key: &[u8], value: &[u8]) -> Row {
         let at = |offset: Option<i16>| offset.map_or(0, |offset| word(value, offset as usize));
         let sum = self.whole_sum([at(self.sum()), at(self.high())]);
@@ -169,7 +169,7 @@ impl Shape {
         Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)) }
     }
 
-    /// Returns the sum of what was refused.
+    /// Returns the sum of the refused events.
     pub fn refused(&self, counters: &Counters) -> Amount {
         let sum = self.whole_sum(counters.refused_sums);
         match self.kept {

@@ -1,5 +1,5 @@
-//! Spans that are added up: what the program of the begin keeps, how both find the key, and what the program of the end
-//! reads of both.
+//! Spans that are added up: the values that the program of the begin keeps, the key by which both programs find the open
+//! span, and the values that the program of the end reads.
 
 mod reader;
 
@@ -17,17 +17,17 @@ use self::reader::{InSpan, RecordOfSpan, SpanReader};
 use super::{Lowered, Part, PidNamespace, Unsuited, filter, read::Reader, tracepoint};
 use crate::expression::{Number, Test};
 
-/// Where programs have the key of an open span on the stack, and an alternative to it: at most 32 bytes each.
+/// The place on the stack of the key of an open span: at most 32 bytes.
 pub const OPEN_KEY: i16 = -160;
-/// See [`OPEN_KEY`].
+/// The place on the stack of an alternative key: at most 32 bytes.
 pub const OTHER_KEY: i16 = -192;
-/// Where they have the value of an open span: its start time, the generation, and the kept values.
+/// The place on the stack of the value of an open span: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
-/// Where the end has the duration, in place of the time.
+/// The duration, which the program of the end puts in place of the start time.
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
-/// Where the generation is: a number that changes with each loss.
+/// The place on the stack of the generation: a number that would change with each loss of events.
 pub const GENERATION: i16 = KEPT + 8;
-/// Where the kept values start, and where they end at the latest.
+/// The place on the stack of the first kept value. The last one ends before `OTHER_KEY`.
 const FIRST_KEPT: i16 = KEPT + 16;
 const MOST_KEY_PARTS: usize = 4;
 
@@ -55,7 +55,7 @@ pub struct LoweredStep {
     pub action: StepAction,
     /// The key, and alternatives to it.
     pub keys: Vec<Vec<Number>>,
-    /// It happens only if this holds.
+    /// The step is taken only if this test holds; `None`: always.
     pub when: Option<Test>,
 }
 
@@ -125,7 +125,7 @@ pub fn lower_span(
     })
 }
 
-/// Returns why programs cannot make such spans.
+/// Returns an error if programs cannot pair the begins and ends of the span.
 fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     let spec = span.spec();
     let reason = match () {
@@ -138,7 +138,7 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     Err(Unsuited::Spans(reason))
 }
 
-/// Returns the event that begins spans, and the one that ends them.
+/// Returns the index of the event that begins spans, and of the event that ends them.
 fn inputs(steps: &[&[Step]]) -> Result<[usize; 2], Unsuited> {
     let only = |is: fn(Action) -> bool| {
         let mut found = (0..steps.len()).filter(|&input| steps[input].iter().any(|step| is(step.action)));

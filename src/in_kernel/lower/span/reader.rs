@@ -1,5 +1,5 @@
-//! The values of spans that keys, sums and filters read: those of the event that ends a span, and those kept of
-//! the event that begins it.
+//! The values of spans that keys, sums and filters read: they come from the event that ends a span, or were kept
+//! from the event that began it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(super) struct SpanReader<'a> {
 }
 
 impl SpanReader<'_> {
-    /// Returns a part of a key, which has this name.
+    /// Returns a part of a key. `name` is for errors.
     pub fn part(&mut self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Part(part) => match part.of_input(self.begin.0) {
@@ -47,7 +47,7 @@ impl SpanReader<'_> {
         }
     }
 
-    /// Returns a number, which has this name.
+    /// Returns a number. `name` is for errors.
     pub fn number(&mut self, read: &Read, name: &str) -> Result<Number, Unsuited> {
         let part = match read {
             Read::Number { at, ty } => match self.event.layout.raw_offset() {
@@ -128,14 +128,14 @@ impl SpanReader<'_> {
     }
 }
 
-/// Which data of a filter is the record of the span.
+/// Which [`FilterData`] is the record of the span.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordOfSpan {
-    /// The sample.
+    /// `FilterData::Sample`.
     Sample,
-    /// That of the span. The sample is that of the end.
+    /// `FilterData::Span`. `FilterData::Sample` is then the record of the event that ends the span.
     Span,
-    /// None. The data of the span is its duration.
+    /// None. `FilterData::Span` is then only the duration.
     Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Programs of spans and the engine of spans with the aggregator give the same tables and counts for the same events.
+//! The programs of spans give the same tables and counts as the span engine and the aggregator in perf-prof.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -78,7 +78,7 @@ fn comm(thread: u32) -> &'static [u8] {
     COMMS[thread as usize % COMMS.len()]
 }
 
-/// Returns events of any order, with few different values in the fields that are keys.
+/// Returns random events, with few different values in the fields that are keys.
 fn happened(prepared: &Prepared, keys: &[(&str, &[i64])], seed: u64) -> Vec<Happened> {
     let chosen = &mut Chosen(seed);
     let mut time = 1_000_000_000;
@@ -131,7 +131,7 @@ fn in_perf_prof(prepared: &Prepared, definition: &Definition, all: &[Happened]) 
     (groups, found)
 }
 
-/// Returns the table and the counts of the programs. At most so many spans are open.
+/// Returns the table and the counts of the programs. At most `most` spans are open.
 fn in_kernel(codes: &SpanCodes, definition: &Definition, all: &[Happened], most: usize) -> (Groups, SpanCounters) {
     let mut machine = Machine::new((codes.shape.key_bytes, codes.shape.value_bytes));
     machine.open = Hash::new(codes.open_bytes);
@@ -154,7 +154,7 @@ fn in_kernel(codes: &SpanCodes, definition: &Definition, all: &[Happened], most:
     (groups, counts)
 }
 
-/// Compares both, for several orders of events.
+/// Compares the programs with the engine, for several random series of events.
 fn compare(selector: &str, definition: &Definition, keys: &[(&str, &[i64])]) {
     let prepared = prepare(selector);
     let plan = Plan::new(definition, &prepared.event).unwrap();

@@ -1,4 +1,4 @@
-//! Declarations of any form for an event.
+//! Random declarations for an event.
 
 use perf_prof_events::aggregate::{Buckets, Definition, LinearRanges, Measure};
 use perf_prof_format::{
@@ -11,7 +11,7 @@ use super::records::Chosen;
 /// Members that keys may be, beside fields.
 const MEMBERS: [&str; 7] = ["_pid", "_tid", "_cpu", "_comm", "_event", "common_pid", "common_type"];
 
-/// Returns a declaration that can be one for the event.
+/// Returns a random declaration whose keys and sum the event has.
 pub fn definition(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) -> Definition {
     let names = || format.fields().iter().map(|field| field.name.clone());
     let all: Vec<String> = names().chain(MEMBERS.map(str::to_owned)).collect();
@@ -65,7 +65,7 @@ fn comparison(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) ->
         ];
         return Some(format!("{name} {}", chosen.one(&patterns)));
     }
-    // Filters know the type of the whole field, and no negative number if it has no sign.
+    // Filters compare the whole field by its type. They take no negative number if the type has no sign.
     let number = match value {
         Value::Bool(on) => i64::from(on),
         Value::Int(number) if field.signed => number,

@@ -32,7 +32,7 @@ fn happened(format: &perf_prof_format::tracefs::EventFormat, time: u64, chosen: 
     Happened { record: record(&data, running, time), data, running, comm }
 }
 
-/// Returns the table of the program, whose hash has room for so many rows.
+/// Adds the rows of the program to `groups` and returns its counters. The hash has room for `limit` rows.
 fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups: &mut Groups) -> Counters {
     let mut machine = Machine::new((shape.key_bytes, shape.value_bytes));
     machine.table.limit = limit;
@@ -54,7 +54,7 @@ fn in_kernel(code: &Code, shape: &Shape, limit: usize, all: &[Happened], groups:
     Counters::from(machine.counters())
 }
 
-/// Compares both for a declaration and records that are chosen by a seed. Returns why there is no program.
+/// Compares the program and the aggregator for a random declaration and random records. Returns why there is no program.
 fn compare(seed: u64) -> Result<(), Unsuited> {
     let mut chosen = Chosen(seed);
     let format = &records::any(&mut chosen);
@@ -82,7 +82,7 @@ fn compare(seed: u64) -> Result<(), Unsuited> {
     let said = || format!("seed {seed}: {} {definition:?} {selected:?}\n{code}", event.shown_name());
     assert_eq!(found.iter().collect::<Vec<_>>(), expected.iter().collect::<Vec<_>>(), "{}", said());
     assert_eq!((counters.refused, counters.own, expected.skipped()), (0, 0, 0), "{}", said());
-    // With too little room, nothing is lost of the sum of all.
+    // With too little room, the sums of the rows and of the refused events still add up to the sum of all events.
     let mut few = Groups::new(definition.clone());
     let counters = in_kernel(&code, &shape, 2, &records, &mut few);
     let refused = match (few.total(), shape.refused(&counters)) {

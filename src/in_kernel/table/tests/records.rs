@@ -15,7 +15,7 @@ static SHIPPED: LazyLock<FormatCollection> = LazyLock::new(|| {
     FormatCollection::from_zstd(include_bytes!("../../../python/testing/linux-6.18-x86_64.zst")).unwrap()
 });
 
-/// Returns the format of one of all shipped events.
+/// Returns the format of a random shipped event.
 pub fn any(chosen: &mut Chosen) -> Arc<EventFormat> {
     let (system, name) = SHIPPED.events().nth(chosen.below(SHIPPED.events().count())).unwrap();
     SHIPPED.format(system, name).unwrap().unwrap()
@@ -85,7 +85,7 @@ impl Chosen {
 const TEXTS: [&[u8]; 6] =
     [b"\0\0", b"bash\0", b"bash\0\x80\x01", b"kworker/0:1\0", b"a\0", b"abababababababababababababababababab"];
 
-/// Returns the data of a record with any content. Few values are different, so that keys come again.
+/// Returns the data of a random record. Fields have few different values, so that keys come again.
 pub fn data(format: &EventFormat, thread: u32, chosen: &mut Chosen) -> Vec<u8> {
     let end = format.fields().iter().map(|field| field.offset + field.size).max().unwrap_or(8);
     let mut data = vec![0; end.next_multiple_of(8) + 4];
