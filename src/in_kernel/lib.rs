@@ -1,4 +1,4 @@
-//! Declarations compiled to BPF programs: what is only added up is added up in the kernel, and no record is written.
+//! Declarations compiled to BPF programs: values that are only added up are added up in the kernel, and no record is written.
 //!
 //! A declaration takes these steps: `lower` reads an aggregator's plan and makes expressions of it, or says why it cannot;
 //! `table` writes the code of the program from them, with the selection of tasks and CPUs first; `instruction` encodes the

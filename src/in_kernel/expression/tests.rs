@@ -12,7 +12,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// Returns what code puts into `R8`.
+/// Runs the code and returns the value of `R8`.
 fn result(mut machine: Machine, record: &[u8], write: impl FnOnce(&mut Code)) -> u64 {
     let mut code = Code::new();
     start(&mut code);

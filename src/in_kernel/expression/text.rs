@@ -34,12 +34,12 @@ pub enum Text {
     Comm,
 }
 
-/// What a text in the record is compared with.
+/// A test of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextTest {
-    /// It is this text.
+    /// The text is equal to this one.
     Equal(Vec<u8>),
-    /// It matches a pattern.
+    /// The text matches a pattern.
     Matches(Glob),
 }
 

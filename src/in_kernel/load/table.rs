@@ -46,7 +46,7 @@ fn bytes_of_row(shape: &Shape) -> usize {
     shape.key_bytes + shape.value_bytes + BESIDE
 }
 
-/// What was added up since the last reading.
+/// The rows and counts since the last reading.
 #[derive(Debug)]
 pub struct Reading {
     /// The rows, in any order.
@@ -73,7 +73,7 @@ pub struct TableInKernel {
     /// The counters as they were at the last reading.
     read: Counters,
     program: ProgramState,
-    /// What the programs of spans have counted up to the last reading.
+    /// The counters of the programs of spans at the last call of `spans_since`.
     read_spans: SpanCounters,
     /// The open spans, which only programs use.
     _open: Option<Map>,

@@ -9,7 +9,7 @@ use super::{
 use crate::expression::{CONTEXT, Glob, Number, Sign, Test, Text, TextTest};
 use crate::instruction::{Place, Register};
 
-/// The values that a filter compares.
+/// Turns the values that a filter compares into expressions.
 pub(super) trait Compared {
     /// Returns the number at an offset of the data.
     fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited>;

@@ -46,7 +46,7 @@ pub enum Part {
     Constant(Box<[u8]>),
 }
 
-/// What a table reads of an event.
+/// The expressions that a table reads from an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lowered {
     /// The parts of its key.
@@ -79,8 +79,8 @@ impl Part {
     }
 }
 
-/// Returns what a table reads of an event. `plan` is the definition for the type of the event, and `filter` the filter of
-/// the selector.
+/// Returns the expressions that a table reads from an event. `plan` is the plan of the definition for the type of the event,
+/// and `filter` is the filter of the selector.
 pub fn lower(
     (plan, definition): (&Plan, &Definition),
     event: &EventType,

@@ -51,7 +51,7 @@ pub struct Own {
     pub process: Option<u32>,
     /// Threads whose events are perf-prof's own.
     pub threads: Vec<u32>,
-    /// The task that an event belongs to.
+    /// How to find the task that an event belongs to.
     pub owner: Owner,
 }
 

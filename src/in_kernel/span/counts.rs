@@ -1,9 +1,9 @@
-//! What the programs of spans count.
+//! The counters of the programs of spans.
 
 use crate::table::Counters;
 
-/// What the programs of spans count, in the words behind [`Counters`]. `opened` is the sum of `ended`, `dropped` and the
-/// spans that are open.
+/// The counters of the programs of spans, in the words behind [`Counters`]. `opened` is the sum of `ended`, `dropped` and
+/// the number of open spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounters {
     /// The spans that began.

@@ -22,7 +22,7 @@ pub struct Shape {
     numbers: Numbers,
 }
 
-/// What is kept for a key.
+/// The kind of amount that is kept for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kept {
     Count,
@@ -43,7 +43,7 @@ pub struct Row {
     pub first: u64,
 }
 
-/// What a program counts beside its table.
+/// The counters of a program beside its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// The rows that it added, to all tables that it had.

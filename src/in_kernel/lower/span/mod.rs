@@ -34,9 +34,9 @@ const MOST_KEY_PARTS: usize = 4;
 /// A span that is added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredSpan {
-    /// What the event that begins spans does.
+    /// The steps of the event that begins spans.
     pub begin: Vec<LoweredStep>,
-    /// What the event that ends them does; empty if one event does both.
+    /// The steps of the event that ends spans; empty if one event begins and ends them.
     pub end: Vec<LoweredStep>,
     /// The filters of the events that begin and end spans.
     pub selected: [Option<Test>; 2],
@@ -44,14 +44,14 @@ pub struct LoweredSpan {
     pub kept: Vec<Part>,
     /// The shortest span that is added, in ns.
     pub min: u64,
-    /// What is added at the end. `selected` is the filter of the span.
+    /// The key and the number that are added when a span ends. `selected` is the filter of the span.
     pub table: Lowered,
 }
 
-/// What an event does with the open span of a key.
+/// A step of an event: it begins or ends the span of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredStep {
-    /// What it does.
+    /// Whether the step begins or ends a span.
     pub action: StepAction,
     /// The key, and alternatives to it.
     pub keys: Vec<Vec<Number>>,
@@ -59,7 +59,7 @@ pub struct LoweredStep {
     pub when: Option<Test>,
 }
 
-/// What a step does.
+/// Whether a step begins or ends a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum StepAction {

@@ -139,7 +139,7 @@ pub(super) enum RecordOfSpan {
     Duration,
 }
 
-/// What the filters of spans compare.
+/// Turns the values that a filter of spans compares into expressions.
 pub(super) struct InSpan<'r, 'a> {
     pub reader: &'r mut SpanReader<'a>,
     pub record: RecordOfSpan,
