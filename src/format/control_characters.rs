@@ -1,4 +1,4 @@
-//! Shows control characters as text, so that a terminal does not execute them, and no name makes a line of its own.
+//! Shows control characters as text, so that a terminal does not execute them, and names cannot break lines.
 
 use std::borrow::Cow;
 
@@ -15,13 +15,13 @@ pub fn commands() -> impl Iterator<Item = char> {
     ('\0'..='\u{2069}').filter(|&c| is_command(c))
 }
 
-/// Returns the text with its line breaks as `\x0a`: a name in a line must not look like a line of its own. What a terminal
-/// obeys stays, because files get the bytes as they are.
+/// Returns the text with its line breaks as `\x0a`, because a name must not look like a line of the output. Other commands
+/// to a terminal stay: files get them unchanged.
 pub fn in_one_line(text: &str) -> Cow<'_, str> {
     without(text, |c| c == '\n')
 }
 
-/// Like [`in_one_line`], for bytes that are the end of a longer text, from `start` on.
+/// Like [`in_one_line`], for the bytes of `text` from `start` on. Changes them in place.
 pub fn put_in_one_line(text: &mut Vec<u8>, start: usize) {
     if text[start..].contains(&b'\n') {
         let end = text.split_off(start);
@@ -34,8 +34,8 @@ pub fn put_in_one_line(text: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Returns JSON in which characters that a terminal obeys are escaped in all texts. JSON itself asks only for those below
-/// U+0020.
+/// Returns the JSON with all commands to a terminal escaped in its strings. Those below U+0020 are escaped already, because
+/// JSON requires it.
 pub fn in_json(json: &str) -> Cow<'_, str> {
     if !json.contains(is_beyond_json) {
         return json.into();
@@ -47,7 +47,8 @@ pub fn in_json(json: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Between texts, JSON has line breaks and other ASCII characters only.
+/// Returns whether a character is a command that JSON allows unescaped. It then is in a string, because JSON is ASCII
+/// outside of strings.
 fn is_beyond_json(c: char) -> bool {
     c >= '\u{7f}' && is_command(c)
 }

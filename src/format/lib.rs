@@ -23,7 +23,7 @@
 //! * the grammar of selectors: `spec/parse/mod.rs` (sections), `spec/attrs.rs` (attributes), `spec/span.rs` (spans),
 //!   `spec/probe.rs` and `spec/probe_args.rs` (probes), `spec/terms.rs` and `spec/modifiers.rs` (perf events)
 //! * a name of perf for an event that every kernel has: `spec/perf_names.rs`
-//! * how a value of an option is written that several commands have, such as times, sizes and CPUs: a parser in `spec/`
+//! * the form of values that several options share, such as times, sizes and CPUs: a parser in `spec/`
 //! * what "did you mean" suggests: `spec/near.rs`
 //! * a type of fields: `tracefs/field.rs`; how made events write it: `tracefs/encode.rs`
 //! * a `__print_*` function or a form of `%p`: `tracefs/print_fmt/functions.rs`, `tracefs/print_fmt/pointer.rs`
@@ -31,7 +31,7 @@
 //! * the names of flags and values that scripts of `perf script` get: `tracefs/print_fmt/definitions.rs`
 //! * filters on recorded samples: `tracefs/filter/mod.rs`. Live filters are the kernel's own.
 //! * a member of samples: `record/members/mod.rs` (bits, name, type, bytes), for made events also `record/encode.rs`
-//! * a type of records: `record/parse.rs`. One that programs receive besides samples: also `record/other.rs`.
+//! * a type of records: `record/parse.rs`; if programs can receive these records, also `record/other.rs`
 //! * the order of live records: `record/order.rs`
 //! * names of registers, system calls and signals: `abi/`
 

@@ -79,21 +79,21 @@ numbers! { usize, "a size that the kernel fixes, in bytes.":
 /// The type of a map (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapType {
-    /// Values by keys of any bytes.
+    /// A hash table. Its keys are any bytes of a fixed number.
     Hash = 1,
-    /// Values by index, all there from the start.
+    /// Values by index. All of them exist from the start.
     Array = 2,
-    /// The descriptor of a perf event for each CPU, to which programs write records.
+    /// A descriptor of a perf event for each CPU. Programs write records to the events.
     PerfEventArray = 4,
-    /// An array of its own for each CPU.
+    /// An array that exists once for each CPU.
     PerCpuArray = 6,
     /// Descriptors of cgroups.
     CgroupArray = 8,
-    /// Maps by index.
+    /// Descriptors of maps by index.
     ArrayOfMaps = 12,
 }
 
-/// The type of a program (`enum bpf_prog_type`), which decides what its context is.
+/// The type of a program (`enum bpf_prog_type`). It decides which context the program gets: see the variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramType {
     /// The registers at a kprobe or uprobe.

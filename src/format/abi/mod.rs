@@ -1,5 +1,5 @@
 //! The constants and structs of the perf ABI: record types, bits of sample formats and read formats, the attr, register
-//! names and the numbers in perf.data files. Also those of BPF.
+//! names and the numbers in perf.data files. Also the constants of BPF.
 
 pub mod bpf;
 pub mod perf_data;

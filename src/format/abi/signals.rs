@@ -38,7 +38,7 @@ const NAMES: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// The first and the last real-time signal of programs. The C library keeps 32 and 33 for itself.
+/// The first and the last real-time signal that programs can use. The C library keeps 32 and 33 for itself.
 const FIRST_REAL_TIME: i64 = 34;
 const LAST_REAL_TIME: i64 = 64;
 

@@ -19,7 +19,7 @@ pub fn string_arguments(call: &str) -> &'static [StringArgument] {
     }
 }
 
-/// Returns the names that such arguments have, each once.
+/// Returns the names of all arguments that are strings, each once.
 pub fn names() -> BTreeSet<&'static str> {
     CALLS.iter().flat_map(|(_, arguments)| arguments.iter().map(|(_, name)| *name)).collect()
 }
@@ -120,7 +120,7 @@ mod tests {
         assert!(CALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert_eq!(string_arguments("openat"), [(1, "filename")]);
         assert_eq!(string_arguments("renameat2"), [(1, "oldname"), (3, "newname")]);
-        // Its buffer is no string.
+        // The length of its buffer is another argument, so the buffer is no string.
         assert!(string_arguments("write").is_empty());
         let is_argument = |(at, _): &StringArgument| *at < MOST_ARGUMENTS;
         assert!(CALLS.iter().all(|(_, arguments)| !arguments.is_empty() && arguments.iter().all(is_argument)));

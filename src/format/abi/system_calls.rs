@@ -32,7 +32,7 @@ macro_rules! architectures {
     };
 }
 
-/// A number above those of all system calls. The largest ones are on MIPS, where each ABI has a range of a thousand numbers.
+/// A number above the numbers of all system calls. MIPS has the largest numbers: a range of a thousand for each ABI.
 const LARGEST: usize = 8000;
 
 architectures! {

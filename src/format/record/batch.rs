@@ -76,15 +76,15 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
-/// Whether a ring had room for another record when it was read. In a sorted batch, a mark says where this changed: it
-/// has the form of a PERF_RECORD_LOST with 0 lost records. The kernel writes no such records, and recordings contain
-/// none. A replay finds the times in which a ring was losing events, and adds the marks.
+/// Whether a ring had room for another record when it was read. A mark in a sorted batch says that this changed. The mark
+/// is a PERF_RECORD_LOST with 0 lost records: the kernel writes no such records, and recordings contain none. A replay
+/// finds the times in which a ring was losing events, and adds marks for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
-    /// It had room, so no record was lost.
+    /// The ring had room, so no record was lost.
     #[default]
     Left,
-    /// It had no room. Records may be lost until it is read again.
+    /// The ring had no room. Records may be lost until it is read again.
     Used,
 }
 
@@ -103,11 +103,11 @@ impl RingRoom {
         Chunk::new(ring, self.record().to_vec(), None)
     }
 
-    /// The ring number of chunks with marks in a replay. It differs from the ring of all chunks that are read from a
-    /// recording, which may contain any bytes.
+    /// The ring number of chunks with marks in a replay. Chunks from the recording have other numbers, because their bytes
+    /// may look like a mark.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns both marks as a chunk for a replay, first [`RingRoom::Used`], and the offset of the second one.
+    /// Returns a chunk for a replay with both marks, [`RingRoom::Used`] first, and the offset of the second mark.
     pub fn chunk_for_replay() -> (Chunk, u32) {
         let used = RingRoom::Used.record();
         let bytes = [used, RingRoom::Left.record()].concat();

@@ -74,7 +74,7 @@ pub struct Sorter {
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<SortedRecord>,
-    /// The time of the ring's last record that had one.
+    /// The time by which the ring's last record is sorted.
     last: u64,
     /// The highest time of all records of the ring.
     highest: u64,

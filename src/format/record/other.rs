@@ -25,7 +25,7 @@ impl OtherRecords {
         OtherRecords { types: types.iter().filter_map(|&kind| bit(kind)).fold(0, |set, bit| set | bit) }
     }
 
-    /// Returns the set of the types in both sets together.
+    /// Returns the union of both sets.
     pub fn and(self, other: OtherRecords) -> OtherRecords {
         OtherRecords { types: self.types | other.types }
     }

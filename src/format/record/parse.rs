@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(prot(0, [0, 2]), (0, 2));
     }
 
-    /// If this flag was trusted, mappings would be unknown and frames would have no names while another tracer is
+    /// If the flag were trusted, mappings would be unknown and frames would have no names while another tracer is
     /// running.
     #[test]
     fn records_with_the_build_id_flag_of_another_tracer_have_an_inode() {

@@ -18,8 +18,8 @@ const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints 
 /// The names of the known attributes.
 const NAMES: [&str; 10] = ["stack", "max-stack", "alias", "cpus", "str", "period", "c", "freq", "F", "sample"];
 
-/// Attributes that only other profilers of the C implementation support. They are refused, because it would be
-/// misleading to accept an attribute that has no effect here.
+/// Attributes that only the C implementation of perf-prof supports. They are refused, because it would be misleading to
+/// accept an attribute that has no effect here.
 const FOREIGN: [&str; 15] = [
     "key", "top-by", "top-add", "comm", "exec", "ptr", "size", "num", "role", "untraced", "trigger", "push", "pull",
     "vm", "printkey",
@@ -46,7 +46,7 @@ pub struct Attrs {
     pub alias: Option<String>,
     /// `cpus=LIST`: the CPUs on which this event is opened.
     pub cpus: Option<CpuSet>,
-    /// `str=FIELD+FIELD...`: the fields of a tracepoint whose strings are read, where the fields point to.
+    /// `str=FIELD+FIELD...`: the fields of a tracepoint that point to strings. These strings are read.
     pub strings: Vec<String>,
     /// `period=N`, `c=N`, `freq=HZ`, `F=HZ`: how often an event other than a tracepoint is sampled.
     pub rate: Option<Rate>,
@@ -157,8 +157,8 @@ impl fmt::Display for Attrs {
     }
 }
 
-/// Returns the attribute that the user may have meant by the text of a filter: a name, with a value or without, that is
-/// the beginning of an attribute's name or similar to it.
+/// Returns the attribute that the user may have meant by a filter such as `alia=x`: the name in the filter is the beginning
+/// of the attribute's name, or similar to it.
 pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
     // The minimum length. Too many words start with shorter texts.
     const SHORTEST: usize = 3;

@@ -81,7 +81,7 @@ pub enum SpecError {
         /// The known attributes.
         known: &'static str,
     },
-    /// An attribute that only another profiler of the C implementation supports.
+    /// An attribute that only the C implementation of perf-prof supports.
     #[error(
         "{selector}: perf-prof does not support the attribute `{attribute}` of the C implementation; remove it; the known attributes are {known}"
     )]
@@ -212,7 +212,7 @@ pub enum SpanSyntaxError {
     /// An invalid probe.
     #[error(transparent)]
     Probe(ProbeSyntaxError),
-    /// An argument that its probes cannot read.
+    /// An argument that the probes of the span cannot read.
     #[error("argument: {0}")]
     Argument(ValueError),
     /// An argument for events that are no probes.

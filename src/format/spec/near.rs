@@ -7,7 +7,8 @@ const GOOD: f64 = 0.8;
 /// similar names are not suggested.
 const SPREAD: f64 = 0.08;
 
-/// No name of an event, option or field is so long. Comparing such a text with all names would take seconds.
+/// The longest text that is compared, in bytes. No name of an event, option or field is longer. Comparing a longer text
+/// with all names would take seconds.
 const LONGEST: usize = 256;
 
 /// Returns up to three names from `among` that the user may have meant by `what`, the best match first.
@@ -44,8 +45,8 @@ pub fn did_you_mean_aside(names: &[String]) -> String {
 }
 
 /// Returns the similarity of two names from 0 to 1, based on the edit distance relative to the length. If only the
-/// `system:` is missing or wrong, the similarity is at least 0.99. Two letters that have changed places are a good match in
-/// a short name too.
+/// `system:` is missing or wrong, the similarity is at least 0.99. A name with two swapped letters is a good match, even if
+/// it is short.
 fn similarity(wanted: &str, name: &str) -> f64 {
     if wanted.len() == name.len()
         && strsim::damerau_levenshtein(wanted, name) == 1
@@ -53,7 +54,7 @@ fn similarity(wanted: &str, name: &str) -> f64 {
     {
         return 0.9;
     }
-    // A letter too few or too many, in a short name too: `com`.
+    // A name with one letter too few or too many is a good match, even if it is short: `com` for `comm`.
     let shorter = wanted.len().min(name.len());
     if shorter >= 3 && wanted.len().abs_diff(name.len()) == 1 && strsim::levenshtein(wanted, name) == 1 {
         return strsim::normalized_damerau_levenshtein(wanted, name).max(GOOD);
@@ -89,7 +90,7 @@ mod tests {
         expected.assert_eq(&similar_names(what, NAMES).join(" "));
     }
 
-    /// Each comparison takes a time that grows with both lengths.
+    /// The time of a comparison grows with both lengths.
     #[test]
     fn a_text_that_is_longer_than_any_name_is_compared_with_none() {
         let (start, long) = (std::time::Instant::now(), "sched:".repeat(100_000));

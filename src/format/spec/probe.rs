@@ -273,7 +273,7 @@ fn location(kind: ProbeKind, text: &str) -> Result<ProbeLocation, ProbeSyntaxErr
 
 impl Probe {
     /// Returns the system and the name of the probe's event in a recording. The name consists of letters, digits and `_`
-    /// only, because perf does not accept other characters. Static probes have the names that perf has for them.
+    /// only, because perf does not accept other characters. Static probes have the names that perf gives them.
     pub fn recorded_name(&self) -> (String, String) {
         match &self.location {
             ProbeLocation::Static { provider, name } => (static_system(&plain(provider)), plain(name)),
@@ -281,7 +281,7 @@ impl Probe {
         }
     }
 
-    /// Returns the system and the name of the probe's live event. The name is the place, as the user wrote it.
+    /// Returns the system and the name of the probe's live event. The name is the location, as the user wrote it.
     pub fn event_name(&self) -> (String, String) {
         match &self.location {
             ProbeLocation::Static { .. } => self.recorded_name(),
@@ -300,12 +300,12 @@ impl Probe {
     }
 }
 
-/// Returns the system of a provider's events. perf has chosen the name.
+/// Returns the system of a provider's events, as perf names it.
 fn static_system(provider: &str) -> String {
     format!("sdt_{provider}")
 }
 
-/// Returns a name of letters, digits and `_` only.
+/// Returns the name with `_` in place of each character that is not an ASCII letter or digit.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect()
 }

@@ -5,11 +5,11 @@ use std::fmt;
 
 use super::{error::ValueError, parse::unquote};
 
-/// The attributes of probes. All other attributes of a probe are arguments.
+/// The attributes of a probe that are never arguments.
 const ATTRIBUTES: [&str; 5] = ["", "stack", "max-stack", "alias", "cpus"];
 
-/// The attributes of events other than tracepoints. For a probe, such a name is an argument only if its value can only
-/// be a fetch.
+/// The attributes of events other than tracepoints. For a probe, `period=10` is not an argument, but `period=%di` is,
+/// because `%di` can only be a fetch.
 const SAMPLING: [&str; 5] = ["period", "c", "freq", "F", "sample"];
 
 /// The longest name of an argument that the kernel accepts (`MAX_ARG_NAME_LEN` in kernel/trace/trace_probe.h, with a
@@ -73,8 +73,8 @@ impl ProbeArgument {
         Some(Ok(ProbeArgument { name, fetch: fetch.to_owned(), type_name }))
     }
 
-    /// Returns the innermost part of the fetch. The variables of the kernel are known without their `$` too, because a
-    /// shell may replace it.
+    /// Returns the innermost part of the fetch. The variables of the kernel are known without their `$` too (`retval`),
+    /// because a shell treats `$retval` as its own variable.
     pub fn base(&self) -> FetchBase {
         let text = &self.fetch[self.base_range()];
         let name = text.strip_prefix('$').unwrap_or(text);

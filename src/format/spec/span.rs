@@ -34,10 +34,10 @@ pub const SPAN_SOURCES: &[&str] = &[
     "kvm-exit",
 ];
 
-/// The part before the colon in the name of a source whose events are probes of a function.
+/// The start of a selector of the source `function`, whose events are probes of a function.
 const FUNCTION: &str = "function:";
 
-/// The part before the colon in the name of a span whose events the user names.
+/// The start of a selector of a span whose events the user names.
 const SPAN: &str = "span:";
 
 /// The options of the source `function`. Other names with a value are arguments of its probes.
@@ -152,9 +152,9 @@ pub enum OpenAtEnd {
 }
 
 impl SpanSpec {
-    /// Returns what a span has to fulfil, besides a filter, as the user can type it: `name=read, min=10ms`.
+    /// Returns the conditions on spans besides the filter, as the user can type them: `name=read, min=10ms`.
     pub fn conditions(&self) -> Vec<String> {
-        // `str` selects nothing.
+        // `str` is an option, but not a condition.
         let options = self.options.iter().filter(|option| option.name != "str");
         let options = options.map(|SpanOption { name, values }| match values.as_slice() {
             [] => name.clone(),
@@ -171,8 +171,8 @@ impl SpanSpec {
         SPAN_SOURCES.contains(&selector).then(|| SpanSpec::new(selector, events))
     }
 
-    /// Parses `span:NAME=BEGIN..END` or `function:NAME@FILE` at the start of a text. Returns the span and the place after
-    /// it, or `None` if the text is something else.
+    /// Parses `span:NAME=BEGIN..END` or `function:NAME@FILE` at the start of a text. Returns the span and the offset of the
+    /// text after it, or `None` if the text is something else.
     pub(super) fn parse_with_events(text: &str) -> Option<Result<(SpanSpec, usize), SpecError>> {
         let Some(after) = text.strip_prefix(SPAN) else { return Self::parse_function(text) };
         let head = || find(text, 0, &[',', '/']).ok().flatten().map_or(text, |end| &text[..end]).trim().to_owned();
@@ -232,7 +232,7 @@ impl SpanSpec {
         Ok(true)
     }
 
-    /// Adds an attribute as an argument of the probes that begin the span, or of those that end it. Returns false if the
+    /// Adds an attribute as an argument of the probes that begin the span, or of the probes that end it. Returns false if the
     /// attribute is no argument, or if the span has no probes.
     pub(super) fn add_argument(&mut self, text: &str) -> Result<bool, SpanSyntaxError> {
         let (part, text) = match (text.strip_prefix("begin."), text.strip_prefix("end.")) {
@@ -296,7 +296,7 @@ impl SpanSpec {
                 let time = parse_interval(value).map_err(SpanSyntaxError::Time)?;
                 self.min = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             }
-            // An attribute of tracepoints has the same name, but a value.
+            // `str` without a value is an option of sources. With a value, it is an attribute of tracepoints.
             ("str", None) if self.is_source() => self.add_option("str"),
             ("max-open", Some(value)) => {
                 let number = value.parse().ok().filter(|&number| (1..u32::MAX).contains(&number));

@@ -6,7 +6,7 @@ use super::{
     probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError, checked_for_quotes, file, is_path, up_to},
 };
 
-/// In the names of a file, this replaces a `-`: documents call a probe `query-start`, and the file calls it `query__start`.
+/// Stands for `-` in the names in a file: the file calls a probe `query__start`, and its documentation `query-start`.
 const DASH: &str = "__";
 
 /// Parses a static probe after `usdt:`. Returns the probe and the text after it.
@@ -42,7 +42,7 @@ fn probe(location: &str, file: &str) -> Result<Probe, ProbeSyntaxError> {
     Ok(Probe { kind: ProbeKind::Usdt, location, file })
 }
 
-/// Turns the name of a probe in a program's documents into its name in the file.
+/// Converts the name of a probe in the documentation to its name in the file.
 fn in_file(name: &str) -> String {
     if is_glob(name) { name.to_owned() } else { name.replace('-', DASH) }
 }

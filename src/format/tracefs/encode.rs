@@ -260,7 +260,7 @@ format:
 print fmt: \"%d\", REC->fd
 ";
 
-    /// In this system, the arguments are narrower than their fields.
+    /// Parses the format for the system `syscalls`, in which arguments are narrower than their fields.
     fn format() -> EventFormat {
         EventFormat::parse("syscalls", FORMAT).unwrap()
     }

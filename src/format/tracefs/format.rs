@@ -53,7 +53,7 @@ impl EventFormat {
         Self::parse_of(&system.into(), text)
     }
 
-    /// Like [`EventFormat::parse`], for the formats of a system that share its name.
+    /// Like [`EventFormat::parse`], for several formats of one system. They share the memory of the system's name.
     pub fn parse_of(system: &Arc<str>, text: &str) -> Result<EventFormat, FormatError> {
         // The print format comes last and may contain line breaks.
         let (head, _) = text.split_once(PRINT_FMT).ok_or(FormatError::Missing { line: "print fmt:" })?;

@@ -129,7 +129,7 @@ fn kernel_address(addr: u64, offset: Offset, kernel: &dyn Kernel, out: &mut Vec<
 }
 
 /// Appends text like `sys_openat(dfd: 0xffffff9c, filename: 0x7f21c4 "/etc/passwd", flags: 2)`. Values below 10 have no `0x`.
-/// Strings are those that the record has, as since Linux 6.19.
+/// A string is shown if it is in the record, as the kernel does since Linux 6.19.
 fn syscall_enter(format: &EventFormat, raw: &[u8], out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "sys_{}(", format.name.strip_prefix("sys_enter_").unwrap_or(&format.name));

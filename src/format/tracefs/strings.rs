@@ -1,7 +1,8 @@
-//! Formats with the strings to which fields point: the text of user space at the address in a field.
+//! Formats with fields for strings in user space whose addresses are in other fields.
 //!
-//! A tracepoint has the address of a string, not the string. If a program reads the string, it writes a record of its own:
-//! the fields at their places, and behind them the strings. The format of that record is the tracepoint's with more fields.
+//! The record of a tracepoint has the address of a string, not the string. A BPF program that reads the string writes its own
+//! record: the tracepoint's fields at the same offsets, and the strings behind them. The format of this record is the
+//! tracepoint's format with more fields.
 
 use thiserror::Error;
 
@@ -10,7 +11,7 @@ use crate::abi::string_arguments::MOST_ARGUMENTS;
 
 /// The largest string, in bytes, with the NUL at its end.
 pub const LONGEST_STRING: usize = 256;
-/// What stands at the end of a string that was cut off.
+/// The last characters of a string that was cut off.
 pub const CUT_MARK: &str = "...";
 /// The event that ends any system call.
 const END_OF_CALL: (&str, &str) = ("raw_syscalls", "sys_exit");
@@ -20,10 +21,10 @@ const ARGUMENT: &str = "arg";
 const STRING: &str = "_str";
 /// The end of the name of a field that says whether the string was cut off.
 const CUT: &str = "_cut";
-/// The type of a field with a string. It may be absent, if the memory could not be read.
+/// The type of a field with a string. The string is absent if its memory could not be read.
 pub const USER_TEXT: &str = "__data_loc char __user[]";
-/// What the kernel calls a string that it records itself, since 6.19: `__filename_val` for `filename`
-/// (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
+/// The start and the end of the name of a string that the kernel records itself, since 6.19: `__filename_val` for
+/// `filename` (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
 const OF_KERNEL: (&str, &str) = ("__", "_val");
 
 /// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
@@ -75,11 +76,12 @@ pub enum StringError {
 pub struct StringPlace {
     /// Where the address is.
     pub address: StringAddress,
-    /// The offset of the word that tells where the string is.
+    /// The offset of the `__data_loc` word, which has the offset and the length of the string.
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
-    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only.
+    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only. `None` if the address is in a
+    /// field of its own.
     pub argument: Option<usize>,
 }
 
@@ -88,8 +90,8 @@ pub struct StringPlace {
 pub enum StringAddress {
     /// In 8 bytes of the record, at this offset.
     Field(usize),
-    /// In no field of the event, which ends a system call. The program has kept it when the call began, if the string could not
-    /// be read then: the kernel may have brought its page into memory meanwhile.
+    /// In no field, because the event ends a system call. If the string could not be read when the call began, the program kept
+    /// its address. The kernel may have brought its page into memory meanwhile.
     Kept,
 }
 
@@ -163,7 +165,7 @@ impl EventFormat {
         self.fields().iter().filter_map(place).collect()
     }
 
-    /// Returns the names of the addresses that a field stands for.
+    /// Returns the names of a field's string addresses: `arg0`, `arg1` and so on for [`ARGUMENTS`], otherwise its own name.
     fn pointers(&self, name: &str) -> Vec<String> {
         let count = if name == ARGUMENTS { self.argument_count() } else { 0 };
         match count {
@@ -178,7 +180,7 @@ impl EventFormat {
         (at < self.argument_count()).then_some(at)
     }
 
-    /// Returns the number of the arguments of any system call; 0 if this is an event of one call, or of none.
+    /// Returns the number of arguments if this is an event of all system calls, otherwise 0.
     fn argument_count(&self) -> usize {
         let is_list = |field: &&Field| matches!(field.kind, FieldKind::Array(ElementType::Int { width: 8, .. }));
         match self.field(ARGUMENTS).filter(is_list) {
@@ -193,7 +195,7 @@ impl EventFormat {
         self.field(&format!("{name}{STRING}"))
     }
 
-    /// Returns whether a field is a string, or says whether one was cut off.
+    /// Returns whether a field is the string of another field, or says that it was cut off.
     pub(super) fn is_of_string(&self, field: &Field) -> bool {
         let is_recorded = || {
             self.fields().iter().any(|other| {
@@ -206,7 +208,7 @@ impl EventFormat {
             || field.name.starts_with(OF_KERNEL.0) && is_recorded()
     }
 
-    /// Returns the field in which the kernel itself has recorded the string that is asked for: `__filename_val` for
+    /// Returns the field with the string if the kernel has recorded it itself: `__filename_val` for the name
     /// `filename_str`.
     pub(super) fn recorded_string(&self, name: &str) -> Option<&Field> {
         let (before, behind) = OF_KERNEL;
@@ -274,7 +276,7 @@ mod tests {
         assert_eq!(String::from_utf8(text).unwrap(), "sys_openat(dfd: 0, filename: 0 \"/etc\", flags: 0)");
         assert!(format.print_fmt().is_ok(), "{}", format.print_fmt_text());
         assert!(format.print_fmt_text().ends_with("(REC->flags)), __get_str(filename_str)"), "{}", format.text());
-        // The text is what a recording holds.
+        // A recording holds the text, so it has to parse to the same format.
         let again = EventFormat::parse("syscalls", format.text()).unwrap();
         assert_eq!((again.fields(), again.id), (format.fields(), 700));
     }

@@ -46,8 +46,8 @@ use SampleMember::*;
 pub enum MemberType {
     /// A number.
     Int,
-    /// Bytes, as they are in the record. They start with the number of entries or the size in bytes; only raw data
-    /// starts directly.
+    /// Bytes, as they are in the record. They start with the number of entries or the size in bytes, except for raw
+    /// data.
     Bytes,
     /// The frames of a call chain.
     Callchain,

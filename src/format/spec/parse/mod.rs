@@ -129,7 +129,7 @@ struct Sections<'a> {
     sections: Vec<&'a str>,
     /// The modifiers behind the last section.
     modifiers: Option<Modifiers>,
-    /// Where the selector ends.
+    /// The offset at which the selector ends.
     end: usize,
 }
 

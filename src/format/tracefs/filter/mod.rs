@@ -56,7 +56,7 @@ pub enum Node {
     },
 }
 
-/// The data that a comparison reads: its index in the data that is passed to `Node::holds`.
+/// The data that a comparison reads. The value is an index into the `data` of `Node::holds`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The raw data of the sample. For a span, the raw data of the sample that ends it.
@@ -200,8 +200,8 @@ impl Filter {
         &self.0
     }
 
-    /// Returns the texts that the filter compares with fields of the sample's raw data, or their patterns, each with the
-    /// offset of the field.
+    /// Returns the texts and patterns with which the filter compares fields of the sample's raw data, each with the offset of
+    /// the field.
     pub fn texts(&self) -> Vec<(usize, &str)> {
         let mut texts = Vec::new();
         self.0.add_texts(&mut texts);

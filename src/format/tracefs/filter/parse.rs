@@ -37,7 +37,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the event that has all other fields.
+    /// Returns the event that all other names belong to: the event that ends a span, or the only event.
     fn last(self) -> &'a EventFormat {
         let (Scope::Event(last) | Scope::Pair { end: last, .. } | Scope::Span { end: last, .. }) = self;
         last
@@ -195,7 +195,7 @@ fn compare_field(data: Data, field: &Field, operator: &str, value: &str, quoted:
     }
 }
 
-/// Returns the comparison of a number, which has this type and offset in the data.
+/// Returns the node that compares the number at this offset of the data with `value`.
 fn compare_number(
     data: Data,
     name: &str,

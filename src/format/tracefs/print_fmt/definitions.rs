@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{tracefs::Kernel, value::Value};
 
-/// A definition in a print format.
+/// A definition for a field, which a script of `perf script` gets before its events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Definition {
     /// The name of the field.
@@ -84,7 +84,7 @@ impl Finder<'_> {
             }
             Ast::Unary(UnaryOp::Address | UnaryOp::Deref, _) => return Err(Unknown),
             Ast::Cast(_, value) | Ast::Unary(_, value) => self.find(value)?,
-            // The index is a part of the array here.
+            // For libtraceevent, the index is a part of this call, so it is not searched.
             Ast::Index(parts)
                 if matches!(parts[0], Ast::Call("__get_dynamic_array" | "__get_rel_dynamic_array", _)) => {}
             Ast::Binary(_, parts) | Ast::And(parts) | Ast::Or(parts) | Ast::Index(parts) => self.find_all(&**parts)?,
