@@ -31,7 +31,7 @@ pub enum Test {
         array: Place,
         /// Its size in bytes.
         size: usize,
-        /// What it is compared with.
+        /// The test of the text.
         test: TextTest,
     },
 }

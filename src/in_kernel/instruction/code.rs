@@ -1,4 +1,4 @@
-//! The code of a program while it is written: instructions and labels, with short forms for what is often written.
+//! The code of a program while it is written: instructions and labels, with short forms for frequent instructions.
 
 use super::{Condition, Instruction, MapUse, Operand, Operation, Place, Register, Size};
 
@@ -86,13 +86,13 @@ impl Code {
         self.push(Instruction::Jump(to));
     }
 
-    /// Jumps to a label if a register compares like this with an operand.
+    /// Jumps to a label if the condition holds for a register and an operand.
     pub fn jump_if(&mut self, condition: Condition, register: Register, with: impl Into<Operand>, to: Label) {
         self.push(Instruction::JumpIf(condition, register, with.into(), to));
     }
 
-    /// Jumps to a label if a register compares like this with a number. A number that has no room in the instruction is put
-    /// into `scratch`.
+    /// Jumps to a label if the condition holds for a register and a number. A number that has no room in the instruction is
+    /// put into `scratch`.
     pub fn jump_if_number(
         &mut self,
         condition: Condition,

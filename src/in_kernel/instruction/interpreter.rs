@@ -1,8 +1,9 @@
 //! Runs programs in tests, without the kernel: `rbpf`, with helper functions and maps that a test can look into.
 //!
 //! All memory of a program is one list of words, so that helper functions read and write it without pointers: the stack,
-//! the record, the counters, and the values of rows. `rbpf` has a stack of its own, so `R5`, which no code uses, takes
-//! the place of the frame's register. It knows no atomic operations, so they become loads and stores.
+//! the record, the counters, and the values of rows. `rbpf` has a stack of its own, so `R5`, which code uses only for the
+//! fifth argument of a helper function, takes the place of the frame's register. `rbpf` knows no atomic operations, so they
+//! become loads and stores.
 
 use std::{
     cell::RefCell,

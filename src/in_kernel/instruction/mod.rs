@@ -137,11 +137,11 @@ pub enum Instruction {
     StoreNumber(Size, Place, i32),
     /// Adds a register to 8 bytes, atomically.
     AtomicAdd(Place, Register),
-    /// If the 8 bytes are equal to `R0`, stores a register there, atomically. `R0` is then what the bytes were before.
+    /// If the 8 bytes are equal to `R0`, stores a register there, atomically. `R0` then has the previous 8 bytes.
     CompareExchange(Place, Register),
     /// Jumps to a label.
     Jump(Label),
-    /// Jumps to a label if a register compares like this.
+    /// Jumps to a label if the condition holds for a register and an operand.
     JumpIf(Condition, Register, Operand, Label),
     /// Calls the helper function with this number.
     Call(i32),
@@ -206,7 +206,7 @@ impl Size {
 }
 
 impl Place {
-    /// Returns the place so many bytes behind this one.
+    /// Returns the place that is `bytes` bytes behind this one.
     pub fn after(self, bytes: usize) -> Place {
         Place { offset: self.offset + bytes as i16, ..self }
     }
@@ -218,7 +218,7 @@ impl Place {
 }
 
 impl Condition {
-    /// Returns the comparison that is true where this one is false; `None` if no instruction does it.
+    /// Returns the opposite comparison; `None` if no instruction does it.
     pub fn negated(self) -> Option<Condition> {
         Some(match self {
             Condition::Equal => Condition::NotEqual,

@@ -1,4 +1,4 @@
-//! Code as text, one instruction a line, for tests and for those who look for an error.
+//! Code as text, one instruction a line, for tests and for debugging.
 
 use std::fmt::{self, Display, Formatter};
 

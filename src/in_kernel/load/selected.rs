@@ -24,7 +24,7 @@ use crate::{
 /// The most processes or threads that are selected at a time.
 const MOST_TASKS: u32 = 1 << 17;
 
-/// The formats of the tracepoints that tell what becomes of tasks.
+/// The formats of the tracepoints that report forks, ends and execs of tasks.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskEvents<'a> {
     /// `sched:sched_process_fork`.
@@ -38,11 +38,11 @@ pub struct TaskEvents<'a> {
 /// Which tasks are selected at first.
 #[derive(Clone, Debug)]
 pub enum FirstTasks {
-    /// These processes, and those that they create.
+    /// These processes, and the processes that they create.
     These(Vec<u32>),
     /// These threads, and no others.
     Threads(Vec<u32>),
-    /// A process from its next exec on, and those that it creates.
+    /// A process from its next exec on, and the processes that it creates.
     Command(u32),
 }
 

@@ -18,7 +18,7 @@ const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
 /// The most numbers that a test compares in place of a text.
 const MOST: usize = 64;
 
-/// The texts of a field of spans, by the number on which they depend.
+/// The texts of a field of spans by number, for example the names of system calls.
 #[derive(Clone, Debug)]
 pub struct Names {
     format: Arc<SpanFormat>,

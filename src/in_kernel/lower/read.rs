@@ -12,7 +12,7 @@ use crate::expression::{Number, Text};
 /// The most bytes of a tracepoint's record that programs may read: the kernel's `PERF_MAX_TRACE_SIZE`.
 const MAX_RECORD: usize = 8192;
 
-/// Turns what is read of an event into expressions.
+/// Turns the fields and members that are read of an event into expressions.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     pub event: &'a EventType,

@@ -8,13 +8,13 @@ pub enum Unsuited {
     /// The event is no tracepoint.
     #[error("it is no tracepoint")]
     NoTracepoint,
-    /// The kernel has no such value, or not in this form.
+    /// Programs do not have this value, or not in a form that they can use.
     #[error("the kernel's programs do not have `{0}`")]
     Member(String),
     /// One of the fields that all events have. Programs get a record whose first bytes are not filled in.
     #[error("the kernel's programs do not have the field `{0}`")]
     CommonField(String),
-    /// The ids of tasks in the kernel are not those that perf-prof sees.
+    /// The ids of tasks in the kernel differ from the ids that perf-prof sees.
     #[error("perf-prof is in a PID namespace, in which tasks have other ids than in the kernel's programs")]
     PidNamespace,
     /// The text or array is not at a fixed place, or has no fixed size.

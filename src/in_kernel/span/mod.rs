@@ -67,7 +67,7 @@ pub struct SelectedSpan<'a> {
     pub filters: [Option<&'a Filter>; 2],
 }
 
-/// Returns the programs that add spans to a table. `plan` is the definition for the type of the span's event.
+/// Returns the programs that add spans to a table. `plan` is the plan of the definition for the type of the span's event.
 pub fn span_programs(
     span: SelectedSpan<'_>,
     (plan, definition): (&Plan, &Definition),
@@ -126,7 +126,7 @@ struct Writer<'a> {
     lowered: &'a LoweredSpan,
     rows: &'a Rows,
     selection: &'a Selection,
-    /// The size of what is kept for an open span.
+    /// The size of the value of an open span, in bytes.
     value_bytes: usize,
     at: Hook,
     /// Whether a key that begins again is no sign of a missing end, because some ends are not reported.

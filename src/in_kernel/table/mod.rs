@@ -29,11 +29,11 @@ use crate::{
 const ADDED: Register = Register::R8;
 /// The register with the hash, and then with the value of a row.
 const ROW: Register = Register::R7;
-/// What the kernel returns if another CPU has added the row meanwhile: `-EEXIST`.
+/// The result of an update if another CPU has added the row meanwhile: `-EEXIST`.
 pub(crate) const EXISTS: i32 = -17;
 
-/// Returns the program that adds events to a table, and the layout of the table's rows. `plan` is the definition for the
-/// type of the event, and `filter` is the filter of the selector.
+/// Returns the program that adds events to a table, and the layout of the table's rows. `plan` is the plan of the definition
+/// for the type of the event, and `filter` is the filter of the selector.
 pub fn table_program(
     plan: &Plan,
     definition: &Definition,

@@ -36,7 +36,7 @@ impl RangeOf {
     pub fn new(buckets: Buckets) -> Result<RangeOf, Unsuited> {
         let divisor = buckets.divisor();
         if let Some(LinearRanges { low, high, step }) = buckets.as_linear() {
-            // The numbers have fitted when the ranges were made.
+            // The products fit into 64 bits: `Buckets::linear` has checked them.
             let own = |shown: i64| (i128::from(shown) * i128::from(divisor)) as i64;
             return Ok(RangeOf::Linear { low: own(low), high: own(high), step: own(step) });
         }

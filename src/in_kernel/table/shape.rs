@@ -37,7 +37,7 @@ pub struct Row {
     pub key: Key,
     /// The number of events.
     pub count: u64,
-    /// What was added up.
+    /// The sum or the distribution of the row.
     pub amount: Amount,
     /// When the row was added, by `CLOCK_MONOTONIC`.
     pub first: u64,

@@ -67,8 +67,8 @@ pub enum StepAction {
     End,
 }
 
-/// Returns how spans are added up. `filters` are those of the events that begin and end them, and `plan` is the definition for
-/// the type of the span's event, `event`.
+/// Returns the steps and the table of spans that are added up. `filters` are the filters of the events that begin and end
+/// spans. `plan` is the plan of the definition for `event`, the type of the span's event.
 pub fn lower_span(
     span: &Span,
     event: &EventType,

@@ -18,7 +18,7 @@ use crate::{
     },
 };
 
-/// Reads values of spans, and remembers what has to be kept of the event that begins a span.
+/// Reads values of spans. Collects in `kept` the values that the program of the begin has to keep.
 pub(super) struct SpanReader<'a> {
     pub event: &'a EventType,
     pub format: &'a Arc<SpanFormat>,

@@ -13,7 +13,7 @@ use super::{
     *,
 };
 
-/// A record, and what the program sees beside it.
+/// A record, and the task, the CPU and the comm that the program sees.
 struct Happened {
     record: Vec<u8>,
     data: Vec<u8>,

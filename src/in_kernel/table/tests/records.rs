@@ -1,4 +1,4 @@
-//! Events of the shipped formats, and records of them with any content.
+//! Events of the shipped formats, and random records of them.
 
 use std::sync::{Arc, LazyLock};
 
@@ -21,7 +21,7 @@ pub fn any(chosen: &mut Chosen) -> Arc<EventFormat> {
     SHIPPED.format(system, name).unwrap().unwrap()
 }
 
-/// Returns the format of an event.
+/// Returns the shipped format of an event.
 pub fn shipped(name: &str) -> Arc<EventFormat> {
     let (system, name) = name.split_once(':').unwrap();
     SHIPPED.format(system, name).unwrap().unwrap()
