@@ -102,9 +102,9 @@ pub struct SpanOption {
 /// The arguments of the probes of a span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanArguments {
-    /// `NAME=FETCH` or `begin.NAME=FETCH`: what the probes that begin a span read.
+    /// `NAME=FETCH` or `begin.NAME=FETCH`: the arguments of the probes that begin a span.
     pub begin: Vec<ProbeArgument>,
-    /// `end.NAME=FETCH`: what the probes that end a span read.
+    /// `end.NAME=FETCH`: the arguments of the probes that end a span.
     pub end: Vec<ProbeArgument>,
 }
 
