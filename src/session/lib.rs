@@ -1,19 +1,19 @@
-//! A run: from the plan over the selected events to the run loop, live or from a recording, and recording and counting.
+//! Runs, live or from a recording: the plan, the selected events, and the run loop. Also `record` and `stat`.
 //!
 //! This wing does not know argv, nor Python.
 //!
 //! The rooms, each of which uses only those above it:
 //!
-//! * [`selectors`]: Events other than tracepoints: a selector to what is opened; built-in sources, one file each; PMU
-//!   terms; `probe/`: a function to a file and an offset. Must not know: Python.
+//! * [`selectors`]: Events other than tracepoints: what a selector opens; built-in sources, one file each; PMU terms;
+//!   `probe/`: from a function to a file and an offset. Must not know: Python.
 //! * [`plan`]: What a run is told before it starts: `draft.rs` is what the user asked for, `selection.rs` and
 //!   `error.rs` say what fits together, `run.rs` is the plan. Must not know: argv.
 //! * [`engine`]: The run loop, the pump, intervals, losses, statistics, exit status. Must not know: live events, files,
 //!   where events go.
 //! * [`dividing`]: A recording divided between readers: the parts, the result of a part and its encoding, the sum of
 //!   all results. Must not know: Python, argv, how readers are started.
-//! * [`live`]: Selectors to events of the running kernel; requests and options of the capture; what a plain user may
-//!   see. Must not know: recordings.
+//! * [`live`]: From selectors to events of the running kernel; requests and options of the capture; what a plain user
+//!   may see. Must not know: recordings.
 //! * [`recording`]: A recording as a run: opening, selecting, replaying, decoding to columns, its clock, its binaries,
 //!   its kernel's names. Must not know: scripts.
 //! * [`recorder`]: `perf-prof record` and `--record`: what is written, when, by which threads. Must not know: argv,
@@ -34,7 +34,7 @@
 //! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
 //!   `live/requests.rs`
 //! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`
-//! * which events the kernel adds up, and why others not: `live/in_kernel.rs`; when its tables are read:
+//! * which events the kernel adds up, and the reason if it cannot: `live/in_kernel.rs`; when its tables are read:
 //!   `engine/kernel_tables.rs`
 //! * what a plain user may trace: `live/unprivileged.rs`; rights that a run gives up: `live/file_rights.rs`
 //! * a step of all runs, or another origin of events: `spine/`, whose `Chosen`, `Armed` and `Session` have a case for
@@ -44,10 +44,10 @@
 //! * lines about losses, statistics on SIGUSR2: `engine/losses.rs`; about missing spans:
 //!   `engine/span_report.rs`; the exit status: `engine/exit_status.rs`
 //! * how a traced command ends: `live/workload_end.rs`
-//! * which path is a recording, and the message if none is: `recording/open.rs`
+//! * whether a path is a recording, and the message if it is not: `recording/open.rs`
 //! * what a replay says if nothing was selected: `recording/empty_result.rs`
 //! * clocks of recordings and `--time`: `recording/clock.rs`
-//! * names in recordings: `recording/binaries.rs`, `recording/kernel.rs`; of events that have none:
+//! * names in recordings: `recording/binaries.rs`, `recording/kernel.rs`; of events without a recorded name:
 //!   `recording/event_name.rs`
 //! * counts of `perf stat record`: `recording/stat_counts/mod.rs`
 //! * columns of a recording: `recording/columns/` (`parts.rs` divides it, `decode.rs` reads a part, `hand_over.rs`
@@ -57,7 +57,7 @@
 //! * what spans carry from part to part: `recording/carried.rs`, and `continue_in` and `mute` of `Derivation` in the
 //!   wing `events`
 //! * what happens to files and links at the place of a new recording: `recorder/container.rs`
-//! * what a recording says about the machine: `recorder/machine.rs`; about tasks that ran before:
+//! * facts about the machine in a recording: `recorder/machine.rs`; records of tasks that already ran:
 //!   `recorder/existing_state.rs`
 //! * recording while a script runs: `recorder/tee.rs` (after delivery, marks of rounds), `recorder/lifecycle.rs`
 //!   (start, end)

@@ -50,8 +50,8 @@ impl Part {
         }
     }
 
-    /// Returns the counts of the part. `context` has the names of tasks, `lost` are the numbers of lost samples that perf stored at the end of the
-    /// recording, and `last` is the time of the last sample.
+    /// Returns the counts of the part. `context` has the names of tasks, and `last` is the time of the last sample.
+    /// `lost` has, for each event, the number of lost samples that perf stored at the end of the recording.
     pub fn counts(&self, stats: &Stats, context: &Context, lost: &[u64], last: u64) -> PartCounts {
         // The stored numbers have no time. If the recording is divided by time, each of them is in only one part. If it is
         // divided by CPU, all parts have the same numbers, and only the first one reports them.

@@ -1,7 +1,8 @@
 //! The result of a part, and its encoding for other processes, which may run on other machines.
 //!
-//! All numbers are little-endian. After [`MAGIC`] and [`VERSION`] come eight numbers, the three lists of the counts, the
-//! frames without names, what is damaged, and the script's partial result. A list or a text begins with its length.
+//! All numbers are little-endian. The order is: [`MAGIC`], [`VERSION`], eight numbers, the three lists of the counts,
+//! the frames without names, the descriptions of damage, and the script's partial result. A list or a text begins with
+//! its length.
 
 use std::{io, str};
 
@@ -35,7 +36,7 @@ pub struct PartResult {
     pub callbacks: Callbacks,
     /// The frames without names.
     pub unnamed_frames: UnnamedFrames,
-    /// What was found damaged in the recording. Its parts say it once.
+    /// Descriptions of the damage that was found in the recording.
     pub damage: Vec<String>,
     /// The pickled return value of the script's `__partial__()`.
     pub partial: Vec<u8>,

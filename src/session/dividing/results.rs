@@ -20,7 +20,7 @@ pub struct Results {
     pub damaged: bool,
     /// How many samples were delivered or left out.
     pub sample_counts: SampleCounts,
-    /// The latest time that was reached, in ns since the Unix epoch.
+    /// The latest time up to which a recording was read, in ns since the Unix epoch.
     pub reached: u64,
     /// Says whether a callback raised an exception in a part.
     pub callbacks: Callbacks,

@@ -65,8 +65,8 @@ fn members<'a>(recording: &'a Recording, routes: &'a [Vec<Route>]) -> impl Itera
     events.map(|(event, _)| event.attr.format.sample_type)
 }
 
-/// Returns whether selected samples contain counter values. A count is the difference from the previous sample, which
-/// may be in another part.
+/// Returns whether selected samples contain counter values. A part cannot turn them into counts, because a count is the
+/// difference from the previous sample, which may be in another part.
 pub fn has_readings(recording: &Recording, routes: &[Vec<Route>]) -> bool {
     members(recording, routes).any(|members| members & PERF_SAMPLE_READ != 0)
 }

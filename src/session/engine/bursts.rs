@@ -7,13 +7,13 @@ use std::{
 
 use perf_prof_format::record::Batch;
 
-/// Losses of a ring that are not further apart than this are one burst.
+/// Losses of one ring belong to the same burst if they are at most this far apart.
 const APART: Duration = Duration::from_secs(1);
 
-/// Rings of this size or larger ones are not recommended: each CPU has one.
+/// Rings of at least this size, in bytes, are not recommended, because each CPU has one ring.
 const LARGEST: u64 = 1 << 30;
 
-/// How many records are measured to know how large they are on average.
+/// The number of records that are measured to estimate the average size of a record.
 const MEASURED: u64 = 1000;
 
 /// The bursts of a run.
@@ -21,7 +21,7 @@ const MEASURED: u64 = 1000;
 pub struct Bursts {
     /// The size of each ring in bytes; 0 if events come from a recording.
     ring: u64,
-    /// For each ring, the number of records that were lost in its last burst, and when.
+    /// For each ring: the number of records that were lost in its last burst, and the time of the last loss.
     last: Vec<(u64, Option<Instant>)>,
     /// The number of records that the largest burst of a ring has lost.
     largest: u64,
@@ -58,8 +58,8 @@ impl Bursts {
         });
     }
 
-    /// Returns the size of rings that would have held the largest burst, as text for `-m`, with the number of its
-    /// records. Returns `None` if nothing was lost, or if only very large rings would have held it.
+    /// Returns the ring size that would have held the largest burst, as text for `-m`, and the number of records in
+    /// this burst. Returns `None` if nothing was lost, or if only very large rings would have held the burst.
     pub fn ring_that_holds_all(&self) -> Option<(String, u64)> {
         let (records, bytes) = self.measured;
         if self.ring == 0 || self.largest == 0 || records == 0 {

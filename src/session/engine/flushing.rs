@@ -10,7 +10,7 @@ use perf_prof_events::event::Deliver;
 
 use super::pump::BreakReason;
 
-/// The longest time for which output is collected while the program is called.
+/// The longest time for which output is collected while the program receives events.
 const EVERY: Duration = Duration::from_secs(1);
 /// The number of samples between two readings of the clock. Reading the clock takes as long as delivering a sample
 /// without a handler.
@@ -32,7 +32,7 @@ impl Flushing {
         Self { is_needed, is_due: false, samples: 0, last: now }
     }
 
-    /// Called when the program has been called.
+    /// Notes that the program was called, so it may have new output.
     pub fn called(&mut self) {
         self.is_due = self.is_needed;
     }

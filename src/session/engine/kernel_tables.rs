@@ -1,4 +1,4 @@
-//! Tables that programs in the kernel fill: when they are read, and where their rows go.
+//! Tables that BPF programs in the kernel fill: when they are read, and where their rows go.
 
 use std::{
     os::fd::OwnedFd,
@@ -23,9 +23,9 @@ use perf_prof_system::{
 
 /// What the receiver of a run does with the samples of an event.
 pub enum EventUse {
-    /// It adds them to these tables, and does nothing else with them.
+    /// The receiver only adds the samples to these tables.
     Tables(Vec<TableUse>),
-    /// It needs the samples themselves, for this reason. It is the end of a sentence with `because`.
+    /// The receiver needs the samples themselves. The text is the reason: the end of a message, after `because`.
     Samples(&'static str),
 }
 
@@ -35,15 +35,15 @@ pub struct TableUse {
     pub definition: Definition,
     /// The definition, compiled for the event's type.
     pub plan: Plan,
-    /// The table. It gets what the kernel has added up before each interval and at the end. It may get it at other times
-    /// too, so others lock it only for a short time.
+    /// The receiver's table. The run adds the rows of the kernel's tables to it before each interval and at the end,
+    /// and may do so at other times. So the receiver must lock it only for a short time.
     pub table: SharedGroups,
 }
 
 /// A table that a receiver shares with the run.
 pub type SharedGroups = Arc<Mutex<Groups>>;
 
-/// How often tables are checked for room.
+/// How often the run checks whether tables in the kernel need more room.
 pub const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// A table in the kernel.
@@ -56,35 +56,35 @@ pub struct KernelTable {
     pub target: usize,
 }
 
-/// The tables in the kernel of a run. They are empty if the kernel adds up nothing.
+/// The tables in the kernel of a run. There are none if all events are added up in perf-prof.
 #[derive(Default)]
 pub struct KernelTables {
     tables: Vec<KernelTable>,
     targets: Vec<SharedGroups>,
     selected: SelectedTasks,
     budget: Option<Budget>,
-    /// The memory of all tables in the kernel.
+    /// The memory that all tables in the kernel use, for the budget of the run.
     memory: Option<Holding>,
-    /// How often they are read beside intervals.
+    /// How often the tables are read in addition to the reads at intervals and at the end; `None` if never.
     read_every: Option<Duration>,
     has_failed: bool,
-    /// The programs that write records. They have no tables.
+    /// The BPF programs that write the records of events with strings. They have no tables.
     writers: StringWriters,
 }
 
 /// Which tables are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All of them. The run goes on.
+    /// All tables. The run goes on.
     All,
-    /// All of them, at the end of the run.
+    /// All tables, at the end of the run.
     Last,
-    /// Those that need more room.
+    /// Only the tables that need more room.
     Filling,
 }
 
 impl KernelTables {
-    /// Creates the tables of a run, none at first. The run's tasks are selected by `selected`.
+    /// Creates an empty list of tables. `selected` are the tasks that the run selects.
     pub fn new(budget: Budget, selected: SelectedTasks, read_every: Option<Duration>) -> KernelTables {
         let memory = Some(budget.hold(HeldFor::Tables));
         KernelTables { budget: Some(budget), selected, read_every, memory, ..KernelTables::default() }
@@ -95,7 +95,7 @@ impl KernelTables {
         &self.selected
     }
 
-    /// Returns the index of a table that gets rows.
+    /// Returns the index of a receiver's table. Adds the table if it is new.
     pub fn target(&mut self, table: &SharedGroups) -> usize {
         let known = self.targets.iter().position(|known| Arc::ptr_eq(known, table));
         known.unwrap_or_else(|| {
@@ -104,28 +104,28 @@ impl KernelTables {
         })
     }
 
-    /// Adds a table, whose program runs.
+    /// Adds a table whose program is attached.
     pub fn add(&mut self, table: KernelTable) {
         self.tables.push(table);
         self.note_memory();
     }
 
-    /// Adds the programs that write records.
+    /// Adds the programs that write the records of events with strings.
     pub fn add_writers(&mut self, writers: StringWriters) {
         self.writers = writers;
     }
 
-    /// Returns whether the kernel adds up nothing.
+    /// Returns whether the kernel adds up no event.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// Returns how often tables are read beside intervals.
+    /// Returns how often tables are read in addition to the reads at intervals and at the end.
     pub fn read_every(&self) -> Option<Duration> {
         self.read_every.filter(|_| !self.is_empty())
     }
 
-    /// Reads tables: what the kernel has added up since the last reading goes to the receiver's tables.
+    /// Reads tables, and adds their new rows to the receiver's tables.
     pub fn read(&mut self, which: Which, stats: &Stats) {
         if which != Which::Filling {
             self.writers.missed().for_each(|(event, missed)| stats.set_missed_in_kernel(event, missed));
@@ -143,7 +143,7 @@ impl KernelTables {
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
         for (KernelTable { event, in_kernel, target }, reading) in self.tables.iter_mut().zip(readings) {
-            // All programs of an event see the same events.
+            // All programs of an event count the same events, so only the counts of the first one are used.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
             if is_first {
@@ -165,7 +165,7 @@ impl KernelTables {
                 Err(error) => report(&mut self.has_failed, &error),
             }
         }
-        // The receiver may be a script, whose threads fork.
+        // The receiver may be a script whose threads fork. A child must not inherit a locked table.
         let _held = fork_lock::hold();
         for (table, rows) in self.targets.iter().zip(of_targets) {
             let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -189,7 +189,7 @@ impl KernelTables {
     }
 }
 
-/// Adds to the counts of spans what programs have counted.
+/// Adds the span counts of the programs to the counts of the run.
 fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) {
     counts.add_opened(spans.opened);
     counts.add_ended(spans.ended);
@@ -201,7 +201,7 @@ fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) {
     counts.add_delivered(added);
 }
 
-/// Adds rows to the receiver's table, in the order in which their keys came first.
+/// Adds rows to the receiver's table, in the order in which their keys were first seen.
 fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
     if rows.is_empty() {
         return;
@@ -215,7 +215,7 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
     table.merge(&read);
 }
 
-/// Says that a table could not be read, the first time. What is in it is read later.
+/// Reports once that a table could not be read. Its rows are not lost: they are read later.
 fn report(has_failed: &mut bool, error: &CallError) {
     if !std::mem::replace(has_failed, true) {
         output::say(format_args!("a table in the kernel cannot be read now: {error}"));

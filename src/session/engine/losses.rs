@@ -41,7 +41,7 @@ impl LossReport {
         self.bursts.measure(batch);
     }
 
-    /// Says which rings would have held what was lost.
+    /// Prints the ring size that would have held the largest burst of losses.
     pub fn say_which_rings_hold_all(&self) {
         if let Some((size, lost)) = self.bursts.ring_that_holds_all().filter(|_| !compat::is_on()) {
             output::say_lost(format_args!("-m {size} would have held the largest burst of lost events ({lost})"));
@@ -49,8 +49,8 @@ impl LossReport {
     }
 
     /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if at least a
-    /// second has passed since the last message. `side_band` returns how many of all lost records of each ring are
-    /// side-band records, if this is known: they are no events.
+    /// second has passed since the last message. `side_band` returns, for each ring, how many of all its lost records
+    /// are side-band records, if this is known. Side-band records are not reported, because they are no events.
     pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
         self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
         self.bursts.add(losses, now);
@@ -180,7 +180,7 @@ pub fn print_endings(endings: &StackEndings, verbosity: Verbosity) {
     }
 }
 
-/// Prints at the end of a run how many tasks were left out because nothing said in which cgroups they were.
+/// Prints at the end of a run how many tasks were left out because their cgroups are unknown.
 pub fn print_unknown_cgroups(context: &Context) {
     let tasks = context.tasks_of_unknown_cgroups();
     if tasks != 0 {

@@ -121,14 +121,15 @@ pub struct RunLoop<'a, S: Source> {
 pub struct LoopState {
     interval: Option<Interval>,
     usage_interval: Option<Interval>,
-    /// The end of the run, until it is reached. Records from before the end are still delivered.
+    /// When the run ends (`--duration`); `None` if no time was given, or if this time is over. Records from before the
+    /// end are still delivered.
     end: Option<Instant>,
     /// True after the end was reached.
     is_over: bool,
     calibration: Interval,
-    /// When it is checked whether tables in the kernel have room; `None` if there are none.
+    /// When the loop next checks whether tables in the kernel need more room; `None` if there are no tables.
     check: Option<Interval>,
-    /// When tables in the kernel are read beside intervals.
+    /// When the loop next reads the tables in the kernel, in addition to the reads at intervals; `None` if it does not.
     reading: Option<Interval>,
     usage: Usage,
     losses: LossReport,
@@ -317,7 +318,7 @@ impl<S: Source> RunLoop<'_, S> {
         flow
     }
 
-    /// Called when there is nothing to deliver. Writes the output of the program.
+    /// Writes the output of the program. Called when there is nothing to deliver.
     fn flush_output(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         let now = Instant::now();
         let mut flow = ControlFlow::Continue(());
@@ -390,7 +391,7 @@ impl<S: Source> LoopDelivery<'_, S> {
         signal: &mut Option<i32>,
     ) -> ControlFlow<BreakReason> {
         if pending.user1 != 0 {
-            // What was printed before belongs to the old file.
+            // The output up to now belongs to the old file.
             program.flush().map_break(BreakReason::Stop)?;
             self.reopen_output();
         }

@@ -41,7 +41,7 @@ pub struct ReplayState {
     counters: FxHashMap<u64, u64>,
     /// For each attr, the number of lost samples that perf wrote at the end of the recording.
     lost: Vec<u64>,
-    /// The same numbers by attr and ring. perf writes 0 as the CPU of all of them, so they may be wrong.
+    /// The numbers in `lost`, by attr and ring. They may be wrong, because perf writes all of these records with CPU 0.
     lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
@@ -54,13 +54,13 @@ pub struct ReplayState {
     last: u64,
 }
 
-/// How much raw data the samples must have.
+/// The minimum size of the raw data in samples.
 #[derive(Debug)]
 struct RawSizes {
     /// The minimum for each attr, in bytes; 0 if there is none.
     sizes: Vec<usize>,
     stats: Arc<Stats>,
-    /// The number of samples with less.
+    /// The number of samples whose raw data is smaller.
     short: u64,
 }
 
@@ -238,8 +238,8 @@ impl ReplayState {
         }
     }
 
-    /// Makes the state count samples with less raw data than the formats say. `sizes` has the minimum for each attr; 0 if there
-    /// is none. `stats` learns of the first such sample at once.
+    /// Makes the state count samples with less raw data than the formats say. `sizes` has the minimum for each attr; 0
+    /// if there is none. The first of these samples is reported to `stats` at once.
     pub fn with_raw_sizes(self, sizes: Vec<usize>, stats: Arc<Stats>) -> Self {
         Self { raw_sizes: Some(RawSizes { sizes, stats, short: 0 }), ..self }
     }
@@ -254,7 +254,8 @@ impl ReplayState {
         Self { with_guests: guests == Switch::On, ..self }
     }
 
-    /// Makes the state deliver only the samples of these cgroups, and of those below them. An empty list selects all.
+    /// Makes the state deliver only the samples of these cgroups, and of the cgroups below them. An empty list selects
+    /// all.
     pub fn with_cgroups(self, names: &[String]) -> Self {
         let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
         Self { cgroups, ..self }

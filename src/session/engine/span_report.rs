@@ -59,7 +59,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     lines
 }
 
-/// Prints at the end of a run the selected spans of which none was delivered, with the conditions that no span met.
+/// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no such span met.
 pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
     for (at, event) in events.iter().enumerate() {
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
@@ -72,8 +72,9 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
     }
 }
 
-/// Returns why no span was delivered, if the user limited the spans. `ended` is the number of spans that ended. `selects_tasks`
-/// says whether spans of all tasks were made, but only those of the selected tasks are delivered.
+/// Returns the reason why no span was delivered, if the user limited the spans. `ended` is the number of spans that
+/// ended. `selects_tasks` says whether spans of all tasks are made, but only the spans of the selected tasks are
+/// delivered.
 fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,

@@ -22,7 +22,8 @@ use crate::plan;
 
 /// The selected events of this kernel. Nothing is opened yet.
 pub struct ChosenEvents {
-    /// Held until the events are open and the formats for a recording were read.
+    /// Keeps other perf-prof processes from closing tracepoints, until the events are open and the formats for a
+    /// recording were read.
     closing: ClosingHeldOff,
     tracefs: Tracefs,
     /// The events that are opened.
@@ -33,15 +34,16 @@ pub struct ChosenEvents {
 
 /// The selected events, ready to be opened.
 pub struct ArmedEvents {
-    /// Held until the events are open and the formats for a recording were read.
+    /// Keeps other perf-prof processes from closing tracepoints, until the events are open and the formats for a
+    /// recording were read.
     pub closing: ClosingHeldOff,
     /// The events that this kernel has.
     pub tracefs: Tracefs,
     /// The events that are opened.
     pub events: Vec<Selected>,
-    /// The events that are derived from them.
+    /// The derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
-    /// The index of the event that tells which tasks move to other cgroups. It is the last one, and no program receives it.
+    /// The index of the event about moves of tasks between cgroups. It is the last event, and no program receives it.
     pub moves: Option<usize>,
     /// The events that were limited to user space.
     pub limits: LimitedEvents,
@@ -58,7 +60,7 @@ impl ChosenEvents {
         Ok(ChosenEvents { closing, tracefs, events, derived, moves })
     }
 
-    /// Replaces spans by the events that they are made of, for recordings: spans are made when the recording is read.
+    /// Replaces spans by the events that they are made of. For recordings: spans are made when the recording is read.
     pub fn recorded(self, capture: &plan::Capture) -> Result<ChosenEvents> {
         let events = Selection { events: self.events, derived: self.derived, moves: None }.recorded(capture)?;
         Ok(ChosenEvents { events, derived: Vec::new(), moves: None, ..self })

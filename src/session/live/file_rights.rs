@@ -4,13 +4,14 @@ use perf_prof_system::{capability, tracefs::Tracefs};
 
 use super::select::Selected;
 
-/// The files in tracefs that a run reads after its start, besides the formats of its events: see `RunningKernel` and
-/// `recorder::machine`.
+/// The files in tracefs that a run reads after its start, in addition to the formats of its events. They are needed by
+/// `RunningKernel` and `recorder::machine`.
 const FILES: [&str; 5] =
     ["available_events", "printk_formats", "saved_cmdlines", "events/header_page", "events/header_event"];
 
-/// Gives up CAP_DAC_READ_SEARCH. The executable's file may give users this capability, so that they can read tracefs. A
-/// script with it could read every file of the machine. First reads the files in tracefs that the run still needs.
+/// Gives up CAP_DAC_READ_SEARCH, after reading the files in tracefs that the run still needs. The executable's file may
+/// give users this capability, so that they can read tracefs. A script that kept it could read every file of the
+/// machine.
 pub fn give_up(tracefs: &mut Tracefs, selected: &[Selected]) {
     if capability::is_right_to_read_held_back() {
         let formats = selected.iter().filter_map(|event| event.format.tracepoint());

@@ -1,4 +1,5 @@
-//! Decides which events are added up in the kernel, and starts that. The events are then not opened for samples.
+//! Decides which events are added up in the kernel, and starts the BPF programs that do it. These events are then not
+//! opened for samples.
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{Capture, EventRequest, Excluded, Owner, Sampling, Target};
@@ -32,11 +33,11 @@ use crate::{
     plan::{CgroupsOfEvents, Face, InKernel, RunPlan, Verbosity},
 };
 
-/// How often a program may look at its tables while it does not wait for an interval.
+/// How often the kernel's tables are read for a receiver that looks at its tables without waiting for an interval.
 const READ_FOR_PROGRAMS: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The most tables in the kernel. Each takes file descriptors, and memory from the start. For many events, such as those of
-/// a pattern, samples cost less.
+/// The maximum number of tables in the kernel. Each table takes file descriptors, and memory from the start. For many
+/// events, such as those of a pattern, samples cost less.
 const MOST_TABLES: usize = 16;
 
 /// The events of a run, which are open and not enabled.
@@ -45,26 +46,26 @@ pub struct OpenEvents<'a> {
     pub plan: &'a RunPlan,
     /// The opened events.
     pub selected: &'a [Selected],
-    /// The types of the opened events, and then those of events that are made of them.
+    /// The types of the opened events, followed by the types of the derived events.
     pub types: &'a [EventType],
-    /// The events that are made of opened ones.
+    /// The derived events.
     pub derived: &'a [Derived],
     /// Which of the types the receiver gets.
     pub is_delivered: &'a [bool],
     /// The events that this kernel has.
     pub tracefs: &'a Tracefs,
-    /// The process of the command that is the target.
+    /// The pid of the command that is the target.
     pub workload: Option<u32>,
     /// The memory of the run.
     pub budget: &'a Budget,
-    /// Where it is counted what the kernel adds up.
+    /// Counts what the kernel adds up.
     pub stats: &'a Stats,
 }
 
-/// The programs of an event's tables.
+/// The compiled programs of an event.
 struct Compiled<'a> {
     event: usize,
-    /// The opened events that then need no samples.
+    /// The opened events that need no samples if these programs run.
     opened: Vec<usize>,
     tables: Vec<(Programs, &'a TableUse)>,
 }
@@ -72,25 +73,25 @@ struct Compiled<'a> {
 /// The programs of a table.
 enum Programs {
     OfEvent(Program, Shape),
-    /// Those of system calls, of which so many may be open.
+    /// The programs of a span of system calls, and the maximum number of open calls.
     OfCalls(SpanPrograms, u32),
 }
 
-/// What is added up in the kernel.
+/// The result of starting the programs.
 struct Attempt {
     tables: KernelTables,
-    /// The events that are added up there.
+    /// The events that are added up in the kernel.
     in_kernel: Vec<usize>,
-    /// The opened events that then need no samples.
+    /// The opened events that therefore need no samples.
     opened: Vec<usize>,
-    /// The other events that the receiver gets, and why.
+    /// The other events that the receiver gets, each with the reason why the kernel does not add it up.
     kept: Vec<(usize, Reason)>,
 }
 
 impl OpenEvents<'_> {
-    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. Also starts the
-    /// programs that write records with strings. `uses` says what
-    /// the receiver does with each type of events; it is empty if it gets all samples. The run cannot start after an error.
+    /// Adds up events in the kernel where this is possible, and closes the events that then need no samples. Also
+    /// starts the programs that write records with strings. `uses` says what the receiver does with each type of
+    /// events; it is empty if the receiver gets all samples. The run cannot start after an error.
     pub fn add_up(&self, uses: &[EventUse], capture: &mut Capture) -> (KernelTables, Result<()>) {
         let mut tables = KernelTables::default();
         let started = self.tables(uses, capture).and_then(|added_up| {
@@ -121,13 +122,14 @@ impl OpenEvents<'_> {
         let first = self.attempt(uses, &requests, &target);
         self.report(&first)?;
         first.in_kernel.iter().for_each(|&event| self.stats.set_in_kernel(event));
-        // The program's event of the tracepoint stays open, so this is quick.
+        // This is quick, because the program's own perf event keeps the tracepoint open.
         capture.close_events(&first.opened);
         let leaves_out_threads = |&event: &usize| matches!(requests[event].owner, Owner::Field(_));
         if !first.opened.iter().any(leaves_out_threads) {
             return Ok(first.tables);
         }
-        // A program names perf-prof's threads, and now there is one more.
+        // The program contains the ids of perf-prof's threads, and now there is one more thread. So the programs are
+        // made again.
         capture.start_reader()?;
         let second = self.attempt(uses, &requests, &target);
         match second.kept.iter().find(|(event, _)| first.in_kernel.contains(event)) {
@@ -136,7 +138,7 @@ impl OpenEvents<'_> {
         }
     }
 
-    /// Starts to add up in the kernel what can be added up there.
+    /// Starts the programs of all events that can be added up in the kernel.
     fn attempt(&self, uses: &[EventUse], requests: &[EventRequest], target: &Target) -> Attempt {
         let (mut compiled, mut kept) = (Vec::new(), Vec::new());
         for event in (0..self.types.len()).filter(|&event| self.is_delivered[event]) {
@@ -179,7 +181,8 @@ impl OpenEvents<'_> {
         Attempt { tables, in_kernel, opened, kept }
     }
 
-    /// Prints with `-v` where each event is added up. Fails if all have to be added up in the kernel, and some are not.
+    /// Prints with `-v` where each event is added up. Fails if all events must be added up in the kernel, and some
+    /// cannot.
     fn report(&self, Attempt { in_kernel, kept, .. }: &Attempt) -> Result<()> {
         let name = |event: usize| self.types[event].shown_name();
         if let (InKernel::Always, Some((event, Reason(reason)))) = (self.plan.capture.in_kernel, kept.first()) {
@@ -227,8 +230,9 @@ impl OpenEvents<'_> {
         Ok(Compiled { event, opened: vec![event], tables })
     }
 
-    /// Compiles the tables of system calls. Other spans could miss a begin and an end, and be paired wrongly: the programs of
-    /// tracepoints do not run while bpf(2) is at work on the CPU, and those of raw tracepoints have no fields.
+    /// Compiles the tables of spans of system calls. Other spans are not added up in the kernel: their programs could
+    /// miss a begin and an end, and then pair the wrong events. Programs of tracepoints do not run while bpf(2) is at
+    /// work on the CPU, and programs of raw tracepoints have no fields.
     fn compiled_calls<'u>(
         &self,
         event: usize,
@@ -272,13 +276,14 @@ impl OpenEvents<'_> {
         KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target }
     }
 
-    /// Returns which events of a tracepoint are added up. No reader leaves out those of perf-prof itself.
+    /// Returns which events of a tracepoint are added up. perf-prof's own events are left out here, because no reader
+    /// does it.
     fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
         let target = self.kernel_target(target);
         Ok(Selection { own: target.own(request)?, ..target.selection(format, request)? })
     }
 
-    /// Returns why this run needs samples.
+    /// Fails with the reason if this run needs samples.
     fn check_run(&self) -> Result<(), Reason> {
         let plan = self.plan;
         let capture = &plan.capture;
@@ -335,7 +340,7 @@ impl OpenEvents<'_> {
         Ok(Tracepoint { name: &format.name, id: format.id })
     }
 
-    /// Returns the reason for a refusal. A refusal of the verifier is a defect of perf-prof, so it is always told.
+    /// Returns the reason for a refusal. A refusal by the verifier is a defect of perf-prof, so it is always printed.
     fn refused(&self, event: usize, refusal: Refusal) -> Reason {
         if let (Refusal::Verifier(log), true) = (&refusal, self.plan.verbosity > Verbosity::Quiet) {
             let name = self.types[event].shown_name();
@@ -348,7 +353,7 @@ impl OpenEvents<'_> {
     }
 }
 
-/// Returns why the samples of an event are not all that happens there.
+/// Fails with the reason if the event's samples do not stand for all occurrences of its tracepoint.
 fn check_event(selected: &Selected, request: &EventRequest) -> Result<(), Reason> {
     let is_probe = request.definition.is_some() || selected.place != EventLocation::Kernel;
     let reasons = [

@@ -1,4 +1,5 @@
-//! The target of a run, as programs in the kernel select it: tasks, CPUs, cgroups, and not perf-prof itself.
+//! The target of a run, in the form that BPF programs use: tasks, CPUs, cgroups, and perf-prof's own threads, which are
+//! left out.
 
 use std::{collections::BTreeSet, fmt};
 
@@ -25,7 +26,7 @@ pub struct KernelTarget<'a> {
     pub target: &'a Target,
 }
 
-/// Why something is not done in the kernel. It is the end of a sentence with `because`.
+/// Why something is not done in the kernel. The text is the end of a message, after `because`.
 pub struct Reason(pub String);
 
 impl<T: fmt::Display> From<T> for Reason {
@@ -35,10 +36,10 @@ impl<T: fmt::Display> From<T> for Reason {
 }
 
 impl KernelTarget<'_> {
-    /// Returns which events of a tracepoint count. Those of perf-prof itself are among them.
+    /// Returns which events of a tracepoint are selected. perf-prof's own events are among them.
     pub fn selection(&self, format: &EventFormat, request: &EventRequest) -> Result<Selection, Reason> {
         let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
-        // The kernel gives these events also to the task that they name, and a program runs once for each of them.
+        // The kernel also gives these events to the task that they name. So the program would run twice for one event.
         let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
         if has_tasks && &*format.system == "sched" && names_task {
             return Err("tasks are selected, and it belongs to two tasks".into());
@@ -60,7 +61,7 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns which events are perf-prof's own.
+    /// Returns how a program recognizes perf-prof's own events, which are left out.
     pub fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
         let own = std::process::id();
         let nothing = Own { owner: request.owner, ..Own::NOTHING };

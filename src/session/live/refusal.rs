@@ -53,8 +53,8 @@ pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Err
     }
 }
 
-/// Returns the names of system calls that are like a name, if this is taken for the code of a hardware event: `reed` is `r` with
-/// the code `eed`.
+/// Returns the names of system calls that are similar to `name`, if `name` is also the code of a hardware event: `reed`
+/// is parsed as `r` with the code `eed`.
 fn calls_meant_by(name: &str) -> Option<String> {
     named_event(name).filter(|event| event.kind == PERF_TYPE_RAW)?;
     if name.bytes().skip(1).all(|byte| byte.is_ascii_digit()) {
@@ -63,7 +63,7 @@ fn calls_meant_by(name: &str) -> Option<String> {
     let calls = || system_calls::names().into_iter().filter(|call| system_calls::number(ARCH, call).is_some());
     let mut near = similar_names(name, calls());
     if near.is_empty() {
-        // One letter is a large part of a short name.
+        // In a short name, one wrong letter is a large part, so it is searched for separately.
         let differs_in_one = |call: &&str| {
             call.len() == name.len() && call.bytes().zip(name.bytes()).filter(|(one, other)| one != other).count() == 1
         };

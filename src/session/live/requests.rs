@@ -86,8 +86,8 @@ fn only_cgroup(name: &str) -> Result<PathBuf> {
     }
 }
 
-/// Leaves out folders that are in other ones. The events of a cgroup are also those of the cgroups below it, so they would
-/// come twice.
+/// Leaves out folders that are inside other folders of the list. A cgroup also gets the events of the cgroups below it,
+/// so these events would come twice.
 fn outermost(folders: Vec<PathBuf>) -> Vec<PathBuf> {
     let mut kept: Vec<PathBuf> = Vec::new();
     for (at, folder) in folders.iter().enumerate() {
@@ -108,7 +108,7 @@ fn target_cpus(plan: &plan::Capture) -> Option<&CpuSet> {
     }
 }
 
-/// Names the selected CPUs that do not exist or are offline. The events are opened on the others.
+/// Reports the selected CPUs that do not exist or are offline. The events are opened on the other CPUs.
 pub fn report_missing_cpus(plan: &plan::Capture, selected: &[Selected]) -> Result<()> {
     let online = procfs::online_cpus()?;
     let of_events = selected.iter().filter_map(|event| event.spec.attrs.cpus.as_ref());
@@ -142,8 +142,8 @@ pub fn requests(plan: &plan::Capture, selected: &[Selected]) -> Result<Vec<Event
 fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
     let EventRequest { name, cpus, .. } = &event.request;
     let attrs = &event.spec.attrs;
-    // An event is opened on the CPUs that are in all three sets: those of its `cpus=` attribute, those of its PMU or of
-    // its own options, and those that all events are limited to.
+    // An event is opened on the CPUs that are in all three sets: the CPUs in its `cpus=` attribute, the CPUs of its PMU
+    // or of its own options, and the CPUs that all events are limited to.
     let limits = [("cpus=", attrs.cpus.as_ref()), ("its own CPUs ", cpus.as_ref()), ("-C ", target_cpus(plan))];
     let limits: Vec<(&str, &CpuSet)> = limits.into_iter().filter_map(|(what, set)| Some((what, set?))).collect();
     let mut cpus: Option<CpuSet> = None;
@@ -181,7 +181,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
         samples.regs_intr |= ALL_REGISTERS;
     }
-    // Probes in programs are the only tracepoints that happen outside of the kernel.
+    // Probes in programs are the only tracepoints that are hit outside of the kernel.
     let is_of_program = event.request.event.kind == PERF_TYPE_TRACEPOINT && event.place == EventLocation::Anywhere;
     let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
     Ok(EventRequest {
@@ -227,7 +227,7 @@ fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>
 pub struct Sizes {
     /// The size of a ring, in bytes.
     pub ring: usize,
-    /// The user-space memory for events that wait for delivery, and for what is made of them.
+    /// The user-space memory for events that wait for delivery, and for derived events.
     pub buffer: Budget,
 }
 
@@ -260,7 +260,7 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
 }
 
 /// Reports what the opened events lack, and with `-v` what was opened. `done` is the word for what happens to samples:
-/// they are delivered or recorded.
+/// `delivered` or `recorded`.
 pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
@@ -380,7 +380,7 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
     }
 }
 
-/// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings.
+/// Returns who writes the samples of an event: a BPF program if the event has strings, otherwise the kernel.
 fn writer(event: &Selected) -> Result<Writer> {
     if !event.has_strings() {
         return Ok(Writer::Kernel);
@@ -391,9 +391,9 @@ fn writer(event: &Selected) -> Result<Writer> {
     Ok(Writer::Program)
 }
 
-/// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`: it is woken
-/// up, or moved to another CPU, while any task runs. The moves of tasks to other cgroups are needed even if perf-prof itself
-/// moves them.
+/// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`, because
+/// they happen while any task runs: for example, this task is woken up. Moves between cgroups belong to no task, so
+/// that the moves that perf-prof itself makes are not left out.
 fn owner(event: &Selected) -> Owner {
     let is_of_tasks = |format: &&Arc<EventFormat>| &*format.system == "sched" || is_move(format);
     match event.format.tracepoint().filter(is_of_tasks) {
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!(kept(&["/c", "/c/a"]), folders(&["/c"]));
     }
 
-    /// Otherwise a user who may lock only little memory would have to specify a ring size for every recording.
+    /// Without this, a user who may lock only little memory would have to specify a ring size for every recording.
     #[test]
     fn rings_become_smaller_until_they_may_be_locked() {
         let refused = |kib| {
@@ -463,7 +463,7 @@ mod tests {
         assert!(open(&asked, 100 << 10).is_err());
     }
 
-    /// With a copy of the stack, a sample has 9 KiB.
+    /// A sample with a copy of the stack has 9 KiB.
     #[test]
     fn rings_have_room_for_bursts_of_large_samples_and_stay_small_in_all() {
         let ring = |rings, largest, available| default_ring(rings, largest, available) >> 10;

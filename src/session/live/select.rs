@@ -63,7 +63,7 @@ impl Selected {
         EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
     }
 
-    /// Returns whether the event has strings that the kernel's own records do not have.
+    /// Returns whether the event has strings that are not in the kernel's own records.
     pub fn has_strings(&self) -> bool {
         self.format.tracepoint().is_some_and(|format| !format.strings().is_empty())
     }
@@ -84,13 +84,13 @@ pub struct Selection {
     pub events: Vec<Selected>,
     /// The selected derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
-    /// The index of the event that tells which tasks move to other cgroups. It is the last one, and no program receives it.
+    /// The index of the event about moves of tasks between cgroups. It is the last event, and no program receives it.
     pub moves: Option<usize>,
 }
 
 /// Resolves the selectors, in their order, to events of this machine that are sampled. Fails if two of the events are
-/// the same software event, because the kernel gives the samples of both events the same id. If the plan needs the moves of
-/// tasks between cgroups, their event is added as the last one.
+/// the same software event, because the kernel gives the samples of both the same id. If the plan needs the moves of
+/// tasks between cgroups, adds the event about moves at the end.
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
@@ -114,7 +114,7 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
 }
 
 impl Selection {
-    /// Returns the events that are opened, for recordings: spans are made when the recording is read.
+    /// Returns the events that are opened for a recording. Spans are not among them: they are made when it is read.
     pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
         let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
         if let Some(source) = plan.events.iter().find(of_source)
@@ -265,8 +265,8 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
     }
 }
 
-/// Returns the end of a message about a probe whose file is the name of a folder here: a relative path has to start with `./`,
-/// because a `/` behind a name begins a filter.
+/// Returns the end of a message about a probe whose file is the name of a folder in the working directory. A relative
+/// path has to start with `./`, because a `/` behind a name begins a filter.
 fn path_meant(file: &str) -> String {
     let is_folder = !file.is_empty() && !file.contains('/') && std::path::Path::new(file).is_dir();
     if is_folder { format!("; write a path below the folder {file} as ./{file}/NAME") } else { String::new() }
@@ -388,9 +388,9 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     }
 }
 
-/// Returns the functions in `names` that are never called, although each of them has the name of a handler of an event
-/// in `all`, or nearly the name of a function in `called`, which the script does not have. Each function comes with the
-/// reason. `names` contains all functions with a name that looks like a callback.
+/// Returns the functions in `names` that are never called, each with the reason. Each of them has the name of a handler
+/// of an event in `all`, or nearly the name of a function in `called` that the script does not have. `names` contains
+/// all functions of the script with a name that looks like a callback.
 pub fn uncalled_handlers(
     names: &[String],
     called: &[String],

@@ -1,4 +1,4 @@
-//! Events with strings: programs write their records. They are started when the events are open.
+//! Events with strings: BPF programs write their records. The programs are started when the events are open.
 
 use anyhow::{Result, anyhow};
 use perf_prof_capture::{Capture, EventRequest, Writer};
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::plan;
 
-/// Asks for the strings of sources that have them, if programs in the kernel can read them here.
+/// Requests the strings of sources that have them, if BPF programs can read them here.
 pub fn add_where_possible(capture: &mut plan::Capture) {
-    // Programs know cgroups of version 2 only, and other ids of tasks than a process in a PID namespace.
+    // Programs know only cgroups of version 2. They also see other task ids than a process in a PID namespace.
     let is_possible = |capture: &plan::Capture| {
         !matches!(capture.target, plan::Target::Cgroups { .. })
             && procfs::is_in_first_pid_namespace()
@@ -37,8 +37,8 @@ pub fn add_where_possible(capture: &mut plan::Capture) {
     }
 }
 
-/// Starts the programs that write the records of the events with strings. The events are open in `capture`. Nothing is written
-/// before they are enabled.
+/// Starts the programs that write the records of the events with strings. `capture` has the open events. No record is
+/// written before the events are enabled.
 pub fn start(
     target: &KernelTarget<'_>,
     events: &[Selected],
@@ -72,7 +72,7 @@ fn add(
     let ty = event.event_type(capture.layout(at));
     let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
     let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
-    // The reader leaves out perf-prof's own samples, as those of other events.
+    // The reader leaves out perf-prof's own samples, as it does for other events.
     let selection = target.selection(format, request)?;
     let program = string_program(&ty, filter.as_ref(), &selection)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
@@ -80,7 +80,7 @@ fn add(
     added.map_err(|refusal| kernel_target::reason(&refusal).into())
 }
 
-/// Says how many events have no record, because their programs could not run.
+/// Reports how many events have no record, because their programs could not run.
 pub fn report_missed(writers: &StringWriters) {
     let missed = writers.missed().map(|(_, missed)| missed).max().unwrap_or(0);
     if missed != 0 {

@@ -144,7 +144,7 @@ pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
     }
 }
 
-/// Returns the end of an error message: which permission is needed in addition to access to tracefs. Otherwise users
+/// Returns the end of an error message: which permission is needed in addition to access to tracefs. Without it, users
 /// might make tracefs readable for all and then find that events are still refused.
 fn paranoid_level_hint(spec: &EventSpec, target: &Target, level: i32) -> Option<String> {
     let of_tasks = matches!(target, Target::Processes(_) | Target::Threads(_) | Target::Workload(_));

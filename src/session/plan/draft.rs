@@ -52,7 +52,7 @@ pub struct Draft {
     pub cgroups: Switch,
     /// Says if the events of perf-prof's own threads are delivered.
     pub own_threads: OwnThreads,
-    /// Where live events are added up that are only added up.
+    /// Where live events are added up, if the receiver needs only sums.
     pub in_kernel: InKernel,
     /// The recording to write while the events are delivered.
     pub recording: Option<RecordingOutput>,
@@ -69,7 +69,7 @@ pub struct Draft {
     pub guests: Switch,
     /// The number of processes that replay the recording. If `processes` is set too, this is the number of parts.
     pub jobs: Option<usize>,
-    /// How the recording is divided between them.
+    /// How the recording is divided between the processes.
     pub split: Option<SplitBy>,
     /// See [`Input::processes`]. If it is set, this process replays one part.
     pub processes: Option<usize>,
@@ -114,7 +114,7 @@ impl Draft {
                 (Origin::Live(live), target)
             }
         };
-        // To select tasks by their cgroups, their samples have to hold them.
+        // To select tasks by their cgroups, the samples have to contain cgroups.
         let selects_cgroups = matches!(selected_tasks, Some(Target::Cgroups { .. }));
         let capture = Capture {
             target,
@@ -150,9 +150,9 @@ impl Draft {
         })
     }
 
-    /// Returns the call chains. -g means the same as in `perf-prof record`: kernel and user frames. A replay shows the
-    /// frames that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation: it adds
-    /// user frames only together with kernel frames.
+    /// Returns the call chains. `-g` means the same as in `perf-prof record`: kernel and user frames. A replay shows
+    /// the frames that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation, which
+    /// adds user frames only together with kernel frames.
     fn callchain(&self) -> Callchain {
         let Callchain { every_event, user, kernel, .. } = self.callchain;
         let has_both = every_event == Switch::On && kernel != Some(Switch::Off) && self.input.is_none();
@@ -160,8 +160,8 @@ impl Draft {
         Callchain { user: user.or(both), ..self.callchain }
     }
 
-    /// Returns the target of live events. With `-a`, the events and the spans of all tasks are delivered. Otherwise sources may
-    /// need the events of all tasks, and then only the spans of the selected tasks are delivered.
+    /// Returns the target of live events. With `-a`, the events and spans of all tasks are delivered. Without it,
+    /// sources may still need the events of all tasks, but then only the spans of the selected tasks are delivered.
     fn target(&self) -> Result<LiveTarget, PlanError> {
         let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
         self.selection.refuse_idle_tasks()?;

@@ -26,8 +26,9 @@ pub struct Capture {
     pub events: Vec<EventSpec>,
     /// What the events are attached to.
     pub target: Target,
-    /// The tasks that the user selected, although `target` is all CPUs: with `-a` or `--all-cpus`, and for sources that need the
-    /// events of all tasks. The run ends when they have exited, unless they are those of cgroups.
+    /// The tasks that the user selected, if `target` is nevertheless all CPUs: with `-a` or `--all-cpus`, or for
+    /// sources that need the events of all tasks. The run ends when these tasks have exited, unless they were selected
+    /// by cgroups.
     pub selected_tasks: Option<Target>,
     /// Whether only the spans of `selected_tasks` are delivered.
     pub spans_of: SpansOf,
@@ -59,13 +60,13 @@ pub struct Capture {
     pub sampling_limit: Option<u32>,
     /// Says if the events of perf-prof's own threads are delivered. This applies only if the user names no tasks.
     pub own_threads: OwnThreads,
-    /// Where live events are added up that are only added up.
+    /// Where live events are added up, if the receiver needs only sums.
     pub in_kernel: InKernel,
 }
 
 impl Capture {
-    /// Returns whether the cgroup of a task may be needed that does not run: for spans of the whole machine, and for the
-    /// selection of their tasks. Then the moves of tasks are traced too.
+    /// Returns whether the moves of tasks between cgroups have to be traced. They show the cgroup of a task that does
+    /// not run, which is needed for spans of the whole machine and to select tasks of these spans.
     pub fn needs_moves(&self) -> bool {
         let selects = matches!(self.selected_tasks, Some(Target::Cgroups { .. }));
         selects || self.cgroups == Switch::On && matches!(scope(&self.events), Ok(Scope::Machine) | Err(_))
@@ -111,15 +112,16 @@ pub struct Input {
     pub processes: Option<usize>,
 }
 
-/// What the processes and threads that the user selected mean for a recording.
+/// How the selected processes, threads and cgroups limit what is read from a recording and delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskSelection {
     /// Only the samples of these tasks are read.
     #[default]
     OfSamples,
-    /// The samples of all tasks are read, and of their spans only those of the selected tasks are delivered.
+    /// The samples of all tasks are read, but only the spans of the selected tasks are delivered.
     OfSpans,
-    /// The samples of all tasks are read and their spans are delivered. The script can check which tasks are selected.
+    /// The samples of all tasks are read, and the spans of all tasks are delivered. The script can check which tasks
+    /// are selected.
     ForScript,
 }
 
@@ -187,12 +189,13 @@ pub enum Target {
 /// Which of the target's cgroups each event is attached to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupsOfEvents {
-    /// All of them together. A cgroup in another one is not counted twice.
+    /// All cgroups together. A cgroup inside another one is not counted twice.
     #[default]
     All,
-    /// Each of them for itself.
+    /// Each cgroup separately.
     Each,
-    /// One: the first event to the first cgroup, the second event to the second cgroup, and so on (`-G` of perf).
+    /// One cgroup: the first event to the first cgroup, the second event to the second cgroup, and so on (`-G` of
+    /// perf).
     OneEach,
 }
 
@@ -215,7 +218,7 @@ pub fn live_target(events: &[EventSpec], target: Target) -> Result<(Target, Opti
     }
 }
 
-/// Returns what `-p`, `-t` and `--cgroups` select in a recording. `coverage` says if only some of its CPUs are read.
+/// Returns how `-p`, `-t` and `--cgroups` limit a recording. `coverage` says if only some of its CPUs are read.
 pub fn recorded_tasks(
     events: &[EventSpec],
     are_given: bool,
@@ -252,20 +255,21 @@ pub struct Callchain {
 }
 
 impl Callchain {
-    /// Returns the setting for chains of every event with kernel and user frames. Without `how`, there are no chains.
+    /// Returns the settings for call chains of every event with kernel and user frames. If `how` is `None`, there are
+    /// no chains.
     pub fn with_all_frames(how: Option<CallGraph>) -> Callchain {
         let frames = how.map(|_| Switch::On);
         Callchain::with_frames_of(how, frames, frames)
     }
 
-    /// Returns the setting for chains of every event, and for the frames of all chains. Without `how`, only events that
-    /// request chains have them.
+    /// Returns the settings for the frames of all call chains. With `how`, every event has call chains. Without it,
+    /// only the events that request them do.
     pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
         Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel }
     }
 }
 
-/// A switch.
+/// An option that is on or off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Switch {
     /// Switched off.
@@ -284,12 +288,12 @@ impl From<bool> for Switch {
 /// Where events are added up, if the receiver needs nothing but the sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InKernel {
-    /// In the kernel if it can, else in perf-prof.
+    /// In the kernel where this is possible, otherwise in perf-prof.
     #[default]
     Auto,
     /// In perf-prof.
     Never,
-    /// In the kernel. If it cannot, the run does not start.
+    /// In the kernel. If this is not possible, the run does not start.
     Always,
 }
 

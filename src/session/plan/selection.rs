@@ -46,7 +46,7 @@ impl Selection {
         if self.pids.is_some() { Some(RunOption::Pids) } else { of_threads }
     }
 
-    /// Returns the target of the events. The second value is a command that is not traced itself. The target is traced
+    /// Returns the target of the events, and a command that is not traced itself, if there is one. The target is traced
     /// as long as this command runs.
     pub fn target(self) -> Result<(Target, Option<Vec<OsString>>), PlanError> {
         let is_of_all = self.all_cpus == AllCpus::Target;
@@ -80,8 +80,8 @@ impl Selection {
         })
     }
 
-    /// Returns the target of the events that are delivered, and the selected tasks if the target has more tasks than
-    /// these.
+    /// Returns the target of the events that are delivered. Also returns the selected tasks, if the target has more
+    /// tasks than the selected ones.
     pub fn target_and_selected_tasks(self) -> Result<(Target, Option<Target>), PlanError> {
         let all_cpus = self.all_cpus;
         match self.target()? {

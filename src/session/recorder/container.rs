@@ -117,15 +117,14 @@ impl Container {
         }
     }
 
-    /// Removes what was created, because the recording could not be started.
+    /// Removes the new output and restores the older recording, because the new recording could not be started.
     pub fn discard(self) {
         restore_previous(&self.destination, self.former);
     }
 
-    /// Writes the feature sections, without which the recording is not readable. `lost` are records about losses, if the stream
-    /// could not write them after an error. Returns the size of the recording in
-    /// bytes. `ids` is set if an event got more ids during the recording: it contains the index of the event and all of
-    /// its ids.
+    /// Writes the feature sections, without which the recording is not readable. Returns the size of the recording in
+    /// bytes. `lost` contains records about losses that the stream could not write after an error. `ids` is set if an
+    /// event got more ids during the recording: it contains the index of the event and all of its ids.
     pub fn finish(
         self,
         lost: &[u8],
@@ -138,7 +137,8 @@ impl Container {
         match self.writer {
             Writer::File(file) => file.finish(lost, features, blocks, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
-                // The standard output may be a file on a full disk. A pipe that nobody reads takes nothing, and needs nothing.
+                // This may fail. The standard output may be a file on a full disk, or a pipe whose reader has gone and
+                // needs no records.
                 let _ = stream.own_after_failure(lost);
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
@@ -218,8 +218,8 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
         }
         Ok(found) if found.is_dir() || found.is_file() || found.is_symlink() => {
             let old = with_suffix(path, ".old");
-            // If `NAME.old` exists, it is removed first. Otherwise the rename would fail if one of the two is a file
-            // and the other one is a directory.
+            // If `NAME.old` exists, it is removed first. Otherwise the rename would fail if one of the two paths is a
+            // file and the other is a directory.
             match fs::symlink_metadata(&old) {
                 Ok(former) if former.is_dir() => directory::remove(&old)?,
                 Ok(_) => fs::remove_file(&old)?,
@@ -232,7 +232,7 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
     }
 }
 
-/// Removes what was created, and renames the older recording back to its former name.
+/// Removes the new output, and renames the older recording back to its former name.
 fn restore_previous(destination: &Destination, former: PreviousRecording) {
     // Errors are ignored. If the older recording cannot be renamed back, it keeps the name `NAME.old`.
     let (path, _) = match (destination, &former) {

@@ -53,7 +53,7 @@ fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
 /// address at which the code ends.
 fn kernel_text(list: &[u8]) -> Option<(&'static str, u64, u64)> {
     let (mut text, mut stext) = (None, None);
-    // The lines are not in the order of their addresses, and there are 200,000 of them.
+    // All lines have to be read, because they are not sorted by address. There are 200,000 of them.
     for line in list.split(|&byte| byte == b'\n') {
         match line.get(19..) {
             Some(b"_text") => text = symbol(line),
@@ -177,7 +177,7 @@ fn permissions(line: &[u8]) -> (u32, u32) {
     (prot as u32, flags as u32)
 }
 
-/// Adds the build ids that no record contained. They are read from the current files at these paths.
+/// Adds the build ids that were in no record. They are read from the files that are now at the recorded paths.
 pub fn fill_in_build_ids(dsos: &mut Dsos) {
     for (path, dso) in dsos.iter_mut().filter(|(_, dso)| dso.build_id.is_none() && dso.of == DsoOwner::User) {
         use std::os::unix::ffi::OsStrExt;

@@ -116,8 +116,8 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
     requests
 }
 
-/// Gives each probe the name that it has in recordings, and returns their systems and formats with these names. In tracefs, the
-/// probes have other names, and their definitions in tracefs are removed soon.
+/// Gives each probe the name that it has in recordings, and returns the systems and formats of the probes with these
+/// names. The names in tracefs are different and temporary.
 fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(String, String)> {
     let mut formats = Vec::new();
     for (event, attr) in selected.iter().zip(attrs) {
@@ -212,8 +212,8 @@ impl RecordingWriter {
         capture: &mut Capture,
         workload: Option<&mut Workload>,
     ) -> Result<()> {
-        // From now on, the kernel reports new tasks. So no task is missing that is created while the existing tasks are
-        // listed.
+        // From now on, the kernel reports new tasks. So a task that is created while the existing tasks are listed is
+        // not missed.
         capture.follow_tasks()?;
         if let Destination::Directory(..) = self.destination() {
             let rings = self.container.stream().own(&directory::rings(capture.rings()));
@@ -325,17 +325,18 @@ impl RecordingWriter {
         own.into_iter().chain(ring_streams).collect()
     }
 
-    /// Adds records about samples that could not be written, in the same form as those about samples that the kernel lost.
+    /// Adds records about samples that could not be written, in the form of the kernel's records about lost samples.
     fn unwritten(&mut self, ring_streams: &[(u32, Stream)], dropped: u64, tally: &Tally, out: &mut Synthesis) {
         let mut by_id = self.container.stream().unwritten().clone();
         for (id, count) in ring_streams.iter().flat_map(|(_, stream)| stream.unwritten()) {
             *by_id.entry(*id).or_default() += count;
         }
-        // There is little room, so the samples of all CPUs are in one record.
+        // Only little space is reserved, so one record counts the samples of all CPUs.
         let of_event = |attr: &EventAttr| attr.ids.iter().filter_map(|id| by_id.get(id)).sum::<u64>();
         let mut events: Vec<(u64, u64)> =
             self.attrs.iter().filter_map(|attr| Some((*attr.ids.first()?, of_event(attr)))).collect();
-        // The ids of the others are not known. They are counted for the first event, so that the sum is right.
+        // The ids of the other dropped samples are not known. They are counted for the first event, so that the sum is
+        // right.
         let known: u64 = events.iter().map(|(_, count)| count).sum();
         events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
         if let (Some((id, _)), 1..) = (events.first(), dropped) {
@@ -365,7 +366,7 @@ impl RecordingWriter {
             let result = stream.own(about_losses.bytes()).and_then(|()| stream.flush());
             self.keep_failure(result);
         }
-        // After a failure, the end of the recording writes them, where space is reserved.
+        // After a failure, these records are written into the reserved space at the end of the recording.
         if self.failure.is_some() {
             self.unwritten(ring_streams, dropped, &tally, &mut about_losses);
         }
@@ -435,7 +436,7 @@ impl Summary {
     }
 }
 
-/// The CPU in records about losses that belong to no CPU, such as those in the ring of a thread.
+/// The CPU in records about losses in rings without a CPU, such as the ring of a thread.
 const NO_CPU: u32 = u32::MAX;
 
 /// Writes records of losses that are missing in the kernel's own records. The kernel reports a loss together with the
@@ -448,8 +449,7 @@ fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
         rings.entry(lost.cpu).or_insert((0, lost.id)).0 += lost.count;
     }
     let last = tally.times.map_or(0, |(_, last)| last);
-    // Rings without a CPU are handled last. The reported losses that remain after all other rings belong to these
-    // rings.
+    // Rings without a CPU come last. They get all losses that the kernel reported and that belong to no other ring.
     for (cpu, (count, id)) in rings.into_iter().rev() {
         let told = match cpu {
             Some(cpu) => told.remove(&cpu).unwrap_or(0),

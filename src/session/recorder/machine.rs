@@ -13,8 +13,8 @@ use perf_prof_system::{
     tracefs::{Tracefs, TracefsError},
 };
 
-/// The clock id that is written for perf's own clock. This clock has no id, but readers use the id only to show the
-/// name of the clock.
+/// The clock id that is written for perf's default clock, which has no id. Readers use the id only to show the name of
+/// the clock.
 const NO_CLOCK: u32 = u32::MAX;
 
 /// Returns all feature sections that do not depend on the events. `offset` is the time of day minus the time of the
@@ -59,7 +59,7 @@ pub fn features(command_line: &[String], clock: Clock, offset: Option<i64>) -> F
     features
 }
 
-/// Returns the description of tracepoints with these formats.
+/// Returns the tracing data of a recording, with these formats.
 pub fn tracing_data<'a>(
     tracefs: &Tracefs,
     formats: impl Iterator<Item = &'a EventFormat>,
@@ -68,13 +68,13 @@ pub fn tracing_data<'a>(
         page_size: page_size() as u32,
         header_page: tracefs.read("events/header_page")?.into_bytes(),
         header_event: tracefs.read("events/header_event")?.into_bytes(),
-        // If these two files cannot be read, only little is missing later: the strings of some formats that print the
-        // addresses of strings, and some comms.
+        // If these two files cannot be read, little is missing later: some comms, and the strings of formats that print
+        // the addresses of strings.
         printk_formats: tracefs.printk_formats().unwrap_or_default().into_bytes(),
         saved_cmdlines: tracefs.read("saved_cmdlines").unwrap_or_default().into_bytes(),
         ..TracingData::default()
     };
-    // If an event is selected with strings and without them, the longer format is right for both.
+    // If an event is selected both with strings and without them, the longer format is right for the samples of both.
     let mut longest: BTreeMap<(&str, &str), &EventFormat> = BTreeMap::new();
     for format in formats {
         let known = longest.entry((&format.system, &format.name)).or_insert(format);

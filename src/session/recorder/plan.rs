@@ -24,8 +24,8 @@ pub struct RecordPlan {
     pub flush_bytes: Option<usize>,
     /// When the events are turned on.
     pub delay: Delay,
-    /// The time after which the recording ends. It starts when the events are turned on, or at the start of the recording
-    /// if only a command turns them on.
+    /// The time after which the recording ends. It starts when the events are turned on. If only a command turns them
+    /// on, it starts with the recording.
     pub duration: Option<Duration>,
     /// How often perf-prof's own CPU and memory use is printed.
     pub usage_self: Option<Duration>,

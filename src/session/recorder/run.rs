@@ -61,14 +61,14 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
 /// How a recording ended.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The exit status of the command.
+    /// The exit status of `perf-prof record`.
     pub status: ExitStatus,
-    /// Why the recording is cut off, if it is. This was reported already.
+    /// Why the recording is cut off; `None` if it is complete. The reason was already printed.
     pub failure: Option<WriteError>,
 }
 
 /// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the
-/// recorder handles, and `begun` is called when the recording has begun.
+/// recorder handles. `begun` is called when the recording has begun.
 pub fn run_with(
     plan: &RecordPlan,
     signals: impl FnOnce() -> Result<Signals>,
@@ -172,16 +172,16 @@ fn begin(
     Ok(shared)
 }
 
-/// Returns the sizes in the plan, or default sizes. Records wait only until they are written to the file, so the
-/// default buffer is small. More memory would not help a recorder that is slower than the events for long: it would
-/// lose as many events.
+/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records wait in it only until
+/// they are written. A larger buffer would not help a recorder that is slower than the events for a long time: as many
+/// events would be lost.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
     let buffer = plan.buffer.unwrap_or(sizes.buffer.bytes().min(DEFAULT_BACKLOG));
     Sizes { buffer: Budget::new(buffer), ..sizes }
 }
 
-/// Opens the events, and starts the programs that write the records of those with strings.
+/// Opens the events, and starts the programs that write the records of events with strings.
 fn open(
     plan: &RecordPlan,
     (selected, tracefs, sizes): (&[Selected], &Tracefs, &Sizes),
@@ -215,9 +215,9 @@ struct Recorder<'a> {
     signals: &'a Signals,
     workload: Option<Workload>,
     control: Option<Control>,
-    /// The time at which the events have to be turned on, if they are turned on later.
+    /// When the events are turned on; `None` if they already were, or if only a command turns them on.
     begin_at: Option<Instant>,
-    /// The time at which the recording has to end, until it is reached.
+    /// When the recording ends; `None` if there is no such time, or if it is over.
     end_at: Option<Instant>,
     /// The programs that write the records of events with strings.
     writers: StringWriters,

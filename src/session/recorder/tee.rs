@@ -1,8 +1,8 @@
 //! A source of records that also writes each record into a recording, after the record has been delivered.
 //!
 //! The recording contains exactly the records that were delivered: if delivery ends within a batch, the recording ends
-//! at the same record. To sort the records, perf uses the marks of finished rounds in the recording. A mark can be
-//! written when a flush is done, no matter whether the flush was requested here or by the run loop.
+//! at the same record. perf sorts the records with the help of marks at the end of rounds. A mark is written when a
+//! flush is done, whether the recording or the run loop has requested it.
 
 use std::{
     collections::VecDeque,
@@ -179,7 +179,7 @@ enum FlushRequester {
 struct Rounds {
     /// True if records were written since the last mark.
     any: bool,
-    /// The requested flushes that are not done yet, each with the time of the request. They are done in this order.
+    /// The requested flushes that are not done yet, oldest first, each with the time of the request.
     asked: VecDeque<(FlushRequester, Instant)>,
     last: Instant,
 }

@@ -40,7 +40,7 @@ struct Left {
 }
 
 impl WriterResults {
-    /// Removes and returns the first failure, if a thread has failed and the failure was not removed yet.
+    /// Removes and returns the first failure of a thread. Returns `None` if there was none since the last call.
     pub fn take_failure(&self) -> Option<WriteError> {
         self.lock().failure.take()
     }
@@ -64,7 +64,7 @@ pub struct Files<'a> {
     pub folder: &'a Folder,
     /// The number of bytes that are collected before a write.
     pub flush_bytes: usize,
-    /// Handles samples with an id that belongs to no event.
+    /// Handles samples with the id of another program's event.
     pub strays: Option<&'a ForeignIds>,
 }
 
@@ -220,7 +220,7 @@ mod tests {
         expected.assert_eq(&shown);
     }
 
-    /// Otherwise the files of a killed recorder would be empty: if a CPU always has a few events, its thread never
+    /// Without this, the files of a killed recorder could be empty: if a CPU always has a few events, its thread never
     /// pauses, and the buffer is not full for a long time.
     #[test]
     fn a_few_events_all_the_time_are_written_soon() {

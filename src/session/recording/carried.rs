@@ -1,12 +1,12 @@
-//! What derived events such as spans carry from one part of a recording to the next. Parts are replayed by several
-//! processes. So another process reads the parts before them, and only the samples that derived events are made of.
+//! The state of derived events, such as spans, that is carried from one part of a recording to the next. Each part is
+//! replayed by another process, so the parts before it have to be read in advance.
 //!
-//! The processes of the parts are forked one after another. Before each of them, the process that forks them reads the
-//! previous part in advance: without an interpreter, and only the samples of the derived events' inputs. Otherwise it
+//! The processes of the parts are forked one after another. Before it forks the next process, the parent reads the
+//! previous part: without an interpreter, and only the samples that derived events are made of. Apart from that, it
 //! selects the same records as the process that replays this part, so that losses come at the same place between the
-//! samples. The forked process is a copy, so it has the open spans and continues with them. They cost no extra memory until
-//! they change. Its counts start at 0, and those of all parts are added up. Only the last part delivers the spans that are
-//! open at the end.
+//! samples. The forked process is a copy of the parent, so it has the open spans and continues with them. They cost no
+//! extra memory until they change. The counts of each process start at 0, and the counts of all parts are added up.
+//! Only the last part delivers the spans that are open at the end.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -33,7 +33,7 @@ use crate::{
 /// The state after the parts that were read, for the next part.
 #[derive(Default)]
 pub struct Carried {
-    /// `None` at the start of the recording.
+    /// The state of the derived events; `None` at the start of the recording.
     derivations: Option<Derivations>,
     /// The cgroups of tasks at the time `last`.
     cgroups: Memberships,
@@ -46,7 +46,7 @@ pub struct Carried {
 
 impl Carried {
     /// Reads a part in the same way as the process that replays it, so that losses come at the same place between the
-    /// samples. `check` is called from time to time and can end the reading.
+    /// samples. `check` is called after each batch and can end the reading.
     pub fn read(
         &mut self,
         recording: &Recording,
@@ -76,7 +76,7 @@ impl Carried {
                 Wait::Ended(_) => break,
                 Wait::Woken | Wait::Timeout | Wait::Flushed => continue,
             };
-            // `Discard` never ends the delivery.
+            // Nothing can end the delivery: `Discard` never does, and the closure always continues.
             sink.enter(&mut |program| {
                 let _ = pump.deliver(&batch, program, |_| ControlFlow::Continue(()));
             });
@@ -112,7 +112,8 @@ impl Carried {
         }
     }
 
-    /// Returns whether the parts that were read, or the last part, have losses that no PERF_RECORD_LOST reported.
+    /// Returns whether samples were lost that no PERF_RECORD_LOST reported, in the parts that were read or in the last
+    /// part.
     pub(super) fn unreported_losses(mut self, stats: &Stats, state: Option<&ReplayState>) -> Losses {
         self.add_losses(stats, state);
         if self.lost_by_count > self.lost_by_records { Losses::Unreported } else { Losses::Reported }

@@ -32,7 +32,7 @@ pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Sp
 pub enum RealtimeOffset {
     /// The recording contains the relation of its clock to the time of day.
     Exact(i64),
-    /// The number follows from the end of the recording.
+    /// The number is guessed from the time at which the recording ended.
     Guessed(Guess),
     /// The recording does not say at what time of day it was made.
     Unknown,
@@ -46,22 +46,22 @@ pub enum RealtimeOffset {
 pub struct Guess {
     /// The number to add to the times of records.
     pub offset: i64,
-    /// Where the time of the end is from.
+    /// How the time of the end of the recording is known.
     end: RecordingEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingEnd {
-    /// The recorder stored the second.
+    /// The recorder stored it, in whole seconds.
     Stored,
-    /// It is the time at which the file was last changed. The recorder changes it after the last sample, and created the
-    /// file before the first one, so the guess is late by at most this many ns. `None` if the file system does not know
-    /// when the file was created.
+    /// It is the time at which the file was last changed, which is after the last sample. The file was created before
+    /// the first sample. So the guess is late by at most this many ns; `None` if the file system does not store when a
+    /// file was created.
     FileChanged(Option<i64>),
 }
 
 impl Guess {
-    /// Returns a sentence about how good the guess is, and how recordings with exact times are made.
+    /// Returns a warning that says how exact the guess is, and how to make recordings with exact times.
     pub fn warning(self, recording: &str) -> String {
         let guess = match self.end {
             RecordingEnd::Stored => {
@@ -83,9 +83,9 @@ impl Guess {
 }
 
 /// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
-/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise the time of the
-/// last sample is the time at which the recorder finished the file. Some recorders store this time; else it is the time
-/// at which the file was last modified, but only if the recorder itself wrote this file.
+/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise it is guessed: the
+/// last sample is assumed to be from the time at which the recorder finished the file. Some recorders store this time.
+/// If not, it is the time at which the file was last modified, but only if the recorder itself wrote this file.
 pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<RealtimeOffset> {
     if let Some(clock) = recording.features.clock {
         return Ok(RealtimeOffset::Exact((clock.wall as i64).wrapping_sub(clock.time as i64)));

@@ -1,5 +1,5 @@
-//! Reports how many samples of a recording were left out, and if no sample was selected. Only this report reads the
-//! recording a second time, so a replay with samples has no extra cost.
+//! Reports how many samples of a recording were left out, or that no sample was selected. Only the report of an empty
+//! selection reads the recording a second time, so a replay with samples has no extra cost.
 
 use std::{collections::BTreeSet, ops::ControlFlow};
 
@@ -16,7 +16,7 @@ use crate::plan::{Input, Verbosity};
 pub use crate::engine::sample_counts::{ReadExtent, SampleCounts};
 
 /// The maximum number of samples that are read to list their CPUs. If the recording has more samples, the message does
-/// not contain the CPUs.
+/// not list CPUs.
 const LOOKED_AT: u64 = 2_000_000;
 
 /// The start of the message that is printed if no sample was selected.

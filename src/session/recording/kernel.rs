@@ -115,12 +115,12 @@ impl RecordedKernel {
         Self { symbols, list, generated_code, code, strings, build_ids, running }
     }
 
-    /// Locks the ranges of code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    /// Locks the ranges of code. Callers hold the interpreter's lock, if there is an interpreter, so no thread ever waits.
     fn code(&self) -> MutexGuard<'_, KernelCode> {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the generated code. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    /// Locks the generated code. Callers hold the interpreter's lock, if there is an interpreter, so no thread ever waits.
     fn generated_code(&self) -> MutexGuard<'_, BTreeMap<u64, GeneratedCode>> {
         self.generated_code.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,14 +137,14 @@ impl RecordedKernel {
         (addr < *end).then(|| (start, *end, name.to_string(), *module))
     }
 
-    /// Returns whether a symbol of the list, which belongs to `module`, was at this address in the recorded kernel.
+    /// Returns whether a symbol of the list, which belongs to `module`, was at this address in the recorded kernel too.
     fn is_at(&self, addr: u64, module: Option<&str>) -> bool {
         // If the list was made at another time, other BPF programs were at these addresses. So the names of BPF
         // programs in such a list are ignored.
         if module == Some(BPF) && !matches!(self.symbols, Symbols::Text(_)) {
             return false;
         }
-        // If the list was made in another boot, other modules were at these addresses.
+        // If the list was made in another boot, the addresses may have belonged to other modules.
         let code = self.code();
         code.module(addr).is_none_or(|mapped| module.is_some_and(|name| mapped.is_named(name)))
     }
@@ -165,7 +165,7 @@ impl RecordedKernel {
     }
 }
 
-/// The name of the kernel's own code, if no file of it is listed.
+/// The name of the kernel's own code, if the recording lists no file for it.
 const KERNEL: &str = "[kernel.kallsyms]";
 
 /// The module name that kallsyms has for BPF programs.

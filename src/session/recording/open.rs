@@ -49,7 +49,7 @@ fn part_of_directory_message(path: &Path) -> String {
 
 /// Returns whether a file contains the records of a ring, and is in the same directory as a file `data`.
 fn is_ring(path: &Path, limits: &ReadLimits) -> bool {
-    // There may be a pipe with this name, which would block.
+    // The file is checked first, because opening a pipe with this name would block.
     let data = folder(path).join("data");
     let is_recording = || {
         let file = open_regular(&data).ok().filter(|file| limits.check_owner(file, "data").is_ok());

@@ -40,7 +40,7 @@ pub struct ReplayRun<'a> {
     pub task_cgroups: Option<TaskCgroups>,
     /// The selected events. The types of derived events are the last ones.
     pub events: &'a [EventType],
-    /// The derived events among them.
+    /// The derived events among `events`.
     pub derived: &'a [Derived],
     /// The state of derived events after the parts before this one.
     pub carried: Carried,
@@ -86,7 +86,7 @@ pub struct ReplayOutcome {
     pub at_exit: Option<Stop>,
     /// How many samples were delivered and left out.
     pub sample_counts: SampleCounts,
-    /// What this process found damaged in the recording.
+    /// Descriptions of the damage that this process found in the recording.
     pub damage: Vec<String>,
     failure: Option<PerfDataError>,
 }
@@ -115,7 +115,8 @@ impl ReplayRun<'_> {
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
-        // The pump is made first: it sets up the cgroups of tasks, and the carried state contains some of them.
+        // The pump is made before the carried state is used: it sets up the cgroups of tasks, and the carried state
+        // adds to them.
         let pump = Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
             .with_other_records(others)
             .with_cgroups(task_cgroups);
@@ -183,7 +184,7 @@ struct ReplayWithProgress {
     warnings: Warnings,
     /// The warnings so far.
     damage: Vec<String>,
-    /// Gets what is missing, before a table of the events so far is shown.
+    /// Learns of missing records before a table of the events so far is shown.
     stats: Arc<Stats>,
     bar: Option<ProgressBar>,
 }

@@ -41,7 +41,7 @@ pub struct Selected {
     pub routes: Vec<Vec<Route>>,
     /// The selected derived events. Their types are the last ones of `types`.
     pub derived: Vec<Derived>,
-    /// The attr of the event that tells which tasks move to other cgroups, if it was recorded.
+    /// The attr of the event about moves of tasks between cgroups, if it was recorded.
     pub moves: Option<usize>,
     /// The names of events that the script's first line selects, but that were not recorded.
     pub missing_events: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Selected {
     with_files: Vec<String>,
     /// The names of selected events for which call chains were requested in the selector, but not recorded.
     without_chains: Vec<String>,
-    /// The selectors that ask for strings of events that have none in the recording.
+    /// The selectors that request strings (`str=`) of events without strings in the recording.
     without_strings: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats
     let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let mut inputs = vec![Vec::new(); formats.len()];
     let mut found: Vec<&SpanRule> = Vec::new();
-    // Rules for recordings only come last: their events replace another event that was not recorded.
+    // Rules that only apply to recordings come last, because their events stand in for events that were not recorded.
     let mut in_order: Vec<(usize, &SpanRule)> = rules.iter().enumerate().collect();
     in_order.sort_by_key(|(_, rule)| rule.presence == Presence::OnlyRecorded);
     for (at, rule) in in_order {
@@ -188,18 +188,21 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
     paired
 }
 
-/// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several spans may
-/// have several attrs of the same event. If a span used all of these attrs, it would begin once for each of them.
+/// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several
+/// spans may have several attrs of the same event. A span that used all of these attrs would begin once for each of
+/// them.
 ///
-/// If there are as many attrs of an event as spans that are made of it, it is assumed that the recording was made with the
-/// same spans in the same order. Otherwise a span gets the first attr, or the first one with call chains if it shows them.
+/// If an event has as many attrs as spans that use it, it is assumed that the recording was made with the same spans in
+/// the same order. Otherwise a span gets the first attr. If the span shows call chains, it gets the first attr with
+/// call chains.
 fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
-    // The places of a static probe are several events with the same name if their arguments have different types.
+    // The places of a static probe are several events with the same name if their arguments have different types. So
+    // the name includes the types.
     let name = |attr: usize| {
         let fields = formats[attr].tracepoint().map(|format| format.fields()).unwrap_or_default();
         fields.iter().fold(formats[attr].name(), |name, field| name + " " + &field.c_type())
     };
-    // The events that are opened when the span is recorded.
+    // Returns the events that perf-prof opens to record the span.
     let opened = |span: &SpanSpec, inputs: &[(usize, Vec<usize>)]| -> BTreeSet<String> {
         let rules = SpanRule::all(span).unwrap_or_default();
         let is_opened = |rule: &usize| rules.get(*rule).is_some_and(|rule| rule.presence != Presence::OnlyRecorded);
@@ -233,7 +236,7 @@ fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &
 }
 
 impl Selected {
-    /// Returns the selectors that ask for strings of events that have none in the recording.
+    /// Returns the selectors that request strings of events without strings in the recording.
     pub fn without_strings(&self) -> &[String] {
         &self.without_strings
     }
@@ -310,7 +313,7 @@ impl Selected {
         of_some.map(text).collect()
     }
 
-    /// Returns a warning if the files of probes were selected: the recording cannot tell which file a probe was in.
+    /// Returns a warning if the user selected probes by their files, because a recording does not contain these files.
     pub fn unknown_files(&self, recording: &Recording) -> Option<String> {
         let selectors: Vec<&str> = self.with_files.iter().map(String::as_str).collect();
         (!selectors.is_empty()).then(|| {
@@ -340,7 +343,7 @@ impl Selected {
         needed.then_some(wanted)
     }
 
-    /// Returns what follows in which cgroup each task is, if the samples have cgroups.
+    /// Returns the object that follows in which cgroup each task is, if the samples have cgroups.
     pub fn task_cgroups(&self, recording: &Recording) -> Option<TaskCgroups> {
         let format = |attr: usize| Some((attr, recording.events[attr].format.clone()?));
         let moves = self.moves.and_then(format).map(|(index, format)| {
@@ -356,10 +359,10 @@ impl Selected {
         if self.derived.is_empty() { Gaps::NotMarked } else { Gaps::Marked }
     }
 
-    /// Like [`Selected::attrs`], but only for the attrs whose samples derived events are made of.
+    /// Like [`Selected::attrs`], but only for the attrs of samples that derived events are made of.
     pub fn attrs_of_inputs(&self, recording: &Recording) -> Option<Vec<bool>> {
-        // A loss without a time is reported at the next selected sample of its ring. So if there are losses, all selected
-        // samples are needed.
+        // If records have no times, a loss is reported at the next selected sample of its ring. So all selected samples
+        // are needed.
         let has_times = recording.events.iter().all(|event| event.trailer().is_some());
         if !has_times || recording.events.iter().any(holds_counters) {
             return self.attrs(recording);
@@ -439,7 +442,7 @@ fn filter(spec: &EventSpec, format: &Format) -> Result<Option<Filter>> {
 }
 
 /// Returns the built-in event source that a selector selects. A recording does not contain the source itself, but the
-/// event that the source uses.
+/// event that the source opened.
 fn built_in(spec: &EventSpec) -> Option<&'static BuiltIn> {
     match &spec.kind {
         EventKind::Source { name, .. } => selectors::built_in(name),
@@ -464,8 +467,8 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
     let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
     *name == plain
         || match &spec.kind {
-            // The options of a built-in source say how to sample. They are ignored here, because the recording was
-            // already made.
+            // The options of a built-in source only say how to sample. They are ignored, because the samples were
+            // already taken.
             EventKind::Source { name: wanted, .. } if selectors::built_in(wanted).is_some() => name == wanted,
             EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
                 let name = name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name);

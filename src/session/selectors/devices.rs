@@ -1,11 +1,11 @@
-//! Names of block devices in the options of the source `block-io`. Its events have numbers only.
+//! Names of block devices in the options of the source `block-io`. Its events contain only the numbers of devices.
 
 use std::fs;
 
 use anyhow::{Result, bail};
 use perf_prof_format::spec::{SpanEvents, SpanSpec, is_glob};
 
-/// The source, and its option for the device.
+/// The name of the source.
 const SOURCE: &str = "block-io";
 const DEVICE: &str = "dev";
 
@@ -21,7 +21,7 @@ pub fn with_numbers(span: &SpanSpec) -> Result<SpanSpec> {
     Ok(span)
 }
 
-/// Fails if the span has names of devices: they are not known for a recording.
+/// Fails if the span has names of devices. A recording contains only their numbers.
 pub fn refuse_names(span: &SpanSpec) -> Result<()> {
     if let Some(name) = names(&mut span.clone()).next() {
         bail!("{SOURCE}: a recording has no names of devices; write {DEVICE}=MAJOR:MINOR in place of {DEVICE}={name}");
@@ -32,7 +32,7 @@ pub fn refuse_names(span: &SpanSpec) -> Result<()> {
 fn names(span: &mut SpanSpec) -> impl Iterator<Item = &mut String> {
     let is_source = matches!(&span.events, SpanEvents::Source { source, .. } if source == SOURCE);
     let of_device = span.options.iter_mut().filter(move |option| is_source && option.name == DEVICE);
-    // A number is `254:0`.
+    // A value with a colon, such as `254:0`, is a number.
     of_device.flat_map(|option| &mut option.values).filter(|value| !value.contains(':') && !is_glob(value))
 }
 

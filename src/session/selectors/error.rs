@@ -12,7 +12,7 @@ pub enum SourceError {
         /// The name as the user typed it.
         name: String,
     },
-    /// No PMU has this name. The selector has terms, so a PMU was meant.
+    /// No PMU has this name. The selector has terms, so the user meant a PMU.
     #[error("there is no PMU {name}; this machine has the PMUs {}", .pmus.join(", "))]
     NoPmu {
         /// The name as the user typed it.
@@ -84,7 +84,7 @@ pub enum SourceError {
         /// What is wrong with the list.
         error: CpuSetError,
     },
-    /// The options exclude everything.
+    /// The options exclude all events, or all frames of call chains.
     #[error("{source_name}: {what}")]
     Nothing {
         /// The name of the source.

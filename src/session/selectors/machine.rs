@@ -39,8 +39,8 @@ impl RunningMachine {
         let config = PERF_COUNT_SW_DUMMY.into();
         let mut attr = perf_event_attr { type_: PERF_TYPE_SOFTWARE, config, ..Default::default() };
         attr.set_disabled(1);
-        // This asks the kernel itself. An answer that is computed from the sysctl and the capabilities would be wrong
-        // in a user namespace, because the kernel does not accept its capabilities here.
+        // This asks the kernel itself. The sysctl and the capabilities of this process would give the wrong answer in a
+        // user namespace, because the kernel does not accept its capabilities here.
         !perf::open(&attr, Attach::Thread(0, None))
             .is_err_and(|error| [libc::EACCES, libc::EPERM].contains(&error.errno()))
     }
@@ -76,7 +76,7 @@ impl Machine for RunningMachine {
         let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
         attr.__bindgen_anon_1.sample_period = u64::MAX >> 1;
         attr.set_disabled(1);
-        // Every user may sample user space. So if the kernel refuses this, the reason is the machine.
+        // Every user may sample user space. So if the kernel refuses this event, the machine cannot sample it.
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);
         perf::open(&attr, Attach::Thread(0, None)).is_ok_and(|fd| perf::id(fd.as_fd()).is_ok())

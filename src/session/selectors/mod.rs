@@ -51,7 +51,7 @@ pub fn built_in(name: &str) -> Option<&'static BuiltIn> {
 /// An event other than a tracepoint, ready to be captured.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The request to the kernel. Settings for all events of a run (their CPUs, callchains) are added to it later.
+    /// The request to the kernel. Settings for all events of a run (CPUs, call chains) are added to it later.
     pub request: EventRequest,
     /// The callchain settings in the source's own options.
     pub stacks: Stacks,
@@ -126,7 +126,8 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
     }
     request.sampling = match (own.or(spec.attrs.rate).or(rate), request.sampling) {
         (Some(rate), _) => sampling(rate, machine)?,
-        // The limit may be lower than the default, because the kernel lowers it if taking samples needs too much time.
+        // The maximum may be lower than the default, because the kernel lowers it if taking samples needs too much
+        // time.
         (None, Sampling::Frequency(default)) => {
             Sampling::Frequency(machine.max_sample_rate().map_or(default, |max| default.min(max)))
         }

@@ -9,7 +9,7 @@ use super::{SourceError, perf_event::value};
 const CONFIGS: [&str; 4] = ["config", "config1", "config2", "config3"];
 
 /// Returns the attr's `config`, `config1`, `config2` and `config3` for the terms `given`. `own` are the terms that all
-/// PMUs accept; they are only for messages.
+/// PMUs accept; they are used only in messages.
 pub(super) fn configs(pmu: &Pmu, given: &[Term], own: &[&str]) -> Result<[u64; 4], SourceError> {
     let mut configs = [0; 4];
     for term in given {
@@ -19,8 +19,8 @@ pub(super) fn configs(pmu: &Pmu, given: &[Term], own: &[&str]) -> Result<[u64; 4
             set(&mut configs, pmu, bits, term)?;
         } else if let Some((_, event)) = pmu.events.iter().find(|(name, _)| *name == term.name && term.value.is_none())
         {
-            // Only terms of the PMU's format are used here, and all others are ignored. The name of another event among
-            // the terms would be a bug of the kernel.
+            // The definition of an event may contain only terms of the PMU's format, so all other terms are ignored.
+            // The name of another event among them would be a bug of the kernel.
             let of_format = |term: &Term| pmu.format.iter().any(|(name, _)| *name == term.name) || is_config(term);
             let inner: Vec<Term> = terms(event).into_iter().filter(of_format).collect();
             let inner = self::configs(pmu, &inner, own)?;

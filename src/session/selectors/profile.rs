@@ -14,7 +14,7 @@ pub(super) const BUILT_IN: BuiltIn = BuiltIn { name: NAME, recorded_as: &[CYCLES
 /// The event that `profile` samples. If the machine cannot sample it, `profile` samples `CLOCK` instead.
 const CYCLES: NamedEvent = NamedEvent { kind: PERF_TYPE_HARDWARE, config: PERF_COUNT_HW_CPU_CYCLES };
 const CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK };
-/// Recorders sample this event if neither of the other two can be sampled, for example in containers.
+/// Recorders sample this event if they can sample neither of the two above, for example in containers.
 const TASK_CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_TASK_CLOCK };
 
 /// Returns the source with these options.

@@ -40,12 +40,13 @@ pub fn is_system_call(name: &str) -> bool {
     system_calls::number(ARCH, name).is_some()
 }
 
-/// Returns the name of the system call, if a selector is only the name of a call and not of another event. An event in
-/// a group is not a call.
+/// Returns the name of a system call, if the selector is only this name. Names of other events take precedence. An
+/// event in a group is never a system call.
 fn system_call(event: &EventSpec) -> Option<String> {
     let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
     let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
-    // `read` is also the code `ead` of a hardware event, which can be written as `cpu/config=0xead/`.
+    // `read` is also the code `ead` of a hardware event. Here the system call wins: the code can be written as
+    // `cpu/config=0xead/`.
     let is_named = named_event(name).is_some_and(|event| event.kind != PERF_TYPE_RAW);
     let is_event = is_named || built_in(name).is_some();
     (is_alone && !is_event && is_system_call(name)).then(|| name.clone())
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(selected("fsync"), plain("syscall/name=fsync/"));
         assert_eq!(selected("openat,cycles,read"), plain("cycles,syscall/name=openat|read/"));
         assert_eq!(selected("openat//stack/,read").len(), 2);
-        // The name of another event is that event, and other names stay unknown.
+        // A name of another event stays this event, and an unknown name stays unknown.
         assert_eq!(selected("syscall,offcpu,fsycn"), ["syscall", "offcpu", "fsycn"]);
     }
 }

@@ -15,8 +15,8 @@ pub struct About {
     /// The event types, in the order of the indices that the sink receives: first the selected events, then the derived
     /// ones.
     pub events: Vec<EventType>,
-    /// Whether the sink receives the samples of each event. It does not receive those of events that are only inputs of
-    /// derived events.
+    /// For each event, whether the sink receives its samples. It does not receive the samples of events that are only
+    /// inputs of derived events.
     pub is_delivered: Vec<bool>,
     /// The layouts of the sample ids in records other than samples.
     pub trailers: Trailers,
@@ -99,9 +99,9 @@ impl Trailers {
 
 /// All tracepoints that could have been selected.
 pub enum Available {
-    /// Those of the running kernel. They are listed only if they are needed.
+    /// The tracepoints of the running kernel. They are listed only if they are needed.
     Kernel(Tracefs),
-    /// Those of a recording.
+    /// The tracepoints of a recording.
     Recorded(Vec<Arc<EventFormat>>),
 }
 

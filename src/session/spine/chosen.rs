@@ -18,7 +18,7 @@ use crate::{
     recorder,
 };
 
-/// The selected events of a run. Their types are known. Only a recording is open yet.
+/// The selected events of a run. Their types are known. A recording is open already; live events are not.
 pub enum Chosen {
     /// Events of the running kernel.
     Live(Arc<RunPlan>, ChosenEvents),
@@ -35,8 +35,8 @@ pub fn check_destination(plan: &RunPlan) -> Result<()> {
 }
 
 impl Chosen {
-    /// Selects the events of a plan. Opens the plan's recording, if there is one. If it is a pipe, this call waits for
-    /// data.
+    /// Selects the events of a plan. Opens the plan's recording, if there is one. If the recording is a pipe, this call
+    /// waits for data.
     pub fn select(plan: &RunPlan) -> Result<Chosen> {
         match &plan.origin {
             Origin::Recorded(input) => Ok(Chosen::Recorded(Box::new(ChosenRecording::select(plan, input)?))),
@@ -105,8 +105,8 @@ impl Armed {
         }
     }
 
-    /// Delivers all events to the receiver that `receive` creates, closes them, and prints what the run left out. `held` blocks
-    /// signals until the run handles them.
+    /// Delivers all events to the receiver that `receive` creates, closes the events, and prints what the run left out.
+    /// `held` blocks signals until the run handles them.
     pub fn deliver<R: Receiver>(
         mut self,
         held: Option<BlockedSignals>,

@@ -65,7 +65,7 @@ pub(super) struct LiveSession {
 /// Opens the events.
 pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
     let ArmedEvents { closing, tracefs, events: selected, derived, moves, limits, workload } = armed;
-    // The event of moves is the last one, and no program receives it.
+    // The last event may be the event about moves between cgroups, which no program receives.
     let received = moves.unwrap_or(selected.len());
     let of_live = plan.live().cloned().unwrap_or_default();
     let requests = requests::requests(&plan.capture, &selected)?;
@@ -81,7 +81,8 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
-    // A context switch belongs to two tasks, so the switches of perf-prof itself arrive too.
+    // A context switch belongs to two tasks. So switches between perf-prof and other tasks arrive too. The context
+    // leaves them out.
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
         .with_budget(sizes.buffer)
@@ -129,7 +130,7 @@ impl LiveSession {
         Closing { capture: Some(self.capture), tables: KernelTables::default() }
     }
 
-    /// Delivers the events to the sink.
+    /// Delivers the events to the sink until the run ends.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, (uses, signals): (Vec<EventUse>, &Signals)) -> Outcome {
         let LiveSession { plan, of_live, tracefs, selected, derived, moves, mut capture, offset, closing, .. } = self;
         let (mut workload, mut calibration) = (self.workload, self.calibration);
@@ -201,8 +202,8 @@ impl LiveSession {
     }
 }
 
-/// Returns what happens after a run. A command without a script has no result if the run did not start. A script may have
-/// something to end.
+/// Returns what happens after a run. If the run did not start, a command without a script has no result to show. The
+/// exit handler of a script is called even then.
 fn last_part(ending: Ending, face: Face) -> FinishAs {
     let has_result = !matches!(ending, Ending::NotStarted) || face != Face::Command;
     if has_result { FinishAs::Program } else { FinishAs::Part }
@@ -235,7 +236,7 @@ fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About,
     if is_recorded { pump.with_build_ids() } else { pump }
 }
 
-/// Returns what follows in which cgroup each task is, if the run needs it.
+/// Returns the object that follows in which cgroup each task is, if the run needs it.
 fn task_cgroups(
     plan: &RunPlan,
     capture: &Capture,
@@ -264,7 +265,7 @@ fn loss_advice(face: Face) -> &'static str {
     }
 }
 
-/// The events to enable, and the recording to write meanwhile.
+/// The events to enable, and the recording that is written while they are delivered.
 struct TeeSubject<'a> {
     capture: &'a plan::Capture,
     output: Option<&'a RecordingOutput>,
@@ -342,7 +343,7 @@ fn open_capture(
     opened.map_err(|error| open_error(error, selected))
 }
 
-/// Notes the tasks, mappings and cgroups that exist.
+/// Notes the tasks, mappings and cgroups that already exist.
 fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
     if plan.capture.cgroups == Switch::On {
         context.find_cgroups();

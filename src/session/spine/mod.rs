@@ -8,10 +8,10 @@
 //!                                   given up)  └─ several processes: one Session for each part of a recording
 //! ```
 //!
-//! The steps cannot be combined: the command is forked and rights are given up before there is any thread or
-//! interpreter. Signal handlers are installed after the interpreter has started, and before the events are opened. A
-//! recording that is a pipe is opened before the handlers are installed, because opening may block, and Ctrl-C has to
-//! end the process then. The program is loaded between `open` and `run`.
+//! The steps are separate, because other work happens between them. The command is forked and rights are given up
+//! before there is any thread or interpreter. Signal handlers are installed after the interpreter has started, and
+//! before the events are opened. A recording that is a pipe is opened before the handlers are installed: opening may
+//! block, and Ctrl-C has to end the process then. The program is loaded between `open` and `run`.
 
 mod about;
 mod chosen;

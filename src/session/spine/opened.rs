@@ -29,7 +29,7 @@ pub(super) enum Source {
 
 /// The receiver of a command's events.
 pub trait Receiver: Sink {
-    /// Returns what the receiver does with each type of events; nothing if it needs all samples.
+    /// Returns what the receiver does with each type of events. The list is empty if the receiver needs all samples.
     fn uses(&self) -> Vec<EventUse> {
         Vec::new()
     }
@@ -40,8 +40,8 @@ impl Session {
         Session { about: Arc::new(about), source, uses: Vec::new() }
     }
 
-    /// Tells what the sink does with each type of events. What it only adds up, the kernel may add up for it: then the sink
-    /// gets no samples of the event. Without this, the sink gets all samples.
+    /// Sets what the sink does with each type of events. If the sink only adds up an event, the kernel may do this
+    /// instead, and then the sink gets no samples of the event. Without this call, the sink gets all samples.
     pub fn with_uses(self, uses: Vec<EventUse>) -> Session {
         Session { uses, ..self }
     }

@@ -30,13 +30,13 @@ pub struct Outcome {
     pub replayed: Option<Replayed>,
     /// The number of events that were lost.
     pub lost: u64,
-    /// The exit status of the command or of the replay. It counts if the run ended by itself.
+    /// The exit status of the command or of the replay. It is used if the run ended by itself.
     pub(super) own: Option<u8>,
     /// Why the run could not begin or go on: the events were not enabled, or the recording is damaged.
     pub(super) failure: Option<Error>,
-    /// The recording that was written meanwhile, if there is one.
+    /// The recording that was written during the run, if there is one.
     pub(super) recorded: Result<Option<Summary>>,
-    /// The events still have to be closed.
+    /// The open events, which the caller has to close.
     pub closing: Closing,
 }
 
@@ -52,7 +52,7 @@ pub struct Replayed {
     pub unnamed_frames: UnnamedFrames,
     /// True if records of the recording are missing, because it is damaged or cut off.
     pub lacks_records: bool,
-    /// What was found damaged, if no other process says it.
+    /// Descriptions of the damage to the recording. Empty if another process prints them.
     pub damage: Vec<String>,
 }
 
@@ -125,7 +125,7 @@ impl Outcome {
     }
 }
 
-/// A run whose events were delivered to a sink. Its signal handlers stay as long as this value exists.
+/// A run whose events were delivered to a sink. The signal handlers stay installed as long as this value exists.
 pub struct Delivered<S> {
     /// The outcome of the run.
     pub outcome: Outcome,
@@ -153,7 +153,7 @@ pub struct Totals {
     pub lost: u64,
     /// True if one of the recordings is damaged or cut off.
     pub damaged: bool,
-    /// The latest time that was reached, in ns since the epoch.
+    /// The latest time up to which a recording was read, in ns since the Unix epoch.
     pub reached: u64,
     /// How a callback or a signal ended the run before the last recording.
     pub ended: Option<Ending>,

@@ -58,14 +58,14 @@ pub struct ChosenRecording {
     prepared: Option<Prepared>,
 }
 
-/// What is found in the recording before it is replayed or divided.
+/// The results of [`ChosenRecording::prepare`].
 struct Prepared {
     /// The selection of samples, for all parts together.
     selection: Selection,
     /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
-    /// Readable until one of the processes has warned that the time of day is guessed.
+    /// Readable until one of the processes has printed the warning that the time of day is guessed or unknown.
     warns: Arc<EventFd>,
 }
 
@@ -88,9 +88,9 @@ impl ChosenRecording {
         Ok(chosen)
     }
 
-    /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. So scripts, which
-    /// have signal handlers then, leave it to [`ChosenRecording::open`]. Commands call it before they install their
-    /// handlers, so that Ctrl-C ends the process at once.
+    /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. Commands
+    /// call it before they install signal handlers, so that Ctrl-C ends the process at once. Scripts leave it to
+    /// [`ChosenRecording::open`], because their handlers are already installed.
     pub fn prepare(&mut self) -> Result<()> {
         self.prepared().map(drop)
     }
@@ -123,13 +123,13 @@ impl ChosenRecording {
         Ok(Prepared { selection, span, context, warns })
     }
 
-    /// Prints no messages of the run from now on, because another process prints them.
+    /// Suppresses the messages of the run, because another process prints them.
     pub fn quiet(mut self) -> ChosenRecording {
         self.plan = Arc::new(RunPlan { verbosity: Verbosity::Quiet, ..(*self.plan).clone() });
         self
     }
 
-    /// Prints no warning that the time of day is guessed, because another process prints it.
+    /// Suppresses the warning that the time of day is guessed, because another process prints it.
     pub fn time_of_day_is_told(&mut self) -> Result<()> {
         self.prepared()?.warns.drain();
         Ok(())
@@ -147,7 +147,8 @@ impl ChosenRecording {
         }
     }
 
-    /// Fails if the samples of no selected event have the cgroups of their tasks. `option` is what needs them.
+    /// Fails if none of the selected events has samples with the cgroups of their tasks. `option` is the option that
+    /// needs them.
     pub fn require_cgroups(&self, option: &str) -> Result<()> {
         if self.selected.types.iter().any(|event| event.layout.has_cgroup()) {
             return Ok(());
@@ -161,7 +162,7 @@ impl ChosenRecording {
     /// Prints what the selected events lack in the recording.
     pub fn warn(&self) {
         let Self { plan, recording, selected, .. } = self;
-        // This is printed even with -q: the samples may be those of other probes than the user selected.
+        // This warning is printed even with -q, because the samples may come from other probes than the user selected.
         selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         let is_said = match plan.face {
             Face::Script => plan.verbosity > Verbosity::Quiet,
@@ -211,8 +212,8 @@ impl ChosenRecording {
         self.others = others;
     }
 
-    /// Finds the time of day at which the recording was made, so that the context can tell the time of day of samples.
-    /// Fails if it is not known.
+    /// Finds the time of day at which the recording was made, so that the context knows the time of day of samples.
+    /// Fails if this is not possible.
     pub fn find_time_of_day(&mut self) -> Result<()> {
         if !self.look_for_time_of_day()? {
             bail!("{} does not say at what time of day it was recorded", self.recording.name);
@@ -220,7 +221,7 @@ impl ChosenRecording {
         Ok(())
     }
 
-    /// Like [`ChosenRecording::find_time_of_day`], but returns false if it is not known.
+    /// Like [`ChosenRecording::find_time_of_day`], but returns false instead of failing.
     pub fn look_for_time_of_day(&mut self) -> Result<bool> {
         let found = realtime_offset(&mut self.recording, &self.input.path)?;
         let (offset, warning) = find_offset(found, &self.recording.name, &self.input);
@@ -253,9 +254,9 @@ impl ChosenRecording {
         Ok(whole.divide(jobs)?)
     }
 
-    /// Reads a part in advance, without an interpreter, if derived events may go on after it. The process of each part
-    /// is forked after the part before it was read in this way. So it has a copy of the spans that are open at the
-    /// start of its part. `check` is called from time to time and can end the reading.
+    /// Reads a part in advance, without an interpreter, if derived events may continue after it. The process of a part
+    /// is forked when the previous part has been read, so it has a copy of the spans that are open at the start of its
+    /// own part. `check` is called after each batch and can end the reading.
     pub fn read_in_advance(
         &mut self,
         part: &Part,
@@ -418,7 +419,7 @@ fn report_unknown_names(context: &Context, input: &Input) {
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
 fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
-    // For spans, one more process reads in advance.
+    // If there are spans, one more process reads parts in advance.
     let readers = usize::from(events.iter().any(|event| matches!(event.kind, EventKind::Span(_))));
     let of_jobs = || input.jobs.map_or(1, |jobs| jobs.count + readers);
     let processes = input.processes.unwrap_or_else(of_jobs);
@@ -429,7 +430,7 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
 /// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
 /// programs that run on this machine now.
 ///
-/// The first process that needs the time of day reads `warns`. Only this process warns if the time is guessed.
+/// The first process that needs the time of day reads `warns`. Only this process prints the warning.
 fn context(
     plan: &RunPlan,
     input: &Input,
@@ -440,7 +441,7 @@ fn context(
     let sides = select::sides(&plan.capture.callchain)?;
     let offset = match plan.face {
         Face::Script | Face::Program => realtime_offset(recording, &input.path)?,
-        // It is 0 until a command needs it (`find_time_of_day`).
+        // The offset is 0 until a command needs the time of day (`find_time_of_day`).
         Face::Command => RealtimeOffset::Exact(0),
     };
     let binaries = binaries(recording, &input.path)?;
@@ -461,7 +462,7 @@ fn context(
         .with_machine(recording.features.arch.as_deref());
     if exact_offset.is_none() {
         let (input, name) = (input.clone(), recording.name.clone());
-        // This function is called at most once, when a time of day is needed.
+        // This closure is called at most once, when a time of day is needed.
         context = context.with_offset_found_by(move || {
             let (offset, warning) = find_offset(offset, &name, &input);
             let shown: Box<dyn FnOnce() + Send> = Box::new(move || {

@@ -13,7 +13,7 @@ use super::result::{Event, Row, Unit};
 pub struct Metric {
     /// The number.
     pub value: f64,
-    /// The unit. For a percentage, it includes what 100 % are, for example `% of all branches`.
+    /// The unit. For a percentage, it includes the base, for example `% of all branches`.
     pub unit: String,
 }
 

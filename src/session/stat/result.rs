@@ -1,9 +1,10 @@
 //! Turns the counts of descriptors into the rows that are shown: adds up counts, scales them to the whole time, and
 //! computes the mean of several runs. Pure: no I/O.
 //!
-//! Each descriptor is scaled by itself: other users may occupy the counters of one CPU, or count one task, and not those of
-//! another. So each count is scaled by its own share of the time, and then the counts are summed. The event of a task on one
-//! CPU is not scaled at all: the kernel treats it as enabled on the other CPUs too, where it never runs.
+//! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares
+//! differ, because other users may occupy the counters of one CPU only, or count one task only. If an event is opened
+//! for a task on one CPU, its count is not scaled: the kernel treats the event as enabled while the task runs on other
+//! CPUs, where it is never counted.
 
 use std::time::Duration;
 
@@ -72,9 +73,9 @@ pub struct Counted {
 impl Tally {
     /// Adds up the counts of an event's descriptors. If there is no descriptor, the event is not supported.
     ///
-    /// CPUs and tasks differ, so each count is scaled separately, according to the time during which its descriptor had
-    /// a counter. If a descriptor never had a counter, it is assumed that its event happened as often per time as on
-    /// the others.
+    /// Each count is scaled separately, because descriptors had counters for different shares of the time. If a
+    /// descriptor never had a counter, it is assumed that its event happened as often per time as those
+    /// of the other descriptors.
     pub fn sum(counts: impl Iterator<Item = Count>) -> Tally {
         let (mut any, mut seen, mut unseen) = (false, 0u128, 0u128);
         let mut sum = Counted::default();
@@ -130,9 +131,9 @@ impl Tally {
     }
 }
 
-/// Returns the CPUs whose events ended long before the others: these CPUs went offline. The kernel does not enable their
-/// events again (`perf_event_exit_cpu()` in kernel/events/core.c). `elapsed` is the time from the start of the counting until
-/// just before the readings.
+/// Returns the CPUs that went offline: the CPUs whose events were enabled for less than `elapsed`. The kernel does not
+/// enable their events again (`perf_event_exit_cpu()` in kernel/events/core.c). `elapsed` is the time from the start of
+/// the counting until just before the readings.
 pub fn cpus_cut_off(readings: &[CounterReading], elapsed: Duration) -> Vec<u32> {
     // The descriptors are read one after the other, and the clocks of two CPUs differ a little.
     const TOLERANCE: Duration = Duration::from_millis(20);
@@ -144,10 +145,10 @@ pub fn cpus_cut_off(readings: &[CounterReading], elapsed: Duration) -> Vec<u32> 
     cpus
 }
 
-/// Scales `value`, which was counted during `part` of the time, to the time `whole`. The result is rounded.
+/// Scales `value`, which was counted during `part` of the time, to the time `whole`. Rounds the result.
 fn scaled(value: u128, whole: u128, part: u128) -> u128 {
-    // For centuries, the product of a count and a time fits in 96 bits, so it does not overflow. With the values of an
-    // inconsistent reading, the result saturates.
+    // The product of a count and a time fits in 96 bits for centuries, so it does not overflow. If a reading is
+    // inconsistent, the result saturates.
     if whole == part || part == 0 { value } else { value.saturating_mul(whole).saturating_add(part / 2) / part }
 }
 
@@ -327,7 +328,8 @@ mod tests {
         let readings = [enabled(Some(0), 1000), enabled(Some(3), 400), enabled(Some(1), 975), enabled(Some(3), 400)];
         assert_eq!(cpus_cut_off(&readings, second), [3]);
         assert_eq!(cpus_cut_off(&readings[..1], 2 * second), [0]);
-        // Events of tasks are enabled only while their tasks run. A short run is not judged.
+        // An event of a task is enabled only while the task runs, so it says nothing about its CPU. A short run is not
+        // judged either.
         assert!(cpus_cut_off(&[enabled(None, 0)], second).is_empty());
         assert!(cpus_cut_off(&[enabled(Some(0), 0)], Duration::from_millis(15)).is_empty());
     }

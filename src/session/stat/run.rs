@@ -31,8 +31,8 @@ use crate::{
     plan::{self, CgroupsOfEvents, Target, Verbosity},
 };
 
-/// The events that are counted by default: the first list for tasks, the second list for CPUs. They show how much CPU
-/// time a program uses, and how efficient the program is.
+/// The events that are counted by default: the first list if tasks are counted, the second list if CPUs are. They show
+/// how much CPU time a program uses, and how efficient the program is.
 const USUAL: [&str; 2] = [
     "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses",
     "cpu-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses",
@@ -66,7 +66,7 @@ pub fn run_with(
         unprivileged::remove_kernel_only_events(&mut selected);
     }
     let limits = unprivileged::limit_to_user_space(&mut selected);
-    // The limit to user space is reported only if the user selected events. For the default events, their names show it (`:u`).
+    // For the default events, the limit to user space is not reported, because their names show it (`:u`).
     let limits = if is_usual { LimitedEvents::default() } else { limits };
     let requests = requests::requests(&plan.capture, &selected)?;
     drop(closing);
@@ -92,7 +92,7 @@ struct Session<'a> {
 enum RunEnd {
     /// The command or the tasks exited.
     ByItself,
-    /// Its time was over.
+    /// The time of `--duration` was over.
     Duration,
     /// This signal arrived.
     Signal(i32),
@@ -185,7 +185,7 @@ impl Session<'_> {
         Ok(RunOutcome { run, signal, status })
     }
 
-    /// Waits until the counting ends, and shows the counts of each interval. Returns why it ended.
+    /// Waits until the counting ends, and shows the counts of each interval. Returns why the counting ended.
     fn wait(
         &self,
         counters: &mut Counters,
@@ -308,7 +308,7 @@ impl Session<'_> {
     }
 }
 
-/// What was shown last: the start of counting, and the time and the readings of the previous table.
+/// What was shown last: the time and the readings of the previous table, and the start of the counting.
 struct LastTable {
     begun: Instant,
     at: Instant,

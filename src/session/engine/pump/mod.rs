@@ -162,7 +162,7 @@ impl Pump {
         self.replay_state.as_deref()
     }
 
-    /// Returns what resolves tasks and addresses to names.
+    /// Returns the context, which resolves tasks and addresses to names.
     pub fn context(&self) -> &Context {
         &self.context
     }
@@ -172,9 +172,9 @@ impl Pump {
         self.samples_left
     }
 
-    /// Returns how many records of `batch` were handled. Called if delivery stopped in the middle of the batch. The
-    /// handled records are all records up to and including the last delivered sample. `samples_left` is the number that
-    /// [`Pump::samples_left`] returned before the batch.
+    /// Returns how many records of `batch` were handled: all records up to and including the last delivered sample.
+    /// Called if delivery stopped in the middle of the batch. `left` is the number that [`Pump::samples_left`] returned
+    /// before the batch.
     #[cold]
     pub fn records_handled(&self, batch: &Batch, left: u64) -> usize {
         let mut samples = left - self.samples_left;
@@ -455,10 +455,11 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
-    /// Reports the losses whose records have neither a CPU nor a time. The record after such a record can be of any ring.
+    /// Reports the losses whose records have neither a CPU nor a time. These losses may be of any ring, so they end at
+    /// the time `after` of the next sample, whatever its ring.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
-        // Such a loss begins and ends here.
+        // The program is told here that the loss begins, because the loss is reported at once.
         program.loss_begins().map_break(BreakReason::Stop)?;
         self.report_loss_before(self.rings.len() - 1, after, program)
     }
@@ -546,7 +547,7 @@ impl Pump {
         if let Some(replay_state) = &self.replay_state
             && let Some(counts) = replay_state.losses(self.rings.len(), |ring| self.stats.lost_records(ring))
         {
-            // Samples that were lost at the end of a ring have no PERF_RECORD_LOST.
+            // Samples that were lost at the end of a ring have no PERF_RECORD_LOST. perf's own counts include them.
             let unsaid = counts.per_event.iter().sum::<u64>().saturating_sub(self.stats.total_lost());
             if unsaid != 0 {
                 self.lost(self.rings.len() - 1, unsaid);

@@ -5,28 +5,29 @@ use std::sync::Arc;
 use perf_prof_events::event::{Context, EventType, Sample};
 use perf_prof_format::{record::SampleLayout, tracefs::EventFormat, value::Value};
 
-/// Follows in which cgroup each task is: by the cgroup in its samples, and by its moves.
+/// Follows in which cgroup each task is. Learns it from the cgroup in the task's samples, and from events about moves.
 pub struct TaskCgroups {
     /// The types of the events.
     pub types: Vec<EventType>,
-    /// The event of moves, if it is traced or was recorded.
+    /// The event about moves, if it is traced or was recorded.
     pub moves: Option<MoveEvent>,
 }
 
 /// The event `cgroup:cgroup_attach_task`: a task moves to another cgroup. The program does not receive it.
 pub struct MoveEvent {
-    /// The index of the event among those of the kernel; in a recording, that of its attr.
+    /// The index of the event among the kernel's events; in a recording, the index of its attr.
     pub index: usize,
     /// Its format.
     pub format: Arc<EventFormat>,
     /// The layout of its samples.
     pub layout: SampleLayout,
-    /// The number of the cgroup hierarchy that perf events use. `None` for a recording, which does not contain it. Then the
-    /// path in the event shows whether its id belongs to this hierarchy: each hierarchy has ids of its own.
+    /// The number of the cgroup hierarchy that perf events use. `None` for a recording, which does not contain this
+    /// number. Ids of cgroups are valid only in one hierarchy. So in a recording, a move counts only if the known
+    /// cgroup with its id has the same path as the move.
     pub hierarchy: Option<i64>,
 }
 
-/// The name of the event of moves.
+/// The system and the name of the event about moves.
 pub const MOVES: (&str, &str) = ("cgroup", "cgroup_attach_task");
 
 impl TaskCgroups {
@@ -35,19 +36,19 @@ impl TaskCgroups {
     pub fn note(&self, event: usize, record: &[u8], context: &Context) {
         let Some(event) = self.types.get(event) else { return };
         let sample = Sample { event, record };
-        // A thread that is exiting may have no ids. Its cgroup is known from the samples before.
+        // An exiting thread may have no ids. Its cgroup is known from its earlier samples.
         if let (Some(cgroup), (pid @ 0.., tid)) = (sample.cgroup(), sample.pid_tid()) {
             context.note_cgroup(cgroup, pid, tid);
         }
     }
 
-    /// Returns whether the event with this index is the one that reports moves.
+    /// Returns whether the event with this index is the event about moves.
     #[inline]
     pub fn are_moves(&self, index: usize) -> bool {
         self.moves.as_ref().is_some_and(|moves| moves.index == index)
     }
 
-    /// Notes the move in a sample.
+    /// Notes the cgroup to which the sample says that a task has moved.
     #[cold]
     pub fn note_move(&self, record: &[u8], context: &Context) {
         let Some(MoveEvent { format, layout, hierarchy, .. }) = &self.moves else { return };

@@ -25,7 +25,7 @@ pub(super) struct Decoder {
     pub parts: ColumnParts,
     pub ranges: Vec<Range>,
     pub plan: Plan,
-    /// The size of a batch.
+    /// The limit for the size of a batch.
     pub limit: BatchLimit,
     /// The number to add to times to get nanoseconds since the Unix epoch.
     pub realtime_offset: i64,

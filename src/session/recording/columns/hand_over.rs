@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use crate::dividing::PartCounts;
 
-/// The largest limit, in bytes, for the memory of all waiting batches. Beyond it, only the part whose batches the program
-/// is taking is decoded.
+/// The limit, in bytes, for the memory of all waiting batches. It may be lower if little memory is available. When it
+/// is reached, only the part whose batches the program is taking is still decoded.
 const WAITING_BYTES: usize = 24 << 20;
 
 /// A batch of rows.
@@ -57,9 +57,9 @@ pub(super) struct PartEnd {
 pub enum Next {
     /// A batch of rows.
     Batch(ColumnBatch),
-    /// Nothing yet.
+    /// No item has arrived yet.
     Nothing,
-    /// Nothing any more.
+    /// There are no more items.
     End,
     /// A part cannot be decoded. Nothing comes after it.
     Failed(PartError),
@@ -87,7 +87,7 @@ pub(super) struct HandOver {
 
 #[derive(Default)]
 struct State {
-    /// The parts that were begun and whose end the program has not taken yet, in their order.
+    /// The parts that a thread has begun and that the program has not taken to their ends, in their order.
     begun: VecDeque<Begun>,
     /// The number of parts before those in `begun`.
     done: usize,
@@ -158,7 +158,7 @@ impl HandOver {
         Flow::Continue(())
     }
 
-    /// Notes the end of a part.
+    /// Stores the end of a part, or the error that ended it.
     pub fn end(&self, part: usize, end: Result<PartEnd, PartError>) {
         let mut state = self.state();
         let at = part - state.done;
@@ -169,7 +169,7 @@ impl HandOver {
         self.changed.notify_all();
     }
 
-    /// Takes the next item. Waits for it at most this time.
+    /// Takes the next item. Waits at most for `time`.
     pub fn take(&self, time: Duration) -> Taken {
         let is_idle = |state: &mut State| {
             let is_empty = |begun: &Begun| begun.batches.is_empty() && begun.end.is_none();

@@ -25,13 +25,13 @@ const PART: u64 = 16 << 20;
 /// The minimum number of blocks of a part for each CPU. Blocks at the border of two parts are read for both parts, so
 /// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
-/// The records of side band before a part are replayed for the part. All parts together replay at most this share of
-/// the number of samples.
+/// A part also replays the side-band records that come before it. All parts together replay at most as many of them as
+/// the number of samples divided by this.
 const SIDE_BAND_SHARE: u64 = 4;
 
 /// A recording that can be read in parts: no part needs the samples of earlier parts.
 pub struct ColumnParts {
-    /// Each replay uses a copy of it.
+    /// The open recording. Each replay uses a copy of it.
     recording: Mutex<Recording>,
     pub(super) name: String,
     pub(super) layouts: Arc<Layouts>,
@@ -64,7 +64,7 @@ impl ColumnParts {
             return Ok(None);
         }
         let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
-        // The blocks are searched for here, so that not each copy has to do it again.
+        // The blocks are found once, before the recording is copied. Otherwise each copy would search for them again.
         recording.find_blocks()?;
         let Some(copy) = recording.copied() else { return Ok(None) };
         Ok(Some(ColumnParts {
@@ -110,7 +110,8 @@ impl ColumnParts {
         let side_band = sum(|index| index.blocks.iter().map(|block| u64::from(block.side_band)).sum());
         let most = 1 + 2 * samples / SIDE_BAND_SHARE / side_band.max(1);
         let count = (bytes / self.of_part).min(most);
-        // The side-band records are read first and kept. This costs too much if most blocks contain side-band records.
+        // The side-band records are read first and kept in memory. This costs too much if many blocks contain side-band
+        // records.
         if count < 2 || with_side_band > bytes / 4 {
             return Ok(whole);
         }

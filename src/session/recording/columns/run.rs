@@ -34,7 +34,7 @@ pub struct ColumnRun {
     stats: Arc<Stats>,
 }
 
-/// The warnings and losses of the parts whose batches were taken.
+/// The warnings and losses of the parts that the program has taken.
 #[derive(Default)]
 struct Found {
     /// The losses after the last row that was taken.
@@ -44,8 +44,8 @@ struct Found {
 }
 
 impl ColumnRun {
-    /// Starts the threads. `rows` is the number of rows of a batch, and `stats` gets the counts of the parts. The number `realtime_offset` is added to times to get
-    /// nanoseconds since the Unix epoch, if the plan needs them.
+    /// Starts the threads. `rows` is the number of rows of a batch, and `stats` gets the counts of the parts.
+    /// `realtime_offset` is added to times to get nanoseconds since the Unix epoch, if the plan needs it.
     pub fn start(
         mut parts: ColumnParts,
         plan: Plan,
@@ -57,8 +57,8 @@ impl ColumnRun {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let count = cpus.min(MOST_THREADS).min(ranges.len());
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
-        // A thread that has finished its part can go on with another one, while the part before it is still being
-        // decoded.
+        // One more part than there are threads may be begun. So a thread that has finished its part can go on with
+        // another part while the part before it is still being decoded.
         let budget = parts.budget();
         let (to, limit) = (HandOver::new(ranges.len(), count + 1, &budget), BatchLimit::new(rows, &budget, count));
         let decoder = Arc::new(Decoder { parts, ranges, plan, limit, realtime_offset, to });
@@ -74,7 +74,7 @@ impl ColumnRun {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the next batch. Waits at most this time for it.
+    /// Returns the next batch. Waits at most for `time`.
     pub fn next(&self, time: Duration) -> Next {
         loop {
             match self.decoder.to.take(time) {
@@ -105,7 +105,7 @@ impl ColumnRun {
         warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     }
 
-    /// Returns the item after the last batch: the losses that were not reported yet.
+    /// Returns the item after the last batch: the losses that were not reported yet, if there are any.
     fn end(&self) -> Next {
         let mut found = self.found();
         if std::mem::replace(&mut found.has_ended, true) {
@@ -131,7 +131,7 @@ impl ColumnRun {
         let taken = self.decoder.to.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // A panic was caught in the thread.
+            // An error does not occur, because the thread itself catches panics.
             let _ = thread.join();
         }
         taken

@@ -42,8 +42,8 @@ fn trailer(tid: u64, time: u64, cpu: u64) -> [u64; 4] {
     [pair(7, tid), time, pair(cpu, 0), 0]
 }
 
-/// Returns a recording of this many samples of two CPUs, which take turns to write about a kilobyte. Now and then,
-/// tasks change their names and samples are lost.
+/// Returns a recording of this many samples of two CPUs, which take turns to write about a kilobyte. Now and then, a
+/// task changes its name or samples are lost.
 fn recording(samples: u64) -> Recording {
     let attr =
         [&1u32.to_ne_bytes()[..], &64u32.to_ne_bytes(), &words(&[0, 1, MEMBERS, 0, SAMPLE_ID_ALL, 0, 0])].concat();

@@ -1,8 +1,8 @@
 //! The counts in a recording of `perf stat record`, round by round.
 //!
-//! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed from them
-//! as perf does it (`perf_stat_process_counter()` in `tools/perf/util/stat.c`): the difference to the round before, scaled
-//! if the event was counted only part of the time.
+//! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed as in
+//! perf (`perf_stat_process_counter()` in `tools/perf/util/stat.c`): the difference from the totals of the previous
+//! round, scaled if the event was counted only part of the time.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub struct Count {
 }
 
 impl Count {
-    /// Returns the difference to an earlier total. Like perf, it wraps around if a total has become smaller.
+    /// Returns the difference from an earlier total. Like perf, it wraps around if a total has become smaller.
     fn since(self, before: Count) -> Count {
         Count {
             val: self.val.wrapping_sub(before.val),
@@ -102,12 +102,12 @@ struct Cell {
 /// The counts of an event.
 #[derive(Debug, Default)]
 struct EventCounts {
-    /// The CPUs of the event, and the index of each.
+    /// The CPUs of the event. `places` has the index of each CPU.
     cpus: Vec<i32>,
     places: FxHashMap<i32, usize>,
-    /// For each thread, one cell for each CPU.
+    /// The counts by thread and CPU: first all CPUs of the first thread, then all CPUs of the second thread, and so on.
     cells: Vec<Cell>,
-    /// The sum of all cells, and its increase since the round before.
+    /// The sum of all totals, and its increase in the last round.
     sum: Count,
     increase: Count,
 }
@@ -126,7 +126,7 @@ pub struct StatCounts {
     layouts: Arc<Layouts>,
     config: StatConfig,
     cpus: Vec<i32>,
-    /// The CPUs of events that have other CPUs than the recording.
+    /// The CPUs of each event whose CPUs differ from those of the recording.
     cpus_of: FxHashMap<usize, Vec<i32>>,
     /// The thread ids.
     threads: Vec<i32>,
@@ -232,7 +232,7 @@ impl StatCounts {
             event.increase = sum.since(event.sum).scaled(scale);
             event.sum = sum;
             for cell in &mut event.cells {
-                // As in perf, the counts that are added up stay totals, and are not scaled.
+                // As in perf, if counts are summed over all CPUs, the single counts stay totals and are not scaled.
                 cell.shown = match aggregation {
                     Aggregation::Global => cell.total,
                     Aggregation::Other(_) => cell.total.since(cell.before).scaled(scale),
@@ -242,8 +242,8 @@ impl StatCounts {
         }
     }
 
-    /// Returns the counts of the last round for each event, thread and CPU. If counts are added up, these are the totals
-    /// since the start.
+    /// Returns the counts of the last round for each event, thread and CPU. If the recorder summed the counts over all
+    /// CPUs, these are the totals since the start.
     pub fn separate(&self) -> impl Iterator<Item = RoundCount> + '_ {
         self.events.iter().enumerate().flat_map(move |(event, counts)| {
             let places = self.threads.iter().flat_map(|&thread| counts.cpus.iter().map(move |&cpu| (thread, cpu)));
@@ -252,8 +252,8 @@ impl StatCounts {
         })
     }
 
-    /// Returns the counts of the last round as perf passes them to scripts: one sum for each event if counts are added up,
-    /// otherwise all counts.
+    /// Returns the counts of the last round as perf passes them to scripts: one sum for each event if the recorder
+    /// summed the counts over all CPUs, otherwise all counts.
     pub fn for_scripts(&self) -> Vec<RoundCount> {
         match self.config.aggregation {
             Aggregation::Global => {

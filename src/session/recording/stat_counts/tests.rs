@@ -48,7 +48,7 @@ fn round(time: u64) -> Vec<u8> {
 /// Event, CPU, thread, val, ena and run of a count.
 type Row = (usize, i32, i32, u64, u64, u64);
 
-/// Adds the records. Returns what `counts` returns after each round.
+/// Adds the records. Returns the result of `counts` after each round.
 fn rounds(records: &[Vec<u8>], counts: impl Fn(&StatCounts) -> Vec<RoundCount>) -> Vec<Vec<Row>> {
     let mut all = StatCounts::new(layouts());
     let mut rounds = Vec::new();

@@ -11,7 +11,7 @@ use perf_prof_symbols::symbol::{
     signature::{Signature, ValueKind},
 };
 
-/// The maximum size, in bytes, of a file's debug information that is read.
+/// The maximum size, in bytes, of the debug information that is read from a file.
 const MOST_DWARF: usize = 1 << 30;
 
 /// Why an argument cannot be used.
@@ -51,7 +51,7 @@ pub enum ArgumentError {
         "`{0}`: perf-prof does not know which registers hold the arguments on the processor of this file; write %REGISTER instead"
     )]
     Processor(String),
-    /// A static probe has only arguments with numbers.
+    /// A static probe's arguments have only numbers, no names.
     #[error("the static probe has no argument `{name}`; {}", match count {
         0 => "it has none".to_owned(),
         1 => "it has arg1".to_owned(),
@@ -125,7 +125,8 @@ impl ProbedFunction {
     /// Returns the parameters that are in registers, in the order of the registers, with their names and kinds.
     fn in_registers(&self) -> Vec<(Option<&str>, ValueKind)> {
         let Some(signature) = &self.signature else { return Vec::new() };
-        // A function that returns a structure may have the address for it as a hidden first argument.
+        // If a function returns a structure, the caller may pass its address as a hidden first argument. So registers
+        // are not known.
         if signature.result == Some(ValueKind::Other) {
             return Vec::new();
         }
@@ -169,7 +170,7 @@ pub(super) fn resolve(
     Ok(resolved)
 }
 
-/// The innermost part of a fetch, as the kernel parses it.
+/// The innermost part of a fetch, in the syntax of the kernel.
 struct Base {
     text: String,
     /// The name of the field, if the user gave none.
@@ -305,7 +306,7 @@ mod tests {
         );
     }
 
-    /// The hidden argument of a returned structure would shift all others.
+    /// If a function returns a structure, a hidden first argument may shift all other arguments.
     #[test]
     fn registers_after_a_structure_are_not_guessed() {
         let returns = function(&[("n", INT)], Some(ValueKind::Other));

@@ -27,12 +27,12 @@ pub enum FileError {
         /// The path.
         path: String,
     },
-    /// Nothing says which file is meant.
+    /// There is no name of a file, and no process whose files could be searched.
     #[error(
         "a file is missing; write usdt:PROVIDER:NAME@\"/path/or/name\", or select processes with -p: then the files that they have mapped are searched"
     )]
     NoFile,
-    /// The selected process has not mapped a file of this name, and sees none.
+    /// The selected process has not mapped a file of this name, and no such file is in its search folders.
     #[error(
         "the selected process has not mapped {name}, and there is none in the folders in which it would be found: a statically \
          linked program has no libraries"
@@ -120,8 +120,8 @@ fn is_same(a: &Path, b: &Path) -> bool {
     a == b || identity(a).is_some_and(|a| Some(a) == identity(b))
 }
 
-/// Returns whether `path` now leads to another file than `mapped`. If the user may not check this, the answer is false;
-/// such a user may not probe the file either.
+/// Returns whether `path` now leads to another file than `mapped`. Returns false if the user may not check this,
+/// because such a user may not probe the file either.
 fn is_replaced(path: &Path, mapped: &Mapped) -> bool {
     mapped.file.exists() && !is_same(path, &mapped.file)
 }
@@ -195,8 +195,8 @@ impl View {
 
     fn find(&self, name: &str) -> Result<PathBuf, FileError> {
         if name.contains('/') {
-            // Relative paths start at perf-prof's own directory, and process ids in /proc are those that perf-prof
-            // sees.
+            // Relative paths and paths in /proc are opened as perf-prof sees them: relative to its own directory, and
+            // with its process ids.
             let path = Path::new(name);
             let path = match path.is_relative() || path.starts_with("/proc") {
                 true => path.to_owned(),
@@ -242,7 +242,7 @@ impl View {
         })
     }
 
-    /// Returns a path that leads to a mapped file: the path that the process sees, if it still leads there.
+    /// Returns a path that leads to a mapped file: the path that the process sees, if it still leads to this file.
     fn mapped_path(&self, mapped: &Mapped) -> PathBuf {
         match self.path(&mapped.path) {
             path if is_replaced(&path, mapped) => mapped.file.clone(),
@@ -253,7 +253,7 @@ impl View {
     /// Returns the file that the process has mapped from `path`. After an upgrade, there may be a new file at this
     /// path, but the process still runs the code of the old file.
     fn as_mapped(&self, path: PathBuf) -> PathBuf {
-        // If the view has another root, the links in the path have been followed already.
+        // In a view with another root, the symbolic links in `path` have already been followed.
         let whole = if self.root == Path::new("/") { fs::canonicalize(&path).ok() } else { None };
         let whole = whole.or_else(|| std::path::absolute(&path).ok()).unwrap_or_else(|| path.clone());
         let is_there =

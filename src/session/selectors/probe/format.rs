@@ -5,7 +5,8 @@ use perf_prof_format::{
     tracefs::{EventFormat, FormatError},
 };
 
-/// Returns the format of the event of a probe without arguments, as the kernel would write it. `name` is its place.
+/// Returns the format of the event of a probe without arguments, as the kernel would write it. `name` is the probe's
+/// location.
 pub fn format(kind: ProbeKind, name: &str) -> Result<EventFormat, FormatError> {
     EventFormat::parse(kind.name(), &with_name(&format_text(kind), name, 0))
 }
@@ -19,8 +20,8 @@ pub(super) fn defined_format(probe: &Probe, text: &str) -> Result<EventFormat, F
 /// The number of arguments that [`made_format`] gives to a static probe. `sys/sdt.h` has macros for up to 12 arguments.
 const STATIC_ARGUMENTS: usize = 12;
 
-/// Returns the format of a probe's event with these arguments, if the kernel does not know the probe, and its file is not
-/// read. Numbers have 64 bits. A static probe also has `arg1` to `arg12`.
+/// Makes a format for a probe that is not defined in the kernel, without reading its file. Numbers have 64 bits. A
+/// static probe also has `arg1` to `arg12`.
 pub fn made_format(probe: &Probe, arguments: &[ProbeArgument]) -> Result<EventFormat, FormatError> {
     let text = format_text(probe.kind);
     let (fields, print_fmt) = text.split_once("\n\nprint fmt: ").unwrap_or((&text, ""));
@@ -59,9 +60,9 @@ pub fn with_name(text: &str, name: &str, id: u32) -> String {
     text.lines().map(|text| line(text) + "\n").collect()
 }
 
-/// Returns the text of the format as the kernel would write it. Probes that are opened through the PMUs have no format file. But their samples have the same data as the samples of probes that are
-/// defined in tracefs: the addresses come after the common fields (`struct uprobe_trace_entry_head` and `struct
-/// kprobe_trace_entry_head` in kernel/trace).
+/// Returns the text of the format as the kernel would write it. Probes that are opened through the PMUs have no format
+/// file. But their samples have the same data as samples of probes that are defined in tracefs: the addresses come
+/// after the common fields (`struct uprobe_trace_entry_head` and `struct kprobe_trace_entry_head` in kernel/trace).
 fn format_text(kind: ProbeKind) -> String {
     let (fields, print_fmt) = match kind.is_return() {
         false => (addresses(kind), "\"(%lx)\", REC->__probe_ip"),

@@ -69,7 +69,7 @@ fn whereabouts(address_of: Option<u64>, code: &[(u64, u64)]) -> String {
 /// Returns the address of a location, as `nm` shows it, and its file offset. `path` is the path of `file`.
 ///
 /// The kernel accepts a probe at any offset. A probe outside of the code is never hit. A return probe in the middle of
-/// a function uses some other value as the return address and breaks the program. So both are refused here.
+/// a function breaks the program, because it takes some other value for the return address. So both are refused here.
 pub(super) fn address_and_offset(
     file: &File,
     path: &Path,
@@ -95,7 +95,7 @@ pub(super) fn address_and_offset(
             }
             Ok((*address, offset))
         }
-        // Its places are in the notes of the file: see `static_probe.rs`.
+        // Static probes do not get here: their locations are in the notes of the file (see `static_probe.rs`).
         ProbeLocation::Static { .. } => Err(wrong(ElfError::Malformed("a static probe has no symbol"))),
     }
 }

@@ -42,7 +42,7 @@ use super::{Machine, SourceError, pmu};
 /// Why a probe cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// The kernel does not support such probes.
+    /// The kernel does not support probes of this PMU.
     #[error("this kernel does not support {pmu} probes (they need {config}); {instead}")]
     NoPmu {
         /// The name of the PMU.
@@ -102,8 +102,8 @@ pub struct ResolvedProbe {
 
 /// Resolves a probe. A program or library is looked up in the file system of `processes`, or in the file system of
 /// perf-prof if `processes` is empty. A probe with arguments is defined in tracefs for a moment, because only the
-/// kernel knows the fields for the arguments. Static probes whose names match wildcards are several probes, and so is one
-/// whose places have different types of arguments.
+/// kernel knows the fields of the arguments. Returns several probes for static probes with wildcards in their names,
+/// and for a static probe whose arguments have different types at different places.
 pub fn probe(
     probe: &Probe,
     arguments: &[ProbeArgument],
@@ -139,7 +139,7 @@ pub fn probe(
     let fire_at = if kind.is_return() { FireAt::Return } else { FireAt::Entry };
     let arguments = arguments::resolve(*kind, place, arguments, function.as_ref())?;
     let definition = probed.map(|probed| {
-        // The address of a kernel probe is the name of its code.
+        // If the location is an address, the address is already in `probed`.
         let offset = if matches!(location, ProbeLocation::Address(_)) && !kind.is_user() { 0 } else { offset };
         ProbeDefinition { probed, fire_at, places: vec![ProbedPlace { offset, semaphore: None, arguments }] }
     });
@@ -196,14 +196,14 @@ impl ResolvedProbe {
     }
 }
 
-/// Opens the file of a probe. Its owner may replace it at any time. So the file is opened only once: its symbols are read
-/// from the same file that the kernel gets.
+/// Opens the file of a probe. The file's owner may replace it at any time. So the file is opened only once: its symbols
+/// are read from the same file that the kernel gets.
 fn open(path: &Path) -> Result<SharedFile, FileError> {
     let wrong = |error: CallError| FileError::Path { path: path.display().to_string(), error: error.source };
     SharedFile::open(path).map_err(wrong)
 }
 
-/// Returns the format that the kernel makes for a definition.
+/// Returns the format that the kernel writes for a probe with this definition.
 fn format_of(probe: &Probe, definition: &ProbeDefinition) -> Result<EventFormat, ProbeError> {
     let text = definition.define().and_then(|defined| defined.format()).map_err(ProbeError::Definition)?;
     Ok(format::defined_format(probe, &text)?)

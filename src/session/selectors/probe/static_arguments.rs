@@ -1,5 +1,5 @@
-//! The arguments of a static probe as the kernel reads them. A probe with several places is one event of the kernel if the
-//! arguments of its places have the same types; only where they are may differ.
+//! The arguments of a static probe, in the form that the kernel parses. If the arguments of all places have the same
+//! types, the places of a probe are one event of the kernel. Only the locations of the arguments may differ.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use perf_prof_symbols::symbol::elf::{Operand, StaticArgument};
 
 use super::ArgumentError;
 
-/// A place of a static probe, with what the kernel can read there.
+/// A place of a static probe, and the arguments that the kernel can read there.
 #[derive(Clone, Debug)]
 pub struct Place {
     /// The address of its instruction, as `objdump` shows it.
@@ -23,7 +23,7 @@ pub struct Place {
 /// An argument at one place.
 #[derive(Clone, Debug)]
 struct PlacedArgument {
-    /// The text in the note.
+    /// The text of the argument in the ELF note.
     text: String,
     field: StaticType,
     value: PlacedValue,
@@ -36,34 +36,34 @@ struct StaticType {
     signed: bool,
 }
 
-/// The value of an argument at one place.
+/// How the value of an argument is found at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PlacedValue {
-    /// It is always this number.
+    /// The value is always this number.
     Constant(i128),
-    /// The kernel reads it with this fetch.
+    /// The kernel reads the value with this fetch.
     Read(String),
-    /// The kernel cannot read it, for this reason.
+    /// The kernel cannot read the value, for this reason.
     Unreadable(&'static str),
 }
 
-/// A field of a static probe's event: an argument, and what it is at each place.
+/// A field of a static probe's event: one of its arguments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticField {
     /// `arg1`, `arg2`, ...
     pub name: String,
-    /// The kernel's type, such as `s32`; or why it cannot read the argument.
+    /// The kernel's type, such as `s32`, or the reason why the kernel cannot read the argument.
     pub type_name: Result<String, &'static str>,
 }
 
-/// Places whose arguments have the same types: an event of the kernel.
+/// The places that form one event of the kernel, because their arguments have the same types.
 #[derive(Clone, Debug)]
 pub(super) struct Layout<'a> {
     pub places: Vec<&'a Place>,
     slots: Vec<Slot>,
 }
 
-/// What is known about an argument at all places of an event.
+/// An argument, combined from all places of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slot {
     field: StaticType,
@@ -72,7 +72,7 @@ struct Slot {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SlotValue {
-    /// The smallest and the largest of the constants.
+    /// The argument is a constant at all places: the smallest and the largest constant.
     Constants(i128, i128),
     Read,
     Unreadable(&'static str),
@@ -83,13 +83,13 @@ impl StaticType {
         format!("{}{}", if self.signed { 's' } else { 'u' }, u32::from(self.size) * 8)
     }
 
-    /// Returns whether the numbers from `least` to `most` have this type.
+    /// Returns whether all numbers from `least` to `most` fit into this type.
     fn holds(self, least: i128, most: i128) -> bool {
         let bits = u32::from(self.size) * 8 - u32::from(self.signed);
         most < 1 << bits && least >= if self.signed { -1 << bits } else { 0 }
     }
 
-    /// Returns the number that the low bytes of a constant are.
+    /// Returns the value of the constant's low bytes, in this type.
     fn number(self, constant: i64) -> i128 {
         let unused = 64 - u32::from(self.size) * 8;
         match self.signed {
@@ -136,7 +136,7 @@ impl Place {
         Place { address, offset, semaphore, arguments: arguments.iter().map(placed).collect() }
     }
 
-    /// Returns where the arguments are, as the file says it.
+    /// Returns the arguments as they are written in the file's note.
     pub fn text(&self) -> String {
         self.arguments.iter().map(|argument| argument.text.as_str()).collect::<Vec<_>>().join(" ")
     }
@@ -154,8 +154,8 @@ impl PlacedArgument {
 }
 
 impl Slot {
-    /// Combines what is known about the argument at two places. Returns `None` if no type can hold both values: the kernel
-    /// cannot extend the sign of a value that it reads.
+    /// Combines an argument at two places. Returns `None` if no type can hold both values, because the kernel cannot
+    /// extend the sign of a value that it reads.
     fn merge(self, other: Slot) -> Option<Slot> {
         let with = |field: StaticType, value| Some(Slot { field, value });
         match (self.value, other.value) {
@@ -177,8 +177,8 @@ impl Slot {
     }
 }
 
-/// Divides the places of a probe into events of the kernel. Usually it is one: where the types differ, one of the values
-/// is a constant.
+/// Divides the places of a probe into events of the kernel. Usually there is only one: types differ mostly where one of
+/// the values is a constant, which takes the other type.
 pub(super) fn layouts(places: &[Place]) -> Vec<Layout<'_>> {
     let mut layouts: Vec<Layout<'_>> = Vec::new();
     for place in places {
@@ -211,8 +211,8 @@ impl Layout<'_> {
         self.slots.iter().enumerate().map(field).collect()
     }
 
-    /// Returns the arguments of the probe at one of its places, and those that the user asked for, as the kernel parses
-    /// them.
+    /// Returns the arguments of the probe at one of its places, and the arguments that the user requested, in the
+    /// syntax of the kernel.
     pub fn resolve(&self, place: &Place, asked: &[ProbeArgument]) -> Result<Vec<String>, ArgumentError> {
         let mut resolved: Vec<(String, String)> = Vec::new();
         for (field, argument) in self.fields().into_iter().zip(&place.arguments) {
@@ -233,7 +233,7 @@ impl Layout<'_> {
         Ok(resolved.into_iter().map(|(name, fetch)| format!("{name}={fetch}")).collect())
     }
 
-    /// Returns the name and the fetch of an argument that the user asked for.
+    /// Returns the name and the fetch of an argument that the user requested.
     fn asked(&self, place: &Place, argument: &ProbeArgument) -> Result<(Option<String>, String), ArgumentError> {
         let given = argument.type_name.as_deref();
         let with_type = |fetch: &str, type_name: Option<&str>| match type_name {
@@ -262,7 +262,7 @@ impl Layout<'_> {
         if is_pointer && of_place.field.size != 8 && !matches!(of_place.value, PlacedValue::Constant(_)) {
             return Err(ArgumentError::NoAddress { number, size: of_place.field.size });
         }
-        // A text is where the argument points to.
+        // The argument is a pointer to the text, so a text needs one more read.
         let fetch = match (argument.fetch.contains('('), is_text) {
             (false, true) => format!("+0({fetch})"),
             (false, false) => fetch,
@@ -274,7 +274,7 @@ impl Layout<'_> {
 }
 
 impl PlacedArgument {
-    /// Returns how the kernel reads the value, or why it cannot.
+    /// Returns the fetch with which the kernel reads the value, or the reason why it cannot.
     fn fetch(&self) -> Result<String, &'static str> {
         match &self.value {
             PlacedValue::Constant(number) => Ok(format!("\\{number}")),
@@ -308,12 +308,13 @@ mod tests {
         argument(8, false, Operand::Memory(memory))
     }
 
-    /// The variable `known` is 0x3000 bytes behind the probe, which is at 0x1000 and at offset 0x400 of the file.
+    /// Makes a place whose probe is at address 0x1000 and at offset 0x400 of the file. The variable `known` is 0x3000
+    /// bytes behind the probe.
     fn place(arguments: &[StaticArgument]) -> Place {
         Place::new(0x1000, 0x400, None, arguments, &BTreeMap::from([("known".to_owned(), 0x4000)]))
     }
 
-    /// Returns for each event of the kernel the arguments at its places.
+    /// Returns, for each event of the kernel, the arguments at its places.
     fn resolved(places: &[Vec<StaticArgument>], attributes: &str) -> Vec<Vec<String>> {
         let spec = parse_events(&format!("usdt:a:b//{attributes}")).unwrap().remove(0);
         let places: Vec<Place> = places.iter().map(|arguments| place(arguments)).collect();
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(all, [["arg1=%di:s32 arg2=\\-1:s8 arg3=-8(%sp):u64 arg4=@+13316:u64"]]);
     }
 
-    /// The most usual case: a program passes a literal at one place and a variable at another one.
+    /// The most frequent case: a program passes a literal at one place and a variable at another place.
     #[test]
     fn a_constant_takes_the_type_of_the_other_places() {
         let places = [vec![constant(4, true, 0)], vec![register(1, false)], vec![constant(8, false, 255)]];
@@ -384,7 +385,7 @@ mod tests {
         );
     }
 
-    /// Returns what can be an argument.
+    /// Returns a strategy for arguments of all kinds.
     fn arguments() -> impl Strategy<Value = StaticArgument> {
         let sizes = prop::sample::select(vec![1u8, 2, 4, 8]);
         (sizes, any::<bool>(), prop::option::of(prop_oneof![any::<i64>(), -300i64..300])).prop_map(

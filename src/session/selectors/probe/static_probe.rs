@@ -56,7 +56,7 @@ pub enum StaticProbeError {
     Semaphore {
         /// The path of the file.
         path: String,
-        /// Its address.
+        /// The address of the semaphore.
         address: u64,
     },
 }
@@ -72,8 +72,8 @@ pub struct FoundProbe {
 }
 
 impl FoundProbe {
-    /// Returns its arguments. If they have different types at different places, returns those of the first event that the
-    /// kernel would have.
+    /// Returns the probe's arguments. If the types of the arguments differ between its places, the kernel would have
+    /// several events. Then returns the arguments of the first event.
     pub fn fields(&self) -> Vec<StaticField> {
         layouts(&self.places).first().map(Layout::fields).unwrap_or_default()
     }
@@ -98,7 +98,7 @@ pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>
     }
     let (mut found, mut names) = (Vec::new(), Vec::new());
     for path in file::mapped(processes)? {
-        // Processes map files of all kinds as code, and not all of them can be opened.
+        // Processes map files of all kinds as code. Files that cannot be opened are skipped.
         let Ok(all) = Notes::read(&path) else { continue };
         found.extend(all.matching(probe)?);
         names.extend(all.names());
@@ -109,7 +109,7 @@ pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>
     Ok(found)
 }
 
-/// Returns names that the user may have meant. The user may have typed the name without the provider.
+/// Returns names that the user may have meant. If the user typed a single word, it was parsed as a provider.
 fn similar(wanted: &ProbeLocation, names: Vec<String>) -> Vec<String> {
     match wanted {
         ProbeLocation::Static { provider, name } if name == "*" => similar_names(provider, names),
@@ -198,7 +198,7 @@ impl Notes {
         let mut seen = BTreeSet::new();
         for of in wanted {
             let place = self.place(of, &variables)?;
-            // The kernel refuses the same definition twice.
+            // The kernel refuses a second place with the same definition.
             if seen.insert((&of.provider, &of.name, place.offset, place.semaphore, place.text())) {
                 found.entry((&of.provider, &of.name)).or_default().push(place);
             }
