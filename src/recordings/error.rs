@@ -1,5 +1,5 @@
-//! Errors when a recording is read. Each message contains the name of the file and the problem, and says what to do if
-//! the user can do something.
+//! Errors of reading a recording. Each message names the file and the problem. If the user can do something, it says
+//! what.
 
 use std::io;
 
@@ -61,7 +61,7 @@ pub enum PerfDataError {
         name: String,
     },
     /// Reading the recording would take more memory than the user allows. A small file can cause this: compressed
-    /// records can have a thousand times its size.
+    /// records can be a thousand times larger after decompression.
     #[error(
         "{name} needs more than {limit} MiB of memory to be read: it is damaged or made for this, or very many of its \
          records have overlapping times. `--buffer SIZE` allows more, for example `--buffer 4G`"
@@ -100,7 +100,7 @@ impl PerfDataError {
     }
 }
 
-/// Returns the warning about records whose header has another type than the recorder wrote.
+/// Returns the warning about records whose headers have another type than the recorder wrote.
 pub(crate) fn wrong_types(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} left out, because the type in the header is wrong", counted(count, "record"))
 }

@@ -13,14 +13,14 @@
 //! * which records of a recording are wanted: `select.rs`
 //! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
 //!   was losing events: `order/gaps.rs`
-//! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the one that our recordings store:
-//!   `write/block_index.rs` (made), `index/trailer.rs` (its bytes)
+//! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the index that `perf-prof record` stores:
+//!   `write/block_index.rs` (making it), `index/trailer.rs` (its bytes)
 //! * the borders of the parts of `--jobs`: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
 //!   (records) and `format/` (descriptions)
 //! * what is wrong inside of a file: `error.rs`
-//! * what a recording says about tasks that ran before: `write/synthesis.rs` (records); what is asked of the machine
-//!   for it: `recorder/existing_state.rs` in the wing `session`
+//! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:
+//!   `recorder/existing_state.rs` in the wing `session`
 //! * compression: `write/compress.rs`, `input/decompress.rs`
 
 mod error;

@@ -34,7 +34,7 @@ impl ReadLimits {
         MemoryLimit { name: name.to_owned(), bytes: bytes as u64, budget: Budget::new(bytes) }
     }
 
-    /// Refuses the file of another owner. The owners of pipes and terminals do not matter.
+    /// Fails if another user owns the file. The owners of pipes and terminals do not matter.
     pub fn check_owner(&self, file: &File, name: &str) -> Result<(), PerfDataError> {
         let found = file.metadata().map_err(|error: io::Error| PerfDataError::io(name, error))?;
         let is_trusted = || found.uid() == 0 || found.uid() == process::effective_user();
@@ -54,12 +54,12 @@ pub(crate) struct MemoryLimit {
     budget: Budget,
 }
 
-/// The memory for the header and the feature sections that is always allowed. Formats and symbols of a kernel take up to
-/// 30 MiB, and no user expects that a small limit for records makes a recording unreadable.
+/// The memory for the header and the feature sections that is always allowed. The formats and symbols of a kernel take
+/// up to 30 MiB. If the user sets a small limit for records, the recording must still be readable.
 const DESCRIPTION: u64 = 64 << 20;
 
-/// The memory for records that is always allowed. A replay loads some blocks before it releases any, even if the records
-/// are in the order of time.
+/// The memory for records that is always allowed. A replay loads some blocks before it releases any records, even if
+/// the records are already in time order.
 const RECORDS: u64 = 8 << 20;
 
 impl MemoryLimit {
@@ -73,7 +73,7 @@ impl MemoryLimit {
         MemoryLimit { bytes: self.bytes.max(RECORDS), ..self }
     }
 
-    /// Fails if `used` bytes, together with the memory of tables and open spans, exceed the limit.
+    /// Fails if `used` bytes, together with the memory of tables and open spans, are more than the limit.
     pub fn check(&self, used: u64) -> Result<(), PerfDataError> {
         match used.saturating_add(self.budget.held() as u64) <= self.bytes {
             true => Ok(()),

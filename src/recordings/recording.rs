@@ -85,7 +85,7 @@ pub struct Recording {
     pub features: Features,
     /// The mapping of the recorded kernel.
     pub kernel: Option<KernelMapping>,
-    /// What is known about the AUX area data.
+    /// The AUX area data that was found so far.
     aux: AuxTrace,
     /// Problems of the recording that do not prevent reading it.
     pub warnings: Vec<String>,
@@ -188,7 +188,7 @@ impl Recording {
             let file = File::open(path).map_err(|error| PerfDataError::io(&name, error))?;
             limits.check_owner(&file, &name).map(|()| file)
         };
-        // A pipe in a directory would block.
+        // Only regular files are opened, because opening a pipe would block.
         let open_part = |path: &Path| {
             let name = path.display().to_string();
             let file = open_regular(path).map_err(|error| PerfDataError::io(&name, error.source))?;
@@ -214,7 +214,7 @@ impl Recording {
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
         if let Data::Parts(parts) = &mut recording.data {
-            // perf makes directories for other purposes too. Such directories have no ring files.
+            // perf makes directories for other purposes too. They have no ring files, so none are missing.
             if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
                 let feed = FileFeed::new(input.clone(), *section);
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
@@ -329,8 +329,8 @@ impl Recording {
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
         let PipeDescription { attrs, features, kernel, aux, warnings } = described;
-        // The event descriptions and the attrs usually have the same order. If not, a description belongs to the attr
-        // that has the same ids.
+        // The event descriptions and the attrs usually have the same order. If they do not, an attr gets the
+        // description with the same ids.
         let by_ids: HashMap<_, _> =
             features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
         let described = |at: usize, ids: &AttrIds| {
@@ -373,8 +373,8 @@ impl Recording {
     }
 
     /// Returns the block index of each part. If an index is not known yet, reads the times of all records to make it.
-    /// The element is `None` for a part that would have to be decompressed, and for a stream, because a stream can be
-    /// read only once.
+    /// The index of a part is `None` if the part would have to be decompressed. For a stream, the only index is `None`,
+    /// because a stream can be read only once.
     pub fn index(&mut self) -> Result<Vec<Option<Arc<BlockIndex>>>, PerfDataError> {
         self.index_keeping(ROOM)
     }
@@ -512,7 +512,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns the block indexes of all parts, maybe without side-band records, if they are known.
+    /// Returns the block indexes of all parts; `None` if one of them is not known. They may lack side-band records.
     pub fn known_blocks(&self) -> Option<Vec<Arc<BlockIndex>>> {
         let Data::Parts(parts) = &self.data else { return None };
         let stored = |part: &Part| part.stored.clone().map(Arc::new);

@@ -33,14 +33,14 @@ pub struct Selection {
     pub gaps: Gaps,
 }
 
-/// Whether a replay marks the times at which rings begin to lose events. For this, the blocks with losses are read in
-/// advance.
+/// Whether a replay marks the times at which rings begin to lose events. To find these times, it reads the blocks with
+/// losses in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
-    /// It does not: only the records about losses are delivered.
+    /// There are no marks: only the records about losses are delivered.
     #[default]
     NotMarked,
-    /// It does. Events that are made of several samples need these marks.
+    /// The starts of losses are marked. Events that are made of several samples need these marks.
     Marked,
 }
 
@@ -49,8 +49,8 @@ pub enum Gaps {
 pub enum Wanted {
     /// A selected sample.
     Sample,
-    /// Side-band records: comm, fork, exit, mapping and cgroup records, records of lost events and of throttling, and the records
-    /// that the program requests (see [`Selection::others`]).
+    /// Side-band records: comm, fork, exit, mapping and cgroup records, records about lost events and throttling, and
+    /// the records that the program requests (see [`Selection::others`]).
     SideBand,
     /// The record is not delivered.
     No,
@@ -74,8 +74,9 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
     )
 }
 
-/// Returns whether no recorder writes records of this type, so that the record's header is damaged. Kernels so far use the
-/// types 1 to 22, and perf those from 64 to 90. Both add more over time, and a replay leaves out those that it does not know.
+/// Returns whether no recorder writes records of this type. Then the record's header is damaged. So far, kernels use
+/// the types 1 to 22, and perf the types 64 to 90. Both add types over time. A replay leaves out records of unknown
+/// types.
 #[inline]
 pub(crate) fn is_impossible(kind: u32) -> bool {
     kind == 0 || kind > u8::MAX.into()
@@ -153,8 +154,8 @@ impl Selection {
     fn wants_other(&self, record: &[u8], time: u64, layouts: &Layouts) -> Wanted {
         match record_type(record) {
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
-            // Samples are missing after this record, but no other record depends on it. So it is delivered only with the
-            // samples around it, and indexes do not count it.
+            // Samples may be missing after this record, but no other record depends on it. So it is delivered only
+            // together with the samples around it, and indexes do not count it.
             PERF_RECORD_THROTTLE if self.is_near(record, time, layouts) => Wanted::SideBand,
             kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
             kind if self.others.contains(kind) && self.is_near(record, time, layouts) => Wanted::SideBand,
@@ -198,8 +199,8 @@ impl Selection {
         among(pids, pid) && among(tids, tid)
     }
 
-    /// Returns whether a record about lost events, throttling or context switches may concern the selected samples. Checks the record's time, and the
-    /// record's CPU if the record contains it.
+    /// Returns whether a record about lost events, throttling or context switches may concern the selected samples.
+    /// Checks the time of the record, and its CPU if the record contains it.
     fn is_near(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
             // perf writes this record at the end of a recording; it contains a total count. The CPU in the record is

@@ -64,7 +64,7 @@ struct StreamOpener {
     context: ReplayContext,
     warnings: Warnings,
     order: ByteOrder,
-    /// The number of streams before those of the recording: 1 if gaps are marked, otherwise 0.
+    /// The number of streams before the streams of the recording: 1 if gaps are marked, otherwise 0.
     before: u32,
     /// The memory for decompressors, in bytes.
     memory: usize,
@@ -117,8 +117,8 @@ impl StreamOpener {
         let memory = self.memory / packed().count().max(1);
         let runs: Vec<usize> =
             packed().filter_map(Part::runs).map(|runs| runs.most_for(&self.context.selection)).collect();
-        // One run per file is in memory at a time, and there may be hundreds of files. So runs are used only if the
-        // largest runs of all files fit into memory together.
+        // One run of each file is in memory at a time, and there may be hundreds of files. So runs are used only if the
+        // largest runs of all files together fit into memory.
         let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
         let count = parts.len();
         for (number, part) in parts.into_iter().enumerate() {
@@ -220,7 +220,7 @@ impl Replay {
         self.warnings.add_damage(FoundBy::OneReader, short_samples(&self.name, count));
     }
 
-    /// Returns whether records are missing, as far as was found until now: the recording is damaged or cut off.
+    /// Returns whether records are known to be missing so far, because the recording is damaged or cut off.
     pub fn lacks_records(&self) -> bool {
         self.failure.is_some() || self.warnings.lack_records()
     }

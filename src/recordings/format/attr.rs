@@ -95,7 +95,7 @@ impl Attr {
         self.flags >> flag as u32 & 1 != 0
     }
 
-    /// Returns `precise_ip`, how precise the sampled address is: 0 to 3.
+    /// Returns `precise_ip`: how precise the sampled address is, from 0 to 3.
     pub fn precise_ip(&self) -> usize {
         (self.flags >> 15 & 3) as usize
     }
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns the bytes of an attr as a machine of this byte order writes them: words of 4 and 8 bytes.
+    /// Returns the bytes of an attr as a machine of this byte order writes them: numbers of 4 and 8 bytes.
     fn bytes(big: bool, size: usize) -> Vec<u8> {
         let u32s = |value: u32| if big { value.to_be_bytes() } else { value.to_le_bytes() };
         let u64s = |value: u64| if big { value.to_be_bytes() } else { value.to_le_bytes() };

@@ -1,5 +1,5 @@
 //! The feature sections of a recording, which describe the recording, its machine and its events. A damaged section is
-//! left out with a warning; the others are still read.
+//! left out with a warning; all other sections are still read.
 
 use perf_prof_format::abi::perf_data::*;
 
@@ -129,10 +129,10 @@ const READ: [u32; 14] = [
 
 const CUT_OFF: &str = "it is cut off";
 
-/// The end of the warning if the formats are missing.
+/// The end of the warning that the formats of tracepoints cannot be read.
 const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
 
-/// The memory for reading and parsing a section, in multiples of its size.
+/// The memory that is counted for reading and parsing a section, in multiples of the section's size.
 pub(crate) const PARSED: u64 = 4;
 
 impl Features {
@@ -175,7 +175,7 @@ impl Features {
         Ok(features)
     }
 
-    /// Adds a feature. `bytes` are the content of a feature section in a file, or of a feature record in a pipe.
+    /// Adds a feature. `bytes` is the content of a feature section in a file, or of a feature record in a pipe.
     pub fn add(&mut self, bit: u32, bytes: &[u8], order: ByteOrder) -> Result<(), &'static str> {
         let read = ByteReader::new(bytes, order);
         match bit {
@@ -199,7 +199,7 @@ impl Features {
                 self.cmdline = (0..count).map_while(|_| read.sized_text()).collect();
             }
             HEADER_EVENT_DESC => self.events = event_descs(read)?,
-            // The times are 0 if perf did not read the samples' times when it recorded.
+            // The times are 0 if the recorder did not read the times of the samples.
             HEADER_SAMPLE_TIME => {
                 self.sample_time = Some((read.u64()?, read.u64()?)).filter(|&(_, last)| last != 0);
             }
@@ -232,8 +232,8 @@ fn event_descs(mut read: ByteReader<'_>) -> Option<Vec<EventDesc>> {
     Some(events)
 }
 
-/// Returns the time at which simpleperf finished a recording. The feature consists of keys and values in turn, each with
-/// a NUL at its end.
+/// Returns the time at which simpleperf finished a recording. The feature is a list in which keys and values alternate,
+/// each with a NUL at its end.
 fn finished(bytes: &[u8]) -> Option<u64> {
     let texts: Vec<&[u8]> = bytes.split(|&byte| byte == 0).collect();
     let (_, value) = texts.chunks_exact(2).map(|pair| (pair[0], pair[1])).find(|(key, _)| *key == b"timestamp")?;

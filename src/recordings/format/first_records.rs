@@ -1,4 +1,4 @@
-//! Reads the first records of a file, which the recorder writes before the records of tasks.
+//! Reads the first records of a file, which come before the records of tasks.
 
 use perf_prof_format::abi::perf_data::{
     FIRST_USER_RECORD_TYPE, PERF_RECORD_AUXTRACE, PERF_RECORD_AUXTRACE_INFO, PERF_RECORD_COMPRESSED,
@@ -21,7 +21,7 @@ pub(crate) struct FirstRecords {
     pub kernel: Option<KernelMapping>,
     /// The formats of the tracepoints, if a record contains them. Most recorders write them into a feature section.
     pub tracing_data: Option<Vec<u8>>,
-    /// What is known about the AUX area data so far.
+    /// The AUX area data that was found so far.
     pub aux: AuxTrace,
 }
 
@@ -44,7 +44,7 @@ impl FirstRecords {
             let record = records.peek(size);
             found.kernel = KernelMapping::parse(record, order);
             let kind = ByteReader::new(record, order).u32().unwrap_or(0);
-            // Records of these types contain compressed records, or are followed by a payload. The search ends here.
+            // Records of these types contain compressed records or are followed by a payload, so the search ends here.
             let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
             let is_of_task = kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order);
             if found.kernel.is_some() || is_more || is_of_task {
@@ -84,9 +84,9 @@ pub(crate) fn aux_warning(name: &str, AuxTrace { kind, bytes }: AuxTrace) -> Str
     format!("{name}: {bytes} bytes of {trace} trace are not decoded; only sampled events are shown")
 }
 
-/// Returns the tracing data of a record of type PERF_RECORD_HEADER_TRACING_DATA if the record itself contains them.
-/// `size` is their size. In a pipe of perf, the data follow the record instead. simpleperf writes them into the record
-/// (`TracingDataRecord` in `simpleperf/record.h` of Android).
+/// Returns the tracing data of a record of type PERF_RECORD_HEADER_TRACING_DATA, if the record itself contains the
+/// data. `size` is the size of the data. simpleperf writes the data into the record (`TracingDataRecord` in
+/// `simpleperf/record.h` of Android). In a pipe of perf, the data follows the record instead.
 pub(crate) fn inner_tracing_data(record: &[u8], size: Option<u32>) -> Option<&[u8]> {
     record.get(12..)?.get(..usize::try_from(size?).ok()?)
 }

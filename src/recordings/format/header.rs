@@ -16,9 +16,9 @@ pub(crate) const PIPE_HEADER: u64 = 16;
 /// same.
 const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
 
-/// Marks the features that `perf-prof record` knows at the start of a recording. They are written before the records.
+/// Marks the features that `perf-prof record` knows at the start of a recording, which it writes before the records.
 /// The mark is directly after the file header. After the mark come the bits of these features, the list of their
-/// sections, and the sections themselves. The layout is the same as that of the features after the records.
+/// sections, and the sections themselves, in the same layout as the features after the records.
 pub(crate) const EARLY_FEATURES_MAGIC: [u8; 8] = *b"features";
 
 /// The maximum number of attrs. Valid recordings have fewer, because a recorder needs at least one open descriptor for
@@ -28,8 +28,8 @@ const MOST_ATTRS: u64 = 1 << 20;
 /// thread. If a file states more, it is damaged.
 const MOST_IDS: u64 = 1 << 24;
 
-/// The memory in bytes that is counted for an event and for an id. An id is stored in three lists and in a table from ids to
-/// events.
+/// The memory, in bytes, that is counted for an event and for an id. An id is stored in three lists, and in a table
+/// that maps ids to events.
 pub(crate) const EVENT_MEMORY: u64 = 1024;
 pub(crate) const ID_MEMORY: u64 = 64;
 
@@ -60,7 +60,7 @@ pub enum Header {
     Pipe(ByteOrder),
 }
 
-/// The header of a file.
+/// The header of a recording in file format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileHeader {
     /// The byte order of the file.
@@ -97,7 +97,7 @@ pub(crate) fn byte_order_of_magic(bytes: &[u8], name: &str) -> Result<ByteOrder,
         let order = orders.find(|order| [FILE_HEADER, PIPE_HEADER].contains(&order.u64(*size)));
         return order.ok_or_else(|| invalid_size(name, ByteOrder::Native.u64(*size)));
     }
-    // PERF_MAGIC2 is the magic text, read as a number by a little-endian machine.
+    // PERF_MAGIC2 is the text `PERFILE2`, read as a number by a little-endian machine.
     orders.find(|order| order.u64(*magic) == PERF_MAGIC2).ok_or_else(wrong)
 }
 
@@ -136,7 +136,7 @@ pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, Per
 
 /// Returns a header with the features that were written before the records. Returns `None` if the file has no such
 /// features. They can be read even if the end of the file is missing. The data section of the returned header is empty
-/// and lies directly before the list of these features, so that `feature_list()` returns the location of this list.
+/// and ends where the list of these features starts. So `feature_list()` returns the location of this list.
 pub(crate) fn read_early_features(input: &dyn Input, header: &FileHeader) -> std::io::Result<Option<FileHeader>> {
     let list = FILE_HEADER + 8 + 32;
     let bytes = input.bytes(FILE_HEADER, list - FILE_HEADER)?;
@@ -153,9 +153,9 @@ pub(crate) fn section(read: &mut ByteReader<'_>) -> Option<Section> {
     Some(Section { offset: read.u64()?, size: read.u64()? })
 }
 
-/// Returns the bits that are set in the feature map. The map consists of words. A word has the size of a `long` on the
-/// recorded machine. This size is unknown; but every recording sets the hostname bit, so the size with which the
-/// hostname bit is set is the right one. perf does the same (`perf_file_header__read()`).
+/// Returns the bits that are set in the feature map. The map consists of words of the size of a `long` on the recorded
+/// machine. This size is unknown, but every recording sets the hostname bit. So the right size is the one with which
+/// the hostname bit is set. perf does the same (`perf_file_header__read()`).
 fn features(bytes: &[u8], order: ByteOrder) -> Vec<u32> {
     let bits_of = |width: usize| -> Vec<u32> {
         let words = bytes.chunks_exact(width).enumerate();
@@ -209,7 +209,7 @@ fn attrs(
         let ids = self::section(&mut ByteReader::new(ids, order)).unwrap_or_default();
         left =
             left.checked_sub(ids.size / 8).ok_or_else(|| damaged("it states over 16 million event ids".to_owned()))?;
-        // The ids of several events may be the same bytes of the file.
+        // The ids of all events are counted, because a damaged file may state the same bytes as the ids of many events.
         used = used.saturating_add(ids.size / 8 * ID_MEMORY);
         limit.check(used)?;
         let bytes = input.bytes(ids.offset, ids.size).map_err(|error| PerfDataError::io(name, error))?;

@@ -14,8 +14,8 @@ pub struct Layouts {
     attrs: Vec<(SampleLayout, Option<TrailerLayout>)>,
     ids: EventIds,
     times: TimeLocation,
-    /// For each attr: where the raw data of its samples contains numbers, whose bytes have to be swapped. Empty if the
-    /// recording has native byte order, because then nothing is swapped.
+    /// For each attr: the positions of the numbers in the raw data of its samples, whose bytes have to be swapped.
+    /// Empty if the recording has native byte order, because then nothing is swapped.
     raw: Vec<RawNumbers>,
 }
 
@@ -179,8 +179,8 @@ impl Layouts {
         (1..self.attrs.len().min(64)).find(own)
     }
 
-    /// Returns the attr that determines the layout of a record's sample id. Returns the first attr if the id is
-    /// unknown.
+    /// Returns the attr that determines the layout of a record's sample id. If the id is unknown, this is the first
+    /// attr.
     #[inline]
     fn attr_of_trailer(&self, record: &[u8]) -> usize {
         let id = self.attrs[0].1.and_then(|trailer| trailer.id(record));

@@ -22,21 +22,22 @@ pub(crate) struct PipeDescription {
     pub attrs: Vec<AttrIds>,
     pub features: Features,
     pub kernel: Option<KernelMapping>,
-    /// What is known about the AUX area data.
+    /// The AUX area data that was found so far.
     pub aux: AuxTrace,
     /// Problems with these records.
     pub warnings: Vec<String>,
 }
 
-/// The maximum number of bytes of records to put back. Updates of events may come after these records, so the records are
-/// read to find the updates.
+/// The maximum number of bytes of records that are put back (see [`read_description`]).
 const MAX_PUT_BACK: usize = 1 << 20;
 
-/// Reads the records at the start that perf itself wrote, up to the first record that the kernel wrote. perf also
-/// writes the mappings of the kernel and of its modules. Reading does not end at these mappings, because updates of
-/// events may come after them. The mappings are put back at the end, so that they are read again as normal records, and
-/// so are the records that describe counts. Reading ends at the first count, because `perf stat record -I` writes the
-/// next counts only after an interval. The description may take at most `limit`.
+/// Reads the records at the start that perf itself wrote, up to the first record of the kernel, or the first count.
+/// `limit` is the maximum memory for the description.
+///
+/// Mappings of the kernel and of its modules, and records that describe counts, are not part of the description. But
+/// updates of events may come after them. So these records are skipped, and put back at the end, so that they are read
+/// again as normal records. Reading ends at the first count, because `perf stat record -I` writes the next counts only
+/// after an interval.
 pub(crate) fn read_description(
     records: &mut RecordReader,
     limit: &MemoryLimit,
@@ -61,7 +62,7 @@ pub(crate) fn read_description(
         if kind < FIRST_USER_RECORD_TYPE || ENDS_DESCRIPTION.contains(&kind) {
             break;
         }
-        // A record may consist of ids only, and a stream may contain such records without end.
+        // A record may contain almost only ids, and a stream may contain any number of such records.
         used = used.saturating_add(EVENT_MEMORY + size as u64 / 8 * ID_MEMORY);
         limit.check(used)?;
         let mut payload = 0;
@@ -123,8 +124,8 @@ fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
 const CUT_OFF: &str = "it is cut off";
 
 impl PipeDescription {
-    /// Reads a record. Returns the size in bytes of the payload after the record. An error consists of the part that
-    /// cannot be read and the reason.
+    /// Reads a record. Returns the size in bytes of the payload after the record. An error consists of the name of the
+    /// part that cannot be read, and the reason.
     fn record(&mut self, kind: u32, record: &[u8], order: ByteOrder) -> Result<u64, (String, &'static str)> {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         match kind {

@@ -1,7 +1,7 @@
-//! Converts records of foreign byte order to native byte order when they are read. The rest of the program handles
-//! native records only.
+//! Converts records of foreign byte order to native byte order when they are read. All other code handles native
+//! records only.
 //!
-//! Layouts are those of `include/uapi/linux/perf_event.h`, `enum perf_event_type`.
+//! The layouts are those of `enum perf_event_type` in `include/uapi/linux/perf_event.h`.
 
 use perf_prof_format::{
     abi::*,
@@ -27,7 +27,7 @@ pub(crate) fn record(record: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     }
 }
 
-/// Consecutive numbers that are byte-swapped one after the other.
+/// Consecutive numbers, whose bytes are swapped one number after the other.
 struct SwappingCursor<'a> {
     rest: &'a mut [u8],
 }
@@ -172,7 +172,7 @@ fn trailer(bytes: &mut [u8], sample_type: u64) -> Option<()> {
     if has(PERF_SAMPLE_IDENTIFIER) { words.longs(1) } else { Some(()) }
 }
 
-/// Swaps a branch.
+/// Swaps an entry of a branch stack.
 fn branch(words: &mut SwappingCursor<'_>) -> Option<()> {
     words.longs(2)?;
     // The flags of a branch are bit fields. In the opposite byte order, bit fields fill each byte from the other end.

@@ -14,8 +14,8 @@ pub struct TracingData {
     pub order: ByteOrder,
     /// The size in bytes of a `long` in the recorded kernel.
     pub long_size: u8,
-    /// The format texts. Each element is the name of the tracepoint's system and the text. All formats of a system share
-    /// its name, because the name can be longer than all of its formats.
+    /// The format texts. Each element has the name of the tracepoint's system and the text. All formats of a system
+    /// share one copy of the name, because a name can be longer than all formats of its system.
     pub formats: Vec<(Arc<str>, String)>,
     /// The content of `/proc/kallsyms`. Empty in recordings that perf made, because perf does not store it.
     pub kallsyms: Vec<u8>,
@@ -87,7 +87,8 @@ impl TracingData {
     pub fn by_id(&self) -> HashMap<u64, EventFormat> {
         let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok();
         let format = |(system, text): &(Arc<str>, String)| Some((id(text)?, EventFormat::parse_of(system, text).ok()?));
-        // If several formats have the same id, the first one is used: in reverse order, it replaces the others.
+        // If several formats have the same id, the first one is used: because of the reverse order, it is inserted
+        // last.
         self.formats.iter().rev().filter_map(format).collect()
     }
 }

@@ -41,9 +41,9 @@ pub struct Block {
     pub records: u32,
     /// The number of samples in the block.
     pub samples: u32,
-    /// The number of side-band records in the block: records about tasks, mappings and lost events. Records that are
-    /// neither samples nor side-band records, such as ends of rounds and throttle records, are delivered only if the
-    /// program requests them, or with the samples around them.
+    /// The number of side-band records in the block: records about tasks, mappings and lost events. Other records, such
+    /// as ends of rounds and throttle records, do not count: they are delivered only if the program requests them, or
+    /// together with the samples around them.
     pub side_band: u32,
     /// The number of side-band records in the section before this block.
     pub side_band_from: u32,
@@ -51,8 +51,8 @@ pub struct Block {
     pub first: u64,
     /// The earliest and the latest time of the block's samples.
     pub sampled: (u64, u64),
-    /// The time of the last record before this block. If the first records of the block contain no time, this time is
-    /// used for them.
+    /// The time of the last record before this block. Records at the start of the block that contain no time get this
+    /// time.
     pub before: u64,
 }
 
@@ -85,20 +85,20 @@ pub struct BlockIndex {
     pub samples: Option<(u64, u64)>,
     /// The number of bytes of AUX area data.
     pub aux_bytes: u64,
-    /// The number of records of a type that no recorder writes; 0 if the index was stored in the recording.
+    /// The number of records with a type that no recorder writes; 0 if the index was stored in the recording.
     pub(crate) impossible: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
-    /// The times in which the rings of the section were losing records, after they were found.
+    /// The gaps of the section: the times in which its rings were losing records. Set when they are searched for.
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 
-/// The way to get the selected records of a block.
+/// How the selected records of a block are obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The block has to be read.
     Read,
-    /// The selected records are side-band records that are kept in memory.
+    /// The block does not have to be read: the selected records are side-band records that are kept in memory.
     Kept,
     Nothing,
 }
@@ -203,13 +203,13 @@ enum BlockEnd {
     Compressed,
 }
 
-/// The result of reading the records in some bytes.
+/// The records that were found in some bytes.
 struct ScannedBlock {
     block: Block,
     end: BlockEnd,
     /// The time of the last record.
     before: u64,
-    /// The number of records of a type that no recorder writes.
+    /// The number of records with a type that no recorder writes.
     impossible: u64,
 }
 
@@ -328,7 +328,7 @@ impl IndexInput<'_> {
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
                 BlockEnd::Damaged => format!("its last {left} bytes are left out: they are not valid records"),
-                // A payload is longer than the rest of the section.
+                // If this is a payload, it is longer than the rest of the section.
                 BlockEnd::Bytes | BlockEnd::Payload { .. } | BlockEnd::Compressed => {
                     format!("it is cut off: the last {left} bytes of its records are incomplete")
                 }
@@ -339,7 +339,7 @@ impl IndexInput<'_> {
         Ok(Some((found, before)))
     }
 
-    /// Adds side-band records to an index that has none, as many as `room` allows. Reads only the blocks with side-band
+    /// Adds side-band records to an index without any, as many as `room` allows. Reads only the blocks with side-band
     /// records. Returns `None` if a block differs from the index.
     pub(crate) fn keep_side_band(&self, mut index: BlockIndex) -> Result<Option<BlockIndex>, PerfDataError> {
         if self.room == 0 {

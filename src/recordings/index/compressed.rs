@@ -19,15 +19,15 @@ use crate::{
     select::is_side_band,
 };
 
-/// The maximum size in bytes of a run after decompression. The size is limited because a run is in memory as a whole.
-/// perf writes a single zstd frame for the whole file, which is too large to be a run.
+/// The maximum size in bytes of a run after decompression. It is limited, because a run is in memory as a whole. If
+/// perf writes a single zstd frame for the whole file, the file is too large to be one run.
 const RUN: u32 = 16 << 20;
 
 /// The result of decompressing all records.
 #[derive(Clone)]
 pub(crate) struct CompressedIndex {
-    /// The times of samples, block by block. These are blocks of decompressed records, so their offsets in the file are
-    /// meaningless.
+    /// The times of samples, block by block. The blocks consist of decompressed records, so their offsets have no
+    /// meaning.
     pub samples: Arc<BlockIndex>,
     /// The runs that can be read independently. Each run starts with a zstd frame or with a plain record. At the end of
     /// a run, no frame and no record is incomplete. `None` if the records cannot be divided into such runs.
@@ -68,7 +68,7 @@ impl IndexBuilder {
     }
 }
 
-/// Both indexes while they are being made.
+/// The index of samples and the index of runs, while they are being made.
 struct CompressedIndexer<'a> {
     layouts: &'a Layouts,
     samples: IndexBuilder,
@@ -122,7 +122,7 @@ impl<'a> CompressedIndexer<'a> {
             block.unpacked = 0;
         }
         match u32::try_from(end - block.offset) {
-            // A run is in memory as a whole, with the payloads between its records.
+            // The size includes the payloads between the records, because a run is in memory as a whole.
             Ok(RUN..) | Err(_) => self.runs = None,
             Ok(0) => block.offset = next,
             Ok(size) => {
@@ -147,7 +147,7 @@ impl<'a> CompressedIndexer<'a> {
     }
 }
 
-/// States whether a run contains only plain records, or also compressed records.
+/// Whether a run contains only plain records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Packing {
     Plain,
@@ -170,8 +170,8 @@ pub(crate) struct Source<'a> {
     pub memory: usize,
 }
 
-/// Indexes all records of a section, including the compressed ones. Damaged records are left out without a warning. A
-/// later reader of the records leaves out the same records and adds a warning.
+/// Indexes all records of a section, including compressed records. Leaves out damaged records without a warning: the
+/// replay leaves out the same records, and adds the warning.
 pub(crate) fn index(source: Source, section: Section) -> Result<CompressedIndex, PerfDataError> {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_THREADS));
     if section.size >= LARGE && cpus > 1 {
@@ -278,7 +278,7 @@ impl<'a> Source<'a> {
             };
             let begin = offset + records.consumed();
             if begin != at && packing == Packing::Plain {
-                // A payload before this record was skipped.
+                // The run ends here, because a payload before this record was skipped.
                 seen.finish_run(at, begin, packing);
             }
             let record = records.peek(size);
@@ -398,7 +398,8 @@ mod tests {
         let runs = |found: &CompressedIndex| (*found.runs.clone().unwrap()).clone();
         let first_of_pieces = [3, 6];
         let mut expected = runs(&one);
-        // The time before a block is not needed if its first record has a time.
+        // If the first record of a block has a time, the time before the block is not needed, and the thread of the
+        // piece does not know it.
         first_of_pieces.iter().for_each(|&first| expected.blocks[first].before = 0);
         assert!(expected.blocks.len() == 9 && runs(&three) == expected);
         assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
@@ -422,8 +423,8 @@ mod tests {
             };
             (0..).zip(&runs.blocks).map(of).sum::<usize>()
         };
-        // With more room, more names are kept: first the names in the first three frames, then also names in the next
-        // three frames, and finally all names. The second and the third piece have half of the room each.
+        // The more room there is, the more comm records are kept: first those of the first three frames, then also
+        // those of the next three frames, and finally all. The second and the third piece have half of the room each.
         for (room, names) in [(0, [0, 0]), (2, [2, 2]), (3, [3, 3]), (5, [5, 5]), (6, [6, 6]), (9, [9, 9])] {
             let (one, three) = both_in(&bytes, room * NAME);
             assert_eq!([kept(&one), kept(&three.unwrap())], names, "{room}");
@@ -432,7 +433,7 @@ mod tests {
 
     #[test]
     fn sections_that_depend_on_what_precedes_them_are_indexed_by_one_thread() {
-        // The first record depends on the time before it.
+        // The first record of each frame has no time, so it needs the time of the record before it.
         let (one, three) = both(&frames(|_| comm(0)));
         assert!(three.is_none() && one.runs.is_some());
         // The first record depends on the start of a frame.

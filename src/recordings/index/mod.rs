@@ -1,5 +1,5 @@
-//! Indexes of recordings: for each block of records, its position in the file and the times in it (for plain and
-//! compressed recordings). Also divides recordings into shards.
+//! Indexes of recordings, plain or compressed: for each block of records, its position in the file and the times in it.
+//! Also divides recordings into shards.
 
 pub mod blocks;
 pub mod compressed;

@@ -34,8 +34,8 @@ pub fn by_time(indexes: &[Arc<BlockIndex>], (begin, end): (u64, u64), shards: us
     borders
 }
 
-/// Returns times at which parts with about this many samples begin. They are times at which blocks begin, so that few
-/// blocks are in two parts. This is faster than [`by_time`], but the parts are less even.
+/// Returns times at which parts with about this many samples begin. Each of these times is the start of a block, so
+/// that few blocks are in two parts. This is faster than [`by_time`], but the parts are less even.
 pub fn at_blocks(indexes: &[Arc<BlockIndex>], samples: u64) -> Vec<u64> {
     let blocks = indexes.iter().flat_map(|index| &index.blocks).filter(|block| block.samples > 0);
     let mut begins: Vec<(u64, u32)> = blocks.map(|block| (block.sampled.0, block.samples)).collect();
@@ -110,7 +110,7 @@ mod tests {
         // Only the samples in the selected time are counted.
         check(&[(100, 199, 1000)], (120, 139), 2, expect!["[130]"]);
         check(&[], (0, u64::MAX), 4, expect!["[]"]);
-        // There are no more parts than times.
+        // There cannot be more parts than different times.
         check(&[(5, 5, 100)], (5, 5), 3, expect!["[]"]);
     }
 

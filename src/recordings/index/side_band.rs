@@ -1,6 +1,6 @@
 //! Keeps the side-band records of a section in memory when the section is indexed. Side-band records are about tasks,
-//! mappings and lost events. They need little memory. Because they are kept, a reader that needs only some of the
-//! samples has to read only the blocks with these samples. Knows nothing of files.
+//! mappings and lost events, and need little memory. Because they are kept, a reader of only some samples has to read
+//! only the blocks with these samples. Knows nothing of files.
 
 use perf_prof_format::record::{Chunk, SortedRecord, record_size};
 
@@ -20,8 +20,8 @@ pub struct SideBand {
     /// Whole records in native order.
     bytes: Vec<u8>,
     kept: Vec<KeptRecord>,
-    /// The number of side-band records that were added so far. If some of them did not fit, it is greater than the
-    /// number of kept records.
+    /// The number of side-band records that were added so far, including records that were not kept because they did
+    /// not fit.
     met: u32,
 }
 
@@ -35,8 +35,7 @@ struct KeptRecord {
 }
 
 impl SideBand {
-    /// Returns the number of side-band records that were added so far. If a new block starts now, its first side-band
-    /// record gets this number.
+    /// Returns the number of side-band records that were added so far. This is the index of the next side-band record.
     pub(crate) fn seen_count(&self) -> u32 {
         self.met
     }

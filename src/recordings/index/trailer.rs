@@ -23,7 +23,7 @@ use crate::{
 /// The last bytes of a file with a stored index. The last byte is the version.
 const MAGIC: [u8; 8] = *b"blocks\0\x02";
 
-/// The memory for reading and parsing the stored index, in multiples of its size.
+/// The memory that is counted for reading and parsing the stored index, in multiples of its size.
 const PARSED: u64 = 4;
 
 /// How many numbers are stored for each block.

@@ -20,8 +20,7 @@ use crate::{
 /// The size of the read buffer in bytes; a record has at most 64 KiB.
 const BUFFER: usize = 256 << 10;
 
-/// The number of bytes of a file that are read before `read` returns `Interrupted`, so that the caller can do other
-/// work.
+/// After this many bytes of a file, `read` returns `Interrupted` once, so that the caller can do other work.
 const BYTES_BETWEEN_PAUSES: u64 = 4 << 20;
 
 /// A source of bytes.
@@ -44,7 +43,7 @@ pub(crate) trait Feed: Send {
 pub(crate) struct FileFeed {
     input: Arc<dyn Input>,
     rest: Section,
-    /// The number of bytes to read before `read` returns `Interrupted`. `None` if it never does.
+    /// The number of bytes until `read` returns `Interrupted`; `None` if it never does.
     turn: Option<u64>,
 }
 
@@ -79,7 +78,7 @@ impl Feed for FileFeed {
     }
 }
 
-/// A pipe, or stdin of any kind.
+/// A pipe, or stdin, which may be any kind of file.
 pub(crate) struct PipeFeed {
     file: File,
     wake: Option<RawFd>,
@@ -113,14 +112,14 @@ pub(crate) struct RecordReader {
     /// The bytes of the buffer from `start` to `end` were read from the feed, but not used yet.
     start: usize,
     end: usize,
-    /// The number of bytes to skip before the next record: the rest of the payload that follows the previous record and
-    /// is not part of it.
+    /// The number of bytes to skip before the next record: the unread rest of the payload that follows the previous
+    /// record.
     skip: u64,
     /// The number of bytes that were used so far.
     consumed: u64,
 }
 
-/// The next thing in the feed.
+/// The next item in the feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// A whole record of this size in bytes.

@@ -1,5 +1,5 @@
-//! Streams of blocks. A stream loads one block of records after the other, and states a lower bound for the times of
-//! the records to come.
+//! Streams of blocks. A stream loads one block of records after another, and knows a lower bound for the times of the
+//! records that it has not loaded yet.
 
 use std::{
     io,
@@ -26,7 +26,7 @@ use crate::{
 
 /// A source of records that is read block by block.
 pub(crate) trait Stream: Send {
-    /// Returns a lower bound for the times of all records that are still to come; `u64::MAX` if there are no more.
+    /// Returns a lower bound for the times of all records that were not loaded yet; `u64::MAX` if there are none.
     fn bound(&mut self) -> Result<u64, PerfDataError>;
 
     /// Loads the next block and appends its selected records to `records`. Returns the number of the block, and the
@@ -62,7 +62,7 @@ pub(crate) enum FoundBy {
 }
 
 impl Warnings {
-    /// Adds a warning about something that takes no records away.
+    /// Adds a warning about a problem that does not remove records.
     pub fn add(&self, found: FoundBy, warning: String) {
         self.0.told.lock().unwrap_or_else(PoisonError::into_inner).push((found, warning));
     }
@@ -73,7 +73,7 @@ impl Warnings {
         self.add(found, warning);
     }
 
-    /// Notes that records are missing, before the warning about them is complete.
+    /// Notes that records are missing. Called before the warning about them can be made.
     pub fn note_damage(&self) {
         self.0.lacks_records.store(true, Relaxed);
     }
@@ -98,7 +98,7 @@ pub(crate) struct ReplayContext {
     pub layouts: Arc<Layouts>,
     pub selection: Arc<Selection>,
     pub pool: Arc<Pool>,
-    /// What is known about the AUX area data.
+    /// The AUX area data that was found so far.
     pub aux: AuxTrace,
 }
 
@@ -168,7 +168,7 @@ pub(crate) struct Listed {
     count: u32,
     /// The number of samples.
     samples: u32,
-    /// The number of records of a type that no recorder writes.
+    /// The number of records with a type that no recorder writes.
     impossible: u32,
     /// The earliest time of the selected records.
     first: u64,
@@ -227,7 +227,7 @@ pub(crate) struct IndexedStream {
     numbers: Numbers,
     consumed: u64,
     unpacker: RunDecompressor,
-    /// The number of records whose type is not the one that was recorded.
+    /// The number of records whose headers have another type than the recorder wrote.
     wrong_types: u64,
     warnings: Warnings,
 }
@@ -312,7 +312,7 @@ impl IndexedStream {
             self.warnings.add_damage(FoundBy::OneReader, what);
         }
         if count == block.records {
-            // If the index was made by looking at all records, wrong types were already told.
+            // If the index was made by reading all records, it already caused a warning about wrong types.
             let impossible = if self.index.impossible == 0 { impossible } else { 0 };
             self.wrong_types += u64::from(block.samples.saturating_sub(samples).max(impossible));
         }
@@ -322,7 +322,7 @@ impl IndexedStream {
         self.tell_wrong_types();
     }
 
-    /// Warns after the last block, so that all wrong types are in one number.
+    /// Adds the warning about wrong types after the last block, so that it contains their total number.
     fn tell_wrong_types(&self) {
         if self.wrong_types != 0 && self.next == self.wanted.len() {
             self.warnings.add(FoundBy::OneReader, wrong_types(&self.name, self.wrong_types));

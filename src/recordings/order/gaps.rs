@@ -58,7 +58,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // The losses without a CPU and a time. They belong to the ring of the next record.
+        // The times of losses without a CPU and a time. Each of them belongs to the ring of the next record with a
+        // time.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {
@@ -78,7 +79,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
                     match time {
                         Some(time) => self.add(at, self.cpu(record), time, delivered)?,
                         None if record_type(record) != PERF_RECORD_LOST_SAMPLES => untimed.push(delivered),
-                        // A total count, which perf writes at the end of a recording.
+                        // The record contains a total count, which perf writes at the end of a recording. It belongs to
+                        // no gap.
                         None => {}
                     }
                 }
@@ -104,7 +106,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
         Ok(())
     }
 
-    /// Returns the time of the last record of a CPU, in this block as far as it was read, or in an earlier block.
+    /// Returns the time of the last record of a CPU before the loss: in this block as far as it was read, or in an
+    /// earlier block.
     fn last_before(&mut self, block: usize, cpu: u32) -> Result<u64, PerfDataError> {
         for at in (0..block).rev() {
             if self.last.get(&cpu).is_some_and(|&(found, _)| found >= at) {
@@ -135,12 +138,12 @@ pub(crate) fn is_loss(record: &[u8]) -> bool {
         && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
 }
 
-/// A mark, with its time. It says that a ring begins to lose events, or that it has room again. The second mark is
-/// needed only if no selected record reports the loss.
+/// The time and the kind of a mark. A mark says that a ring begins to lose events, or that it has room again. The
+/// second kind is needed only if no selected record reports the loss.
 type Mark = (u64, RingRoom);
 
-/// Adds the marks of a gap. A mark begins the gap. The record about the loss ends it, if this record is selected and
-/// has a time; otherwise a second mark ends it.
+/// Adds the marks of a gap. A mark shows where the gap begins. Its end is shown by the record about the loss, if this
+/// record is selected and has a time. Otherwise a second mark shows it.
 fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     let &Gap { begin, end, delivered, cpu } = gap;
     let is_delivered = selection.time(delivered);
@@ -148,8 +151,8 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     if !is_selected {
         return;
     }
-    // The gap begins after the last record before the loss. A mark comes before records of the same time, so the mark
-    // is 1 ns later than this record.
+    // The gap begins after the last record before the loss. A mark is sorted before records of the same time. So the
+    // mark is 1 ns later than this last record.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
     marks.push((begin, RingRoom::Used));
@@ -193,7 +196,7 @@ impl Stream for GapStream {
         }
         self.left.start = lot.end;
         let number = self.numbers.next_number();
-        // All marks of a kind are the same record.
+        // All marks of the same kind are one record, which is stored once.
         let (chunk, second) = RingRoom::chunk_for_replay();
         records.extend(self.marks[lot].iter().map(|&(time, room)| SortedRecord {
             time,

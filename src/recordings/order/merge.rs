@@ -1,8 +1,8 @@
 //! Merges the records of several streams in time order. Knows nothing of files.
 //!
-//! Each stream has a bound: no record that the stream still has to load is older than its bound. All records that are
-//! older than the lowest bound of all streams were already loaded. So they can be sorted, and are released. The order
-//! is exact if the bounds are exact.
+//! Each stream has a bound: the earliest time that its unloaded records can have. So all records that are older than
+//! the lowest bound of all streams are already in memory. They can be sorted, and are released. The order is exact if
+//! the bounds are exact.
 //!
 //! ```text
 //!   stream 0   [ a  c  e ]                [ g  h ]           bound: g
@@ -21,18 +21,17 @@ use crate::{error::PerfDataError, limits::MemoryLimit};
 /// The maximum number of records in a batch. The run loop should need no more than a few milliseconds for a batch.
 const BATCH: usize = 4096;
 
-/// The number of records to load before records are released, if no consumer waits for each single record. The number
-/// is small, so that the records are still in the CPU's cache when they are used.
+/// The number of records to load before records are released, unless a consumer waits for each single record. The
+/// number is small, so that the records are still in the CPU's cache when they are used.
 const ROUND: usize = 1 << 10;
 
 /// The number of bytes of blocks to load before records are released, even if fewer than [`ROUND`] records are
 /// selected. The limit is necessary because records that are not selected use memory too.
 const ROUND_BYTES: usize = 1 << 20;
 
-/// Limits the number of bytes that are loaded before the next release. It depends on the number of bytes that remained
-/// in memory after the last release: the same number of bytes is loaded, but at most this limit. If a quarter of the
-/// remaining bytes is more than this limit, this quarter is loaded. So memory use stays close to the size of the blocks
-/// that overlap in time.
+/// A limit for the number of bytes that are loaded before the next release. Usually, as many bytes are loaded as
+/// remained in memory after the last release, but at most this limit. Only if a quarter of the remaining bytes is more
+/// than the limit, this quarter is loaded. So memory use stays close to the size of the blocks that overlap in time.
 const LARGE_LEFT_OVER: usize = 16 << 20;
 
 /// The number of bytes of the recording to read before control returns to the caller. If there are records by then, the
@@ -42,11 +41,11 @@ pub(crate) const BYTES_PER_CALL: u64 = 8 << 20;
 /// The maximum number of sorted piles (see [`Pending`]).
 const PILES: usize = 64;
 
-/// The memory that a pending record takes besides its block, in bytes: its entry in a pile, which may have room for twice
-/// as many, its entry in the list of released records, and the space for sorting this list.
+/// The memory that a pending record takes in addition to its block, in bytes: an entry in a pile, an entry in the list
+/// of released records, and space for sorting this list. A pile may have room for twice as many entries as it has.
 const INDEX_PER_RECORD: usize = 3 * size_of::<SortedRecord>();
 
-/// The least memory of a block in bytes, even if it has only one short record: a page.
+/// The memory that is counted for a block at least, in bytes, because even a block with one short record takes a page.
 const SMALLEST_BLOCK: usize = 4096;
 
 /// Determines when records are released.
@@ -127,8 +126,8 @@ impl SortOrder {
         SortOrder { bits: stride(streams).trailing_zeros() }
     }
 
-    /// Returns the sort key of a record. Records with the same time are sorted by stream, then by their position in the
-    /// stream. So the size of blocks does not influence the order.
+    /// Returns the sort key of a record. Records of the same time are sorted by stream, then by their position in the
+    /// stream. So the order does not depend on the size of blocks.
     #[inline]
     fn key(self, record: &SortedRecord) -> u128 {
         let place = record.chunk.rotate_right(self.bits);
@@ -152,8 +151,8 @@ impl Pending {
     fn add_run(&mut self, run: &[SortedRecord]) {
         let by = self.by;
         let Some(first) = run.first().map(|first| by.key(first)) else { return };
-        // The rings come in the same order again and again. So the run usually fits at the end of the pile that was
-        // used last, or at the end of the next pile.
+        // The blocks of the rings come in the same order again and again. So the run usually fits at the end of the
+        // pile that was used last, or of the next pile.
         for step in 0..self.piles.len() {
             let at = (self.at + step) % self.piles.len();
             if self.piles[at].last().is_none_or(|last| by.key(last) < first) {
@@ -228,7 +227,7 @@ impl Merger {
         self.next = end.min(self.ready.len());
         let mut chunks: Vec<Arc<Chunk>> = Vec::new();
         let mut used = Vec::new();
-        // Consecutive records mostly lie in the same block.
+        // Consecutive records are mostly in the same block.
         for run in records.chunk_by_mut(|one, next| one.chunk == next.chunk) {
             let number = run[0].chunk.wrapping_sub(self.first) as usize;
             let Some(Some(loaded)) = self.chunks.get_mut(number) else { continue };
@@ -279,8 +278,8 @@ impl Merger {
     /// Loads blocks, then releases the complete records. Returns `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
         let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
-        // Records that remain after a release are sorted again at the next release. So at least as many new records are
-        // loaded before the next release, unless they use much memory.
+        // Records that remain after a release are sorted again at the next release. So the next release waits for at
+        // least as many new records, unless they use much memory.
         let (enough, enough_bytes) = match self.release {
             ReleaseTime::InRounds => {
                 let bytes = left_bytes.clamp(ROUND_BYTES, LARGE_LEFT_OVER).max(left_bytes / 4);
@@ -332,7 +331,7 @@ impl Merger {
             if self.chunks.is_empty() {
                 self.first = number;
             }
-            // Blocks are loaded in time order, so a block may have a lower number than the blocks in memory.
+            // Blocks are loaded in time order, so this block may have a lower number than all blocks in memory.
             for _ in number..self.first {
                 self.chunks.push_front(None);
             }
@@ -346,7 +345,8 @@ impl Merger {
             let (chunk, left) = (Arc::new(chunk), new.len());
             self.chunks[at] = Some(Loaded { chunk, left, place: NOT_IN_BATCH });
         }
-        // Blocks that overlap in time have to be in memory together, and a file may state any times.
+        // The limit is checked, because blocks that overlap in time are in memory together, and a file may state any
+        // times.
         let blocks = self.bytes.max(self.blocks * SMALLEST_BLOCK);
         self.limit.check((blocks + self.pending.len() * INDEX_PER_RECORD) as u64)
     }
@@ -482,7 +482,7 @@ mod tests {
             }
             assert!(merger.bytes() <= bytes.max(1000 * 24));
         }
-        // Blocks with a single short record take at least a page each.
+        // A block with a single short record takes at least a page.
         let tiny = InMemory::new(0, 1, vec![vec![(7, 0)]; 1000]);
         let mut merger = Merger::new(vec![Box::new(tiny)], ReleaseTime::InRounds, limit(1000 * SMALLEST_BLOCK));
         assert!(matches!(merger.next_batch(), Err(PerfDataError::TooMuchMemory { .. })));

@@ -1,5 +1,5 @@
-//! Provides the batches of a recording. Batches are made on request, or ahead of time by a thread. If a thread makes
-//! them, the consumer spends no time on reading and sorting.
+//! Makes the batches of a recording, on request or ahead of time in a thread. With a thread, the consumer spends no
+//! time on reading and sorting.
 
 use std::{
     os::fd::RawFd,
@@ -19,11 +19,11 @@ use perf_prof_system::signals;
 use super::merge::{BYTES_PER_CALL, Merger};
 use crate::error::PerfDataError;
 
-/// The number of bytes that the thread collects in a group before it sends the group to the consumer. Waking a sleeping
-/// thread takes as long as reading a hundred records, or many hundreds on a virtual machine.
+/// The number of bytes that the thread collects in a group of batches before it sends the group to the consumer. Waking
+/// a sleeping thread takes as long as reading a hundred records, or many hundreds on a virtual machine.
 const GROUP: usize = 1 << 20;
 
-/// The maximum time of one wait for a group. A signal does not end a wait on a channel. So the wait ends after this
+/// The maximum time of one wait for a group. A signal does not end a wait on a channel, so the wait ends after this
 /// time, and the caller can handle signals.
 const ATTENTION: Duration = Duration::from_millis(100);
 
@@ -53,14 +53,14 @@ enum Producer {
 
 struct Thread {
     groups: Receiver<Vec<Next>>,
-    /// The rest of the last group.
+    /// The batches of the last group that were not returned yet.
     group: vec::IntoIter<Next>,
     handle: thread::JoinHandle<()>,
 }
 
 impl Thread {
-    /// Called after the thread has closed its channel. Returns the end of the batches. If the thread panicked, the
-    /// panic continues in the caller; otherwise the missing records would look like a normal end.
+    /// Returns the end of the batches. Called after the thread has closed its channel. If the thread panicked, the
+    /// panic continues in the caller: otherwise the missing records would look like a normal end.
     fn end(self) -> Next {
         match self.handle.join() {
             Ok(()) => Ok(None),
@@ -157,7 +157,7 @@ impl Batches {
         if let Producer::Thread(thread) = std::mem::replace(&mut self.from, Producer::Gone) {
             self.state.stopped.store(true, Relaxed);
             drop(thread.groups);
-            // A thread that panicked has printed its message, and its missing batches are not needed any more.
+            // A thread that panicked has already printed its message, and its missing batches are not needed any more.
             let _ = thread.handle.join();
         }
         self.state.bytes.store(0, Relaxed);

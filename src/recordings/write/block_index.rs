@@ -78,7 +78,7 @@ mod tests {
         let words = match kind {
             // Identifier, tid, time, CPU.
             PERF_RECORD_SAMPLE => [&[7, 1, time, 0][..], &vec![time; more]].concat(),
-            // The same members at the end of the record, in reverse order.
+            // The same members are at the end of the record. There, the identifier is the last one.
             PERF_RECORD_COMM => [&vec![0; more + 2][..], &[1, time, 0, 7]].concat(),
             _ => Vec::new(),
         };

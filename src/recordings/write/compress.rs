@@ -7,9 +7,9 @@ use perf_prof_format::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
 /// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each
-/// record (`comp_mmap_len`). Even if data of this size is incompressible, it fits into one record. This is necessary
-/// because of zstd's blocks: if a record contains only a part of a block, zstd decompresses nothing from it, and perf
-/// considers the record damaged (`perf_session__process_compressed_event()`).
+/// record (`comp_mmap_len`). The number is chosen so that even incompressible data fits into one record. This is
+/// necessary, because zstd decompresses only whole blocks: if a record contains only a part of a block, nothing comes
+/// out of it, and perf considers the record damaged (`perf_session__process_compressed_event()`).
 pub(super) const PIECE: usize = 60 << 10;
 
 /// The number of uncompressed bytes after which a frame ends. The frame ends after the record that reaches this number.
@@ -67,9 +67,9 @@ impl Compressor {
         Ok(Compressor { context, payload: vec![0; PAYLOAD].into(), frame: 0, raw: 0, packed: 0 })
     }
 
-    /// Compresses these records and appends the result to `out`. Nothing is held back in zstd's buffers: with these bytes
-    /// and the earlier bytes of the frame, a reader can decompress all of these records, even if the frame is not
-    /// complete yet.
+    /// Compresses these records and appends the result to `out`. No data stays in zstd's buffers. So a reader can
+    /// decompress all of these records from the appended bytes and the earlier bytes of the frame, even before the
+    /// frame ends.
     pub fn pack(&mut self, mut records: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let before = out.len();
         self.raw += records.len() as u64;
@@ -87,7 +87,7 @@ impl Compressor {
         Ok(())
     }
 
-    /// Returns how many bytes of these records belong to the current frame.
+    /// Returns how many bytes of these records still belong to the current frame.
     fn end_of_frame(&self, records: &[u8]) -> usize {
         let room = FRAME - self.frame;
         if records.len() <= room {
@@ -103,7 +103,7 @@ impl Compressor {
         records.len()
     }
 
-    /// Compresses `bytes`. `end` determines what comes after the last byte: a flush, or the end of the frame.
+    /// Compresses `bytes`. `end` says what follows the last byte: a flush, or the end of the frame.
     fn pieces(&mut self, bytes: &[u8], end: ZSTD_EndDirective, out: &mut Vec<u8>) -> io::Result<()> {
         let mut pieces = bytes.chunks(PIECE).peekable();
         while let Some(piece) = pieces.next() {
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!((unpack(&out), compressor.raw, compressor.packed), (noise, PIECE as u64 + 1000, out.len() as u64));
     }
 
-    /// zstd decompresses a block only when the whole block was read.
+    /// zstd decompresses a block only after it has read the whole block.
     #[test]
     fn every_record_decompresses_to_something() {
         for bits in 1..=8 {

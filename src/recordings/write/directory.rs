@@ -14,8 +14,8 @@ use perf_prof_system::folder::Folder;
 
 use super::{FileWriter, Known, Level, Stream};
 
-/// Returns id index records that list the rings. For each ring, `rings` gives the id of an event in the ring, and the
-/// CPU of the ring. From these records a reader knows which files should exist.
+/// Returns id index records that list the rings, so that a reader knows which files should exist. For each ring,
+/// `rings` gives the id of an event in the ring, and the ring's CPU.
 pub fn rings(rings: impl Iterator<Item = (u64, Option<u32>)>) -> Vec<u8> {
     // A number of all ones means: no CPU, or no thread.
     let entry = |(ring, (id, cpu)): (usize, (u64, Option<u32>))| {

@@ -200,7 +200,7 @@ impl Feature<'_> {
             Feature::SampleTime(first, last) => longs(out, &[first, last], HEADER_SAMPLE_TIME),
             Feature::Directory => longs(out, &[PERF_DIR_VERSION], HEADER_DIR_FORMAT),
             Feature::Compressed { level, ratio } => {
-                // The version, which is 0 so far; then the method, which is PERF_COMP_ZSTD (1).
+                // The version of the section, which is 0; then the method, which is PERF_COMP_ZSTD (1).
                 words(out, &[0, 1, level.number().into(), ratio, PIECE as u32]);
                 HEADER_COMPRESSED
             }
@@ -256,7 +256,7 @@ fn event_desc(out: &mut Vec<u8>, events: &[EventAttr]) {
 /// Writes each group that has more than one event: the name of the group, the index of the group's leader in `events`,
 /// and the number of events in the group.
 fn groups(out: &mut Vec<u8>, events: &[EventAttr]) {
-    // perf treats this name as no name.
+    // perf treats this name of a group as no name.
     const NAMELESS: &str = "{anon_group}";
     let size = |leader: usize| 1 + events[leader + 1..].iter().take_while(|event| event.grouping.is_member()).count();
     let leads = |event: &EventAttr| matches!(event.grouping, Grouping::Leader(_));

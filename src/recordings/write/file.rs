@@ -25,8 +25,7 @@ type Section = (u64, u64);
 pub struct FileWriter {
     /// The stream that records are written to.
     pub stream: Stream,
-    /// The features that were written before the records. The next member, `known_at`, is the offset of the contents of
-    /// these features in the file.
+    /// The features that were written before the records. `known_at` is the file offset of their contents.
     known: Features,
     known_at: u64,
     attrs: Section,
@@ -81,9 +80,9 @@ impl FileWriter {
         Ok(FileWriter { stream, known, known_at, attrs, attr_size, data, reserve })
     }
 
-    /// Writes the features, the header and the block index. `lost` are records about losses, if the stream could not write them
-    /// after an error. If an event got more ids since the start, `ids` contains
-    /// the index of this event and all its ids. Returns the size of the file.
+    /// Writes the features, the header and the block index. Returns the size of the file. `lost` contains records about
+    /// losses that the stream could not write after an error. If an event got more ids since the start, `ids` contains
+    /// the index of this event and all of its ids.
     pub fn finish(
         mut self,
         lost: &[u8],
@@ -95,19 +94,19 @@ impl FileWriter {
         // Frees the reserved disk space for the writes below.
         drop(self.reserve);
         if end == self.data {
-            // A recording without any records would look as if the recorder had been killed.
+            // Without any record, the recording would look as if the recorder had been killed.
             self.stream.file().write_all_at(&FINISHED_ROUND, end)?;
             end += FINISHED_ROUND.len() as u64;
         }
         if !lost.is_empty() {
-            // They come first: without them, the recording would look complete. If there is no room for them, there is none
-            // for the features either, and the recording is an unfinished one.
+            // The records about losses come first, because without them the recording would look complete. If there is
+            // no room for them, there is none for the features either, and the recording stays unfinished.
             let whole = header(self.attrs, self.attr_size, (self.data, end - self.data), [0; 4]);
             self.stream.file().write_all_at(&whole, 0)?;
             self.stream.file().write_all_at(lost, end)?;
             end += lost.len() as u64;
         }
-        // Returns the offset of a section, if it was written at the start and has not changed since.
+        // Returns the offset of a section that was written at the start and has not changed since.
         let is_known = |bit, bytes: &[u8]| {
             let mut at = self.known_at;
             self.known.iter().find_map(|(other, known)| {
@@ -139,7 +138,7 @@ impl FileWriter {
         let mut last = Vec::new();
         blocks.write(&mut last);
         if file.write_all(&last).is_err() {
-            // The recording is complete without the block index, so the index is dropped if there is no room.
+            // If there is no room for the block index, it is dropped: the recording is complete without it.
             file.set_len(at)?;
             return Ok(at);
         }

@@ -16,7 +16,7 @@ pub struct ForeignIds {
     claim: ForeignIdRule,
 }
 
-/// The treatment of a sample that has a foreign id.
+/// How a sample with a foreign id is handled.
 #[derive(Clone, Copy, Debug)]
 pub enum ForeignIdRule {
     /// The sample is unchanged. The foreign id is added to the ids of the sample's event. These ids are written at the
@@ -58,7 +58,7 @@ impl ForeignIds {
         met: &mut ForeignIdCounts,
     ) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(records);
-        // The number of bytes that were read so far, and the number of bytes that are kept so far.
+        // The number of bytes that were checked so far, and the number of bytes that were kept of them.
         let (mut read, mut kept) = (0, 0);
         for record in Records::new(records) {
             let place = read..read + record.len();

@@ -27,7 +27,7 @@ pub use synthesis::{KernelCode, MappedFile, MappedRange, Synthesis, TaskIds};
 pub use tally::{BuildId, Dso, DsoOwner, Dsos, Tally};
 pub use tracing_data::TracingData;
 
-/// What is known about a recording when it starts.
+/// The facts that are known when a recording starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// The events.

@@ -1,7 +1,8 @@
 //! Reserves disk space for the end of a recording, so that a full disk does not make the whole recording unreadable.
 //!
-//! The features stand after the records, and without them the records cannot be read. So a file without a name reserves
-//! their space on the disk at the start. A full disk then costs only what had not been written before.
+//! The features come after the records, and the records cannot be read without them. So at the start, a file without a
+//! name reserves disk space for the features. If the disk becomes full, only the records that were not written yet are
+//! lost.
 
 use std::{
     fs::{File, OpenOptions},

@@ -29,7 +29,7 @@ pub struct Stream {
     blocks: Option<Blocks>,
     /// Records that are not compressed yet.
     raw: Vec<u8>,
-    /// Bytes that are ready to be written.
+    /// Bytes that are ready to be written to the file.
     buffer: Vec<u8>,
     /// The number of bytes to buffer before a write.
     gathered: usize,
@@ -40,7 +40,7 @@ pub struct Stream {
     /// The offset in the file after the last whole record.
     end: u64,
     state: State,
-    /// The number of samples with each id that were dropped because of an error, as far as the ids are known.
+    /// By id: the number of samples that were dropped because of an error. Samples whose ids are not known are missing.
     unwritten: BTreeMap<u64, u64>,
 }
 
@@ -174,7 +174,7 @@ impl Stream {
         let result = self.file.write_all(&self.buffer);
         let size = self.buffer.len();
         if result.is_err() {
-            // In compressed records the ids are not visible; `unwritten` then has less than `dropped`.
+            // The ids in compressed records are not visible. So `unwritten` then has fewer samples than `dropped`.
             count_ids(&self.buffer, &self.layout, &mut self.unwritten);
         }
         self.buffer.clear();
@@ -223,13 +223,13 @@ impl Stream {
         }
     }
 
-    /// Returns the number of samples with each id that were not written because of an error. In a compressed stream, the ids of
-    /// some of them are not known.
+    /// Returns, by id, the number of samples that were not written because of an error. In a compressed stream, samples
+    /// whose ids are not known are missing.
     pub fn unwritten(&self) -> &BTreeMap<u64, u64> {
         &self.unwritten
     }
 
-    /// Tries to write records after an error, when other data may have made room for them.
+    /// Tries to write records after an error. Called when there may be free space again.
     pub fn own_after_failure(&mut self, records: &[u8]) -> io::Result<()> {
         self.file.write_all(records)?;
         self.end += records.len() as u64;

@@ -10,8 +10,8 @@ use perf_prof_format::{
     record::TrailerLayout,
 };
 
-/// Consecutive records. Except for records about losses, they have no time and no event: the sample id at the end of
-/// each record is all zeros, as in perf's own records.
+/// Consecutive records. The sample id at the end of each record is all zeros, as in perf's own records, so the record
+/// has no time and no event. Only records about losses have them.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,

@@ -41,8 +41,7 @@ impl TracingData {
             out.push(0);
             formats(out, of_system);
         }
-        // kallsyms stays empty, because readers do not need it here: a separate feature contains the build id of the
-        // kernel.
+        // kallsyms stays empty. Readers do not need it, because the build id of the kernel is in another feature.
         count(out, 0);
         count(out, self.printk_formats.len());
         out.extend(&self.printk_formats);

@@ -42,8 +42,8 @@ pub enum Aggregation {
     /// There is one sum over all CPUs and threads (AGGR_GLOBAL).
     #[default]
     Global,
-    /// Counts stay separate, or are added up only when they are shown: `-A`, `--per-core`, `--per-thread` and others. The
-    /// value is the number of the mode.
+    /// Counts stay separate, or are added up only when they are shown: `-A`, `--per-core`, `--per-thread` and others.
+    /// The value is the mode's number in `enum aggr_mode`.
     Other(u64),
 }
 
@@ -64,7 +64,7 @@ impl Default for StatConfig {
 }
 
 impl StatConfig {
-    /// Parses a record. Unknown settings are ignored; missing ones have their default.
+    /// Parses a record. Ignores unknown settings. Missing settings have their defaults.
     pub fn parse(record: &[u8]) -> Option<StatConfig> {
         // The tags of `PERF_STAT_CONFIG_TERM__*`, and the number of AGGR_GLOBAL.
         const AGGR_MODE: u64 = 0;
@@ -189,7 +189,7 @@ impl CpuMap {
                 let (words, size) = (read.u16()?, read.u16()?);
                 match size {
                     4 => {}
-                    // The words are at a multiple of 8 bytes.
+                    // If the words have 8 bytes, 4 bytes of padding come before them.
                     8 => {
                         read.u32()?;
                     }
@@ -201,7 +201,7 @@ impl CpuMap {
                     cpus.extend(set.map(|bit| word * i32::from(size) * 8 + bit));
                 }
             }
-            // PERF_CPU_MAP__RANGE_CPUS: the first and the last CPU, and whether "any CPU" is there too.
+            // PERF_CPU_MAP__RANGE_CPUS: the first and the last CPU, and a flag that adds "any CPU".
             2 => {
                 let (any, _, first, last) = (read.u8()?, read.u8()?, read.u16()?, read.u16()?);
                 cpus.extend((any != 0).then_some(-1));
@@ -264,7 +264,7 @@ pub struct AuxtraceError {
 }
 
 impl AuxtraceError {
-    /// Parses a record of any format: older recorders wrote no time and nothing about virtual machines.
+    /// Parses a record of any version. Older recorders wrote no time, and nothing about virtual machines.
     pub fn parse(record: &[u8]) -> Option<AuxtraceError> {
         const MESSAGE: usize = 64;
         let mut read = body(record, PERF_RECORD_AUXTRACE_ERROR)?;

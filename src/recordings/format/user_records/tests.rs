@@ -1,4 +1,4 @@
-//! Golden bytes of perf 6.1, in little endian, and bytes of any content.
+//! Tests with bytes that perf 6.1 wrote, in little endian, and with arbitrary bytes.
 
 use proptest::prelude::*;
 
@@ -63,7 +63,7 @@ fn cpus_are_a_list_a_mask_or_a_range() {
     assert_eq!(map(&[&two, &[1, 0], &half(3), &half(5)]), Some(vec![-1, 3, 4, 5]));
     assert_eq!(map(&[&two, &[0, 0], &half(5), &half(3)]), Some(Vec::new()));
     assert_eq!((map(&[&half(3), &half(0)]), map(&[&half(0), &half(2), &half(0)])), (None, None));
-    // Masks have words of no other size. A number of a CPU must not overflow.
+    // Words of a mask have no other size than 4 or 8 bytes. The number of a CPU must not overflow.
     for size in [0, 2, u16::MAX] {
         assert_eq!(map(&[&one, &half(9000), &half(size), &[0xff; 36_000]]), None);
     }

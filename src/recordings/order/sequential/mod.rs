@@ -53,7 +53,7 @@ pub(crate) struct SequentialStream {
     unpacking: Unpacking,
     /// The number of places in the file with damaged compressed records.
     damaged: u64,
-    /// The AUX area data so far.
+    /// The AUX area data that was found so far.
     aux: AuxTrace,
     arrival: Arrival,
     warnings: Warnings,
@@ -75,7 +75,7 @@ enum Unpacking {
     Failed,
 }
 
-/// The maximum number of damaged places that get a warning of their own. All other places are only counted, because
+/// The maximum number of damaged places that get warnings of their own. All further places are only counted, because
 /// there may be one in every 16 bytes.
 const REPORTED_PLACES: u64 = 8;
 
@@ -83,14 +83,14 @@ const REPORTED_PLACES: u64 = 8;
 struct Window {
     context: ReplayContext,
     blocks: VecDeque<Ready>,
-    /// The memory of these blocks in bytes, and the maximum for it.
+    /// The memory of the blocks in bytes, and the maximum for this memory.
     bytes: usize,
     limit: usize,
     /// The block that is being filled, its records, and the earliest time of these records.
     block: Vec<u8>,
     listed: Vec<SortedRecord>,
     first: u64,
-    /// The number of records of a type that no recorder writes.
+    /// The number of records with a type that no recorder writes.
     wrong_types: u64,
     /// The time of the last record, and the newest time of all records so far.
     before: u64,
@@ -140,8 +140,9 @@ impl Window {
         self.block.extend_from_slice(record);
     }
 
-    /// Ends a round of `perf stat record`. The records of counts have no times and are delivered in the order of the
-    /// input. The records after the round get a later time for sorting, so that the round can be delivered at once.
+    /// Ends a round of `perf stat record`. Records of counts have no times and are delivered in the order of the input.
+    /// For sorting, the records after the round get a later time than the records of the round. So the round can be
+    /// delivered at once.
     fn end_round_of_counts(&mut self) {
         self.before = self.newest.saturating_add(1);
         self.newest = self.before;

@@ -82,7 +82,7 @@ fn replay(bytes: Vec<u8>, at_once: usize, arrival: Arrival, limit: usize) -> (Ve
     (times, merger.late(), warnings.take_all().into_iter().map(|(_, warning)| warning).collect())
 }
 
-/// Compresses records as perf does: one zstd stream, which is flushed into a record after every `each` bytes.
+/// Compresses records as perf does: into one zstd stream, which is flushed into a record after every `each` bytes.
 fn packed(records: &[Vec<u8>], each: usize) -> Vec<u8> {
     use zstd::stream::raw::{Encoder, Operation};
     let mut encoder = Encoder::new(1).unwrap();
@@ -99,8 +99,8 @@ fn packed(records: &[Vec<u8>], each: usize) -> Vec<u8> {
     bytes
 }
 
-/// Rounds with times that overlap as in perf's recordings. Each record is newer than all records of the round two
-/// rounds earlier.
+/// Rounds whose times overlap as in perf's recordings: each record is newer than all records of the round before the
+/// previous one.
 fn rounds() -> impl Strategy<Value = Vec<Vec<u64>>> {
     prop::collection::vec(prop::collection::vec(1u64..200, 0..30), 0..8)
         .prop_map(|rounds| {
@@ -119,7 +119,7 @@ proptest! {
             bytes.extend(round());
             expected.extend(times);
         }
-        // The records of each round are newer than the records of the round two rounds earlier.
+        // Each record is newer than all records of the round before the previous one, so the order is exact.
         expected.sort_unstable();
         let arrival = if live { Arrival::Live } else { Arrival::Stored };
         let (found, late, warnings) = replay(bytes, at_once, arrival, 1 << 20);
@@ -182,7 +182,7 @@ fn a_little_that_unpacks_to_much_does_not_take_much_memory() {
     assert_eq!((found.len(), warnings.len()), (0, 1), "{warnings:?}");
 }
 
-/// Everything after damage used to be left out, even if it did not depend on the damaged bytes.
+/// Records after damage used to be left out even if they did not depend on the damaged bytes.
 #[test]
 fn compressed_records_are_read_again_from_the_next_frame_on() {
     let frame = |times: std::ops::Range<u64>| packed(&times.map(comm).collect::<Vec<_>>(), 500);
