@@ -1,4 +1,4 @@
-//! The memory of a run (`--buffer`), and how it is divided: events that wait, spans that are open, tables.
+//! The memory budget of a run (`--buffer`). It is divided between events that wait for delivery, open spans, and tables.
 //!
 //! All spans together take at most a quarter of it, and so do all tables. Events that wait to be delivered have the rest.
 //! So whatever a script or a recording does, at least half of the memory is left for events.
@@ -10,20 +10,20 @@ use std::sync::{
 
 /// All spans together get at most this fraction of a budget (a quarter), and all tables together too.
 const SHARE: usize = 4;
-/// Changes of a holding are reported to the budget in steps of this many bytes, because spans open and close often. A
-/// smaller holding does not count.
+/// A holding reports its size to the budget only in steps of this many bytes, because spans open and close often. The
+/// budget does not count a smaller holding.
 const STEP: usize = 64 << 10;
 
-/// The memory of a run. Clones are the same budget.
+/// The memory budget of a run. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Budget(Arc<State>);
 
 #[derive(Debug)]
 struct State {
     bytes: usize,
-    /// The bytes of all holdings.
+    /// The bytes that all holdings have reported.
     held: AtomicUsize,
-    /// The number of holdings of each kind that count.
+    /// For each kind, the number of holdings that have reported more than 0 bytes.
     holders: [AtomicUsize; 2],
 }
 
@@ -42,7 +42,7 @@ pub struct Holding {
     budget: Budget,
     of: HeldFor,
     bytes: usize,
-    /// The bytes that the budget counts.
+    /// The bytes that this holding has reported to the budget.
     reported: usize,
 }
 
@@ -52,12 +52,12 @@ impl Budget {
         Budget(Arc::new(State { bytes, held: AtomicUsize::new(0), holders: Default::default() }))
     }
 
-    /// Creates a budget without a limit, for what is bounded elsewhere.
+    /// Creates a budget without a limit, for memory that is bounded elsewhere.
     pub fn unlimited() -> Budget {
         Budget::new(usize::MAX)
     }
 
-    /// Returns whether this is the same budget.
+    /// Returns whether both values are clones of the same budget.
     pub fn is(&self, other: &Budget) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -135,7 +135,7 @@ impl Holding {
     }
 }
 
-/// A copy of a table takes as much memory again.
+/// A clone holds its bytes again, because a copied table takes as much memory as the original.
 impl Clone for Holding {
     fn clone(&self) -> Holding {
         let mut copy = self.budget.hold(self.of);

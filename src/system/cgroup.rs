@@ -46,7 +46,7 @@ pub enum CgroupError {
     },
 }
 
-/// The folder in which the hierarchy with perf_event is mounted. It is looked for until it is found.
+/// The folder in which the hierarchy with perf_event is mounted. Stays empty until a lookup finds it.
 static HIERARCHY: OnceLock<PathBuf> = OnceLock::new();
 
 fn hierarchy() -> Option<&'static Path> {
@@ -82,14 +82,14 @@ pub fn of_task(tid: u32) -> Option<u64> {
     fs::metadata(hierarchy()?.join(path.trim_start_matches('/'))).ok().map(|folder| folder.ino())
 }
 
-/// Returns the number of the hierarchy with perf_event, as tracepoints of cgroups have it (`dst_root`).
+/// Returns the id of the hierarchy with perf_event. Tracepoints of cgroups contain it as `dst_root`.
 pub fn hierarchy_id() -> Option<i64> {
     let lines = fs::read_to_string("/proc/self/cgroup").ok()?;
     of_perf_event(&lines).map(|(number, _)| number)
 }
 
-/// Returns the number of the hierarchy with perf_event and the path of the task's cgroup in it. `lines` is the text of
-/// /proc/PID/cgroup: lines like `4:memory:/a` for hierarchies of version 1, and `0::/b` for that of version 2.
+/// Returns the id of the hierarchy with perf_event and the path of the task's cgroup in it. `lines` is the text of
+/// /proc/PID/cgroup, with lines like `4:memory:/a` for v1 hierarchies and `0::/b` for the v2 hierarchy.
 fn of_perf_event(lines: &str) -> Option<(i64, &str)> {
     let all = || {
         lines.lines().filter_map(|line| {

@@ -30,7 +30,7 @@ pub enum Clock {
 #[derive(Debug)]
 pub struct Calibration {
     /// Only for perf's clock: an event of this thread and its ring. The kernel writes a record with a timestamp when
-    /// the thread gets a name.
+    /// the thread sets its name.
     stamp: Option<(OwnedFd, Ring)>,
 }
 

@@ -1,5 +1,5 @@
 //! A child process that closes descriptors, so that perf-prof does not have to wait until they are closed. The child
-//! also lets other processes go first.
+//! waits while other perf-prof processes open events.
 
 use std::{
     ffi::CStr,
@@ -16,13 +16,13 @@ use super::{
     pipe, signals,
 };
 
-/// The folder whose lock (flock(2)) decides if events are opened or closed. Only users who may read it can lock it, and
-/// these are the users who open tracepoints.
+/// The folder that perf-prof locks (flock(2)) while it opens or closes events. Only users who may read the folder can
+/// lock it, and these are the users who open tracepoints.
 const TRACEFS: &CStr = c"/sys/kernel/tracing";
 
-/// While this value exists, the children of other perf-prof processes close no descriptors. The kernel holds its lock
-/// of all tracepoints (`event_mutex`) while it closes one for about 40 ms. Reading a format and opening a tracepoint
-/// take the same lock. Without this value, each of these steps could take 40 ms.
+/// While this value exists, the children of other perf-prof processes close no descriptors. To close a tracepoint, the
+/// kernel holds its lock of all tracepoints (`event_mutex`) for about 40 ms. Reading a format and opening a tracepoint
+/// take the same lock, so without this value each of these steps could wait for 40 ms.
 #[derive(Debug)]
 pub struct ClosingHeldOff {
     /// The locked folder. Closing it releases the lock. `None` if it could not be opened or locked.
@@ -144,11 +144,11 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
     }
 }
 
-/// The maximum number of pauses in which the child waits while others open events. After a minute it goes on, because a
-/// process that holds the lock may have been stopped.
+/// The most pauses that the child makes while other processes open events. After a minute of pauses it goes on, because
+/// a process that holds the lock may have been stopped.
 const MOST_PAUSES: u32 = 60_000_000 / PAUSE_US;
 const PAUSE_US: u32 = 10_000;
-/// A close that takes longer than this had to wait in the kernel.
+/// A close that takes longer than this had to wait for a lock in the kernel.
 const SLOW_US: i64 = 2_000;
 /// The time between two closes.
 const GAP_US: u32 = 2_000;

@@ -21,7 +21,7 @@ extern "C" fn unlock() {
     unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
 }
 
-/// Shows that this thread holds the lock.
+/// Shows that this thread holds the lock. Dropping the value releases the lock.
 pub struct HeldForkLock(PhantomData<*const ()>);
 
 /// Waits until no other thread holds the lock, and locks it. A thread that holds it must not fork, and must not wait for

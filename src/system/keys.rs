@@ -19,7 +19,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads keys from stdin. Returns `None` if stdin is not a terminal, or if this process is in its background.
+    /// Reads keys from stdin. Returns `None` if stdin is not a terminal, or if this process runs in the background.
     pub fn read() -> Result<Option<Keys>, CallError> {
         let is_ours = |_: &Termios| tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp());
         let Some(before) = tcgetattr(stdin()).ok().filter(is_ours) else { return Ok(None) };
@@ -27,7 +27,7 @@ impl Keys {
         single.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
         single.special_codes[SpecialCodeIndex::VMIN] = 1;
         single.special_codes[SpecialCodeIndex::VTIME] = 0;
-        // A stopped process would leave the terminal as it is now. _POSIX_VDISABLE is 0 on Linux.
+        // Ctrl-Z is disabled, because a stopped process would leave the terminal in this mode. _POSIX_VDISABLE is 0 on Linux.
         single.special_codes[SpecialCodeIndex::VSUSP] = 0;
         set(&single)?;
         let keys = Keys { before };

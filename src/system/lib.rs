@@ -5,10 +5,10 @@
 //!
 //! # Where a change goes
 //!
-//! Files are named after what they ask of the machine. What is not found by its name:
+//! Each file is named after the part of the machine that it uses. Names that do not tell everything:
 //!
-//! * how a signal is caught: `signals.rs`. What it does: the room `engine` of the wing `session`.
-//! * how much memory perf-prof may use by default: `memory.rs`; what of it is for what: `budget.rs`
+//! * how a signal is caught: `signals.rs`. What the signal does: the room `engine` of the wing `session`.
+//! * how much memory perf-prof may use by default: `memory.rs`; how it is divided: `budget.rs`
 //! * the output with `PERF_PROF_COMPAT`: `compat.rs` says if it is on
 //! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
 //! * what a forked child keeps open: `perf_copies.rs`, `close_in_child.rs`

@@ -37,9 +37,9 @@ fn of_machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns what the limits of this process leave: `RLIMIT_AS` bounds all of its memory, `RLIMIT_DATA` its private
-/// writable memory. `statm` is the text of /proc/self/statm, which counts pages: the first number is all memory, the
-/// sixth one is data and stack.
+/// Returns the memory, in bytes, that the limits of this process leave: `RLIMIT_AS` bounds all of its memory,
+/// `RLIMIT_DATA` its private writable memory. `statm` is the text of /proc/self/statm, which counts pages: the first
+/// number is all memory, the sixth one is data and stack.
 fn of_process(statm: &str, limits: limits::MemoryLimits, page: u64) -> Option<u64> {
     let pages: Vec<u64> = statm.split_whitespace().map_while(|pages| pages.parse().ok()).collect();
     let left = |limit: Option<u64>, used: usize| Some(limit?.saturating_sub(pages.get(used).copied()? * page));
@@ -80,8 +80,8 @@ const V2: Version = Version {
     reclaimable: ["inactive_file", "active_file"],
 };
 
-/// Returns what the cgroups of this process leave. `cgroups` is the text of /proc/self/cgroup and `mounts` the text of
-/// /proc/self/mountinfo.
+/// Returns the memory, in bytes, that the cgroups of this process leave. `cgroups` is the text of /proc/self/cgroup and
+/// `mounts` the text of /proc/self/mountinfo.
 fn of_cgroups(cgroups: &str, mounts: &str) -> Option<u64> {
     let of_line = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);
@@ -101,8 +101,8 @@ fn of_cgroups(cgroups: &str, mounts: &str) -> Option<u64> {
 }
 
 impl Version {
-    /// Returns the folder of the hierarchy that is mounted, and the place where it is mounted. A line of mountinfo looks
-    /// like `36 35 0:31 /folder /place rw - cgroup cgroup rw,memory` (proc_pid_mountinfo(5)).
+    /// Returns which folder of the hierarchy is mounted, and the mount point. A line of mountinfo looks like
+    /// `36 35 0:31 /folder /place rw - cgroup cgroup rw,memory` (proc_pid_mountinfo(5)).
     fn mount(&self, mounts: &str) -> Option<(PathBuf, PathBuf)> {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
@@ -114,7 +114,7 @@ impl Version {
         })
     }
 
-    /// Returns what the cgroup in `folder` and all cgroups above it leave, up to the mounted one.
+    /// Returns the memory that is left in the cgroup `folder` and in all cgroups above it, up to the mount point.
     fn left_in(&self, folder: &Path, mount: &Path) -> Option<u64> {
         let above = folder.ancestors().take_while(|ancestor| ancestor.starts_with(mount));
         above.filter_map(|folder| self.left_in_one(folder)).min()

@@ -20,7 +20,7 @@ use rustix::{
     termios::tcgetwinsize,
 };
 
-/// The stderr from before [`append_to`].
+/// The stderr that was in use before the first call of [`append_to`].
 static FIRST_STDERR: OnceLock<File> = OnceLock::new();
 /// The errno of the last failed write to stdout or stderr; 0 if no write failed.
 static WRITE_ERROR: AtomicI32 = AtomicI32::new(0);
@@ -80,7 +80,7 @@ pub fn terminal_size() -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// A function that writes output which this process has collected elsewhere; null if there is none.
+/// The function that [`before_messages`] has set; null if there is none. It writes output that is collected elsewhere.
 static COLLECTED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
@@ -121,7 +121,7 @@ fn receiver() -> Option<fn(&str)> {
     (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), fn(&str)>(function) })
 }
 
-/// Writes a message about lost events. A program that gets the messages reads the counts of lost events instead.
+/// Writes a message about lost events, unless a program receives the messages. It reads the counts of lost events instead.
 pub fn say_lost(text: impl std::fmt::Display) {
     if receiver().is_none() {
         say(text);

@@ -8,7 +8,7 @@ use std::{
     },
 };
 
-/// The number of threads that are remembered after their end, because their last samples are read later.
+/// The number of ended threads that are still listed, because their last samples are read after their end.
 const ENDED: usize = 16;
 
 /// The ids of the threads.

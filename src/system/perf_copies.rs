@@ -9,11 +9,11 @@ use std::{
 /// Descriptors above this number are not noted. By default, Linux does not allow higher ones (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
-/// What the links of such descriptors in `/proc/PID/fd` say.
+/// The targets of the links in `/proc/PID/fd` for descriptors of these kinds.
 const KINDS: [&str; 3] = ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog"];
 
-/// A bit for each descriptor that was opened for a perf event or for BPF. Bits are never cleared, so the descriptor may be closed
-/// by now. Atomic words are used because another thread could hold a lock at the moment of a fork.
+/// A bit for each descriptor that was opened for a perf event or for BPF. Closing a descriptor does not clear its bit,
+/// so the descriptor may be closed by now. The words are atomic, because a lock could be held at the moment of a fork.
 static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 /// The number of words of `OPENED` that may have bits.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
@@ -27,7 +27,7 @@ pub(super) fn note(descriptor: i32) {
     }
 }
 
-/// Closes the copies of all these descriptors in a forked child, in which no thread uses them.
+/// Closes all noted descriptors. To be called only in a forked child, in which no thread uses them.
 pub fn close() {
     let folder = format!("/proc/{}/fd", process::id());
     for (index, word) in OPENED.iter().take(WORDS.load(Relaxed)).enumerate() {
@@ -35,7 +35,7 @@ pub fn close() {
         while bits != 0 {
             let descriptor = index * 64 + bits.trailing_zeros() as usize;
             bits &= bits - 1;
-            // The descriptor may now belong to another file.
+            // Since it was noted, the descriptor may have been closed and reused for another file.
             let link = fs::read_link(format!("{folder}/{descriptor}"));
             if link.is_ok_and(|link| KINDS.iter().any(|kind| link.as_os_str() == *kind)) {
                 // SAFETY: in a forked child, the thread that owns the descriptor does not exist.

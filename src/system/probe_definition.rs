@@ -1,4 +1,4 @@
-//! Definitions of probes in tracefs, which exist as long as they are used.
+//! Defines probes in tracefs, and removes the definitions after use.
 
 use std::{
     fs::{self, OpenOptions},
@@ -24,7 +24,7 @@ pub enum ProbedCode {
 pub struct ProbedPlace {
     /// The offset from the start of the function or of the file, in bytes.
     pub offset: u64,
-    /// The offset in the file of a counter of 16 bits that the kernel increments while the probe is open.
+    /// The file offset of a 16-bit counter that the kernel increments while the probe is open. `None` if the probe has none.
     pub semaphore: Option<u64>,
     /// The arguments, in the kernel's syntax and without spaces: `size=%di:u64`.
     pub arguments: Vec<String>,
@@ -46,7 +46,7 @@ pub struct ProbeDefinition {
     pub probed: ProbedCode,
     /// The moment at which the probe fires.
     pub fire_at: FireAt,
-    /// The places of the probe. The names and types of their arguments are the same.
+    /// The places of the probe. All of them have arguments of the same names and types.
     pub places: Vec<ProbedPlace>,
 }
 
@@ -73,7 +73,7 @@ impl ProbeDefinition {
         }
     }
 
-    /// Returns whether only tracefs knows such probes, and not the PMUs `kprobe` and `uprobe`.
+    /// Returns whether the probe needs a definition in tracefs, because the PMUs `kprobe` and `uprobe` do not support it.
     pub fn needs_tracefs(&self) -> bool {
         let is_plain = |place: &ProbedPlace| place.semaphore.is_none() && place.arguments.is_empty();
         self.places.len() != 1 || !self.places.iter().all(is_plain)
@@ -96,8 +96,8 @@ impl ProbeDefinition {
         line
     }
 
-    /// Defines the probe under a new name. The kernel adds a definition with the name of an earlier one to its event, so
-    /// all places have the same event. The first call also removes definitions left over by processes that have exited.
+    /// Defines the probe under a new name. All places are defined with this name, so the kernel adds them to the same
+    /// event. The first call also removes definitions left over by processes that have exited.
     pub fn define(&self) -> io::Result<DefinedProbe> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let group = group(std::process::id())?;
@@ -108,7 +108,7 @@ impl ProbeDefinition {
         let name = loop {
             let name = format!("e{count}");
             *count += 1;
-            // A second definition with the same name would add its location to the first one.
+            // If the name existed already, the kernel would add the places to that event.
             if !tracefs.has_event(&group, &name) {
                 break name;
             }
@@ -130,7 +130,7 @@ impl DefinedProbe {
         self.id
     }
 
-    /// Returns the text of the format that the kernel made for the definition.
+    /// Returns the text of the event's format file.
     pub fn format(&self) -> io::Result<String> {
         let tracefs = Tracefs::find().map_err(io::Error::other)?;
         let (group, name) = self.name.split_once('/').unwrap_or_default();

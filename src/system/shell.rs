@@ -21,7 +21,8 @@ fn escaped(word: &[u8]) -> String {
         match byte {
             b'\'' | b'\\' => text.extend(['\\', byte.into()]),
             b' '..=b'~' => text.push(byte.into()),
-            // Three octal digits are the whole escape in every shell. Some shells read more than two hexadecimal ones.
+            // Octal, because every shell ends the escape after three octal digits. Some shells read more than two
+            // hexadecimal ones.
             byte => text += &format!("\\{byte:03o}"),
         }
     }

@@ -118,7 +118,7 @@ impl Signals {
         ASKED.store(0, Ordering::Relaxed);
         PENDING.store(false, Ordering::Relaxed);
         WAKE.store(wake.as_raw_fd(), Ordering::SeqCst);
-        // The handlers that were replaced are restored if one cannot be installed.
+        // If a handler cannot be installed, dropping `signals` restores the previous handlers of the signals before it.
         let mut signals = Signals { origin: Origin::Handlers { wake, before: Vec::new() } };
         for (which, signal) in CAUGHT.into_iter().enumerate() {
             // SAFETY: all zeroes is a valid sigaction: no flags, an empty mask, SIG_DFL.
@@ -145,7 +145,8 @@ impl Signals {
         Signals { origin: Origin::Program(requests) }
     }
 
-    /// Returns whether requests of a program end the run. The program knows that it ended the run, and needs no message.
+    /// Returns whether a program's requests end the run, and not signals. Such a program knows that it ended the run,
+    /// and needs no message.
     pub fn are_requests(&self) -> bool {
         matches!(self.origin, Origin::Program(_))
     }
@@ -214,8 +215,8 @@ pub fn stop_ignoring_interrupt() {
 /// The signals for which Python installs an action at its start, except SIGPIPE, which every Rust program ignores too.
 const OF_PYTHON: [i32; 2] = [libc::SIGINT, libc::SIGXFSZ];
 
-/// While this value exists, signals have the actions that they have in an executable, not those of Python. Dropping the
-/// value restores Python's.
+/// While this value exists, signals have the actions that they have in the perf-prof executable, not those of Python.
+/// Dropping the value restores Python's actions.
 #[derive(Debug)]
 pub struct WithoutPython {
     before: Vec<(i32, libc::sigaction)>,

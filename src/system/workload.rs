@@ -177,8 +177,8 @@ impl Drop for Workload {
     }
 }
 
-/// Waits for a byte from the pipe `go_read`, then executes the command. If `parent` is set, the command gets SIGTERM when
-/// the thread of this process that forked it ends. Writes the errno to `failure` if exec fails.
+/// Waits for a byte from the pipe `go_read`, then executes the command. Writes the errno to `failure` if exec fails. `parent`
+/// is set if the command is to get SIGTERM when the thread that forked it ends: it is the process of that thread.
 ///
 /// # Safety
 ///

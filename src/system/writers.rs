@@ -39,8 +39,8 @@ pub fn others_can_change(path: &Path) -> bool {
     })
 }
 
-/// Returns whether such a user can put another file in the place of one in `folder`. In a folder with the sticky bit, as
-/// /tmp is, only the owners of the file and of the folder can (rename(2), EPERM).
+/// Returns whether a user who is not trusted can replace a file in `folder` by another file. In a folder with the
+/// sticky bit, such as /tmp, only the owners of the file and of the folder can do so (rename(2), EPERM).
 pub fn others_can_replace(folder: &Path) -> bool {
     let owner_is_trusted = |found: &fs::Metadata| Trusted::of_this_process().users.contains(&Some(found.uid()));
     others_can_change(folder)

@@ -17,7 +17,7 @@ use crate::{
     topology,
 };
 
-/// What a map is.
+/// The definition of a map to create.
 #[derive(Clone, Copy, Debug)]
 pub struct MapDefinition<'a> {
     /// The name that tools show.
@@ -26,9 +26,9 @@ pub struct MapDefinition<'a> {
     pub map_type: MapType,
     /// The size of a key in bytes. The key of an array is a u32.
     pub key_size: usize,
-    /// The size of a value in bytes. A descriptor is a u32.
+    /// The size of a value in bytes. In a map of descriptors, a value is a u32.
     pub value_size: usize,
-    /// The most entries, or the length of an array.
+    /// The maximum number of entries; of an array, its length.
     pub entries: u32,
     /// Flags (`BPF_F_*`).
     pub flags: u32,
@@ -41,7 +41,7 @@ pub struct MapDefinition<'a> {
 pub struct Map {
     descriptor: OwnedFd,
     key_size: usize,
-    /// The size of a value as this process reads and writes it: of all CPUs, if each has one of its own.
+    /// The bytes of a value as this process reads and writes it. In a per-CPU array, this includes the values of all CPUs.
     value_size: usize,
     entries: u32,
 }
@@ -102,14 +102,14 @@ impl Map {
         // SAFETY: the structure has no pointer.
         let descriptor = unsafe { call_for_descriptor("bpf BPF_MAP_CREATE", BPF_MAP_CREATE, &mut attr) }?;
         let value_size = match definition.map_type {
-            // The kernel copies the values of all CPUs that could be there, each rounded up.
+            // The kernel copies a value for each possible CPU, each rounded up to 8 bytes.
             MapType::PerCpuArray => definition.value_size.next_multiple_of(8) * topology::possible_cpus(),
             _ => definition.value_size,
         };
         Ok(Map { descriptor, key_size: definition.key_size, value_size, entries: definition.entries })
     }
 
-    /// Returns the most entries, or the length of an array.
+    /// Returns the maximum number of entries; of an array, its length.
     pub fn entries(&self) -> u32 {
         self.entries
     }
@@ -134,13 +134,13 @@ impl Map {
         unsafe { call("bpf BPF_MAP_UPDATE_ELEM", BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
     }
 
-    /// Puts a descriptor into an array of descriptors: of a perf event, a cgroup or a map. The update of an array of maps
-    /// ends when no program uses the map any more that was there before.
+    /// Puts the descriptor of a perf event, a cgroup or a map into an array of descriptors. For an array of maps,
+    /// returns only when no program uses the previous map any more.
     pub fn set_descriptor(&self, index: u32, descriptor: BorrowedFd<'_>) -> Result<(), CallError> {
         self.set(&index.to_ne_bytes(), &descriptor.as_raw_fd().to_ne_bytes(), BPF_ANY)
     }
 
-    /// Removes a key. Returns whether it was there.
+    /// Removes a key. Returns whether the key was there.
     pub fn remove(&self, key: &[u8]) -> Result<bool, CallError> {
         let mut attr = self.element(key, std::ptr::null_mut(), 0);
         // SAFETY: `element` has checked the key's size. The command takes no value.
@@ -157,10 +157,10 @@ impl Map {
         Element { map_fd, padding: 0, key: key.as_ptr() as u64, value: value as u64, flags }
     }
 
-    /// Calls `entry` with each key and value of a hash. Keys that programs insert meanwhile may be missing.
+    /// Calls `entry` with each key and value of a hash. May miss keys that programs insert meanwhile.
     ///
-    /// While the kernel copies entries, events in interrupts of this CPU reach no program and no ring of tracepoints
-    /// (`bpf_disable_instrumentation`). So it copies few at once.
+    /// While the kernel copies entries, it runs no BPF program and writes no tracepoint record for events in interrupts
+    /// on this CPU (`bpf_disable_instrumentation`). So each call copies few entries.
     pub fn for_each(&self, mut entry: impl FnMut(&[u8], &[u8])) -> Result<(), CallError> {
         let mut size = BATCH.min(self.entries);
         let mut position = 0u32;
@@ -179,7 +179,8 @@ impl Map {
                 elem_flags: 0,
                 flags: 0,
             };
-            // SAFETY: there is room for `count` keys and values. The position of a hash is the u32 of a bucket.
+            // SAFETY: there is room for `count` keys and values. For a hash, the kernel stores its position as a u32 (a
+            // bucket's index).
             let result = unsafe { call("bpf BPF_MAP_LOOKUP_BATCH", BPF_MAP_LOOKUP_BATCH, &mut attr) };
             let is_last = match result {
                 Ok(_) => false,
@@ -209,7 +210,7 @@ impl Map {
     }
 }
 
-/// The most entries that are read with one call.
+/// The number of entries that one call reads, unless a bucket has more.
 const BATCH: u32 = 1024;
 
 impl AsFd for Map {
@@ -218,7 +219,7 @@ impl AsFd for Map {
     }
 }
 
-/// The words of an array that programs add to and this process reads, without a call.
+/// An array of u64 counters, mapped into this process. Programs add to them, and this process reads them without a call.
 #[derive(Debug)]
 pub struct CounterPage {
     mapping: Mapping,

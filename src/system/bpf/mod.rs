@@ -1,7 +1,8 @@
 //! BPF: maps, and programs that the kernel runs at events. Does not choose what a program does.
 //!
-//! bpf(2) takes a command and a structure. The structures are those parts of `union bpf_attr` in
-//! `include/uapi/linux/bpf.h` that a command reads. A kernel takes shorter structures than its own: the rest is zero.
+//! bpf(2) takes a command and a structure. Each structure here is the part of `union bpf_attr`
+//! (`include/uapi/linux/bpf.h`) that its command reads. The kernel accepts a structure that is shorter than its own,
+//! and takes the rest as zero.
 
 mod map;
 mod program;
@@ -23,18 +24,18 @@ use super::{
 /// The type is `repr(C)`, has no padding, and has the layout that the kernel's command reads.
 unsafe trait Attr {}
 
-/// Makes a call.
+/// Calls bpf(2).
 ///
 /// # Safety
 ///
 /// The pointers in `attr` are valid for what `command` reads and writes.
 unsafe fn call<A: Attr>(name: &str, command: i64, attr: &mut A) -> Result<i32, CallError> {
     let attr = std::ptr::from_mut(attr);
-    // SAFETY: the structure outlives the call, and its size is told. The caller has checked the pointers in it.
+    // SAFETY: the structure outlives the call, and the kernel gets its size. The caller has checked the pointers in it.
     check(name, unsafe { libc::syscall(libc::SYS_bpf, command, attr, size_of::<A>()) } as i32)
 }
 
-/// Makes a call that returns a descriptor. The kernel sets the flag that closes it on exec.
+/// Calls bpf(2) with a command that returns a descriptor. The kernel sets the descriptor's close-on-exec flag.
 ///
 /// # Safety
 ///

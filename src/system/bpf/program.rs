@@ -1,4 +1,4 @@
-//! Programs: loading with the verifier's text if it refuses one, and what the kernel counts of them.
+//! Programs: loads them, with the verifier's log if it refuses one, and reads what the kernel counts about them.
 
 use std::{
     ffi::CStr,
@@ -12,10 +12,11 @@ use perf_prof_format::abi::bpf::{
 use super::{Attr, call, call_for_descriptor, object_name};
 use crate::CallError;
 
-/// The licence of all programs, as the kernel reads it. Some helper functions are only for licences that are compatible with
-/// the GPL, as that of perf-prof is.
+/// The licence of all programs, as the kernel reads it. Some helper functions are only for licences that are compatible
+/// with the GPL, such as this one.
 const LICENSE: &CStr = c"Dual MIT/GPL";
-/// The bytes of the verifier's text that are kept. Of a longer text, kernels before 6.4 keep the start and later ones the end.
+/// The size of the buffer for the verifier's log, in bytes. Of a longer log, kernels before 6.4 keep the start and
+/// later ones the end.
 const LOG: usize = 64 << 10;
 
 /// A program that the kernel has accepted.
@@ -29,7 +30,7 @@ pub struct LoadError {
     /// The call's error.
     #[source]
     pub error: CallError,
-    /// The verifier's text. It is empty if the program did not get that far, for example without the right to load it.
+    /// The verifier's log. It is empty if the verifier did not run, for example without the right to load programs.
     pub log: String,
 }
 
@@ -61,7 +62,7 @@ struct InfoByFd {
     info: u64,
 }
 
-/// The place of `recursion_misses` in `struct bpf_prog_info`.
+/// The offset of `recursion_misses` in `struct bpf_prog_info`, in bytes.
 const RECURSION_MISSES: usize = 208;
 
 // SAFETY: the structures of BPF_PROG_LOAD and BPF_OBJ_GET_INFO_BY_FD, without implicit padding.
@@ -72,7 +73,7 @@ unsafe impl Attr for InfoByFd {}
 unsafe impl Attr for RawTracepointOpen {}
 
 impl Program {
-    /// Loads a program. Each instruction is a word in the byte order of the machine.
+    /// Loads a program. Each instruction is a u64 in the byte order of the machine.
     pub fn load(name: &str, program_type: ProgramType, instructions: &[u64]) -> Result<Program, LoadError> {
         let mut attr = Load {
             prog_type: program_type as u32,
@@ -92,7 +93,7 @@ impl Program {
             Ok(descriptor) => return Ok(Program(descriptor)),
             Err(error) => error,
         };
-        // Writing the text takes longer than the check itself, so it is asked for only now.
+        // Writing the log takes longer than the check itself, so only a refused program is loaded a second time, with a log.
         let mut log = vec![0; LOG];
         (attr.log_level, attr.log_size, attr.log_buf) = (1, LOG as u32, log.as_mut_ptr() as u64);
         // SAFETY: as above, and `log` has room for the text.
@@ -105,24 +106,24 @@ impl Program {
         }
     }
 
-    /// Runs the program at a raw tracepoint, until the descriptor is closed.
+    /// Runs the program at a raw tracepoint, until the returned descriptor is closed.
     pub fn attach_to_raw_tracepoint(&self, name: &CStr) -> Result<OwnedFd, CallError> {
         let mut attr = RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: self.0.as_raw_fd() as u32, padding: 0 };
         // SAFETY: the kernel reads the name.
         unsafe { call_for_descriptor("bpf BPF_RAW_TRACEPOINT_OPEN", BPF_RAW_TRACEPOINT_OPEN, &mut attr) }
     }
 
-    /// Returns how many events the program did not run for, because another BPF program or bpf(2) was at work on the CPU.
-    /// Kernels before 5.12 do not count this.
+    /// Returns for how many events the program did not run, because another BPF program or a call of bpf(2) was active
+    /// on the CPU. Kernels before 5.12 do not count this.
     pub fn recursion_misses(&self) -> Result<u64, CallError> {
-        // The kernel writes no more than this, and tells how much it has written.
+        // The kernel writes at most `info_len` bytes, and sets `info_len` to the number that it has written.
         let mut info = [0u64; (RECURSION_MISSES + 8) / 8];
         let mut attr = InfoByFd {
             bpf_fd: self.0.as_raw_fd() as u32,
             info_len: size_of_val(&info) as u32,
             info: info.as_mut_ptr() as u64,
         };
-        // SAFETY: `info` has the size that is told. It is zero, so the kernel fills no arrays that it points to.
+        // SAFETY: `info` has `info_len` bytes. It is zero, so it asks for none of the arrays that the kernel could fill.
         unsafe { call("bpf BPF_OBJ_GET_INFO_BY_FD", BPF_OBJ_GET_INFO_BY_FD, &mut attr) }?;
         Ok(info[RECURSION_MISSES / 8])
     }
