@@ -8,12 +8,12 @@
 //!   maps. Must not know: events.
 //! * [`unwind`]: User stacks from registers and a copy of the stack, by DWARF unwind information. Must not know:
 //!   events, how files are found.
-//! * [`running_kernel`]: What rendering needs of the running kernel: its symbols, strings, constants and types. Must
-//!   not know: events, recordings.
+//! * [`running_kernel`]: The symbols, strings, constants and types of the running kernel, for rendering. Must not
+//!   know: events, recordings.
 //!
 //! # Where a change goes
 //!
-//! Paths start at `symbol/`, if they do not start with `unwind/`.
+//! Paths start at `symbol/`, unless they start with `unwind/`.
 //!
 //! * which code of the kernel an address is in: `kernel_code.rs`; its symbol: `kallsyms.rs`
 //! * which mapping an address is in: `processes.rs` (all processes), `mapping_history.rs` (one process through time),
@@ -26,7 +26,7 @@
 //! * why an address has no name: `reason.rs`
 //! * parameters of functions, for probes: `signature.rs`; static probes: `elf/static_probe.rs` (notes), `elf/operand.rs`
 //!   (where their arguments are)
-//! * what a file can make perf-prof hold or do: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
+//! * limits on the memory and work for files: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
 //!   (one file), `dwarf_weight.rs` (its DWARF)
 //! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),
 //!   `unwind/arch.rs` (what differs between processors)

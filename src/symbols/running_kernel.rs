@@ -33,7 +33,7 @@ pub struct RunningKernel {
 }
 
 impl RunningKernel {
-    /// Creates the interface to the running kernel. Nothing is read yet.
+    /// Creates the interface to the running kernel. Reads nothing yet.
     pub fn new(tracefs: Tracefs) -> Self {
         Self {
             tracefs,

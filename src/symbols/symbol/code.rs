@@ -1,10 +1,10 @@
-//! Finds the code of processes for stack unwinding: what is mapped at an address, and the bytes of the mapped file.
+//! Finds the code of processes for stack unwinding: the mapping at an address, and the bytes of the mapped file.
 
 use std::{fs::File, sync::Arc};
 
 use super::{Reason, Symbolizer, mapping_history::TimedMapping, maps::Backing};
 
-/// What is mapped at an address.
+/// The mapping that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
     /// The first address.
@@ -13,7 +13,7 @@ pub struct Code {
     pub end: u64,
     /// The offset of `start` in the file, in bytes.
     pub file_offset: u64,
-    /// The id of the file. Each file has its own id. `None` for code that was generated at run time.
+    /// The unique id of the file. `None` for code that was generated at run time.
     pub file: Option<u64>,
 }
 
@@ -27,7 +27,7 @@ pub enum CodeImage {
 }
 
 impl<D> Symbolizer<D> {
-    /// Returns what a process had mapped at `address` at `time`.
+    /// Returns the mapping that contained `address` in a process at `time`.
     pub fn code(&mut self, pid: u32, address: u64, time: u64) -> Result<Code, Reason> {
         let found = self.processes().locate(pid, address, time)?;
         let TimedMapping { start, end, .. } = found.mapping;

@@ -23,8 +23,8 @@ fn demangle_with(name: &str, options: DemangleOptions) -> Option<String> {
     if name.len() > LONGEST {
         return None;
     }
-    // Compilers split functions into parts and copy functions. The names of parts and copies have a suffix, for example
-    // `f.cold` or `f.llvm.123`.
+    // The hash of a Rust name (`17h...`) may be followed by a suffix: compilers split functions into parts and copy
+    // functions, and then append for example `.cold` or `.llvm.123` to the names.
     if name.starts_with("_R") || (name.starts_with("_ZN") && name.contains("17h")) {
         // The alternate form omits the hash that makes Rust's names unique.
         if let Ok(demangled) = rustc_demangle::try_demangle(name) {

@@ -17,7 +17,7 @@ pub struct Dwarf {
     sections: Arc<gimli::Dwarf<Bytes>>,
     /// The size of the sections in bytes.
     bytes: usize,
-    /// The weight of the parts that were read, and of those that will be read for the next address.
+    /// The weight of the units that `addr2line` has read, or will read for the next address.
     weight: Weight,
 }
 
@@ -31,7 +31,7 @@ pub struct DwarfFrame {
     /// The line number; 0 for code that belongs to no line.
     pub line: Option<u32>,
     /// The address at which the function's code starts. If the code has several parts, the start of the part that
-    /// contains the address. Only the outermost function has it.
+    /// contains the address. `None` for inlined functions.
     pub start: Option<u64>,
 }
 
@@ -39,7 +39,7 @@ pub struct DwarfFrame {
 /// address.
 const DEPTH: usize = 256;
 
-/// The memory for parsed data that is not counted, in bytes. A small program with a single unit takes less.
+/// The part of the parsed data that is not counted, in bytes. The data of a small program with a single unit takes less.
 const UNCOUNTED: usize = 64 << 10;
 
 impl Dwarf {
@@ -54,9 +54,9 @@ impl Dwarf {
         debug.map(|section| section.uncompressed_size()).fold(0, u64::saturating_add)
     }
 
-    /// Reads the debug sections of `elf`. `shared` is the file with debug information that `elf` shares with other
-    /// files, if there is such a file. Its debug sections are read too. Fails if they take more than `limit` bytes. The
-    /// data that is read from them for addresses stays within the limit, too.
+    /// Reads the debug sections of `elf` and of `shared`, the file with debug information that `elf` shares with other
+    /// files. Fails if all these sections together take more than `limit` bytes. The data that is later parsed for
+    /// addresses stays within the limit too.
     pub fn read(elf: &Elf, shared: Option<&Elf>, limit: usize) -> Result<Self, DwarfError> {
         let mut bytes = 0;
         let mut load = |elf: &Elf, id: SectionId| -> Result<Bytes, DwarfError> {

@@ -14,12 +14,12 @@ pub(super) type Bytes = EndianArcSlice<RunTimeEndian>;
 type Dwarf = gimli::Dwarf<Bytes>;
 type Unit = gimli::Unit<Bytes>;
 
-/// Why DWARF has no weight.
+/// Why DWARF could not be weighed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WeightError {
-    /// It weighs more than the limit.
+    /// The DWARF weighs more than the limit.
     TooHeavy,
-    /// It is damaged.
+    /// The DWARF is damaged.
     Damaged(gimli::Error),
     /// A string is longer than `elf::NAME_LIMIT`.
     LongString,
@@ -55,7 +55,8 @@ pub(super) struct Weight {
     ranges: Vec<UnitRange>,
     total: Cell<usize>,
     limit: usize,
-    /// The weight of the names of a function. A name may be read again for each function that refers to it.
+    /// The weight of a function with its names. A part of the longest string counts for each function, because a name
+    /// may be read again for each function that refers to it.
     name: usize,
 }
 
@@ -287,7 +288,7 @@ impl Weight {
     fn add_lines(&self, dwarf: &Dwarf, unit: &Unit) -> Result<(), WeightError> {
         let Some(program) = unit.line_program.clone() else { return Ok(()) };
         let header = program.header();
-        // Instructions that make no row take time, too.
+        // Instructions count too, because those that make no row also take time.
         self.add(header.raw_program_buf().len() / 4)?;
         let length = |value: Option<AttributeValue<Bytes>>| {
             value.and_then(|value| Some(dwarf.attr_string(unit, value).ok()?.len())).unwrap_or(0)
@@ -312,7 +313,7 @@ impl Weight {
         while !entries.is_empty() {
             let depth = entries.next_depth();
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
-            // Some attributes take no bytes in the entry, but reading them takes time.
+            // Attributes count too, because reading them takes time even if they take no bytes in the entry.
             attributes += abbreviation.attributes().len();
             if attributes >= 64 {
                 self.add(std::mem::take(&mut attributes) / 64)?;
@@ -341,7 +342,7 @@ impl Weight {
     }
 }
 
-/// Whether something could be parsed.
+/// Whether a table could be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parsed {
     Yes,

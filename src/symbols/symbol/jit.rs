@@ -23,8 +23,8 @@ const DUMPS_LIMIT: usize = 3;
 /// the address, the second one otherwise.
 const RECHECK_IF_MISSING: Duration = Duration::from_millis(20);
 const RECHECK: Duration = Duration::from_secs(1);
-/// The time to the next check for each byte that was read at the last one. So a large file that changes all the time
-/// takes only a small part of a CPU.
+/// The time to the next check, for each byte that the last check read. So a large file that changes all the time takes
+/// only a small part of a CPU.
 const RECHECK_PER_BYTE: Duration = Duration::from_nanos(50);
 
 /// The functions that processes generated at run time, for all processes.

@@ -16,7 +16,7 @@ const MOVE: u32 = 1;
 /// The maximum number of bytes that are read from a record. The code after the name is not needed, so it need not be
 /// read.
 const HEAD_LIMIT: usize = 16 << 10;
-/// The number of bytes that are read at once. They contain many records if the records have no code.
+/// The number of bytes that are read at once. A block contains many records if they have no code.
 const BLOCK: usize = 64 << 10;
 /// The maximum number of bytes that an update reads. The next update goes on from there.
 pub const UPDATE_LIMIT: u64 = 16 << 20;

@@ -178,8 +178,8 @@ impl Kallsyms {
     }
 
     /// Returns the symbol that contains an address, as perf chooses it (`__dso__load_kallsyms()` in
-    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols, and of the symbols at one address the last one
-    /// in the list: the sizes are computed from the next symbol, so all others have the size 0
+    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols. Of the symbols at one address it uses the
+    /// last one in the list, because it computes sizes from the next symbol: all others have the size 0
     /// (`symbols__fixup_end()` and `choose_best_symbol()`).
     pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
         let of_perf = self.of_perf();
@@ -235,7 +235,7 @@ impl Kallsyms {
     }
 
     fn letter(&self, entry: &Entry) -> u8 {
-        // `line` replaces letters of more than one byte.
+        // The letter is always one byte, because `line` replaces longer ones.
         (entry.name as usize).checked_sub(1).and_then(|at| self.names.as_bytes().get(at)).copied().unwrap_or(b'?')
     }
 

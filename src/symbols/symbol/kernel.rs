@@ -19,7 +19,7 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct KernelSymbols {
     path: PathBuf,
-    /// The loaded modules, as of the last read. Some of their code has no symbol.
+    /// The loaded modules, as of the last read. Some of their code has no symbol, only the name of its module.
     modules: KernelCode,
     list: Option<Result<Arc<Kallsyms>, Reason>>,
     read: Instant,
@@ -42,8 +42,8 @@ impl KernelSymbols {
     }
 
     /// Returns the list for a lookup of `address`. If the address has no symbol or is in a BPF program, the list is
-    /// read again, but not more often than the times above allow. (For a BPF program, the symbol may be wrong: another
-    /// program may have been loaded right after it since the last read.)
+    /// read again, but not more often than `FIRST_WAIT` and `LAST_WAIT` allow. (For a BPF program, the symbol may be
+    /// wrong: since the last read, another program may have been loaded right after it.)
     pub fn list(&mut self, address: u64) -> Result<Arc<Kallsyms>, Reason> {
         let is_due = self.stale || self.read.elapsed() >= self.wait;
         if self.list.is_none() || (is_due && self.may_have_new_name(address)) {

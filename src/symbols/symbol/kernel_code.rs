@@ -24,7 +24,7 @@ pub struct KernelCode {
     kernel_name: Arc<str>,
     /// The modules, by their first addresses.
     modules: BTreeMap<u64, Module>,
-    /// The paths of modules whose files are listed, by the names of the modules with brackets.
+    /// The paths of listed module files. The keys are the names of the modules in brackets.
     listed: HashMap<Box<str>, Arc<str>>,
     unknown: Arc<str>,
 }
@@ -65,8 +65,8 @@ impl KernelCode {
         }
     }
 
-    /// Notes where code is. `name` is the path of a module, the name of a module in brackets, or `[kernel.kallsyms]`
-    /// and the name of a symbol.
+    /// Adds a mapping of kernel code. `name` is the path of a module, the name of a module in brackets, or
+    /// `[kernel.kallsyms]` and the name of a symbol.
     pub fn mapped(&mut self, start: u64, len: u64, name: &str) {
         let end = start.saturating_add(len);
         if name.starts_with(KALLSYMS) {
@@ -99,10 +99,10 @@ impl KernelCode {
         (!self.kernel.is_empty()).then_some((self.kernel.start, self.kernel.end))
     }
 
-    /// Returns the name of the code at an address, as perf shows it. `symbol` is the function at the address, if it is
-    /// known; its value is the module that kallsyms states for the function.
+    /// Returns the name of the code at an address, as perf shows it. `symbol` is `None` if no function is known at the
+    /// address. Otherwise it is the module of the function in kallsyms; `Some(None)` means the kernel itself.
     pub fn dso(&self, addr: u64, symbol: Option<Option<&str>>) -> Arc<str> {
-        // Code that was generated while the kernel was running may have replaced a module.
+        // A BPF program may now be at the address of a module that was unloaded.
         let is_generated = |module: &str| module == "bpf" || module.starts_with("__builtin__");
         match (self.module(addr), symbol) {
             (_, Some(Some(module))) if is_generated(module) => format!("[{module}]").into(),
@@ -115,8 +115,8 @@ impl KernelCode {
     }
 }
 
-/// Returns the name of a module in brackets, from the path of its file or from a name in brackets. Returns `None` if it
-/// is not a module, as `__kmod_path__parse()` in `tools/perf/util/dso.c` decides it.
+/// Returns the name of a module in brackets, from the path of its file or from a name in brackets. Returns `None` for
+/// other files, by the rules of `__kmod_path__parse()` in `tools/perf/util/dso.c`.
 pub fn module_name(path: &str) -> Option<String> {
     const NOT_MODULES: [&str; 6] =
         [KALLSYMS, "[guest.kernel.kallsyms", "[vdso]", "[vdso32]", "[vdsox32]", "[vsyscall]"];

@@ -181,8 +181,8 @@ impl Image {
     }
 
     /// Adds the mappings that /proc/PID/maps shows now. Keeps earlier mappings and the times of known mappings, because
-    /// the text does not show them. Returns two values: whether any mapping was new, and whether a new mapping overlaps
-    /// an earlier one that is not anonymous.
+    /// the text has neither. Returns two values: whether any mapping was new, and whether a new mapping overlaps an
+    /// earlier one that is not anonymous.
     pub fn merge(&mut self, current: Vec<TimedMapping>) -> (bool, bool) {
         // Mappings in the text do not overlap each other.
         if self.mappings.is_empty() && current.len() <= MAPPINGS_LIMIT {
@@ -236,7 +236,7 @@ impl Image {
         for at in self.mappings.overlapping(start, end).starting_at(first) {
             let later = &self.mappings[at];
             if later.time > time {
-                // All that follow are later still.
+                // All following mappings are later still.
                 *until = later.time.min(*until);
                 break;
             } else if later.end <= address {
@@ -304,7 +304,7 @@ impl Process {
             return None;
         }
         let before = self.images[..at].last()?.locate(address, image.start)?;
-        // A mapping of the new program may be reported later.
+        // The result is valid only at `time`, because a mapping of the new program may be reported later.
         Some(MappingAt { until: time.saturating_add(1), ..before })
     }
 

@@ -91,8 +91,8 @@ impl Mappings {
 
 /// The mappings that overlap a range, by their positions.
 ///
-/// There may be very many, such as all files that a process has mapped at one address, one after the other. So they are
-/// searched from the position where they are needed, and no further.
+/// There may be very many of them, for example all files that a process has mapped at one address, one after the other.
+/// So a search starts at the position that the caller needs, and goes only as far as the caller reads.
 pub struct Overlapping<'a> {
     list: &'a [TimedMapping],
     range: (u64, u64),
@@ -209,8 +209,8 @@ mod tests {
         assert!(compared < 60_000 * 8, "{compared}");
     }
 
-    /// A program that maps one file after the other at one address must not make the end of a trace last longer than its
-    /// mappings. Comparing all with all takes minutes.
+    /// A program that maps one file after the other at one address must not delay the end of a trace for long.
+    /// Comparing all mappings with each other would take minutes.
     #[test]
     fn files_that_follow_each_other_at_one_address_are_not_all_compared() {
         let mut image = Image::new(1, 0, ImageOrigin::Start);

@@ -159,7 +159,8 @@ impl Object {
     fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
         let outer = self.frames(address, limit).ok()?.pop()?;
         let start = outer.start.unwrap_or(address);
-        // DWARF has no binding, and the end of a function that consists of several parts would be meaningless.
+        // DWARF has no binding, so `STB_GLOBAL` is assumed. The end of a function that consists of several parts would
+        // be meaningless, so the extent ends after `address`.
         let extent = self.in_file(Extent { start, end: address.saturating_add(1), binding: object::elf::STB_GLOBAL.0 });
         Some(NamedFunction { name: styled_name(&outer.name?, style), start, extent })
     }

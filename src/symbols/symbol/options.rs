@@ -57,7 +57,7 @@ pub enum Srcline {
     No,
 }
 
-/// Which mappings of recorded processes are known.
+/// Whether addresses of data get names, and not only addresses of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Data {
     /// Mappings of code and, as far as they were recorded, of data. This takes several times the memory.

@@ -160,7 +160,7 @@ impl Processes {
         image.mappings = parent.unwrap_or_default();
         let grown = image.own_bytes();
         self.note_growth(grown);
-        // The pid may have belonged to another process before.
+        // If an earlier process had this pid, its images stay, and this image is added to them.
         self.add_image(pid, time, image);
     }
 
@@ -243,8 +243,8 @@ impl Processes {
         }
     }
 
-    /// Returns the mapping that contained `address` in a process at `time`. If the program that the process executed
-    /// then has no such mapping, this is the mapping of the program that called exec.
+    /// Returns the mapping that contained `address` in a process at `time`. If the process's program at that time has
+    /// no such mapping, returns the mapping of the program before the exec.
     pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
         if let Some(mut found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
             if self.data == Data::Yes
@@ -274,8 +274,8 @@ impl Processes {
         }
     }
 
-    /// Returns whether /proc/PID/maps should be read to find what was mapped at `time`. The file shows only the
-    /// mappings of the last image, and it must not have been read a short time ago (`READ_AGAIN`).
+    /// Returns whether to read /proc/PID/maps for a mapping that existed at `time`. The file shows only the mappings of
+    /// the last image, and is not read again within a short time (`READ_AGAIN`).
     fn may_read(&self, pid: u32, time: u64) -> bool {
         let Some(process) = self.processes.get(&pid) else { return true };
         let last = process.images.len() - 1;

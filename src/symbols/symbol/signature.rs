@@ -47,7 +47,7 @@ pub enum ValueKind {
     Other,
 }
 
-/// The maximum number of types that refer to each other: `typedef`, `const` and so on. Damaged DWARF may have a circle.
+/// The maximum number of types that refer to each other: `typedef`, `const` and so on. Damaged DWARF may contain a cycle.
 const MOST_TYPES: usize = 32;
 
 impl Dwarf {
@@ -89,8 +89,8 @@ fn signature(unit: UnitRef<'_, Reader>, function: &Entry) -> Signature {
     Signature { parameters, result: kind(unit, function, MOST_TYPES) }
 }
 
-/// Calls `work` with an attribute of an entry. If the entry does not have it, the attribute is taken from the entry that
-/// it refers to: the code of a function refers to the function's declaration.
+/// Calls `work` with an attribute of an entry. If the entry lacks the attribute, looks it up in the entry's origin: an
+/// entry for a function's code refers to the function's declaration.
 fn attribute<T>(
     unit: UnitRef<'_, Reader>,
     entry: &Entry,

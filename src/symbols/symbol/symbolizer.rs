@@ -50,8 +50,8 @@ pub struct Resolved<D = ()> {
     pub build_id: Option<Arc<[u8]>>,
     /// With `Inline::Yes`: the functions that were inlined into `symbol` at this address, innermost first.
     pub inlined: Vec<InlinedFrame>,
-    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. It may be another one than that in the symbol
-    /// table, which may have several names for a function.
+    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. It may differ from the name in the symbol table,
+    /// which may have several names for a function.
     pub source_name: Option<Arc<str>>,
     /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, this is the line in `symbol`,
     /// and `inlined` has the lines in the inlined functions. With `Inline::No`, it is the line in the innermost

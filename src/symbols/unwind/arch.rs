@@ -55,7 +55,7 @@ static X86_64: Arch = Arch {
     kept: &[3, 6, 12, 13, 14, 15, 16],
     from_perf: &{
         let mut table = [None; 24];
-        // AX BX CX DX SI DI BP SP IP.
+        // perf's registers 0 to 8 are AX BX CX DX SI DI BP SP IP.
         let first = [0, 3, 2, 1, 4, 5, 6, 7, 16];
         let mut perf = 0;
         while perf < table.len() {

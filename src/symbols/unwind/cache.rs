@@ -33,7 +33,7 @@ pub(super) struct Cache {
     context: Context,
 }
 
-/// What is known about a file.
+/// The cached unwind information of a file.
 #[derive(Debug)]
 struct CachedFile {
     /// A unique number. If the file is read again, it gets a new number.

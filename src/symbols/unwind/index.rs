@@ -53,7 +53,7 @@ impl Index {
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(entry) = entry else { continue };
-            // Most entries have the same common part (CIE) as the previous entry.
+            // The last common part (CIE) is reused, because most entries have the same one as the entry before.
             let entry = entry.parse(|section, bases, offset| {
                 let place: usize = UnwindOffset::into(offset);
                 if let Some((_, common)) = last.as_ref().filter(|(at, _)| *at == place) {

@@ -5,10 +5,10 @@
 //! function preserves for its caller are restored, and DWARF expressions may read the stack. Both are necessary for
 //! code that realigns its stack, for the trampolines of the dynamic linker, and for signal frames.
 //!
-//! This is made with `gimli`, and is no finished unwinder. `framehop` is the well-maintained one. It follows three
-//! registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules fail. A
-//! script should learn why a stack ends, so what is lacking is reported here. Tests compare the frames with those of
-//! `framehop`, instruction by instruction.
+//! This module uses `gimli`, and no finished unwinder. The well-maintained one, `framehop`, follows three registers,
+//! refuses expressions that read memory, and silently continues by the frame pointer when its rules fail. A script
+//! should learn why a stack ends, so this module returns the reason. Tests compare its frames with those of `framehop`,
+//! instruction by instruction.
 
 mod arch;
 mod cache;

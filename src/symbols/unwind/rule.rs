@@ -108,8 +108,8 @@ impl Rules {
     }
 
     /// Converts an offset in the file to an address, as the file's headers count addresses. Do not call this for a
-    /// separate debug file: its program headers do not show where the code is in the file that it belongs to. Both
-    /// files use the same addresses, so the conversion by the other file is valid for both.
+    /// separate debug file: its program headers do not show where the code is in the main file. Convert with the main
+    /// file, because both files use the same addresses.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         self.elf.address(offset)
     }

@@ -41,8 +41,8 @@ impl DebugSearch {
 /// The maximum size of a section with a link to another file, in bytes. It contains a path and a checksum or a build
 /// id.
 const LINK_LIMIT: u64 = 8 << 10;
-/// The maximum size of a file whose checksum is compared, in bytes. A sparse file may have any size, and it has to be
-/// read from its start to its end.
+/// The maximum size of a file whose checksum is compared, in bytes. The checksum needs the whole file, and a sparse
+/// file may have any size.
 const CHECKSUM_LIMIT: u64 = 4 << 30;
 
 /// Returns the debug file that belongs to `elf`, if there is one. `path` is the path of `elf` as the process sees it.
@@ -101,8 +101,7 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
     for path in [folder.join(name), folder.join(".debug").join(name), below.join(name)] {
         let path = search.in_root(&path);
         let Ok(debug) = Elf::open(&path) else { continue };
-        // If the link of a file leads to the file itself, the stripped file is opened here. Its checksum differs, so it
-        // is not used.
+        // A debug link may lead back to the stripped file itself. Then the checksums differ, and the file is not used.
         let interrupt = Interrupt::begin();
         if debug.crc32(CHECKSUM_LIMIT, &mut || interrupt.is_requested()).is_ok_and(|found| found == crc) {
             return Some((path, debug));

@@ -57,7 +57,7 @@ impl From<object::read::Error> for ElfError {
     }
 }
 
-/// The place of the file's bytes.
+/// Where the bytes of the file are read from.
 #[derive(Debug)]
 enum Bytes {
     File(File),
@@ -137,7 +137,7 @@ impl Section {
 }
 
 impl Elf {
-    /// Returns the bytes of the file, in a form that can still be used after this object has been dropped.
+    /// Returns the bytes of the file. The result can outlive this object.
     pub fn image(&self) -> std::io::Result<CodeImage> {
         Ok(match &self.bytes {
             Bytes::File(file) => CodeImage::File(file.try_clone()?),
@@ -150,7 +150,7 @@ impl Elf {
         Self::of_file(perf_prof_system::file::open_regular(path).map_err(|error| ElfError::Io(error.to_string()))?)
     }
 
-    /// Reads the headers of a file whose bytes are at hand.
+    /// Reads the headers of an open file, or of a file in memory.
     pub fn of_image(image: CodeImage) -> Result<Self, ElfError> {
         match image {
             CodeImage::File(file) => Self::of_file(file),
@@ -198,7 +198,7 @@ impl Elf {
         if section.uncompressed_size() > limit {
             return Err(ElfError::TooLarge(section.uncompressed_size()));
         }
-        // Compression may enlarge a small section a little.
+        // Small contents may take a little more space compressed than decompressed.
         let bytes = self.read(section.offset, section.size, limit + (1 << 12))?;
         let Some((kind, size, header)) = section.compression else { return Ok(bytes) };
         let format = match kind {
@@ -250,7 +250,7 @@ impl Elf {
             }
             match file.read_at(&mut block, at)? {
                 0 => return Ok(crc.finalize()),
-                // The file is still growing.
+                // The file still grows, and is now larger than the limit.
                 _ if at > limit => return Err(ElfError::TooLarge(at)),
                 size => {
                     crc.update(&block[..size]);
@@ -266,7 +266,7 @@ impl Elf {
         self.segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
     }
 
-    /// Like [`Elf::address_of`], and continues after the end of a segment in the file as far as it reaches in memory.
+    /// Like [`Elf::address_of`], but for offsets up to the end of a segment in memory, not only to its end in the file.
     pub fn address_in_memory(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.memory);
         let found = || self.segments.iter().rev().find(holds);
@@ -301,7 +301,8 @@ impl Headers {
         let Headers { endian, is_64, machine, segments, eh_frame_hdr, build_id, .. } = self;
         let sections = std::mem::take(&mut self.sections);
         let mut elf = Elf { bytes, endian, is_64, machine, segments, eh_frame_hdr, sections, build_id };
-        // Without names no section can be found, but the segments still show what is loaded where.
+        // A file without section names is accepted: none of its sections can be found, but its segments show what is
+        // loaded where.
         let read = |section: Section| match section.compression {
             Some(_) => elf.data(&section, NAMES_LIMIT),
             None => elf.read(section.offset, section.size.min(NAMES_LIMIT), NAMES_LIMIT),

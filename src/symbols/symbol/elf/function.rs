@@ -1,4 +1,4 @@
-//! Finds the functions of a file by name, with their offsets in the file. The offset is what a uprobe needs, but this
+//! Finds the functions of a file by name, with their offsets in the file. A uprobe needs such an offset, but this
 //! module does not deal with probes.
 
 use std::path::Path;
@@ -73,7 +73,7 @@ pub enum FunctionError {
         name: String,
         /// Similar names.
         near: Vec<String>,
-        /// Whether only the functions are known that other files can call.
+        /// True if the file is stripped, so that only the functions are known that other files can call.
         stripped: bool,
     },
     /// The file has several functions of this name.
@@ -162,7 +162,7 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
         }
         [only] => Ok(only.offset),
         [] => {
-            // The comparison takes as long as the product of the lengths.
+            // The time for a comparison grows with the product of the two lengths, so much longer names are left out.
             let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
             let names = functions.iter().map(|function| function.name.as_str());
             let near = spec::similar_names(name, names.filter(is_similar_length));
@@ -201,7 +201,7 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
     let mut functions: Vec<Function> = Vec::new();
     let mut wrong = None;
     let interrupt = Interrupt::begin();
-    // Many symbols may refer to the same long name, so the names can take more memory than the file.
+    // The memory of names is counted, because many symbols may refer to the same long name.
     let mut bytes = 0;
     for part in [Some(main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {

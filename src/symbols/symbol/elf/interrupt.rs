@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use perf_prof_system::signals;
 
-/// The time for which work goes on after the first request to end. Within this time, the files of ordinary programs are
-/// read, and the last events of a run get their names.
+/// The time for which work goes on after the first request to end. It is enough to read the files of ordinary programs,
+/// so that the last events of a run get their names.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Work on a file that may take long.
+/// Work on a file. If it takes long, a request to end perf-prof ends it.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupt {
     /// The number of requests to end that arrived before the work.

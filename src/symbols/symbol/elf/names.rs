@@ -63,7 +63,7 @@ pub(super) struct NameLengths<'a> {
 const UNDERSCORES: usize = 255;
 
 impl<'a> NameLengths<'a> {
-    /// Creates the lengths of the names in these string tables. None is known yet.
+    /// Prepares to find the lengths of names in these string tables. No length is known yet.
     pub fn new(tables: &'a [Vec<u8>]) -> Self {
         Self { tables, known: vec![BTreeMap::new(); tables.len()], searched: 0 }
     }

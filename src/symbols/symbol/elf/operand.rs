@@ -2,7 +2,7 @@
 
 use object::elf;
 
-/// Where the value of an argument is. Registers have the names that the kernel has for them.
+/// Where the value of an argument is. Registers have the kernel's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A constant.
@@ -13,7 +13,7 @@ pub enum Operand {
     Memory(Memory),
 }
 
-/// An address: the sum of its parts.
+/// An address: `base`, plus `index` times its factor, plus the address of `symbol`, plus `offset`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     /// A register.
@@ -27,7 +27,7 @@ pub struct Memory {
 }
 
 impl Operand {
-    /// Returns the name of the variable in its address.
+    /// Returns the name of the variable in the operand's address, if there is one.
     pub fn variable(&self) -> Option<&str> {
         match self {
             Operand::Memory(memory) => memory.symbol.as_deref(),
@@ -35,8 +35,8 @@ impl Operand {
         }
     }
 
-    /// Parses an operand of x86-64, x86 or AArch64. Returns `None` if it is another one, or one for which there is no
-    /// variant, such as a floating-point register.
+    /// Parses an operand of x86-64, x86 or AArch64. Returns `None` for other processors, and for operands that no
+    /// variant can express, such as a floating-point register.
     pub(super) fn parse(text: &str, machine: elf::Machine) -> Option<Operand> {
         match machine {
             elf::EM_X86_64 | elf::EM_386 => x86(text.trim()),
@@ -64,7 +64,8 @@ fn x86(text: &str) -> Option<Operand> {
     let scale = parts.next().map_or(Some(1), |scale| scale.parse().ok())?;
     let index = index.map(|register| (register, scale));
     match (base.as_deref(), &index, &symbol) {
-        // The address of the instruction itself is not added: the assembler means the variable.
+        // In `x(%rip)`, the assembler has already made `x` relative to the instruction. So the address is that of the
+        // variable `x`.
         (Some("ip"), None, Some(_)) => Some(Operand::Memory(Memory { base: None, index, symbol, offset })),
         (Some("ip"), ..) | (None, None, None) => None,
         _ => Some(Operand::Memory(Memory { base, index, symbol, offset })),
@@ -94,7 +95,7 @@ fn is_symbol(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.$".contains(c))
 }
 
-/// Parses a number of 64 bits, signed or unsigned.
+/// Parses a signed or unsigned 64-bit number.
 fn constant(text: &str) -> Option<i64> {
     text.parse().ok().or_else(|| text.parse::<u64>().ok().map(|number| number as i64)).or_else(|| number(text))
 }
@@ -111,8 +112,8 @@ fn number(text: &str) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Returns the kernel's name of a register (`regoffset_table` in arch/x86/kernel/ptrace.c). The upper halves of 16 bits,
-/// such as `%ah`, have none.
+/// Returns the kernel's name of a register (`regoffset_table` in arch/x86/kernel/ptrace.c). The second bytes of
+/// registers, such as `%ah`, have no name.
 fn x86_register(text: &str) -> Option<String> {
     let name = text.strip_prefix('%')?;
     if let Some(number) = name.strip_prefix('r').map(|name| name.trim_end_matches(['d', 'w', 'b']))

@@ -46,8 +46,8 @@ fn read(elf: &Elf, section: &Section, budget: &mut u64) -> Option<Vec<u8>> {
     Some(data)
 }
 
-/// Returns the numbers of the symbols by slot. A slot is an address in the global offset table. The dynamic linker will
-/// write the address of the symbol there.
+/// Returns the indexes of symbols by slot. A slot is an address in the global offset table, at which the dynamic linker
+/// will store the address of the symbol.
 fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
     let mut slots = HashMap::new();
     for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA && section.loaded) {

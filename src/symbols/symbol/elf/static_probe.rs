@@ -9,7 +9,7 @@ use object::{
 
 use super::{Elf, ElfError, operand::Operand};
 
-/// The maximum size of the section with the notes, in bytes. libjvm.so, which has many, has 36 KiB.
+/// The maximum size of the section with the notes, in bytes. libjvm.so has many probes, and 36 KiB of notes.
 const NOTES_LIMIT: u64 = 1 << 20;
 
 /// The owner and the type of the notes.
@@ -19,7 +19,7 @@ const TYPE: elf::NoteType = elf::NoteType(3);
 /// A static probe at one place of a program or library. A probe may have several places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticProbe {
-    /// The name that the program or library has for itself.
+    /// The provider: the name that the program or library gives to the group of its probes.
     pub provider: String,
     /// The name of the probe.
     pub name: String,
@@ -27,7 +27,7 @@ pub struct StaticProbe {
     pub address: u64,
     /// The address of its semaphore: a counter of 16 bits. While it is 0, the program may skip the probe.
     pub semaphore: Option<u64>,
-    /// What the probe passes to a tracer.
+    /// The values that the probe passes to a tracer.
     pub arguments: Vec<StaticArgument>,
 }
 
@@ -49,13 +49,14 @@ pub struct StaticArgument {
 pub fn static_probes(elf: &Elf) -> Result<Vec<StaticProbe>, ElfError> {
     let Some(section) = elf.section(".note.stapsdt") else { return Ok(Vec::new()) };
     let notes = elf.data(section, NOTES_LIMIT)?;
-    // If something like prelink has moved the file, the notes, which are not loaded, still have the old addresses.
+    // Tools such as prelink change the addresses in a file, but not those in its notes. The section `.stapsdt.base`
+    // shows the difference.
     let base = elf.sections.iter().find(|section| &*section.name == ".stapsdt.base").map(|section| section.address);
     read_notes(&notes, elf, base)
 }
 
 fn read_notes(notes: &[u8], elf: &Elf, base: Option<u64>) -> Result<Vec<StaticProbe>, ElfError> {
-    // The headers of notes are the same in files of 32 and 64 bits.
+    // Notes have the same headers in 32-bit and 64-bit files, so this type reads both.
     let mut notes = NoteIterator::<FileHeader32<Endianness>>::new(elf.endian, 4, notes)?;
     let mut probes = Vec::new();
     while let Some(note) = notes.next()? {
@@ -113,13 +114,14 @@ fn split(arguments: &str) -> impl Iterator<Item = &str> {
     pieces.filter(|piece| !piece.is_empty())
 }
 
-/// Parses an argument: `-4@%eax` is a signed number of 4 bytes. Without a size, which old notes lack, it is an address.
+/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. Old notes state no size: their arguments have the size
+/// of an address.
 fn argument(text: &str, elf: &Elf) -> StaticArgument {
     let word = if elf.is_64 { 8 } else { 4 };
     let (size, operand) = text.split_once('@').map_or((None, text), |(size, operand)| (Some(size), operand));
     let number = size.map_or(Some(word), |size| size.trim_start_matches('-').parse().ok());
     let number = number.filter(|size| [1, 2, 4, 8].contains(size));
-    // `8f` is the size of a floating-point number.
+    // The size `8f` means a floating-point number, for which there is no operand.
     let operand = number.and_then(|_| Operand::parse(operand, elf.machine));
     let signed = size.is_some_and(|size| size.starts_with('-'));
     StaticArgument { text: text.to_owned(), size: number.unwrap_or(word), signed, operand }

@@ -99,7 +99,7 @@ impl Symbols {
         Self::read_with(parts, limit, Data::No)
     }
 
-    /// Like [`Symbols::read`], with `data` also the symbols of data.
+    /// Like [`Symbols::read`]. With `Data::Yes`, reads the symbols of data too.
     pub fn read_with(parts: &[&Elf], limit: usize, data: Data) -> Result<Self, ElfError> {
         let expected = Self::expected_bytes(parts);
         if expected > limit as u64 {
@@ -225,7 +225,7 @@ impl Symbols {
         let mark = self.marks.get(index).copied();
         let end = match mark.map(|mark| mark.size) {
             Some(SizeSource::NextSymbol) => {
-                // perf adds the procedure linkage table only after it has computed the sizes.
+                // perf adds the procedure linkage table after it has computed the sizes, so its entries do not end a symbol.
                 let mut after = self.entries.iter().zip(&self.marks).skip(index + 1);
                 let next = after.find(|(_, mark)| mark.size != SizeSource::Linkage);
                 next.map(|(next, _)| next.start)
@@ -363,8 +363,8 @@ impl RawTable {
                 continue;
             }
             let Some(section) = elf.sections.get(usize::from(symbol.st_shndx(elf.endian).0)) else { continue };
-            // As in perf, labels count in sections with data in their name (`elf_sec__filter()` in
-            // `tools/perf/util/symbol-elf.c`).
+            // As in perf, a label without a type counts as data if the name of its section contains `data`
+            // (`elf_sec__filter()` in `tools/perf/util/symbol-elf.c`).
             let is_data = data == Data::Yes && section.loaded && (is_object || section.name.contains("data"));
             if !(section.executable || is_data) || section.kind == elf::SHT_NULL {
                 continue;
@@ -384,7 +384,7 @@ impl RawTable {
             candidates.push(Candidate {
                 start,
                 size: symbol.st_size(elf.endian).into(),
-                // A label at the end of a data section names the data after it.
+                // Data has no limit, because a label at the end of a data section names the data after it.
                 limit: if is_data { u64::MAX } else { section.address.saturating_add(section.size) },
                 name,
                 typed: typed || is_object,
