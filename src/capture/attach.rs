@@ -22,7 +22,7 @@ pub(super) struct Attachment<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum AttachTo<'a> {
     Cpu,
-    /// The directory of a cgroup, and its index among those of the target.
+    /// The directory of a cgroup, and its index among the cgroups of the target.
     Cgroup(BorrowedFd<'a>, usize),
     Thread(u32),
 }

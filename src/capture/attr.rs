@@ -22,8 +22,8 @@ pub(super) enum Follow {
 /// size. So id and time have the same offsets in samples with and without a callchain.
 const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
 
-/// Members that change the position of the time: they come before it in samples, or after it at the end of other
-/// records. If one event samples such a member, all events sample it, and so does the dummy event that owns the ring.
+/// Members that change the offset of the time: in samples they come before the time, and at the end of other records
+/// after it. If one event samples such a member, all events sample it, and so does the dummy event that owns the ring.
 const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
 
 /// Returns the members that all samples of `events` have. With these members, id and time have the same offsets in all
@@ -123,7 +123,7 @@ pub(super) fn event(
     attr
 }
 
-/// Returns the attr with which an event is opened whose samples a program writes. `attr` is that of the tracepoint.
+/// Returns the attr of the event to which a BPF program writes the samples of a tracepoint. `attr` is that of the tracepoint.
 pub(super) fn output(attr: perf_event_attr) -> perf_event_attr {
     perf_event_attr { type_: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_BPF_OUTPUT, ..attr }
 }

@@ -26,8 +26,8 @@ pub(super) struct Closing {
 }
 
 impl Capture {
-    /// Closes some events for good, by the indices of their requests: something else counts them. The rings stay. Must be
-    /// called before anything is started or split, and not for events in groups.
+    /// Closes some events for good, because BPF programs count them instead. `events` are the indices of their
+    /// requests. The rings stay. Must be called before anything is started or split, and not for events in groups.
     pub fn close_events(&mut self, events: &[usize]) {
         let State::Idle(reader) = &mut self.reader else { return };
         reader.descriptors = Arc::default();
@@ -35,7 +35,7 @@ impl Capture {
         let is_closed = |descriptor: &Descriptor| descriptor.event.is_some_and(|event| events.contains(&event));
         let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
         descriptors.retain(|descriptor| !is_closed(descriptor));
-        // Each ring is watched through its dummy, which stays.
+        // Each ring is watched through its dummy, which stays but gets a new index.
         reader.watched.iter_mut().for_each(|watched| *watched = places.partition_point(|&place| place < *watched));
         reader.descriptors = Arc::clone(&self.descriptors);
         let closed = self.ids.extract_if(.., |(_, event)| events.contains(event));

@@ -21,10 +21,10 @@
 //! one of its threads exited, and a grandchild could lose its probes when its parent exited. Children created later had
 //! no probes either.
 //!
-//! The kernel does not make the exchange if samples of an inherited event would read counters (Linux 6.12). So an event of
-//! this kind that never samples is opened for each thread. For `-p` it is open until the events are on; with probes, and
-//! with `--control` and `--delay`, until the end. Before Linux 6.12 this does not help, and switching the events on several
-//! times has to be enough. Without it, children lost their probes silently: all 17 of 17 calls.
+//! The kernel does not make the exchange if samples of an inherited event would read counters (Linux 6.12). So an event of this
+//! kind that never samples is opened for each thread. For `-p` it is open until the events are on; with probes, and with
+//! `--control` and `--delay`, until the end. Before Linux 6.12 this does not help, and switching the events on several times
+//! has to be enough. Without kept contexts, children lost their probes silently: 17 of 17 calls were missed.
 
 use std::os::fd::OwnedFd;
 

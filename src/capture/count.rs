@@ -1,13 +1,13 @@
 //! Counts events: opens events without rings and reads their values.
 //!
 //! Events are turned on when they are opened. When all of them are open, their values are read, and counting starts
-//! from these values. No ioctl starts it. An event that is on when it is opened is also on in every task that inherits
+//! from these values, without an ioctl. An event that is on when it is opened is also on in every task that inherits
 //! it, so no new task is missed. (With an ioctl, new tasks can be missed: see `StartTrigger::EnableAgain`.) The events
 //! of a command are an exception: the command's exec turns them on, and nothing else can inherit them before.
 //!
-//! With rings, several passes of enabling exist for new tasks. Here they are not needed: in 300 attachments to a process
-//! that only created threads, each call was counted once. The same holds for 180 attachments to chains of threads that live
-//! for 0.2 ms.
+//! With rings, the events are enabled in several passes, for new tasks. Here this is not needed: in 300 attachments to
+//! a process that only created threads, each call was counted once. The same holds for 180 attachments to chains of
+//! threads that live for 0.2 ms.
 
 use std::{
     os::fd::{AsFd, OwnedFd, RawFd},
@@ -58,7 +58,7 @@ pub struct CounterReading {
     pub event: usize,
     /// The CPU that the descriptor counts on; `None` for an event of a task that counts on any CPU.
     pub cpu: Option<u32>,
-    /// The index of the cgroup among those of the target; `None` for another target.
+    /// The index of the cgroup among the cgroups of the target; `None` for another target.
     pub cgroup: Option<usize>,
     /// The count since [`Counters::begin`].
     pub count: Count,
@@ -71,7 +71,7 @@ pub enum EndCondition {
     WithTasks,
     /// The exit of this process, for example of a command.
     WithProcess(u32),
-    /// Nothing.
+    /// Nothing: only the caller ends the counting.
     Never,
 }
 
@@ -116,7 +116,7 @@ struct Descriptor {
 enum NotRunning {
     /// The event had to wait for a hardware counter.
     Waited,
-    /// Nothing. The kernel counts the event in software, so it counts all the time.
+    /// No reason: the kernel counts the event in software, so it counts all the time.
     Nothing,
     /// The task ran on a CPU that the event is not bound to. On that CPU the event is enabled but does not run.
     Elsewhere,
@@ -280,7 +280,7 @@ fn open(
         Ok(_) => return Ok(opened),
         Err(error) => error,
     };
-    // The error message must not wait for the tracepoints to be closed.
+    // The tracepoints are closed in a child, so that the error message does not have to wait.
     closing.close(opened.descriptors.into_iter().map(Descriptor::into_parts));
     Err(error)
 }
@@ -346,8 +346,8 @@ fn is_of_kernel(event: &EventRequest) -> bool {
     [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind)
 }
 
-/// Returns whether the machine may lack the event. For breakpoints and probes, this is an error: the kernel cannot set
-/// them at their location.
+/// Returns whether the machine may lack the event without an error. Breakpoints and probes must not be missing: if the
+/// kernel refuses one, it cannot set it at its location.
 fn may_lack(event: &EventRequest) -> bool {
     event.event.kind != PERF_TYPE_BREAKPOINT && event.definition.is_none()
 }

@@ -1,5 +1,5 @@
-//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments, semaphores or several
-//! places. The defined tracepoints are opened instead.
+//! Defines probes in tracefs if tasks inherit them, if they are recorded, or if they have arguments, semaphores or
+//! several places. Their tracepoints are then opened instead of events of the PMUs `kprobe` and `uprobe`.
 
 use std::borrow::Cow;
 

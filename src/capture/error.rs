@@ -264,7 +264,8 @@ impl CaptureError {
         CaptureError::TooManyFiles { needed, others: limit.saturating_sub(open as u64), limit, hard }
     }
 
-    /// Returns the error if the event that reads the clock of events was refused. It needs no rights: it counts nothing.
+    /// Returns the error if the event that reads the clock of events was refused. That event counts nothing, so it
+    /// needs no rights.
     pub fn of_clock(error: CallError) -> Self {
         if error.call != "perf_event_open" {
             return error.into();

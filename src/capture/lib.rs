@@ -149,7 +149,7 @@ impl StartTrigger {
 /// How many times the enable or disable ioctl is called for inherited events.
 const PASSES: usize = 6;
 
-/// The pause between two of these calls. It is long enough for a fork that is in progress to finish.
+/// The pause between two calls of the ioctl. It is long enough for a fork that is in progress to finish.
 const FORK_DURATION: Duration = Duration::from_millis(2);
 
 impl Capture {
@@ -257,7 +257,7 @@ impl Capture {
         self.ring_ids.iter().copied().zip(self.ring_cpus.iter().copied())
     }
 
-    /// Returns the events to which a program has to write the samples of a request, each with its CPU.
+    /// Returns the descriptors to which a program has to write the samples of a request, each with its CPU.
     pub fn outputs(&self, event: usize) -> impl Iterator<Item = (u32, BorrowedFd<'_>)> {
         let of_event = self.descriptors.iter().filter(move |descriptor| descriptor.event == Some(event));
         let of_event = of_event.filter(|descriptor| descriptor.is_of_program());
@@ -286,8 +286,8 @@ impl Capture {
     }
 
     /// Moves the rings of some CPUs to separate reader threads. Each of these threads passes its records to its own
-    /// taker, so this source no longer returns them. Must be called before anything is started, and only if the capture
-    /// does not sort records.
+    /// consumer, so this source no longer returns them. Must be called before anything is started, and only if the
+    /// capture does not sort records.
     pub fn split(&mut self, extra_readers: Vec<ExtraReader>) -> Result<(), CallError> {
         let State::Idle(whole) = &mut self.reader else { return Ok(()) };
         for ExtraReader { cpus, affinity, taker } in extra_readers {
@@ -451,8 +451,8 @@ fn tasks_that_end(target: &Target, opened: &[u32], options: &Options) -> Vec<Tas
     tasks.into_iter().chain(process).collect()
 }
 
-/// Returns the part of the buffer that records may take. `reserve` is what one round over all rings may need, and `bell`
-/// wakes the reader.
+/// Returns the memory for records. `reserve` is the most memory that one round over all rings needs, in bytes, and
+/// `bell` wakes the reader.
 fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) -> Memory {
     let (bytes, least) = match options.order {
         None => (options.buffer.bytes(), 0),
@@ -472,8 +472,8 @@ fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus
     is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
 }
 
-/// Returns the filter that removes the samples of perf-prof's own threads, if it is needed. It counts them in
-/// `removed`.
+/// Returns the filter that removes the samples of perf-prof's own threads, if it is needed. The filter adds their
+/// number to `removed`.
 fn own_samples(
     events: &[EventRequest],
     layouts: &[SampleLayout],

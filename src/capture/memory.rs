@@ -23,9 +23,9 @@ const NOT_AWAITED: usize = usize::MAX;
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
-    /// What is made of the events takes memory of the same budget.
+    /// The budget of which this memory is a part. Tables and open spans take memory from it too.
     budget: Budget,
-    /// This many bytes may always be used, however much others hold of the budget.
+    /// The bytes that may always be used, even if tables and spans leave less of the budget.
     least: usize,
     used: AtomicUsize,
     /// If the reader waits for memory, it is woken when `used` is at most this many bytes. Otherwise [`NOT_AWAITED`].
@@ -47,8 +47,8 @@ impl Memory {
         }
     }
 
-    /// Makes the memory part of a budget: what others hold of the budget is subtracted from the limit. The limit never falls
-    /// below `least`.
+    /// Makes the memory part of a budget: the bytes that tables and spans hold are subtracted from the limit. The limit
+    /// never falls below `least`.
     pub fn within(self, budget: Budget, least: usize) -> Self {
         Self { budget, least, ..self }
     }
@@ -92,7 +92,7 @@ impl Memory {
     /// Arranges that the reader is woken when there is room for `cost` bytes. Returns whether there is room already.
     pub fn await_room(&self, cost: usize) -> bool {
         self.awaited.store(self.limit().saturating_sub(cost), SeqCst);
-        // Must come after the store: if a buffer was recycled before the store, that did not wake the reader.
+        // Checks for room after the store, because a buffer that was recycled before the store has not woken the reader.
         let has_room = self.has_room(cost, 0);
         if has_room {
             self.awaited.store(NOT_AWAITED, SeqCst);

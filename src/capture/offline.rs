@@ -30,7 +30,7 @@ impl OfflineCpus {
 /// Compares the CPUs of the events with those that are online.
 #[derive(Debug)]
 pub(super) struct OfflineCheck {
-    /// The CPUs of the events that are online, as far as is known.
+    /// The CPUs of the events that have not gone offline, as of the last check.
     cpus: CpuSet,
     next: Instant,
     found: OfflineCpus,
@@ -51,7 +51,7 @@ impl OfflineCheck {
         procfs::online_cpus().is_ok_and(|online| self.compare(&online))
     }
 
-    /// Called when the kernel has hung up the events of a CPU. The CPU may already be online again.
+    /// Notes that the kernel has hung up the events of a CPU. Returns whether this is new. The CPU may already be online again.
     pub fn hung_up(&mut self, cpu: u32) -> bool {
         let others = self.cpus.iter().filter(|&other| other != cpu).collect();
         self.compare(&others)

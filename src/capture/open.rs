@@ -125,7 +125,7 @@ impl Opener<'_> {
         match self.open_into(&mut opened, on, follow) {
             Ok(()) => Ok(opened),
             Err(error) => {
-                // The error message must not wait for the tracepoints to be closed.
+                // The tracepoints are closed in a child, so that the error message does not have to wait.
                 Closing::for_events(self.events).close(opened.descriptors.into_iter().map(Descriptor::into_parts));
                 Err(error)
             }
@@ -142,7 +142,7 @@ impl Opener<'_> {
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         self.open_outputs(opened)?;
-        // A thread may exit after its dummy was opened. If no event was opened for this reason, there is no lack of rights.
+        // A thread may exit after its dummy was opened. If this is why no event was opened, the cause is not a lack of rights.
         if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }

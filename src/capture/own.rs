@@ -127,7 +127,8 @@ impl OwnSamples {
         let Some(event) = event else { return is_of_task };
         let data = || event.layout.raw(record).unwrap_or_default();
         match event.owner {
-            // An interrupt only happens to run in this process. Its events belong to a device or to another task.
+            // An interrupt only happens to run in this process. The events of the interrupt belong to a device or to
+            // another task.
             Owner::Task if event.kind == PERF_TYPE_TRACEPOINT => {
                 is_of_task && data().get(COMMON_FLAGS).is_none_or(|flags| flags & IN_INTERRUPT == 0)
             }
@@ -174,7 +175,7 @@ mod tests {
         assert_eq!(own.removed.load(Relaxed), 2);
     }
 
-    /// A switch from this process to another task is not removed: it is the start of the other task.
+    /// A switch from this process to another task is not removed, because it also says when the other task starts to run.
     #[test]
     fn a_switch_belongs_to_two_tasks_and_a_wake_up_to_the_task_that_is_woken() {
         let mut switch = own(Owner::NoTask, PERF_TYPE_TRACEPOINT);

@@ -449,9 +449,9 @@ impl Reader {
         drained
     }
 
-    /// Tells the sorter if the ring had no room for another record before it was drained. Then records may have been
-    /// lost after those in the ring, and the kernel reports this only with the next record. `tail` is the position of
-    /// the ring's first record.
+    /// Tells the sorter whether the ring had room for another record before it was drained. If it had none, records may
+    /// have been lost after those in the ring, and the kernel reports the loss only with the next record. `tail` is the
+    /// position of the ring's first record.
     fn report_room(&mut self, index: usize, tail: u64, drained: Drained) {
         let ring = &self.rings[index];
         let is_full = (ring.head() - tail) as usize + self.largest_record > ring.size();
@@ -517,8 +517,8 @@ mod tests {
         (reader, messages)
     }
 
-    /// Without this, a consumer that was slow for long would get a hundred such messages per second, in an unbounded
-    /// channel.
+    /// If each round without memory sent such a message, a consumer that was slow for long would get a hundred per
+    /// second, in an unbounded channel.
     #[test]
     fn a_round_without_memory_asks_for_release_once() {
         let ring = Ring::fake(4096, 0).unwrap();
@@ -543,7 +543,7 @@ mod tests {
     #[test]
     fn a_ring_still_wakes_when_the_first_of_its_tasks_has_exited() {
         let (mut tasks, mut descriptors): (Vec<PipeWriter>, _) = (vec![], vec![]);
-        // A dummy of each of three tasks, followed by its event.
+        // For each of three tasks: its dummy, then its event.
         for event in [None, Some(0)].repeat(3) {
             let (fd, task) = pipe().unwrap();
             descriptors.push(Descriptor { fd: fd.into(), event, ring: 0, writer: Writer::Kernel });

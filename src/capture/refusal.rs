@@ -21,7 +21,7 @@ pub struct Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// No reason was found: the sysctl allows the request, or the process has a capability that overrides the sysctl.
-    /// Nobody may sample some tracepoints.
+    /// Some tracepoints cannot be sampled by anybody.
     Unknown,
     /// No reason was found for an event other than a tracepoint. Only something outside of perf can forbid it.
     Forbidden,
@@ -213,8 +213,8 @@ mod tests {
         }
     }
 
-    /// The suggested level must be low enough for the request. For an event that is only counted, it must not be -1, because a
-    /// higher level is enough.
+    /// The suggested level must be low enough for the request, and no lower. So it must not be -1 for an event that is
+    /// only counted.
     #[test]
     fn the_suggested_level_would_allow_the_request() {
         let at = |paranoid: i32, foreign: Option<u32>| Rights { paranoid: Some(paranoid), foreign, ..PLAIN };

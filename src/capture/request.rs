@@ -180,9 +180,9 @@ pub enum Writer {
     /// The kernel, when the event happens.
     #[default]
     Kernel,
-    /// A program that the kernel runs when the event happens. The event is open on CPUs, whatever the target is, because the
-    /// program writes to the event of its CPU: the program has to select tasks and apply the filter. In a recording, its
-    /// samples are those of the tracepoint.
+    /// A BPF program that the kernel runs when the event happens. The program writes to the event of its CPU, so the
+    /// event is opened on CPUs, whatever the target is. The program has to select the tasks and to apply the filter. In
+    /// a recording, its samples are those of the tracepoint.
     Program,
 }
 
@@ -226,7 +226,7 @@ pub struct EventRequest {
     pub callchain: Option<Callchain>,
     /// The CPUs to open the event on; `None` for the CPUs of the target.
     pub cpus: Option<CpuSet>,
-    /// The cgroup to open the event on, by its index among those of the target; `None` for all of them.
+    /// The cgroup to open the event on, by its index among the cgroups of the target; `None` for all of them.
     pub cgroup: Option<usize>,
     /// What happens if the kernel refuses the event.
     pub presence: Presence,
@@ -394,7 +394,7 @@ pub struct Options {
     pub sampling_limit: Option<u32>,
     /// Says if the samples of perf-prof's own threads are delivered.
     pub own_threads: OwnThreads,
-    /// A process. When it exits, the capture ends, as it does when all tasks of the target have exited.
+    /// A process whose exit ends the capture, as the exit of all tasks of the target does.
     pub ends_with: Option<u32>,
     /// An eventfd. When it becomes readable, it is drained and [`perf_prof_format::record::Wait::Woken`] is returned, before any
     /// waiting records.

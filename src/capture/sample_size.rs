@@ -4,17 +4,17 @@ use perf_prof_format::abi::*;
 
 use super::{EventRequest, Writer};
 
-/// The room for the data of a tracepoint. Most formats are smaller, and the length of their texts is not known.
+/// The bytes for the data of a tracepoint. Most formats are smaller. The length of their texts is not known.
 const RAW: usize = 256;
-/// The room for the strings that a program reads. Most events have one or two of them, and no call has more than five.
+/// The bytes for the strings that a program reads. Most events have one or two of them, and no call has more than five.
 const STRINGS: usize = 5 * 256;
 /// The kernel's default for `kernel.perf_event_max_stack`, and its limit for the contexts of a callchain.
 const FRAMES: usize = 127 + 8;
 /// The maximum number of branches that a processor records.
 const BRANCHES: usize = 32;
-/// The counters of a group that one sample may read.
+/// The assumed maximum number of counters of a group in one sample.
 const COUNTERS: usize = 8;
-/// The size in the header of a record has 16 bits.
+/// The maximum size of a record in bytes: its header stores the size in 16 bits.
 const LARGEST: usize = u16::MAX as usize;
 
 impl EventRequest {
