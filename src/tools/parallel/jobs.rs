@@ -280,8 +280,8 @@ impl Running<'_> {
     }
 }
 
-/// Returns the exit status of a child process, or `None` if the child is still running. If it is impossible to wait for
-/// the child, returns the status of a failure.
+/// Returns the exit status of a child process, or `None` if the child is still running. If waiting for the child fails,
+/// returns the status of a failed child.
 fn status(child: &mut Child) -> Option<ExitStatus> {
     child.try_wait().unwrap_or(Some(ExitStatus::from_raw(0xff00)))
 }

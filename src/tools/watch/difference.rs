@@ -16,17 +16,17 @@ pub struct Side<'a> {
     pub length: Duration,
 }
 
-/// A key, and what it had before and after. `None` if it did not occur.
+/// A key, and its amounts before and after. An amount is `None` if the key did not occur.
 pub struct Change {
     pub key: Key,
     pub before: Option<Amount>,
     pub after: Option<Amount>,
-    /// What the changes are sorted by, the largest first, whatever its sign.
+    /// The size of the change. Changes are sorted by its absolute value, the largest first.
     pub by: f64,
 }
 
 impl Side<'_> {
-    /// Returns a number per second. Without a length, such as that of a single event, it is the number itself.
+    /// Returns a number per second. If the length is 0, for example with a single event, returns the number itself.
     pub fn per_second(&self, number: f64) -> f64 {
         if self.length.is_zero() { number } else { number / self.length.as_secs_f64() }
     }
@@ -56,7 +56,8 @@ impl Change {
     }
 }
 
-/// Returns the lines of a table of changes. `titles` are those behind the keys, and `cells` returns the cells of a change.
+/// Returns the lines of a table of changes. `titles` are the titles of the columns after the keys, and `cells` returns
+/// the cells of these columns.
 pub fn table(
     by: &[String],
     titles: &[String],
@@ -81,7 +82,7 @@ pub fn table(
     report.text().lines().map(str::to_owned).collect()
 }
 
-/// Returns a change as a JSON object. `members` returns those of an amount.
+/// Returns a change as a JSON object. `members` returns the members for an amount.
 pub fn object(by: &[String], change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
     let mut object = key_members(by, &change.key);
     for (at, (name, amount)) in ["before", "after"].into_iter().zip(change.amounts()).enumerate() {

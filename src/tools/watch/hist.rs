@@ -73,7 +73,7 @@ struct Hist {
     /// True if the user named the field.
     is_given: bool,
     by: Vec<String>,
-    /// Rows by powers of two, of the unit in which the values are shown.
+    /// The rows: one for each power of two of the shown unit.
     buckets: Buckets,
 }
 
@@ -83,7 +83,8 @@ impl Hist {
         groups.in_order(if self.value == DURATION { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
-    /// Returns the percentiles of each key, with a line for a key. Without keys, the line of the histogram has them.
+    /// Returns the percentiles of each key, with a line for a key. Without keys, returns no lines: the line of the
+    /// histogram has the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
         if self.by.is_empty() {
             return Vec::new();
@@ -214,8 +215,7 @@ impl TallyCommand for Hist {
     }
 }
 
-/// Returns a distribution as members of a JSON object, in the unit that it names. Each row has its smallest value and its
-/// count.
+/// Returns a distribution as members of a JSON object, with values in `unit`. Each row has its smallest value and its count.
 fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json> {
     let divisor = buckets.divisor();
     let number = |number: Option<i128>| match number.map(|number| (i64::try_from(number), number)) {

@@ -14,8 +14,8 @@ const LEFT_OUT: &str = "...";
 /// The end of the names of the kernel's functions.
 const KERNEL: &str = "_[k]";
 
-/// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, the
-/// columns become the last ones: whole call chains are so long that nobody would find the columns behind them.
+/// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, moves
+/// these columns to the end of the table: nobody would find a column after a whole call chain.
 pub(super) fn fit(report: &mut Report, stacks: &[usize]) {
     match terminal_size() {
         Some((columns, _)) => fit_into(report, stacks, columns),

@@ -8,7 +8,7 @@ use perf_prof_events::{
 };
 use perf_prof_session::engine::kernel_tables::{SharedGroups, TableUse};
 
-/// Returns an empty table to which the run adds what the kernel has added up.
+/// Returns an empty table, to which the run adds the kernel's sums.
 pub fn shared(definition: Definition) -> SharedGroups {
     Arc::new(Mutex::new(Groups::new(definition)))
 }
@@ -25,7 +25,7 @@ pub struct SumTable {
     /// For each event that is delivered: the plan for reading its keys and the field.
     plans: Vec<Option<Plan>>,
     memo: Memo,
-    /// What the kernel has added up in the interval.
+    /// The kernel's sums of the interval.
     from_kernel: SharedGroups,
     /// The sums of the interval.
     pub now: Groups,
@@ -34,7 +34,7 @@ pub struct SumTable {
 }
 
 impl SumTable {
-    /// Returns the definition of the sums of a field. `of_command` is the definition of the command.
+    /// Returns the definition of the sums of a field. `of_command` is the definition of the command's own sums.
     pub fn definition(field: &str, of_command: &Definition) -> Definition {
         Definition { value: Some(field.to_owned()), measure: Measure::Sum, ..of_command.clone() }
     }
@@ -52,13 +52,13 @@ impl SumTable {
         }
     }
 
-    /// Returns the use of an event; `None` if it is not delivered.
+    /// Returns the table to which the kernel's sums of an event are added; `None` if the event is not delivered.
     pub fn table_use(&self, event: usize) -> Option<TableUse> {
         let plan = self.plans.get(event)?.clone()?;
         Some(TableUse { definition: self.now.definition().clone(), plan, table: self.from_kernel.clone() })
     }
 
-    /// Adds what the kernel has added up.
+    /// Adds the kernel's sums.
     pub fn take_from_kernel(&mut self) {
         take(&self.from_kernel, &mut self.now);
     }

@@ -57,7 +57,7 @@ pub struct TallyPlan {
 /// An earlier recording, or an earlier part of the same recording.
 #[derive(Clone, Debug)]
 pub struct Earlier {
-    /// The same events of it.
+    /// The same events in the earlier recording.
     pub watch: RunPlan,
     /// Its name for people.
     pub name: String,
@@ -80,7 +80,7 @@ const ROWS: usize = 20;
 /// The field that all spans have.
 pub const DURATION: &str = "duration";
 
-/// How many tasks that lack spans JSON has.
+/// The maximum number of tasks with missing spans that the JSON output lists.
 const TASKS: usize = 100;
 
 /// The part that differs between the commands: the sums, and how they are shown.
@@ -91,7 +91,7 @@ pub trait TallyCommand {
     fn more_sums(&self) -> &[String] {
         &[]
     }
-    /// Returns whether it shows for how long dropped spans may have lasted.
+    /// Returns whether the command shows for how long dropped spans may have lasted.
     fn counts_missing(&self) -> bool {
         false
     }
@@ -119,8 +119,8 @@ pub struct Period<'a> {
     pub shortfall: Option<Shortfall>,
     /// The sums of further fields.
     pub more_sums: Vec<&'a Groups>,
-    /// How long the spans of each key may have been that were dropped because events were lost, in ns: at most. `None` if
-    /// there are no such spans.
+    /// For each key, how long its dropped spans may have lasted at most, in ns. Spans are dropped if events were lost
+    /// while they were open. `None` if there are no such spans.
     pub missing: Option<&'a Groups>,
 }
 
@@ -130,7 +130,7 @@ impl Period<'_> {
         (!self.length.is_zero()).then(|| count as f64 / self.length.as_secs_f64())
     }
 
-    /// Returns a number of things as text. If some are missing, it is a lower bound.
+    /// Returns a number of events or spans as text: `3 spans`, or `at least 3 spans` if some are missing.
     fn counted(&self, counted: Counted, number: u64) -> String {
         let at_least = if self.shortfall.is_some() { "at least " } else { "" };
         format!("{at_least}{}", counted.text(number))
@@ -252,18 +252,18 @@ fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tall
     after.output.waiting.extend_from_slice(text.as_bytes());
 }
 
-/// Compiles a definition for an event. A name may be short for a member of all events: if the event has no field `comm`, `comm`
-/// means `_comm`.
+/// Compiles a definition for an event. If the event has no field `comm`, the key `comm` means the member `_comm` that
+/// all events have, and so on.
 fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
     let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
     let find = |name: &String| {
         let own = format!("_{name}");
         match (Plan::new(&only(name), event), Plan::new(&only(&own), event)) {
-            // The sample's member of this name is only the number of the cgroup.
+            // The sample's own member `cgroup` is only a number, so `cgroup` means `_cgroup`.
             (Ok(_), Ok(_)) if name == "cgroup" && !has_field(event, name) => Ok(own),
             (Ok(_), _) => Ok(name.clone()),
             (Err(PlanError::Unknown { .. }), Ok(_)) => Ok(own),
-            // The user typed the short name.
+            // The error contains the short name, because the user typed that name.
             (Err(PlanError::Unknown { .. }), Err(PlanError::NoCallchain { event, .. })) => {
                 Err(PlanError::NoCallchain { name: name.clone(), event })
             }
@@ -331,7 +331,7 @@ struct Tally<L> {
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
     stats: Arc<Stats>,
-    /// What the kernel has added up in the interval.
+    /// The kernel's sums of the interval.
     from_kernel: SharedGroups,
     /// The sums of the interval.
     now: Groups,
@@ -374,7 +374,7 @@ impl<L: TallyCommand> Receiver for Tally<L> {
 }
 
 impl<L: TallyCommand> Tally<L> {
-    /// Adds what the kernel has added up.
+    /// Adds the kernel's sums.
     fn take_from_kernel(&mut self) {
         sum_table::take(&self.from_kernel, &mut self.now);
         self.more_sums.iter_mut().for_each(SumTable::take_from_kernel);
@@ -507,8 +507,8 @@ fn print(
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
             }
-            // There may be a million rows, and as JSON values they take ten times the memory of their text. `rows` is the
-            // only empty list.
+            // Rows are written one by one, in the place of the empty list `rows`: there may be a million, and as JSON values
+            // they take ten times the memory of their text.
             let object = object.to_string();
             let object = in_json(&object);
             let (before, after) = object.split_once("\"rows\":[]").unwrap_or((&object, ""));
@@ -525,7 +525,7 @@ fn print(
     }
 }
 
-/// Returns the members of a JSON object that say what is missing.
+/// Returns the members of a JSON object that say which events and spans are missing.
 fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     let mut members = Map::new();
     members.insert("partial".into(), json!(shortfall.is_some()));

@@ -120,7 +120,7 @@ impl Unit {
 }
 
 impl Top {
-    /// Returns the keys that are shown, the largest first. Behind them come those of which all spans are missing.
+    /// Returns the keys that are shown, the largest first. Keys that have only dropped spans come last.
     fn largest<'g>(&self, period: &Period<'g>, rows: usize) -> Box<dyn Iterator<Item = (Key, Amount)> + 'g> {
         let groups = period.groups;
         let order = match self.of {
@@ -133,7 +133,7 @@ impl Top {
         Box::new(groups.in_order(order, Some(rows)).chain(only_missing.map(nothing)).take(rows))
     }
 
-    /// Returns the titles of the columns behind the keys.
+    /// Returns the titles of the columns after the keys.
     fn titles(&self) -> Vec<String> {
         let words: &[&str] = match self.of {
             Of::Counts => &["count", "share", "per second"],
@@ -147,7 +147,7 @@ impl Top {
         words.iter().map(|&word| word.to_owned()).collect()
     }
 
-    /// Returns the cells of these columns. `all` is the amount of all keys.
+    /// Returns the cells of the columns after the keys. `all` is the amount of all keys.
     fn cells(&self, key: &Key, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
         let (count, sum) = (amount.weight(), sum(amount));
         let of_rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
@@ -170,13 +170,13 @@ impl Top {
         }
     }
 
-    /// Returns the sums of a key, in the order of the fields. `None` if the table of a field has folded the key.
+    /// Returns the sums of a key, in the order of the fields. A sum is `None` if the field's table has no room for the key.
     fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
         let more = period.more_sums.iter().map(|groups| groups.get(key).map(|amount| sum(&amount)));
         [Some(sum(amount))].into_iter().chain(more).collect()
     }
 
-    /// Returns the keys that have more than `shown`, and what is not counted.
+    /// Returns the notes below the table: how many keys are not shown, and what is not counted.
     fn notes(&self, period: &Period<'_>, shown: &[(Key, Amount)]) -> Vec<String> {
         let mut notes = period.groups.notes(shown);
         // The sums of the other fields are in tables of their own, which may fold other keys.
@@ -191,7 +191,7 @@ impl Top {
 }
 
 impl Top {
-    /// Returns what is compared per second: of spans, ms of their durations.
+    /// Returns the number whose rates are compared. For spans, it is the total of their durations in ms.
     fn compared(&self, amount: &Amount) -> f64 {
         match self.of {
             Of::Counts => amount.weight() as f64,
@@ -209,7 +209,7 @@ impl Top {
     }
 }
 
-/// Returns the sum of the values: of spans, their durations in ns.
+/// Returns the sum of the values. For spans, it is the total of their durations in ns.
 fn sum(amount: &Amount) -> i128 {
     match amount {
         Amount::Sum(sum) => *sum,

@@ -120,7 +120,7 @@ struct Lines {
     first: Option<u64>,
     /// The time of the event of the previous line.
     before: Option<u64>,
-    /// The width of the widest task so far. All tasks get this width, so that the events below each other are aligned.
+    /// The width of the widest task so far. All tasks get this width, so that the names of the events are aligned.
     widest: usize,
     /// A part of a line.
     part: Vec<u8>,
@@ -184,7 +184,7 @@ impl Lines {
         if self.part.ends_with(b"\n") {
             self.part.pop();
         }
-        // Among the members of other events is their cgroup.
+        // Only tracepoints need this: other events show their cgroup among their members.
         if let (Some(cgroup), Some(_)) = (&cgroup, sample.event.format.tracepoint()) {
             self.part.extend_from_slice(b" cgroup=");
             self.part.extend_from_slice(cgroup);

@@ -1,11 +1,11 @@
 //! A file in the file format of Arrow: compressed, with a dictionary for each column of text.
 //!
-//! All rows of a file share a dictionary, and its texts are known only at the end. The format allows that: a dictionary may
-//! come after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The file writer
-//! of the library cannot do that, so this one writes the messages, the dictionaries and then the footer.
+//! All rows of a file share a dictionary, and its texts are known only at the end. The format allows that: a dictionary
+//! may come after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The
+//! library's file writer cannot do that, so this module writes the messages, the dictionaries and then the footer.
 //!
-//! The texts are in memory until then. If they become too large, they are written and forgotten, and what comes later extends
-//! the dictionaries (`isDelta`). A text that comes again after that is then in its dictionary twice.
+//! Until then, the texts stay in memory. If they become too large, they are written and dropped, and later texts extend
+//! the dictionaries (`isDelta`). A dropped text that occurs again is then in its dictionary twice.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ use super::{
 };
 
 const MAGIC: &[u8] = b"ARROW1";
-/// Messages begin at multiples of 64, as those of the library's writer.
+/// The start of the file. It is padded, because messages begin at multiples of 64 bytes, as in files of the library's writer.
 const HEADER: [u8; 64] = {
     let mut header = [0; 64];
     let mut at = 0;
@@ -71,14 +71,14 @@ struct Texts {
     indexes: HashMap<Arc<str>, i32>,
     /// In the order of their indexes.
     texts: Vec<Arc<str>>,
-    /// The number of texts that were written before, which have the first indexes.
+    /// The number of texts that were written and dropped. They have the indexes before those in `texts`.
     written: usize,
     /// The size of the texts that are in memory.
     bytes: usize,
 }
 
 impl Texts {
-    /// Returns the indexes of a batch among the texts of all batches.
+    /// Converts the indexes of a column: from the dictionary of its batch to the dictionary of the file.
     fn indexes(&mut self, column: &ArrayRef) -> Result<Int32Array, ArrowError> {
         let column = column.as_dictionary::<Int32Type>();
         let texts = column.values().as_string::<i32>();
@@ -137,7 +137,7 @@ impl<'a> ArrowFile<'a> {
         Ok(file)
     }
 
-    /// Writes a message. Returns its place.
+    /// Writes a message. Returns its position in the file.
     fn message(&mut self, message: EncodedData) -> io::Result<Block> {
         let (head, body) = write_message(&mut *self.to, message, &self.options).map_err(of_arrow)?;
         let block = Block::new(self.offset as i64, head as i32, body as i64);
@@ -145,7 +145,7 @@ impl<'a> ArrowFile<'a> {
         Ok(block)
     }
 
-    /// Writes the texts that are in memory, and forgets them.
+    /// Writes the texts that are in memory, and drops them.
     fn write_dictionaries(&mut self) -> io::Result<()> {
         let is_first = self.written.is_empty();
         let mut dictionaries = DictionaryTracker::new(false);
@@ -161,7 +161,7 @@ impl<'a> ArrowFile<'a> {
             columns.push(dictionary(texts.take()).map_err(of_arrow)?);
         }
         if !is_first {
-            // What comes after an empty dictionary extends it.
+            // An empty dictionary comes first, so that the texts count as an extension of the earlier dictionary.
             let empty = dictionary(StringArray::new_null(0)).map_err(of_arrow)?;
             for id in 0..self.texts.iter().flatten().count() {
                 dictionaries.insert_column(id as i64, &empty, DictionaryHandling::Delta).map_err(of_arrow)?;
@@ -177,7 +177,7 @@ impl<'a> ArrowFile<'a> {
     }
 }
 
-/// Returns a column of no rows with a dictionary of these texts.
+/// Returns a column without rows that has a dictionary of these texts.
 fn dictionary(texts: StringArray) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(DictionaryArray::try_new(Int32Array::new_null(0), Arc::new(texts))?))
 }
@@ -190,7 +190,7 @@ impl ColumnWriter for ArrowFile<'_> {
         });
         let columns = columns.collect::<Result<_, ArrowError>>().map_err(of_arrow)?;
         let rows = RecordBatch::try_new(self.indexes.clone(), columns).map_err(of_arrow)?;
-        // There are no dictionaries among the columns of indexes.
+        // No column is a dictionary: the rows contain indexes.
         let mut none = DictionaryTracker::new(false);
         let encoded = IpcDataGenerator::default().encode(&rows, &mut none, &self.options, &mut self.context);
         let block = self.message(encoded.map_err(of_arrow)?.1)?;

@@ -41,7 +41,7 @@ pub trait ColumnWriter: Sized {
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// The name of the metadata that say what is missing.
+/// The key of the metadata that say what is missing.
 pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.
@@ -88,7 +88,7 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
 impl<'a> Parquet<'a> {
     /// Writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<Parquet<'a>> {
-        // The schema of Arrow in a Parquet file has them too, but not all programs read it.
+        // The metadata are also in the Arrow schema that a Parquet file contains, but not all programs read that schema.
         let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let properties = WriterProperties::builder()
             .set_key_value_metadata(Some(metadata.collect()))
@@ -114,7 +114,7 @@ impl ColumnWriter for Parquet<'_> {
     }
 }
 
-/// Returns the I/O error, so that a closed pipe can be distinguished from other errors.
+/// Returns the I/O error in an Arrow error, so that a closed pipe can be distinguished from other errors.
 pub fn of_arrow(error: ArrowError) -> io::Error {
     match error {
         ArrowError::IoError(_, error) => error,

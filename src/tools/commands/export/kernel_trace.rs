@@ -17,23 +17,23 @@ use super::{
     rows::{Datum, Row, functions, text, values},
 };
 
-/// The trace, and how events become its events.
+/// A trace that is being written, and the kind of each event in it.
 pub struct PerfettoTrace<'a> {
     trace: KernelTrace<'a, Destination>,
     kinds: Vec<Kind>,
     dating: Dating,
 }
 
-/// Whether the trace says at what time of day it begins.
+/// Whether the time of day is still to be written into the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dating {
-    /// The context knows the time of day. The first event says it.
+    /// The time of day is known. It is written with the first event.
     Known,
-    /// It is not known, or was said already.
+    /// The time of day is not known, or has been written.
     None,
 }
 
-/// The events that fill tables, with their fields in the order of [`Known::FIELDS`].
+/// The events that fill tables, with their fields in the order of [`KNOWN`].
 enum Kind {
     Known(Known, Vec<Field>),
     Other,
@@ -56,7 +56,7 @@ enum Known {
 const TASK: &[&str] = &["comm", "pid", "prio"];
 const WAKEUP: &[&str] = &["comm", "pid", "prio", "target_cpu"];
 
-/// The events with their fields.
+/// For each event that fills a table: its name, its kind, and the names of its fields.
 const KNOWN: [(&str, Known, &[&str]); 9] = [
     (
         "sched:sched_switch",
@@ -78,8 +78,8 @@ impl Kind {
         let name = event.real_name();
         let Some((_, known, fields)) = KNOWN.iter().find(|(of, ..)| *of == name) else { return Kind::Other };
         let has = |name: &str| all.iter().any(|of| of == name);
-        // Perfetto lets a task be runnable from `sched_waking` and `task_newtask` on. If they were not recorded, the
-        // later events of the same wake-up stand for them.
+        // In Perfetto, a task is runnable from `sched_waking` and `task_newtask` on. If these events were not recorded,
+        // the later events of the same wake-up take their place.
         let known = match known {
             Known::Wakeup if !has("sched:sched_waking") => Known::Waking,
             Known::WakeupNew if !has("task:task_newtask") => Known::Waking,
@@ -174,7 +174,7 @@ impl Exporter for PerfettoTrace<'_> {
             self.dating = Dating::None;
             self.trace.date(time, realtime as u64)?;
         }
-        // The thread of the event may have exited: then its process is -1.
+        // If the thread of the event has exited, the sample has the process -1.
         self.thread(tid, Some(pid), time, context)?;
         if let Some(Kind::Known(known, fields)) = self.kinds.get(event) {
             let known = Values { fields, raw: sample.raw() }.event(*known);
@@ -184,7 +184,7 @@ impl Exporter for PerfettoTrace<'_> {
             };
             self.thread(task, context.process(task), time, context)?;
             self.trace.event(place, known)?;
-            // An event in this table cannot have a call chain.
+            // The table has no call chains. So an event with a call chain is also written as an instant.
             if !has_callchain(sample) {
                 return Ok(());
             }

@@ -140,7 +140,7 @@ trait Exporter {
     /// Takes a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
-    /// Events were lost before the next sample.
+    /// Called when events were lost before the next sample.
     fn lost(&mut self) {}
 
     /// Writes the remaining data after the last sample. `partial` says what is missing.
@@ -168,7 +168,7 @@ fn machine(recording: &Recording) -> Machine {
     Machine { hostname: hostname.clone(), kernel: kernel.clone(), arch: arch.clone() }
 }
 
-/// Returns what files of columns say about their recording.
+/// Returns the metadata of files of columns: facts about their recording.
 fn metadata(recording: &Recording) -> HashMap<String, String> {
     let features = &recording.features;
     let command = Some(shell_quote_all(&features.cmdline)).filter(|words| !words.is_empty());
@@ -185,7 +185,7 @@ fn metadata(recording: &Recording) -> HashMap<String, String> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Returns what the events of a replay lack.
+/// Returns a text that says what is missing in the replayed events; `None` if they are complete.
 fn partial(outcome: &Outcome) -> Option<String> {
     let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
     let lost = outcome.lost.max(lost.iter().sum());

@@ -50,8 +50,8 @@ pub struct CsvTable<'a> {
     has_chains: bool,
 }
 
-/// The columns before those of fields.
-/// Fields have names without an underscore at the start, so they cannot have one of these.
+/// The columns before the columns of fields. Names of fields do not start with an underscore, so no field has one of
+/// these names.
 const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 
 impl<'a> CsvTable<'a> {

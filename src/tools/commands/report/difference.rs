@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Added, Before, Form, ReportPlan, json::keys, table};
 
-/// A line of the table: a key, and what its samples weigh.
+/// A line of the table: a key, and the weight of its samples in both recordings.
 struct Change {
     keys: Vec<String>,
     before: Weight,

@@ -43,7 +43,7 @@ impl Recorded {
     }
 }
 
-/// The unit of the weights of these events, and what they are divided by.
+/// Returns the unit of the weights of these events, and the number to divide the weights by.
 fn unit(events: &[String]) -> (String, u64) {
     let [event] = events else { return ("periods".to_owned(), 1) };
     match event.split(':').next().unwrap_or_default() {
@@ -99,14 +99,14 @@ impl FlamePlan {
     }
 }
 
-/// Returns the events, the host and the date.
+/// Returns the title: the names of the events, the host and the date.
 fn title(Added { names, recorded, .. }: &Added) -> String {
     let host = recorded.hostname.iter().map(|host| format!(" on {host}"));
     let began = recorded.began.iter().map(|began| format!(", {began}"));
     [names.join(", ")].into_iter().chain(host).chain(began).collect()
 }
 
-/// Returns the total, the time that it was recorded in, and what is missing.
+/// Returns the subtitle: the total, the duration of the recording, and what is missing.
 fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
     let total = match divisor {
         1 => format!("{} {unit}", grouped(total)),

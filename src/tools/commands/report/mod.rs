@@ -154,7 +154,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// What is missing in any of two recordings.
+    /// Returns what is missing in any of two recordings.
     fn and(self, other: Missing) -> Missing {
         Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
     }

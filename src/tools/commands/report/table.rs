@@ -78,7 +78,7 @@ impl<'a> Columns<'a> {
         Columns { by: &plan.by, widths: plan.by.iter().enumerate().map(longest).collect(), screen }
     }
 
-    /// Prints the titles, with `numbers` as those of the columns of numbers.
+    /// Prints the titles of all columns. `numbers` has the titles of the columns of numbers.
     pub fn print_titles(&self, numbers: &[&str], out: &mut impl Write) -> io::Result<()> {
         let titles = self.by.iter().zip(&self.widths).map(|(by, width)| format!("{:width$}", title(*by)));
         let titles: Vec<String> = numbers.iter().map(|title| (*title).to_owned()).chain(titles).collect();
