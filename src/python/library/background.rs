@@ -1,4 +1,4 @@
-//! Runs work in a separate thread. A program can wait for it without the interpreter's lock.
+//! Runs work in a separate thread, so that a program can wait for it without the GIL.
 
 use std::{
     io,
@@ -27,7 +27,8 @@ pub struct Background<T> {
 }
 
 impl<T: Send + 'static> Background<T> {
-    /// Starts `work` in a new thread. Instead of signals, it gets the requests of the program.
+    /// Starts `work` in a new thread. `work` gets the program's requests to end it instead of the signals of the
+    /// process.
     pub fn start(work: impl FnOnce(Signals) -> Result<T> + Send + 'static) -> Result<Background<T>> {
         messages::collect();
         let requests = Arc::new(EndRequests::new()?);
@@ -36,7 +37,7 @@ impl<T: Send + 'static> Background<T> {
         start_thread(
             || work(signals),
             move |result| {
-                // This fails if the program no longer waits.
+                // The send fails if the program no longer waits for the result.
                 let _ = sender.send(result);
             },
         )?;
@@ -82,8 +83,8 @@ impl<T: Send + 'static> Background<T> {
     }
 }
 
-/// Starts a thread for `work`, and passes the result to `done`. A panic becomes an error. Signals of the process do not
-/// reach the thread, and its events are not traced.
+/// Starts a thread that calls `work`, and then calls `done` with the result. A panic of `work` becomes an error. The
+/// thread blocks all signals, and its events are not traced.
 pub fn start_thread<T>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
     done: impl FnOnce(Result<T>) + Send + 'static,
@@ -97,7 +98,7 @@ pub fn start_thread<T>(
     thread::Builder::new().name("perf_prof".into()).spawn(body)
 }
 
-/// A defect of perf-prof.
+/// An error that only a defect of perf-prof can cause.
 #[derive(Debug, thiserror::Error)]
 #[error("internal error: {0}")]
 pub struct Internal(pub String);

@@ -33,8 +33,8 @@ use crate::script::{Batch, Table, stream_capsule};
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
-/// How much memory a table leaves free, on the machine and in the cgroup: half of the run's memory, within these limits in
-/// bytes.
+/// The limits, in bytes, of the memory that a table leaves free on the machine and in the cgroup. Between them, it
+/// leaves half of the run's memory budget.
 const LEAST_RESERVE: usize = 32 << 20;
 const MOST_RESERVE: usize = 1 << 30;
 
@@ -44,32 +44,32 @@ pub struct Batches {
     trace: Py<Trace>,
     schema: SchemaRef,
     every: Option<Duration>,
-    /// `None` while a thread fills a batch.
+    /// `None` while a thread has taken the rows to fill a batch.
     rows: Mutex<Option<Rows>>,
     limit: usize,
 }
 
-/// The rows of the next batch, and the events to append before those of the trace.
+/// The rows of the next batch, and the events that come before those of the trace.
 struct Rows {
     columns: Columns,
     left: (EventBatch, usize),
     decoded: Decoded,
 }
 
-/// Whether threads decode a recording for these batches.
+/// Whether the rows come from threads that decode a recording.
 enum Decoded {
-    /// It is not known before the first batch.
+    /// Not decided before the first batch.
     Undecided,
     By(Arc<ColumnRun>),
-    /// They do not, or no longer. The events come from the trace.
+    /// The rows come from the events of the trace.
     No,
 }
 
-/// How far a batch of events was appended to the columns.
+/// How much of a batch of events is in the columns.
 struct Appended {
     next: usize,
     samples: usize,
-    /// The loss that the last entry reports.
+    /// The times between which events were lost, if the entry before `next` reports a loss.
     lost: Option<(u64, u64)>,
 }
 
@@ -170,8 +170,8 @@ impl Batches {
         }
     }
 
-    /// Returns the next batch that threads have decoded, and `Some(None)` after the last one. Returns `None` if the
-    /// program has taken events from the trace meanwhile.
+    /// Returns the next batch that threads have decoded; `Some(None)` after the last batch; `None` if the program has
+    /// taken events from the trace since the last call.
     fn next_decoded(&self, py: Python<'_>, columns: &Arc<ColumnRun>) -> PyResult<Option<Option<RecordBatch>>> {
         let trace = self.trace.get();
         loop {
@@ -205,8 +205,8 @@ impl Batches {
         }
     }
 
-    /// Appends events to the columns, without the interpreter's lock. Events without room go back to the trace, so that
-    /// it can be iterated too.
+    /// Appends events to the columns, without the GIL. Events for which the batch has no room go back to the trace, so
+    /// that the program can also iterate it.
     fn append(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<()> {
         let trace = self.trace.get();
         let (batch, next) = mem::take(&mut rows.left);
@@ -243,8 +243,7 @@ fn append(columns: &mut Columns, batch: &EventBatch, first: usize, context: &Con
         }
     }
     appended.samples = rows.len();
-    // Looking up the names of addresses takes locks. No fork may happen meanwhile, because the locks would stay locked
-    // in the child.
+    // Looking up the names of addresses takes locks. A fork at that time would leave them locked in the child.
     let held = columns.plan().needs_symbols.then(fork_lock::hold);
     columns.append(&rows, context)?;
     drop(held);
@@ -281,7 +280,7 @@ impl Batches {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
-        // A producer that offers one schema only may ignore the request.
+        // The protocol allows a producer with only one schema to ignore the requested schema.
         let _ = requested_schema;
         let schema = slf.get().schema.clone();
         stream_capsule(py, Box::new(Reader { batches: slf, schema }))

@@ -11,13 +11,13 @@ use super::{background::Background, options};
 /// The count of an event, as the arguments of `perf_prof.Count`.
 #[derive(Default, IntoPyObject)]
 pub struct Count {
-    /// `None` if the event never had a counter.
+    /// `None` if the event was never on a counter.
     value: Option<u64>,
     /// The time in ns during which the event was enabled.
     enabled: u64,
-    /// The time in ns during which it had a counter.
+    /// The time in ns during which the event was on a counter.
     running: u64,
-    /// Whether the machine has the event.
+    /// Whether the kernel and the machine support the event.
     is_supported: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct Count {
 pub struct Counted {
     /// Each event with its count.
     rows: Vec<(String, Count)>,
-    /// The time in seconds.
+    /// The duration of the count, in seconds.
     elapsed: f64,
     /// The exit status of the command.
     status: u8,

@@ -1,4 +1,4 @@
-//! `run`: calls the handlers of a program, in the thread that called it.
+//! `run`: calls the handlers of a program, in the thread that called `run`.
 
 use std::{ops::ControlFlow, sync::Arc, time::Instant};
 
@@ -79,7 +79,7 @@ pub fn run_handlers(
     let mut delivered = 0;
     let ended = deliver(py, &mut program, &thread, progress, &mut delivered);
     if !generation.is_this() {
-        // This is a child that a handler has forked.
+        // This process is a child that a handler has forked.
         thread.forget();
         return Err(named(py, "ClosedError", "this is a forked child; the run goes on in its parent"));
     }
@@ -88,7 +88,7 @@ pub fn run_handlers(
         py.detach(|| thread.close());
     }
     let end = py.detach(|| thread.end());
-    // Checked before `__exit__` is called, so that the exception of a signal handler is not lost there.
+    // Signals are checked before `__exit__` is called. Otherwise the exception of a signal handler would be lost there.
     let interrupted = py.check_signals().err();
     let mut at_exit = Flow::Continue(());
     program.enter(&mut |program| at_exit = program.exit());
@@ -112,8 +112,8 @@ pub fn run_handlers(
     Ok(RunResult { delivered, lost, status: if raised && status == 0 { 1 } else { status } })
 }
 
-/// Opens the events of a run, makes a program of the functions that `make` looks up for them, and enables them. The kernel
-/// may add up what the program only adds up.
+/// Opens the events of a run, makes a program of the handlers that `make` finds for them, and then enables the events.
+/// If all handlers are aggregators, the kernel may add up the events.
 fn opened<'py>(
     py: Python<'py>,
     plan: RunPlan,
@@ -165,13 +165,14 @@ pub fn program(
     program.map_err(|error| named(py, "HandlerError", &error.to_string()))
 }
 
-/// Calls `__init__` of a module. For an object, Python has already called `__init__` when it was created.
+/// Calls `__init__` of a module. Python has already called the `__init__` of an object when it created the object.
 pub fn begin(functions: &Bound<'_, PyDict>, handlers: &Bound<'_, PyAny>) -> PyResult<()> {
     let init = functions.get_item("__init__")?.filter(|_| handlers.is_instance_of::<PyModule>());
     init.map_or(Ok(()), |init| init.call0().map(drop))
 }
 
-/// Returns the handlers by name, and their origin for messages. The option `on_lost` is one of the handlers.
+/// Returns the handlers by name, and the name of the place that defines them, for messages. The option `on_lost`
+/// becomes the handler `__lost__`.
 pub fn functions<'py>(
     events: &[EventType],
     handlers: &Bound<'py, PyAny>,
@@ -198,7 +199,7 @@ fn named_functions<'py>(events: &[EventType], handlers: &Bound<'py, PyAny>) -> P
         return Ok((dict.copy()?, "handlers".to_owned()));
     }
     let found = PyDict::new(py);
-    // The `__exit__` of a context manager has another meaning, and is called with three arguments.
+    // `__exit__` of a context manager is not a callback: Python calls it with three arguments.
     let is_context_manager = handlers.hasattr("__enter__")?;
     for name in Callbacks::names(events) {
         if name == "__exit__" && is_context_manager {
@@ -223,7 +224,7 @@ enum EndedBy {
     Handler,
 }
 
-/// Calls the handlers until the events end.
+/// Calls the handlers until there are no more events or a handler ends the run.
 fn deliver(
     py: Python<'_>,
     program: &mut Program,

@@ -28,7 +28,7 @@ use crate::{
     script::{Callbacks, OnError, current_run, set_current_run, stay_in_forked_child},
 };
 
-/// How often the program's signal handlers run while a part is read in advance.
+/// How often signal handlers of the program get a chance to run while a part is read in advance.
 const CHECK_EVERY: Duration = Duration::from_millis(50);
 
 /// A recording that is divided between processes, and the handlers that get its events.
@@ -91,8 +91,8 @@ impl DividedRun {
         self.lock().parts()
     }
 
-    /// If spans may continue from the previous part, reads that part. Called for each part, before its process is forked.
-    /// Raises the exceptions of the program's own signal handlers.
+    /// Reads the previous part if spans may continue from it. Must be called for each part, before the part's process
+    /// is forked. Raises the exceptions of the program's own signal handlers.
     fn read_before(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let (mut checked, mut raised) = (Instant::now(), None);
         let mut check = || {
@@ -108,18 +108,19 @@ impl DividedRun {
         read.map(|_| ()).map_err(|error| exception(py, &error))
     }
 
-    /// Makes this forked child the process of a part: it ends when the thread that forked it ends.
+    /// Makes this forked child the process that replays a part. The kernel kills it when the thread that forked it
+    /// ends.
     fn enter_child(&self, number: usize) {
         stay_in_forked_child();
         if !process::die_with(self.pid, libc::SIGKILL) {
             process::exit_now(1);
         }
-        // The parent shows its own messages; they are dropped here.
+        // The parent shows the messages from before the fork, so the child drops its copies.
         drop(messages::take());
         self.lock().enter(number);
     }
 
-    /// Replays a part in this forked child. Raises the exception of a handler.
+    /// Replays a part in this forked child. Raises the exception of a handler if one ends the replay.
     fn replay_part(&self, py: Python<'_>, number: usize) -> PyResult<()> {
         let signals = signals(py)?;
         let load = |run: Arc<_>| {
@@ -134,7 +135,7 @@ impl DividedRun {
         stopped_by(replayed.map_err(|error| exception(py, &error))?)
     }
 
-    /// Takes the messages about the part of this process.
+    /// Returns the messages that replaying the part has written, and clears them.
     fn messages(&self) -> Vec<String> {
         messages::take()
     }
@@ -164,7 +165,7 @@ impl DividedRun {
     }
 }
 
-/// Returns signals that never arrive: the program's own handlers get the signals of the process.
+/// Returns an object to which no signals arrive, because the program's own handlers get the signals of the process.
 fn signals(py: Python<'_>) -> PyResult<Signals> {
     let requests = EndRequests::new().map_err(|error| exception(py, &error.into()))?;
     Ok(Signals::of_program(Arc::new(requests)))

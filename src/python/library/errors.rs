@@ -9,9 +9,9 @@ use pyo3::prelude::*;
 
 use super::background::Internal;
 
-/// Returns the exception for an error: its class, and the text of the error with its causes.
+/// Returns the exception for an error. The error and its causes decide the class and the text.
 pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
-    // The error is an exception of the program itself.
+    // An exception that the program itself raised is returned as it is.
     if let Some(raised) = error.downcast_ref::<PyErr>() {
         return raised.clone_ref(py);
     }
@@ -51,7 +51,7 @@ pub fn exception(py: Python<'_>, error: &anyhow::Error) -> PyErr {
     }
 }
 
-/// A recording is cut off, for example because the disk is full.
+/// The recording is cut off, because its file could not be written to the end: the disk may be full.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {path}: {cause}")]
 pub struct CutOff {
@@ -59,7 +59,7 @@ pub struct CutOff {
     pub cause: WriteError,
 }
 
-/// Returns the path of a file that cannot be written, and the errno that creating the file would give.
+/// Returns the path of an output file that cannot be created, and the errno with which creating it fails.
 fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
     match error {
         OutputPathError::NoFolder(path) => Some((path, libc::ENOENT)),
@@ -70,7 +70,7 @@ fn unwritable(error: &OutputPathError) -> Option<(&Path, i32)> {
     }
 }
 
-/// Returns the exception for a file of a recording that cannot be read or written. It has the members of every OSError.
+/// Returns the OSError for a recording's file that cannot be read or written. Its class depends on errno.
 fn of_file(py: Python<'_>, name: &str, errno: i32) -> PyErr {
     let class = match errno {
         libc::ENOENT => "RecordingNotFoundError",

@@ -14,27 +14,28 @@ extern "C" fn count() {
     FORKS.fetch_add(1, Relaxed);
 }
 
-/// How often this process and its ancestors were forked, when a run was opened.
+/// A number that differs between a process and the children that it forks: how often the process and its ancestors were
+/// forked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Generation(u64);
 
 impl Generation {
-    /// Returns the number for this process.
+    /// Returns the number of this process.
     pub fn current() -> Generation {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| process::in_forked_child(count));
         Generation(FORKS.load(Relaxed))
     }
 
-    /// Returns whether this process is still the one with this number, and not a child that was forked since.
+    /// Returns true in the process that got this number, and false in the children that it has forked since.
     #[inline]
     pub fn is_this(self) -> bool {
         FORKS.load(Relaxed) == self.0
     }
 }
 
-/// Closes the copies of perf events in a forked child of a program. The threads of runs fork too, and manage the copies
-/// of these children themselves, so this is called only after `os.fork()`.
+/// Closes the copies of perf events in a forked child of a program. Called only after `os.fork()`: runs fork children
+/// too, but manage the copies in these children themselves.
 #[pyfunction]
 pub fn close_copies() {
     perf_copies::close();

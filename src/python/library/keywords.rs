@@ -1,5 +1,5 @@
-//! The values of keyword arguments: their types and parsers. The command line's options have the same parsers, so the messages
-//! are the same too.
+//! The values of keyword arguments: their types and parsers. The options of the command line use the same parsers, and
+//! so the same messages.
 
 use std::{ffi::OsString, fmt::Display, ops::RangeInclusive};
 
@@ -11,13 +11,13 @@ use pyo3::{
 
 /// Why a value is refused.
 pub enum Wrong {
-    /// It has none of these types.
+    /// The value has none of the types in this text.
     Type(&'static str),
-    /// The text cannot be parsed.
+    /// The value has the right type, but cannot be parsed. The text says why.
     Value(String),
 }
 
-/// Returns the keyword of an option, for messages.
+/// Returns the name of the keyword for an option. Messages contain it.
 pub fn keyword_of(option: RunOption) -> &'static str {
     match option {
         RunOption::AllCpus => "all_cpus",
@@ -45,12 +45,13 @@ pub fn keyword_of(option: RunOption) -> &'static str {
     }
 }
 
-/// Returns True or False.
+/// Returns the value of a keyword that is either True or False.
 pub fn switch(value: &Bound<'_, PyAny>) -> Result<bool, Wrong> {
     value.cast::<PyBool>().map(|value| value.is_true()).map_err(|_| Wrong::Type("True or False"))
 }
 
-/// Returns the parsed text, `default` for True, and nothing for False. `expected` says which values are possible.
+/// Parses a text. Returns `default` for True, and `None` for False. `expected` describes the possible values, for
+/// messages.
 pub fn switch_or<T, E: Display>(
     value: &Bound<'_, PyAny>,
     default: T,
@@ -63,30 +64,30 @@ pub fn switch_or<T, E: Display>(
     }
 }
 
-/// Returns the value of a text.
+/// Parses a text.
 pub fn parsed<T, E: Display>(text: String, parse: impl FnOnce(&str) -> Result<T, E>) -> Result<Option<T>, Wrong> {
     parse(&text).map(Some).map_err(|error| Wrong::Value(error.to_string()))
 }
 
-/// Returns a text or a number as a text.
+/// Returns a str or a number as text.
 pub fn text(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     one(value).ok_or(Wrong::Type("a number or a str"))
 }
 
-/// Returns one or several texts or numbers, with commas between them.
+/// Returns a str or a number as text, or several of them with commas between them: `a,b`.
 pub fn list(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     let all = || value.try_iter().ok()?.map(|element| one(&element.ok()?)).collect::<Option<Vec<String>>>();
     let joined = || all().filter(|all| !all.is_empty()).map(|all| all.join(","));
     one(value).or_else(joined).ok_or(Wrong::Type("a number, a str or a list of them"))
 }
 
-/// Returns a number of seconds as a text with its unit, or a text.
+/// Returns a time as text. A number of seconds gets the unit `s`; a str is returned as it is.
 pub fn time(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     let text = one(value).ok_or(Wrong::Type("a number of seconds, or a str such as '50ms'"))?;
     Ok(value.extract::<f64>().map_or(text, |seconds| format!("{seconds:.9}s")))
 }
 
-/// Returns a pair of times in seconds as a text, or a text.
+/// Returns a time range as text: a pair of times in seconds, or a str, which is returned as it is.
 pub fn time_range(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     match value.extract::<(f64, f64)>() {
         Ok((start, end)) => Ok(format!("{start:.9},{end:.9}")),
@@ -94,14 +95,14 @@ pub fn time_range(value: &Bound<'_, PyAny>) -> Result<String, Wrong> {
     }
 }
 
-/// Returns a program and its arguments.
+/// Returns the words of a command: the program and its arguments.
 pub fn command(value: &Bound<'_, PyAny>) -> Result<Vec<OsString>, Wrong> {
     let words = || value.try_iter().ok()?.map(|word| word.ok()?.extract().ok()).collect::<Option<Vec<OsString>>>();
     let words = if value.is_instance_of::<PyString>() { None } else { words() };
     words.filter(|words| !words.is_empty()).ok_or(Wrong::Type("a list of words, such as ['make', '-j4']"))
 }
 
-/// Returns a parser of numbers in a range.
+/// Returns a parser of integers that must be in `range`.
 pub fn number<T: TryFrom<u64>>(range: RangeInclusive<u64>) -> impl FnOnce(&str) -> Result<T, String> {
     move |text| {
         let number =
@@ -119,7 +120,7 @@ pub fn level(text: &str) -> Result<Level, String> {
     level.ok_or_else(|| format!("`{text}` is not a level from 1 to 22"))
 }
 
-/// Returns a text or a number as a text. `True` and `False` are no numbers here.
+/// Returns a str or a number as text; `None` for other values. `True` and `False` do not count as numbers.
 fn one(value: &Bound<'_, PyAny>) -> Option<String> {
     if value.is_instance_of::<PyBool>() {
         return None;

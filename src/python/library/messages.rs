@@ -1,5 +1,5 @@
-//! The messages of runs, as Python warnings. Threads without the interpreter's lock write them, and the program shows
-//! them when it takes events.
+//! Shows the messages of runs as Python warnings. Threads without the GIL write the messages. The program shows them
+//! when it takes events.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +11,8 @@ use crate::script::is_host;
 /// The messages that were not shown yet.
 static MESSAGES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Makes this room leave the process to the program: messages are collected from now on, and the limits of the process
-/// are not changed. In the executable `perf-prof`, messages still go to stderr.
+/// Prepares the process for a run in a library: from now on, messages are collected, and the limits of the process are
+/// not changed. Does nothing in the executable `perf-prof`, which prints messages to stderr.
 pub fn collect() {
     if !is_host() {
         limits::keep_limits();
@@ -24,7 +24,7 @@ fn note(text: &str) {
     MESSAGES.lock().unwrap_or_else(PoisonError::into_inner).push(text.to_owned());
 }
 
-/// Takes the collected messages, so that another process can show them.
+/// Returns the collected messages and clears them, so that another process can show them.
 pub fn take() -> Vec<String> {
     std::mem::take(&mut *MESSAGES.lock().unwrap_or_else(PoisonError::into_inner))
 }

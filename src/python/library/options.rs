@@ -1,5 +1,5 @@
-//! Keyword arguments to plans. They fill the same draft as the options of the command line. The package's file
-//! `_options.py` lists the keywords that each function has.
+//! Makes plans from keyword arguments, by filling the same draft as the options of the command line. The package's file
+//! `_options.py` lists the keywords of each function.
 
 use std::path::PathBuf;
 
@@ -30,7 +30,7 @@ use super::{
 };
 use crate::{run::inputs, script::Dialect};
 
-/// The function. It decides which keywords are possible.
+/// The function that was called. It decides which keywords are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Action {
     Trace,
@@ -44,21 +44,21 @@ struct Asked {
     action: Action,
     draft: Draft,
     chains: Option<CallGraph>,
-    /// Options of `record` only.
+    /// For `record` only, like `compression`.
     threads: Option<Threads>,
     compression: Option<Level>,
 }
 
-/// Selectors, keyword arguments, and the keywords that are possible.
+/// The arguments of a call: selectors, keyword arguments, and the keywords that the function has.
 #[derive(Clone, Copy)]
 pub struct Arguments<'a, 'py> {
     pub selectors: &'a Bound<'py, PyTuple>,
     pub keywords: &'a Bound<'py, PyDict>,
-    /// The possible keywords, with the names of the forms of their values.
+    /// The keywords that the function has. Each value names the forms that an argument may have.
     pub forms: &'a Bound<'py, PyDict>,
 }
 
-/// Reads the arguments. `function` is the function's name, for messages.
+/// Parses the arguments. `function` is the name of the called function, for messages.
 fn asked(
     action: Action,
     function: &str,
@@ -142,7 +142,7 @@ impl Asked {
             "force" if switch(value)? => draft.owner = Owner::Anybody,
             "threads" => self.threads = switch_or(value, Threads::Cpu, "True, a number or a str", str::parse)?,
             "compress" => self.compression = switch_or(value, Level::FASTEST, "True, a number or a str", level)?,
-            // A switch that is off, or an argument that the function itself uses.
+            // A switch that is off, or an argument that the called function handles itself.
             _ => {}
         }
         Ok(())
@@ -242,7 +242,7 @@ pub fn stat_plan(arguments: Arguments<'_, '_>) -> PyResult<StatPlan> {
     })
 }
 
-/// Returns the time after which a function with this `timeout` gives up.
+/// Returns the end of a wait that takes at most `value` seconds; `None` if the wait has no limit.
 pub fn timeout(value: Option<f64>) -> PyResult<Option<std::time::Instant>> {
     let Some(seconds) = value else { return Ok(None) };
     let wait = std::time::Duration::try_from_secs_f64(seconds.max(0.0))

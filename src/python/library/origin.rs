@@ -1,5 +1,5 @@
-//! The origin of a trace's events: the queue of its run, or columns from threads that decode a recording. It is decided
-//! when the program first takes events.
+//! Where a trace gets its events: from the queue of its run, or as columns from threads that decode a recording. The
+//! first call that takes events decides.
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -17,22 +17,22 @@ use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
 
-/// The origin of a trace's events. Its lock is never held while the interpreter's lock is taken.
+/// Where a trace gets its events. A thread that holds its lock never waits for the GIL.
 pub struct Origin {
-    /// True if the events come from the queue. Then the origin no longer changes.
+    /// True if the events come from the queue. The origin never changes after that.
     is_queue: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     from: From,
-    /// The columns of a recording, if the run's context does not have their names of tasks and symbols yet.
+    /// The columns whose names of tasks and symbols are not yet in the run's context; `None` if there are none.
     names: Option<Arc<ColumnRun>>,
     is_stopped: bool,
 }
 
 enum From {
-    /// Not decided yet. `None` if the recording cannot be decoded in parts.
+    /// Not decided yet. The parts are `None` if the recording cannot be decoded in parts.
     Undecided(Option<Box<ColumnParts>>),
     Columns(Arc<ColumnRun>),
     Queue,
@@ -55,7 +55,7 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches to the queue, starting with the first event that the program has not received in a column.
+    /// Switches to the queue. It starts with the first event that the program has not received in a column.
     #[inline]
     pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
         if !self.is_queue.load(Relaxed) {
@@ -70,7 +70,8 @@ impl Origin {
             From::Undecided(_) | From::Queue => 0,
             From::Columns(columns) => {
                 let taken = columns.close();
-                // The run will count all events again, and pass all names to the context.
+                // The run now reads the recording from its start, so it counts all events again and passes all names to
+                // the context.
                 run.stats.clear();
                 state.names = None;
                 taken
@@ -80,7 +81,8 @@ impl Origin {
         self.is_queue.store(true, Relaxed);
     }
 
-    /// Starts to decode columns, if this is possible and the program has not taken any events yet.
+    /// Starts threads that decode columns. Returns `None` if this is not possible, or if the program has already taken
+    /// events.
     pub fn start_columns(
         &self,
         py: Python<'_>,
@@ -105,27 +107,26 @@ impl Origin {
         started.map_err(|error: PerfDataError| exception(py, &error.into()))
     }
 
-    /// Returns whether the events still come from these columns.
+    /// Returns whether the events still come from `columns`.
     pub fn is_columns(&self, columns: &Arc<ColumnRun>) -> bool {
         matches!(&self.state().from, From::Columns(from) if Arc::ptr_eq(from, columns))
     }
 
-    /// Passes the names of tasks and symbols to the run's context, if the columns have not done so yet.
+    /// Passes the names of tasks and symbols from the columns to the run's context, once.
     pub fn tell_names(&self, py: Python<'_>, run: &About) -> PyResult<()> {
         if self.is_queue.load(Relaxed) {
             return Ok(());
         }
         let told = py.detach(|| {
             let names = self.state().names.take();
-            // Looking up symbols takes locks. No fork may happen meanwhile, because the locks would stay locked in the
-            // child.
+            // Looking up symbols takes locks. A fork at that time would leave them locked in the child.
             let _held = fork_lock::hold();
             names.map_or(Ok(()), |columns| columns.tell_names(&run.context))
         });
         told.map_err(|error| exception(py, &error.into()))
     }
 
-    /// Ends the columns after the parts that were begun.
+    /// Lets threads finish the parts that they decode, and starts no further parts.
     pub fn stop(&self) {
         let mut state = self.state();
         state.is_stopped = true;

@@ -12,10 +12,10 @@ use std::{
 use perf_prof_events::event::{Deliver, Flow, Sink, Stop};
 use perf_prof_system::{CallError, eventfd::EventFd, signals::EndRequests};
 
-/// The size, in bytes, at which a batch is passed on, so that the program does not wait for the end of a large batch.
+/// A batch of this size, in bytes, is passed on, so that the program does not wait until a large batch is full.
 const BATCH_BYTES: usize = 256 << 10;
-/// The limit, in bytes, for the memory of all waiting batches. At this limit, the run waits. The events of a live run
-/// then stay in the run's own buffer (option `buffer`).
+/// The limit, in bytes, for the memory of all waiting batches. At the limit, the run stops delivering, and the events
+/// of a live run stay in the run's own buffer (option `buffer`).
 const WAITING_BYTES: usize = 8 << 20;
 
 /// An entry that a run delivers.
@@ -48,7 +48,7 @@ impl EventBatch {
     }
 }
 
-/// When a run begins to deliver.
+/// When a run begins to deliver events to the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
     /// When its events are enabled.
@@ -57,25 +57,26 @@ pub enum Delivery {
     WhenAsked,
 }
 
-/// The state of a queue that its two ends share.
+/// The state that the run and the program share.
 #[derive(Default)]
 struct State {
     batches: VecDeque<EventBatch>,
     memory: usize,
     stage: Stage,
-    /// The number of samples that the run skips, because the program already has them. `None` until the run may begin.
+    /// The number of samples that the run does not deliver, because the program already has them. `None` until the run
+    /// may begin to deliver.
     skipped: Option<u64>,
 }
 
-/// The ends of a queue that are in use.
+/// Which side still uses the queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stage {
-    /// Both.
+    /// The run and the program.
     #[default]
     Open,
-    /// The run delivers no more. The program still takes the waiting batches.
+    /// Only the program: the run has ended, but batches may wait.
     Ended,
-    /// The program takes no more.
+    /// Neither: the program takes no more batches.
     Closed,
 }
 
@@ -90,12 +91,12 @@ pub struct Queue {
     pub requests: Arc<EndRequests>,
 }
 
-/// The result of taking from a queue.
+/// The result of [`Queue::take`].
 pub enum Taken {
     Batch(EventBatch),
-    /// Nothing yet.
+    /// No batch is waiting, but the run goes on.
     Nothing,
-    /// Nothing any more.
+    /// There will be no more batches.
     End,
 }
 
@@ -149,20 +150,21 @@ impl Queue {
         drop(self.changed.wait_timeout_while(state, left, is_idle));
     }
 
-    /// Lets the run begin to deliver, after the first `skipped` samples. Only the first call has an effect.
+    /// Lets the run begin to deliver. The run leaves out its first `skipped` samples. Only the first call has an
+    /// effect.
     pub fn start(&self, skipped: u64) {
         self.state().skipped.get_or_insert(skipped);
         self.changed.notify_all();
     }
 
-    /// Waits until the run may begin. Returns the number of samples that are not delivered.
+    /// Waits until the run may begin to deliver. Returns the number of samples that it leaves out.
     fn wait_for_start(&self) -> u64 {
         let is_early = |state: &mut State| state.skipped.is_none() && state.stage != Stage::Closed;
         let state = self.changed.wait_while(self.state(), is_early).unwrap_or_else(PoisonError::into_inner);
         state.skipped.unwrap_or(0)
     }
 
-    /// Adds a batch. Waits while too much memory is in use. Fails if the program takes no more.
+    /// Adds a batch. Waits while the waiting batches are at the limit of memory. Fails if the program takes no more.
     fn push(&self, batch: EventBatch) -> Flow {
         let is_full = |state: &mut State| state.memory > WAITING_BYTES && state.stage != Stage::Closed;
         let mut state = self.changed.wait_while(self.state(), is_full).unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +178,7 @@ impl Queue {
         Flow::Continue(())
     }
 
-    /// Notes that the run delivers no more.
+    /// Notes that the run has ended.
     pub fn end(&self) {
         {
             let mut state = self.state();
@@ -187,7 +189,7 @@ impl Queue {
         self.announce();
     }
 
-    /// Drops all batches, and all batches that the run still delivers.
+    /// Drops all waiting batches. From now on, the run's batches are dropped too.
     pub fn close(&self) {
         let dropped = {
             let mut state = self.state();
@@ -204,11 +206,11 @@ impl Queue {
     }
 }
 
-/// The end of a queue that a run delivers to.
+/// The run's side of a queue.
 pub struct QueueSink {
     queue: Arc<Queue>,
     batch: EventBatch,
-    /// The number of samples that still have to be skipped.
+    /// The number of samples that are still to be left out.
     skipped: u64,
     /// Called when the events are enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,
@@ -238,7 +240,8 @@ impl Sink for QueueSink {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         body(self);
         if !self.batch.entries.is_empty() {
-            // If the program takes no more, it has also requested the end of the run.
+            // This fails only if the program takes no more events. The program has then requested the end of the run,
+            // too.
             let _ = self.pass_on();
         }
     }

@@ -24,9 +24,9 @@ use super::{
 /// A recording that is being made.
 #[pyclass(module = "perf_prof._native", frozen)]
 pub struct RecordingRun {
-    /// `None` after its end.
+    /// `None` after the recording has ended.
     work: Mutex<Option<Background<u8>>>,
-    /// The exit status of the command, after the end of a recording without an error.
+    /// The exit status of the command, if the recording has ended without an error.
     status: OnceLock<u8>,
     requests: Arc<EndRequests>,
     generation: Generation,
@@ -57,7 +57,7 @@ pub fn start_recording(
     });
     let work = work.map_err(|error| exception(py, &error))?;
     if py.detach(move || begun.recv()).is_err() {
-        // The recording has not begun, so the result is an error.
+        // Without this message, the recording has failed, so `wait` returns the error.
         work.wait(py)?;
     }
     Ok(RecordingRun {
@@ -70,8 +70,8 @@ pub fn start_recording(
 
 #[pymethods]
 impl RecordingRun {
-    /// Waits until the command has ended or the time is over. Returns the exit status of the command. If another thread
-    /// waits, waits for it.
+    /// Waits until the command has ended or the time is over. Returns the exit status of the command. Several threads
+    /// may call this at the same time.
     fn wait(&self, py: Python<'_>) -> PyResult<u8> {
         if !self.generation.is_this() {
             return Err(named(py, "ClosedError", "this is a forked child; the recording goes on in its parent"));

@@ -24,14 +24,14 @@ use super::{
 };
 use crate::run;
 
-/// The result of a run, for the program that reads its events.
+/// Holds the result of a run, from its end until the program takes it.
 type EndSlot = Arc<Mutex<Option<Result<ExitStatus>>>>;
 
 /// A run whose events are enabled.
 pub struct RunThread {
     pub queue: Arc<Queue>,
     pub run: Arc<About>,
-    /// The recording, prepared for decoding columns in parts, if this is possible.
+    /// The recording, prepared for decoding its columns in parts; `None` if this is not possible.
     pub parts: Option<Box<ColumnParts>>,
     end: EndSlot,
     thread: Option<JoinHandle<()>>,
@@ -40,9 +40,9 @@ pub struct RunThread {
 /// A run that is being opened.
 pub struct Opening {
     queue: Arc<Queue>,
-    /// Gets the events before they are enabled, if the run waits for the program.
+    /// Receives the run, with its selected events, before the events are enabled.
     selected: Receiver<Arc<About>>,
-    /// Tells the run what the program does with its events.
+    /// Sends the run what the program does with its events. `None` if the run does not wait for that.
     uses: Option<SyncSender<Vec<EventUse>>>,
     opened: Receiver<(Arc<About>, Option<Box<ColumnParts>>)>,
     end: EndSlot,
@@ -70,7 +70,8 @@ impl Opening {
         Ok(Opening { queue, selected, uses, opened, end, thread })
     }
 
-    /// Waits for this time until the events are selected; `None` if it takes longer. Fails if there will be none.
+    /// Waits at most `time` until the events are selected. Returns `None` if this takes longer. Fails if the run has
+    /// ended before.
     pub fn selected(&mut self, time: Duration) -> Option<Result<Arc<About>, NotOpened>> {
         match self.selected.recv_timeout(time) {
             Ok(about) => Some(Ok(about)),
@@ -79,13 +80,13 @@ impl Opening {
         }
     }
 
-    /// Says what the program does with each type of events. Then they are enabled.
+    /// Tells the run what the program does with each type of events. The run then enables the events.
     pub fn tell(&mut self, uses: Vec<EventUse>) {
-        // This fails if the run has ended.
+        // The send fails if the run has ended.
         let _ = self.uses.take().map(|told| told.send(uses));
     }
 
-    /// Waits for this time until the events are enabled.
+    /// Waits at most `time` until the events are enabled.
     pub fn wait(self, time: Duration) -> Opened {
         match self.opened.recv_timeout(time) {
             Ok((run, parts)) => {
@@ -94,7 +95,7 @@ impl Opening {
             }
             Err(RecvTimeoutError::Timeout) => Opened::Later(self),
             Err(RecvTimeoutError::Disconnected) => {
-                // A panic was caught in the thread.
+                // `join` returns no error, because the thread catches panics.
                 let _ = self.thread.join();
                 let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let error = end.and_then(Result::err);
@@ -103,7 +104,8 @@ impl Opening {
         }
     }
 
-    /// Gives up. The thread ends by itself: it may be blocked in a system call, for example where it opens a pipe.
+    /// Requests the end of the run, and does not wait for it: the thread may be blocked in a system call, for example
+    /// while it opens a pipe.
     pub fn abandon(self) {
         self.queue.close();
         self.queue.requests.end_now();
@@ -119,10 +121,10 @@ pub enum Enabling {
     WhenTold,
 }
 
-/// The events could not be opened. [`Opening::wait`] returns why.
+/// The run has ended before its events were selected. [`Opening::wait`] returns the reason.
 pub struct NotOpened;
 
-/// The ends of the channels to the program that waits for a run.
+/// The run's ends of the channels to the program.
 struct Program {
     about: SyncSender<Arc<About>>,
     told: Receiver<Vec<EventUse>>,
@@ -147,7 +149,7 @@ fn deliver(plan: &RunPlan, queue: &Arc<Queue>, program: Program) -> Result<ExitS
     let Program { about, told, opened } = program;
     let signals = Signals::of_program(queue.requests.clone());
     run::deliver(plan, &signals, |run, parts| {
-        // These fail if the program no longer waits; then the run is not needed.
+        // The sends fail if the program no longer waits. It does not need the run then.
         let _ = about.send(run.clone());
         let uses = told.recv().unwrap_or_default();
         let run = run.clone();
@@ -162,13 +164,13 @@ impl RunThread {
         self.queue.close();
         self.queue.requests.end_now();
         if let Some(thread) = self.thread.take() {
-            // A panic was caught in the thread.
+            // `join` returns no error, because the thread catches panics.
             let _ = thread.join();
         }
     }
 
-    /// Waits for the end of the thread, after the end of the queue. The first call returns how the run ended; later
-    /// calls return `None`.
+    /// Waits for the end of the thread; must be called after the queue has ended. The first call returns the result of
+    /// the run, later calls return `None`.
     pub fn end(&mut self) -> Option<Result<ExitStatus>> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -176,7 +178,7 @@ impl RunThread {
         self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Forgets the thread in a forked child, where it does not exist.
+    /// Forgets the thread, because this process is a forked child without it.
     pub fn forget(&mut self) {
         std::mem::forget(self.thread.take());
     }

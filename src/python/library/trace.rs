@@ -54,12 +54,12 @@ pub struct Trace {
     run: Arc<About>,
     classes: Vec<EventClass>,
     on_lost: Mutex<Option<Py<PyAny>>>,
-    /// The process that opened it.
+    /// The id of the process that opened the trace, for messages.
     pid: u32,
     generation: Generation,
     thread: Mutex<RunThread>,
     origin: Origin,
-    /// The events that were taken from the queue.
+    /// The batch that was taken from the queue, and the counts of what the program got.
     taken: Mutex<TakenEvents>,
 }
 
@@ -72,7 +72,7 @@ struct TakenEvents {
     state: Progress,
     /// The exit status, when the run has ended.
     status: Option<u8>,
-    /// An exception for the next call. It was raised after events that the current call still returns.
+    /// An exception that the next call raises, because the current call still returns the events before it.
     pending: Option<PyErr>,
 }
 
@@ -83,7 +83,7 @@ enum Progress {
     Open,
     /// All events were delivered.
     Ended,
-    /// The program has closed it.
+    /// The program has closed the trace.
     Closed,
 }
 
@@ -91,7 +91,7 @@ enum Progress {
 pub enum Waited {
     /// There are entries in `taken`.
     Entries,
-    /// The time is over.
+    /// The time is over, and there are no entries.
     Timeout,
     /// There are no more events.
     End,
@@ -138,7 +138,8 @@ impl Trace {
     ) -> PyResult<(Bound<'py, PyList>, Waited)> {
         self.check_process(py)?;
         let events = PyList::empty(py);
-        // Takes only the batches that wait when the first event arrives. Otherwise the list might never end.
+        // Takes only the batches that wait when the first event arrives. Otherwise new batches could make the list
+        // endless.
         let mut batches = None;
         loop {
             let next = self.next_taken(py).and_then(|event| match event {
@@ -180,8 +181,8 @@ impl Trace {
         Err(named(py, "ClosedError", &text))
     }
 
-    /// Fails if the program has closed the trace. An iteration does not fail but ends, because another thread may close
-    /// the trace at any time.
+    /// Fails if the program has closed the trace. `__next__` does not use this check: it ends the iteration instead,
+    /// because another thread may close the trace at any time.
     pub fn check_open(&self, py: Python<'_>) -> PyResult<()> {
         self.check_process(py)?;
         if self.taken().state == Progress::Closed {
@@ -190,7 +191,7 @@ impl Trace {
         Ok(())
     }
 
-    /// Waits for entries, without the interpreter's lock, and lets signal handlers run.
+    /// Waits for entries until `until`, without the GIL, and lets signal handlers run.
     pub fn wait(&self, py: Python<'_>, until: Option<Instant>) -> PyResult<Waited> {
         self.check_process(py)?;
         self.origin.use_queue(py, &self.queue, &self.run);
@@ -231,7 +232,7 @@ impl Trace {
         }
     }
 
-    /// Called when there are no more events. Raises the error that ended the run, once.
+    /// Called when there are no more events. If an error ended the run, the first call raises it.
     fn finish(&self, py: Python<'_>) -> PyResult<()> {
         let end = py.detach(|| self.thread().end());
         messages::warn(py)?;
@@ -245,18 +246,18 @@ impl Trace {
         }
     }
 
-    /// Starts threads that decode the columns of a plan, if this is possible and the program has not taken any events
-    /// yet.
+    /// Starts threads that decode columns as `plan` says. Returns `None` if this is not possible, or if the program has
+    /// already taken events.
     pub fn start_columns(&self, py: Python<'_>, plan: &Plan, rows: usize) -> PyResult<Option<Arc<ColumnRun>>> {
         self.origin.start_columns(py, plan, rows, &self.run)
     }
 
-    /// Returns whether the events still come from these columns.
+    /// Returns whether the events still come from `columns`.
     pub fn is_of_columns(&self, columns: &Arc<ColumnRun>) -> bool {
         self.origin.is_columns(columns)
     }
 
-    /// Counts rows of columns.
+    /// Adds rows of columns to the number of delivered events.
     pub fn count_rows(&self, rows: usize) {
         self.taken().delivered += rows as u64;
     }
@@ -282,14 +283,14 @@ impl Trace {
         &self.run
     }
 
-    /// Removes and returns the batch, with the index of its first entry that was not delivered yet.
+    /// Takes the batch out of the trace. Also returns the index of the first entry that was not delivered yet.
     pub fn take_batch(&self) -> (EventBatch, usize) {
         let mut taken = self.taken();
         (std::mem::take(&mut taken.batch), std::mem::take(&mut taken.next))
     }
 
-    /// Puts a batch back. Its entries before `next` were delivered, among them `samples` events. If another thread has put back
-    /// a batch meanwhile, returns this one to the caller.
+    /// Puts back a batch whose entries before `next` were delivered, among them `samples` events. If another thread has
+    /// put back another batch meanwhile, returns this batch to the caller.
     pub fn put_back(&self, batch: EventBatch, next: usize, samples: usize) -> Option<(EventBatch, usize)> {
         let mut taken = self.taken();
         taken.delivered += samples as u64;
@@ -303,13 +304,13 @@ impl Trace {
         }
     }
 
-    /// Calls `on_lost`.
+    /// Calls `on_lost`, if there is one.
     pub fn tell_lost(&self, py: Python<'_>, start: u64, end: u64) -> PyResult<()> {
         let on_lost = self.on_lost().as_ref().map(|on_lost| on_lost.clone_ref(py));
         on_lost.map_or(Ok(()), |on_lost| on_lost.call1(py, (start, end)).map(|_| ()))
     }
 
-    /// Returns the next event of the batch. Calls `on_lost` at its place.
+    /// Returns the next event of the batch. Calls `on_lost` for each loss before it.
     fn next_taken(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         loop {
             let mut taken = self.taken();
@@ -417,8 +418,8 @@ impl Trace {
             std::mem::take(&mut taken.batch)
         };
         drop(dropped);
-        // This comes before the lock of the thread is taken. A thread that has seen the end of the queue holds this
-        // lock while it waits for the end of the run.
+        // Ends the queue before the lock of the thread is taken. Another thread may hold this lock while it waits for
+        // the end of the run.
         self.queue.requests.end_now();
         self.queue.close();
         let end = py.detach(|| {
@@ -434,7 +435,8 @@ impl Trace {
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
-        // The collector may run while another method has the lock. The object is in use then.
+        // The garbage collector may run while another method holds the lock. The object is in use then, so it need not
+        // be visited.
         match self.on_lost.try_lock() {
             Ok(on_lost) => visit.call(&*on_lost),
             Err(_) => Ok(()),
