@@ -1,5 +1,5 @@
-//! Replays several recordings in other processes, which this process or an executor starts. The package's Python code
-//! does this, see `_engines.py`.
+//! Replays several recordings in other processes, which this process or an executor starts. The package's file
+//! `_engines.py` does the work.
 
 use anyhow::Result;
 use perf_prof_session::engine::ExitStatus;

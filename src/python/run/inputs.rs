@@ -1,4 +1,4 @@
-//! Expands patterns of file names of recordings.
+//! Expands patterns in the paths of recordings: `*.data` -> all recordings with this ending.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[error("'{0}' {1}")]
 pub struct PatternError(String, String);
 
-/// Returns all recordings, in the order of `inputs`; those of a pattern are sorted by name.
+/// Returns the paths of all recordings, in the order of `inputs`. The matches of a pattern are sorted by name.
 pub fn expand(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, PatternError> {
     let mut paths = Vec::new();
     for input in inputs {
@@ -17,7 +17,7 @@ pub fn expand(inputs: &[PathBuf]) -> Result<Vec<PathBuf>, PatternError> {
             continue;
         }
         let unusable = |why: String| PatternError(text.to_string(), why);
-        // A file may have a name that looks like a pattern. It must not hide the files that the pattern matches.
+        // `input` may be both the name of a file and a pattern that matches other files. All of them are replayed.
         let own = input.exists().then(|| input.clone());
         let found = match glob::glob(&text) {
             Ok(found) => found.collect::<Result<Vec<_>, _>>(),

@@ -39,8 +39,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The part of a recording that one worker replays, and the files for the worker's output and errors.
 struct Job {
     shard: Shard,
-    /// The error message, if there is no result. It is stored in memory: the reason may be that the disk is full. Only
-    /// the message of the first worker that fails is printed, because all workers often fail for the same reason.
+    /// The error message, if there is no result. The file is in memory, because a full disk may be the reason. Only the
+    /// message of the first worker that fails is printed, because all workers often fail for the same reason.
     failure: File,
     /// A file with the output of the worker. It is printed after the output of all previous parts. `None` for the
     /// first part, because its worker prints directly.
@@ -78,7 +78,7 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     }
     let mut own = Own { recording: Some(recording), held: Some(BlockedSignals::new()?), carried: Carried::default() };
     let mut workers = fork_workers(run, &jobs, &mut own)?;
-    // If there are fewer workers than parts, a worker has failed or the run was interrupted.
+    // If there are fewer workers than parts, a worker has failed or a signal has ended the run.
     jobs.truncate(workers.len());
     let signals = Signals::install()?;
     drop(own.held);
@@ -86,7 +86,7 @@ pub(super) fn run(run: &ScriptRun<'_>, jobs: &Jobs, mut recording: ChosenRecordi
     drop(signals);
     let (None, Some(recording)) = (failed, own.recording) else { return Ok(ExitStatus(failed.unwrap_or(1))) };
     let ExitStatus(status) = merge_results(run, jobs, recording)?;
-    // SIGINT is the usual way to end a run, so it changes nothing.
+    // SIGINT is the usual way to end a run, so it does not change the exit status.
     let of_signal = signal.filter(|&signal| signal != libc::SIGINT).map_or(0, |signal| 128 + signal as u8);
     Ok(ExitStatus(if status == 0 { of_signal } else { status }))
 }
@@ -113,8 +113,8 @@ fn fork_workers(run: &ScriptRun<'_>, jobs: &[Job], own: &mut Own) -> Result<Vec<
             }
         }
         let stdout = job.stdout.as_ref().map_or(Stdout::Inherited, Stdout::File);
-        // No thread has been started yet, and no interpreter, unless perf-prof itself runs in one. So each worker can
-        // start its own interpreter, or has a copy of the running one.
+        // No thread and no interpreter has been started yet, unless perf-prof runs as a package in an interpreter. So a
+        // worker can start its own interpreter; in a package, it has a copy of the running interpreter.
         let mut body = || match (own.recording.take(), own.held.take()) {
             (Some(recording), Some(held)) => in_worker(run, job, recording, held, mem::take(&mut own.carried)),
             _ => 1,
@@ -145,7 +145,7 @@ fn merge_results(run: &ScriptRun<'_>, jobs: Vec<Job>, recording: ChosenRecording
     ended
 }
 
-/// Returns whether reading in advance can go on. If not, [`wait`] finds the reason.
+/// Breaks off reading in advance if a worker has failed or a signal has arrived. [`wait`] then finds the reason.
 fn go_on(held: &BlockedSignals, workers: &mut [Worker]) -> ControlFlow<()> {
     let has_failed =
         |worker: &mut Worker| worker.try_wait().map_or(true, |ended| ended.is_some_and(|it| !it.success()));
@@ -235,7 +235,7 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) 
         Err(ScriptError::Exited(status)) => Some(Stop::Exit(status)),
         Err(error) => return Err(error.into()),
     };
-    // All parts were read to their ends.
+    // The status is that of a run to the end of the input, because each worker has read its part to the end.
     let own = merging.results.as_ref().map(|results| results.sample_counts.status());
     Ok(ExitStatus(exit_status(Ending::Source(Ended::EndOfInput), stop, callbacks, own)))
 }

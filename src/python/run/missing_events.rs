@@ -10,9 +10,9 @@ use perf_prof_system::{output, shell::shell_quote};
 use super::plan::ScriptPlan;
 use crate::script::{Module, OptionalEvents, ScriptError};
 
-/// Warns about each missing event that the script can run without. Returns an error if the script needs one of the
-/// missing events, or if none of the selected events is in the recording and this has an effect on the result.
-/// `selected` is the number of selected events that are in the recording.
+/// Prints a warning about each missing event without which the result is incomplete. Returns an error if the script
+/// needs one of the missing events, or if the recording has none of the selected events and a missing one has an effect
+/// on the result. `selected` is the number of selected events that are in the recording.
 pub(super) fn check(
     missing: &MissingEvents,
     plan: &ScriptPlan,
@@ -51,8 +51,8 @@ fn error(missing: &MissingEvents, plan: &ScriptPlan, module: &Module, events: St
     }
 }
 
-/// Returns the missing events that have an effect on the result, and the effect of each. Events with the same effect
-/// are combined.
+/// Returns the missing events that have an effect on the result, each with this effect. Combines events with the same
+/// effect: `a, b`.
 fn optional_events_with_effect(names: &[String], without: &OptionalEvents) -> Vec<(String, String)> {
     let mut said: Vec<(String, String)> = Vec::new();
     for name in names {

@@ -41,11 +41,11 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     Ok(output::check(plan, status))
 }
 
-/// Delivers the events of a plan to the receiver that `receive` creates, without a script. It also returns what the receiver
-/// does with each type of events, or nothing if it needs all samples. The receiver also gets the recording, prepared for
-/// decoding columns in parts, if this is possible. The calling thread may lose rights to files,
-/// so it should be used only for this run. Returns the exit status of the plan's command, or the status that the run
-/// would have as a command.
+/// Delivers the events of a plan, without a script, to the receiver that `receive` creates. `receive` gets the run, and
+/// the recording prepared for decoding columns in parts, if this is possible. It also returns what the receiver does
+/// with each type of events, or nothing if the receiver needs all samples. Use the calling thread only for this run,
+/// because it may lose rights to files. Returns the exit status of the plan's command, or the status that the run would
+/// have as a command.
 pub fn deliver<S: Sink>(
     plan: &RunPlan,
     signals: &Signals,

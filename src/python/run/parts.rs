@@ -31,9 +31,9 @@ pub struct Merged {
     pub delivered: u64,
     /// The number of events that were lost.
     pub lost: u64,
-    /// Says whether a callback raised an exception in a part, or at the end.
+    /// Whether a callback has raised an exception, in a part or during the merge.
     pub callbacks: Callbacks,
-    /// How a callback ended the run, if one did.
+    /// How a callback ended the run; `None` if no callback did.
     pub stop: Option<Stop>,
 }
 
@@ -58,8 +58,8 @@ impl DividedRecording {
         self.recorded.as_ref().map_or(&[], |recording| &recording.selected().types)
     }
 
-    /// If spans may continue from the previous part, reads that part. Called for each part in their order, before its process
-    /// is forked. `check` is called from time to time and can end the reading.
+    /// Reads the previous part if spans may continue from it. Must be called for each part, in their order, before the
+    /// part's process is forked. Calls `check` from time to time; `check` can break off the reading.
     pub fn read_before(
         &mut self,
         number: usize,
@@ -77,9 +77,10 @@ impl DividedRecording {
         self.shards.get(number).into_iter().for_each(|shard| set_part_of_process(&shard.part));
     }
 
-    /// Replays a part in this process. It is a forked copy of the process that divided the recording, and has no other
-    /// work. `load` returns the program that gets the events. The result of the part is stored for
-    /// [`DividedRecording::merge`] in the other process. Returns how a callback ended the run, if one did.
+    /// Replays a part in this process, which is a forked copy of the process that divided the recording, and does
+    /// nothing else. `load` returns the program that gets the events. Stores the result of the part for
+    /// [`DividedRecording::merge`] in the other process. Returns how a callback ended the run; `None` if no callback
+    /// did.
     pub fn replay_part(
         &mut self,
         number: usize,
@@ -113,7 +114,8 @@ impl DividedRecording {
         Ok(None)
     }
 
-    /// Merges the results of all parts, which have been replayed. `load` returns the program that merges them.
+    /// Merges the results of all parts. Must be called after their processes have ended. `load` returns the program
+    /// that merges the results.
     pub fn merge(&mut self, signals: &Signals, load: impl FnOnce(Arc<About>) -> Result<Program>) -> Result<Merged> {
         let Some(recording) = self.recorded.take() else { bail!("the results were merged already") };
         let about = recording.open(Slice::Merge, signals)?.about().clone();

@@ -21,15 +21,16 @@ pub struct ScriptPlan {
     pub on_error: OnError,
     /// The script to run.
     pub module: Module,
-    /// The recordings, if there are several, or if an executor replays them. The run's input then has the path of the
-    /// first one.
+    /// The recordings, if there are several or if an executor replays them. The input of `run` then has the path of the
+    /// first recording.
     pub recordings: Option<Recordings>,
     /// The part of the recording that this process replays, if another process merges the results.
     pub part: Option<OnePart>,
 }
 
 impl ScriptPlan {
-    /// Returns the plan for a further process of the run: another process has already printed the messages.
+    /// Returns the plan for a process that prints no messages, because another process of the run has already printed
+    /// them.
     pub fn quiet(&self) -> ScriptPlan {
         ScriptPlan { run: RunPlan { verbosity: Verbosity::Quiet, ..self.run.clone() }, ..self.clone() }
     }
@@ -64,11 +65,11 @@ pub struct OnePart {
     pub number: usize,
     /// The number of parts of this recording.
     pub count: usize,
-    /// The number of processes that replay parts on this machine at the same time. They share the allowed memory.
+    /// The number of processes that replay parts on this machine at the same time. They share the memory budget.
     pub processes: usize,
     /// The number of events that the script itself selects.
     pub own_events: usize,
-    /// The process that started this one. If it ends, the result is no longer needed.
+    /// The id of the process that started this process. If it ends, the result is no longer needed.
     pub parent: u32,
     /// The file for the result.
     pub result: PathBuf,
@@ -77,7 +78,7 @@ pub struct OnePart {
 /// The script to run, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Module {
-    /// No script. The user typed `help` instead of a script, and a template for the events is printed.
+    /// No script. The user typed `help` instead of a script, so a template for the events is printed.
     Template,
     /// A script, an extension module or a module's name.
     Script {

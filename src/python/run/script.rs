@@ -45,7 +45,7 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
         prepare_for_parts()?;
     }
     let module = Module::load(script.module, script.args, plan.dialect, verbosity)?;
-    // As in perf, nothing is printed for scripts of perf script: other programs may read their output.
+    // As in perf, nothing is printed for scripts of `perf script`, because other programs may read their output.
     if plan.dialect == Dialect::PerfProf {
         announce(module.path(), verbosity == Verbosity::Quiet);
     }
@@ -59,19 +59,20 @@ pub(super) fn load(plan: &ScriptPlan, about: Arc<About>, script: Script<'_>) -> 
     }
     let missing = about.clone();
     let mut program = module.bind(about, plan.on_error)?;
-    // The script prints nothing if its parts cannot be merged.
+    // Checked before `__init__` is called, because a script whose parts cannot be merged should print nothing.
     if is_divided {
         program.check_mergeable()?;
     }
     if plan.dialect != Dialect::PerfProf {
-        // These scripts often have handlers for the events of several kernels.
+        // Scripts of `perf script` often have handlers for the events of several kernels. It is an error only if this
+        // run has no event for any of the handlers.
         let checked = program.check_handles_an_event();
         checked.inspect_err(|_| missing.missing.iter().for_each(MissingEvents::print_damage))?;
         program.init()?;
         return Ok(program);
     }
-    // With live events, a script that has only `__interval__` is useful. With a recording, such a script is not useful:
-    // its result is empty, as if no event had happened.
+    // With live events, a script that has only `__interval__` is useful. With a recording, its result would be empty,
+    // as if no event had happened.
     let is_useful = program.has_handlers() || (program.has_interval() && plan.run.input().is_none());
     if !is_useful && verbosity > Verbosity::Quiet {
         output::say(
@@ -90,9 +91,10 @@ pub(super) enum Flushed {
 }
 
 impl Flushed {
-    /// Returns the status to exit with, for a run that ended with `status`.
+    /// Returns the exit status of a run that would otherwise end with `status`.
     pub fn status(self, status: u8) -> u8 {
-        // 120 is also the exit status of python3 if it cannot flush its output. A write error has a message of its own.
+        // python3 also exits with 120 if it cannot flush its output. If there was a write error, it has a message of
+        // its own.
         if status == 0 && self == Flushed::No && output::write_error().is_none() { 120 } else { status }
     }
 }

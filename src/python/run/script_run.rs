@@ -40,8 +40,8 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     if plan.run.input().is_some() {
         capability::give_up_right_to_read();
     }
-    // If the user presses Ctrl-C while live events are opened, the run ends as soon as it has started. A recording may be a
-    // pipe, which blocks when it is opened. Ctrl-C has to end the process then.
+    // While live events are opened, Ctrl-C is held back: the run then ends as soon as it has started. Ctrl-C is not
+    // held back for a recording, because it may be a pipe, and opening a pipe may block.
     let held = plan.run.live().map(|_| BlockedSignals::new()).transpose()?;
     output::redirect(plan)?;
     let chosen = Chosen::select(&plan.run)?;
@@ -83,7 +83,7 @@ impl ScriptRun<'_> {
         task: Task<'_>,
         held: BlockedSignals,
     ) -> Result<(ExitStatus, Closing)> {
-        // When the interpreter starts, it installs its own handler for SIGINT. The handlers here have to replace it, so
+        // The interpreter installs its own handler for SIGINT when it starts. These handlers have to replace it, so
         // they are installed after the start of the interpreter.
         let signals = Signals::install()?;
         signals.on_second_interrupt(interrupt);
@@ -130,7 +130,7 @@ fn deliver_part(
     let written = shard.write_result(about, &outcome, callbacks, partial?);
     written
         .with_context(|| format!("cannot store the result of __partial__() in {}", std::env::temp_dir().display()))?;
-    // The process that merges the results returns the status after a signal or after an exception in a callback.
+    // The process that merges the results turns a signal or an exception in a callback into the exit status.
     let status = outcome.status_of_part();
     outcome.check()?;
     Ok((status, outcome.closing))

@@ -1,5 +1,5 @@
-//! Replays several recordings one after the other, with one script: the script is loaded once, and its functions are bound
-//! to the events of each recording.
+//! Replays several recordings with one script, one after the other. The script is loaded once, and its functions are
+//! bound to the events of each recording.
 
 use std::{
     path::{Path, PathBuf},
@@ -53,13 +53,13 @@ struct Replays<'a> {
 }
 
 impl Replays<'_> {
-    /// Returns the exit status.
+    /// Replays the recordings at `paths`. Returns the exit status.
     fn run(mut self, paths: &[PathBuf]) -> Result<ExitStatus> {
         let mut program = None;
         for path in paths {
             match self.replay(path, &mut program) {
                 Ok(()) => {}
-                // The script itself cannot run, or has ended the run.
+                // The script cannot be loaded, or it has ended the run.
                 Err(Failure::Script(ScriptError::Exited(status))) => return Ok(ExitStatus(status)),
                 Err(Failure::Script(error)) => return Err(error.into()),
                 Err(Failure::Recording(error)) => {
@@ -72,10 +72,10 @@ impl Replays<'_> {
             }
         }
         let Some(mut program) = program else {
-            // Each error was printed.
+            // No recording could be replayed. The error of each recording was printed.
             return Ok(ExitStatus(u8::from(self.totals.unreadable > 0)));
         };
-        // Afterwards, no recording is the current one, as with --jobs.
+        // From now on, no recording is the current one for `recording()`, as with --jobs.
         let Totals { delivered, lost, reached, .. } = self.totals;
         let stats = Stats::of_other_processes(delivered, lost);
         if self.totals.damaged || self.totals.unreadable > 0 {
@@ -89,7 +89,7 @@ impl Replays<'_> {
         Ok(self.totals.report(&self.plan.run, at_exit, callbacks))
     }
 
-    /// Replays one recording. `program` is the loaded script; it is `None` for the first recording, which loads it.
+    /// Replays one recording. Loads the script into `program` for the first recording.
     fn replay(&mut self, path: &Path, program: &mut Option<Program>) -> Result<(), Failure> {
         let input = Input { path: path.to_owned(), ..self.input.clone() };
         let limit = self.plan.run.limit.map(|limit| limit - self.totals.delivered.min(limit));
@@ -117,7 +117,7 @@ impl Replays<'_> {
 
 /// Why a recording was not replayed to its end.
 enum Failure {
-    /// This recording is the reason. The others can be replayed.
+    /// The recording cannot be read. The next recordings can still be replayed.
     Recording(Error),
     Script(ScriptError),
 }

@@ -27,7 +27,7 @@ pub(super) struct Shard {
 /// The process that merges the results of the parts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MergedBy {
-    /// The one that divided the recording, and knows its times.
+    /// The process that divided the recording, and therefore knows its times.
     ParentProcess,
     /// A process that has not opened the recording.
     OtherProgram,
@@ -59,7 +59,7 @@ impl Shard {
     ) -> io::Result<()> {
         let Some(replayed) = &outcome.replayed else { return Ok(()) };
         let counts = self.part.counts(&about.stats, &about.context, &replayed.lost, replayed.last);
-        // Finding the time of day may take a while.
+        // Finding the time of day may take a while, and the parent process knows it already.
         let reached = match self.merged_by {
             MergedBy::ParentProcess => 0,
             MergedBy::OtherProgram => about.context.reached_unseen().unwrap_or(0),
@@ -91,12 +91,12 @@ pub(super) struct Merging {
     shards: Vec<Shard>,
     /// `None` until the results were read.
     pub results: Option<Results>,
-    /// The number of lost samples that no part has reported.
+    /// The number of lost samples without a PERF_RECORD_LOST. No part has passed them to `__lost__`.
     unreported: u64,
 }
 
 impl Merging {
-    /// Prepares the merge of these shards, whose processes have ended.
+    /// Prepares the merge of these shards. Their processes must have ended.
     pub fn new(shards: Vec<Shard>) -> Merging {
         Merging { shards, ..Merging::default() }
     }
@@ -118,7 +118,8 @@ impl Merging {
         Ok(partials)
     }
 
-    /// Ends the script after it has merged the results. Returns how the script ended the run, if it did.
+    /// Calls `__lost__` and `__exit__` of the script, after it has merged the results. Returns how the script ended the
+    /// run; `None` if it did not.
     pub fn end(&self, program: &mut Program) -> Option<Stop> {
         let last = self.results.as_ref().map_or(0, |results| results.counts.last);
         let mut stop = None;
@@ -129,7 +130,7 @@ impl Merging {
         stop
     }
 
-    /// Says whether a callback raised an exception, in a part or in this process.
+    /// Returns whether a callback raised an exception, in a part or in this process.
     pub fn callbacks(&self, program: &Program) -> Callbacks {
         let of_parts = self.results.as_ref().map(|results| results.callbacks).unwrap_or_default();
         of_parts.and(program.callbacks())

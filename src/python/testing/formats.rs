@@ -17,17 +17,17 @@ use perf_prof_system::tracefs::{Tracefs, TracefsError};
 
 use super::shipped::shipped;
 
-/// The origin of formats.
+/// Where to look for formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatsFrom {
-    /// From this kernel, or from the shipped formats if this kernel does not have the event or its formats cannot be
+    /// In this kernel; in the shipped formats if this kernel does not have the event or does not let its formats be
     /// read.
     Anywhere,
-    /// From this kernel.
+    /// In this kernel only.
     Kernel,
-    /// From the shipped formats.
+    /// In the shipped formats only.
     Shipped,
-    /// From a recording.
+    /// In a recording.
     Recording(PathBuf),
 }
 
@@ -39,7 +39,7 @@ pub enum FormatsError {
     Unknown {
         /// The name.
         name: String,
-        /// The place where it was looked up.
+        /// The place where perf-prof has looked for the name, for the message.
         place: String,
         /// Similar names.
         near: Vec<String>,
@@ -69,12 +69,12 @@ pub enum FormatsError {
     Strings(#[from] StringError),
 }
 
-/// What stands between the name of a tracepoint and the fields whose strings it has.
+/// The text between the name of a tracepoint and the names of the fields that are read as strings.
 pub const STRINGS: &str = "//str=";
 
 impl FormatsFrom {
-    /// Returns the format of an event by its name: a tracepoint, which may have strings (`//str=FIELD/`), a probe without arguments, or an event that perf has a
-    /// name for.
+    /// Returns the format of an event by its name: a tracepoint, which may have strings (`//str=FIELD/`), a probe
+    /// without arguments, or another event that perf has a name for.
     pub fn format(&self, name: &str) -> Result<Format, FormatsError> {
         if let Some(format) = probe(name) {
             return format.map(|format| Format::Tracepoint(Arc::new(format)));
@@ -111,7 +111,7 @@ impl FormatsFrom {
         match self {
             FormatsFrom::Kernel => of_kernel(&Tracefs::find()?),
             FormatsFrom::Shipped => of_shipped(),
-            // tracefs is not mounted for this, because testing a script must not change the machine.
+            // Does not mount tracefs, because testing a script must not change the machine.
             FormatsFrom::Anywhere => match of_kernel(&Tracefs::at_usual_place()) {
                 Ok(Some(format)) => Ok(Some(format)),
                 Ok(None) | Err(FormatsError::Tracefs(_)) => of_shipped(),
@@ -131,7 +131,7 @@ impl FormatsFrom {
             FormatsFrom::Recording(_) => self.recorded()?,
             _ => {
                 let names = self.all()?.into_iter().filter(|(system, name)| matches(system, name));
-                // A probe may have been removed in the meantime.
+                // A probe whose format is gone has been removed since its name was read.
                 let formats = names.filter_map(|(system, name)| self.tracepoint(&system, &name).transpose());
                 formats.collect::<Result<_, _>>()?
             }
@@ -160,7 +160,7 @@ impl FormatsFrom {
         }
     }
 
-    /// Returns the formats in the recording, if this is a recording.
+    /// Returns the formats in the recording; no formats for the other places.
     fn recorded(&self) -> Result<Vec<Arc<EventFormat>>, FormatsError> {
         let FormatsFrom::Recording(path) = self else { return Ok(Vec::new()) };
         let recording = open::open_header(path, &ReadLimits::default()).map_err(FormatsError::Recording)?;
@@ -172,7 +172,7 @@ impl FormatsFrom {
         if is_other_event(name) {
             return FormatsError::NoTracepoint { name: name.to_owned() };
         }
-        // The names are only a hint, so they need not be complete.
+        // The names are only for the hint in the message, so the list may be incomplete.
         let tracepoints = self.all().unwrap_or_default();
         let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
         names.extend(selectors::BUILT_IN.iter().map(|source| source.name.to_owned()));
@@ -188,12 +188,12 @@ impl FormatsFrom {
     }
 }
 
-/// Returns whether a text can be the name of a folder in tracefs.
+/// Returns whether a text can be the name of a folder in tracefs, and so of a system or an event.
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text != "." && text != ".." && !text.contains(['/', '\0'])
 }
 
-/// Returns whether a name, which may have modifiers, is the name of an event other than a tracepoint.
+/// Returns whether a name is that of an event other than a tracepoint. The name may have modifiers: `cycles:u`.
 fn is_other_event(name: &str) -> bool {
     let is_known = |name: &str| selectors::built_in(name).is_some() || named_event(name).is_some();
     let with_modifiers =
@@ -201,7 +201,7 @@ fn is_other_event(name: &str) -> bool {
     is_known(name) || with_modifiers()
 }
 
-/// Returns the format of a probe without arguments, if the name is the one of a probe: `uprobe:malloc`.
+/// Returns the format of a probe without arguments if the name is that of a probe: `uprobe:malloc`.
 fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     let (kind, function) = name.split_once(':')?;
     let kinds = [ProbeKind::Kprobe, ProbeKind::Kretprobe, ProbeKind::Uprobe, ProbeKind::Uretprobe];
@@ -213,8 +213,8 @@ fn probe(name: &str) -> Option<Result<EventFormat, FormatsError>> {
     is_function.then(|| format(kind))
 }
 
-/// The parsed formats, by system and name. If the text of a format has changed, it is parsed again: a probe can be
-/// defined again.
+/// The parsed formats, by system and name. A format whose text has changed is parsed again, because a probe can be
+/// removed and defined anew.
 static PARSED: Mutex<Option<ParsedFormats>> = Mutex::new(None);
 
 /// Formats by system and name.

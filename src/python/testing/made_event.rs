@@ -24,7 +24,7 @@ use super::{
 };
 use crate::script::{made, unnamed_frames};
 
-/// The members of all made samples. Live events have them too.
+/// The members that each made sample has, as live samples do.
 const COMMON: u64 =
     PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
 
@@ -79,7 +79,7 @@ pub(super) fn event_of_format(
             values.insert(name, input);
             continue;
         }
-        // The samples of other events have the members as attributes: event.ip.
+        // Events other than tracepoints have these members without an underscore: `event.ip`.
         let member = match tracepoint {
             None if ["ip", "addr", "period"].contains(&name.as_str()) => format!("_{name}"),
             _ => name.clone(),
@@ -91,7 +91,7 @@ pub(super) fn event_of_format(
     make(py, event, format, members, values)
 }
 
-/// Returns the same exception with the event's name in its text.
+/// Puts the event's name before the text of an exception.
 fn with_event(py: Python<'_>, event: &str, error: PyErr) -> PyErr {
     let text = || format!("{event}: {}", error.value(py));
     if error.is_instance_of::<PyTypeError>(py) {
@@ -129,7 +129,7 @@ fn make(
     mut values: HashMap<String, FieldInput>,
 ) -> PyResult<Py<PyAny>> {
     let frames = members.callchain.unwrap_or_default();
-    // If only one of them is given, the task is the first thread of its process.
+    // If only one of the two ids is given, the task is the main thread of its process.
     let given = (members.pid, members.tid);
     let (pid, tid) = (given.0.or(given.1).unwrap_or(0), given.1.or(given.0).unwrap_or(0));
     let raw = match format.tracepoint() {
@@ -155,7 +155,7 @@ fn make(
         period: members.period.unwrap_or(1),
         callchain: with_markers(name, &frames)?,
         raw,
-        // Its path is one of the facts beside the record.
+        // A number that stands for the cgroup. The path of the cgroup is kept beside the record.
         cgroup: 1,
     };
     let record = layout.encode(&sample).map_err(|error| errors::of_record(name, error))?;
@@ -177,14 +177,14 @@ fn is_kernel_address(address: u64) -> bool {
     address >> 63 != 0
 }
 
-/// Returns the addresses with the markers that the kernel writes where the frames of the kernel and of the program
-/// start.
+/// Returns the addresses of a call chain, with the markers that the kernel writes before the frames of the kernel and
+/// before those of the program.
 fn with_markers(name: &str, frames: &[MadeFrame]) -> PyResult<Vec<u64>> {
     let mut words = Vec::new();
     let mut side = None;
     for (at, frame) in frames.iter().enumerate() {
         let address = frame.address;
-        // Such values are markers and no addresses (`enum perf_callchain_context` in `include/uapi/linux/perf_event.h`).
+        // Values from this one on are markers (`enum perf_callchain_context` in `include/uapi/linux/perf_event.h`).
         if address >= PERF_CONTEXT_MAX {
             let text = format!("{name}: _callchain[{at}] is {address:#x}, which is no address");
             return Err(PyValueError::new_err(text));
@@ -199,7 +199,7 @@ fn with_markers(name: &str, frames: &[MadeFrame]) -> PyResult<Vec<u64>> {
     Ok(words)
 }
 
-/// Returns the frames with the given symbols.
+/// Returns the decoded frames, with the symbols that the caller of `make_event` gave.
 fn named_frames(given: &[MadeFrame], decoded: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
     let named = |(given, decoded): (&MadeFrame, Arc<Frame>)| {
         if given.symbol.is_none() && given.dso.is_none() && given.offset.is_none() {

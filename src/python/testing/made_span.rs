@@ -1,4 +1,4 @@
-//! `make_event` of spans: a span that is made of made events, as in a run.
+//! `make_event` of spans: makes the span of made events, with the same code as a run.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -44,11 +44,11 @@ struct Part {
     event: EventType,
     record: Vec<u8>,
     facts: KeptFacts,
-    /// The indices of the rules that apply to its sample.
+    /// The indices of the span's rules that apply to the event.
     rules: Vec<usize>,
 }
 
-/// The arguments of the caller.
+/// The arguments that the caller of `make_event` gave.
 #[derive(Default)]
 struct Given<'py> {
     begin: Option<Bound<'py, PyAny>>,
@@ -115,7 +115,7 @@ pub fn make_span(
     made(py, &event, &record, facts)
 }
 
-/// Returns the key of a rule, and its condition, as text.
+/// Returns the key of a rule, and its condition, as text for messages.
 fn key_text(rule: &SpanRule) -> String {
     let when = rule.when.map(|when| format!(" if {when}")).unwrap_or_default();
     format!("{}{when}", rule.key.join("+"))
@@ -143,7 +143,7 @@ impl<'py> Given<'py> {
     }
 }
 
-/// Makes the events of a span.
+/// The inputs for making the events of a span.
 struct Make<'a, 'py> {
     py: Python<'py>,
     name: &'a str,
@@ -153,7 +153,7 @@ struct Make<'a, 'py> {
 }
 
 impl<'py> Make<'_, 'py> {
-    /// Returns the end event. If the caller gave its keywords without a time, adds `time` to them.
+    /// Returns the argument `end`. If it consists of keywords without `_time`, adds `time` to them.
     fn end(&self, end: &Bound<'py, PyAny>, time: Option<u64>) -> PyResult<Bound<'py, PyAny>> {
         let (Ok(keywords), Some(time)) = (end.cast::<PyDict>(), time) else { return Ok(end.clone()) };
         let keywords = keywords.copy()?;
@@ -163,8 +163,8 @@ impl<'py> Make<'_, 'py> {
         Ok(keywords.into_any())
     }
 
-    /// Returns an event of the span. `does` are the actions of its rules. An event that is given by keywords gets the
-    /// task, the CPU and the time of `before`, unless the keywords contain them.
+    /// Makes an event of the span. The event needs a rule whose action satisfies `does`. If `given` consists of
+    /// keywords, they take the task, the CPU and the time of `before` where they lack them.
     fn part(
         &self,
         given: &Bound<'py, PyAny>,
@@ -259,7 +259,7 @@ impl<'py> Make<'_, 'py> {
     }
 }
 
-/// Returns the format of a probe with these arguments. Its file is not read.
+/// Returns the format of a probe with these arguments. Does not read the probed file.
 fn probe_format(probe: &Probe, arguments: &[ProbeArgument]) -> PyResult<Format> {
     let format = selectors::made_format(probe, arguments).map_err(|error| PyValueError::new_err(error.to_string()))?;
     Ok(Format::Tracepoint(Arc::new(format)))
@@ -271,14 +271,15 @@ impl Part {
     }
 }
 
-/// Returns the event type and the record of the span that these events make; `None` if they make none.
+/// Runs the span's rules on the events. Returns the event type and the record of the span; `None` if the events make no
+/// span.
 fn derive(
     spec: &EventSpec,
     span: &SpanSpec,
     parts: &[Part],
     has_end: bool,
 ) -> Result<Option<(EventType, Vec<u8>)>, SpanError> {
-    // Filters are removed: they select events in a real run, but a test always gets its span.
+    // Removes the filters of the span, because a test always gets its span. Only a real run leaves spans out.
     let span = SpanSpec { min: 0, options: Vec::new(), at_end: OpenAtEnd::Delivered, ..span.clone() };
     let inputs: Vec<(Format, Vec<usize>)> =
         parts.iter().map(|part| (part.event.format.clone(), part.rules.clone())).collect();
@@ -308,7 +309,8 @@ fn derive(
     Ok(found.map(|record| (event, record)))
 }
 
-/// Returns the facts about a made span that are not in its record. Its parts are the events that it was made of.
+/// Returns the facts about a made span that its record does not contain. The facts of `parts` become those of its
+/// events.
 fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> KeptFacts {
     let Format::Span(span) = &event.format else { return KeptFacts::default() };
     let raw = Sample { event, record }.raw();
@@ -317,7 +319,7 @@ fn facts(event: &EventType, record: &[u8], parts: &[Part], has_end: bool) -> Kep
     let [begin, end] = [SpanPart::Begin, SpanPart::End].map(of_part);
     let last = if has_end { &end } else { &begin };
     let sample = Sample { event, record };
-    // The task of a span may differ from the task in which it ended.
+    // The comm is that of the span's task, which may differ from the task in which the span ended.
     let task = parts.iter().rev().find(|part| part.sample().task() == sample.task());
     let comm = task.and_then(|part| part.facts.comm.clone());
     let cgroup = task.and_then(|part| part.facts.cgroup.clone());

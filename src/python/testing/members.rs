@@ -1,4 +1,4 @@
-//! Values of made events: from Python objects to field values and to members of samples.
+//! Converts the Python objects that `make_event` gets to field values and to members of samples.
 
 use perf_prof_format::tracefs::FieldInput;
 use pyo3::{
@@ -38,17 +38,17 @@ pub fn field_input(name: &str, value: &Bound<'_, PyAny>) -> PyResult<FieldInput>
 /// An integer of Python.
 enum Integer {
     Small(i128),
-    /// A description of an integer that is larger than any field.
+    /// An integer that is larger than any field, as text for messages.
     Huge(String),
 }
 
-/// Returns an integer. `needed` are the types that a value may have, for the message if it has another one.
+/// Parses an integer. `needed` describes the types that the value may have, for messages.
 fn integer(name: &str, value: &Bound<'_, PyAny>, needed: &str) -> PyResult<Integer> {
     let wrong = || {
         let kind = value.get_type().name().map_or_else(|_| "unknown".to_owned(), |name| name.to_string());
         PyTypeError::new_err(format!("{name} has a value of type {kind}; it needs {needed}"))
     };
-    // Accepts what `operator.index` accepts: an int, a bool, a member of an IntEnum, an integer of numpy.
+    // Like `operator.index`, accepts an int, a bool, a member of an IntEnum, or an integer of numpy.
     let index = value.py().import("operator")?.getattr("index")?.call1((value,)).map_err(|_| wrong())?;
     match index.extract::<i128>() {
         Ok(number) => Ok(Integer::Small(number)),
@@ -67,7 +67,7 @@ fn text_bytes(text: &Bound<'_, PyString>) -> PyResult<Vec<u8>> {
 /// The size of the longest name of a task, in bytes: TASK_COMM_LEN in `include/linux/sched.h`, without the NUL.
 const LONGEST_COMM: usize = 15;
 
-/// The members of a made event that are not fields of its format. `None` for those that were not given.
+/// The members of a made event that its format does not have as fields. Members that were not given are `None`.
 #[derive(Default)]
 pub struct Members {
     pub time: Option<u64>,
@@ -117,7 +117,7 @@ impl Members {
     }
 }
 
-/// Returns a number that is not negative.
+/// Parses an integer that must not be negative.
 pub fn whole_number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u64> {
     Ok(number(name, value, 0, u64::MAX.into())? as u64)
 }

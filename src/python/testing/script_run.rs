@@ -1,4 +1,5 @@
-//! `run_script`: runs a script on event objects, with the rules of the host, in the interpreter of the caller.
+//! `run_script`: runs a script on event objects in the interpreter of the caller. The callbacks are called as in a run
+//! of perf-prof.
 
 use std::{collections::HashMap, ffi::OsString, ops::ControlFlow, path::PathBuf, sync::Arc, time::Duration};
 
@@ -38,9 +39,9 @@ struct Entry {
 }
 
 enum What {
-    /// An event of the run's event type with this index.
+    /// An event object, and the index of its event type in the run.
     Event(usize, Py<PyAny>),
-    /// This many events of the CPU were lost.
+    /// The number of events that were lost on the CPU.
     Lost(u64),
 }
 
@@ -49,7 +50,7 @@ enum What {
 struct Entries {
     entries: Vec<Entry>,
     events: Vec<EventType>,
-    /// The CPUs of the entries. The index of a CPU is the number of its ring.
+    /// The CPUs of the entries, sorted. The index of a CPU is also the number of its ring.
     cpus: Vec<u32>,
 }
 
@@ -68,7 +69,7 @@ pub fn run_script(
     let context = made_context();
     let entries = entries(&events, |seen| {
         context.with_tasks(|tasks| {
-            // The process of a task is stored only if the task has a name.
+            // `belongs` stores the process of a task only if the task has a name.
             tasks.named(seen.tid, seen.time, seen.comm.as_deref().unwrap_or(UNKNOWN_COMM));
             tasks.belongs(seen.tid, seen.pid);
         });
@@ -90,7 +91,7 @@ pub fn run_script(
     result
 }
 
-/// Returns an interval, which is a number of seconds or a text as for the option `-i`.
+/// Parses an interval: a number of seconds, or text as for the option `-i`.
 fn duration(interval: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let wrong = |text: String| PyValueError::new_err(format!("interval: {text}"));
     if let Ok(text) = interval.extract::<&str>() {
@@ -101,7 +102,7 @@ fn duration(interval: &Bound<'_, PyAny>) -> PyResult<Duration> {
     every.ok_or_else(|| wrong(format!("{seconds} is not a positive number of seconds")))
 }
 
-/// Writes a message to `sys.stderr`, which belongs to the run of the script.
+/// Writes a message to `sys.stderr`, to which the script writes too.
 fn message(text: &str) {
     // If this fails, there is no other place for the message.
     let _ = Python::attach(|py| say(py, text));
@@ -115,7 +116,7 @@ fn say(py: Python<'_>, text: &str) -> PyResult<()> {
     Ok(())
 }
 
-/// Sorts the events by time. Calls `note` for each of them.
+/// Sorts the events and losses by time. Calls `note` for each event.
 fn entries(events: &[Bound<'_, PyAny>], mut note: impl FnMut(&Seen)) -> PyResult<Entries> {
     let mut all = Entries::default();
     let mut types: HashMap<usize, usize> = HashMap::new();
@@ -163,7 +164,7 @@ fn load_and_run(
     let has_events = !entries.events.is_empty();
     let mut program = match module.bind(run.clone(), OnError::Continue) {
         Ok(program) => program,
-        // Without events, no handler can be bound, so this is not an error.
+        // Without events, no handler can be found, so a missing handler is not an error.
         Err(ScriptError::NoCallback { .. }) if !has_events => return Ok((0, Some(loaded))),
         Err(error) => return Ok((failed(py, &error)?, Some(loaded))),
     };
@@ -259,7 +260,7 @@ fn pump(run: &About, entries: &Entries, layout: SampleLayout) -> Pump {
     })
 }
 
-/// Returns a record for each entry, with its time, and the objects of the events among them.
+/// Returns a record with its time for each entry, and the event objects in the same order.
 fn records(entries: Entries, layout: SampleLayout) -> (Vec<(u64, Batch)>, Vec<Py<PyAny>>) {
     let Entries { entries, cpus, .. } = entries;
     let mut records = Vec::with_capacity(entries.len());
