@@ -16,7 +16,7 @@ pub struct Callback {
     pub name: String,
 }
 
-/// The receivers of an event's samples: first the aggregators, then the functions.
+/// The receivers of the samples of an event. A sample goes first to the aggregators, then to the functions.
 pub struct EventHandler {
     /// The name of the handler in the module, for messages.
     pub name: String,
@@ -57,7 +57,7 @@ impl Callbacks {
         Ok(found)
     }
 
-    /// Like [`Callbacks::find`], but there may be no callback.
+    /// Like [`Callbacks::find`], but does not fail if there is no callback.
     pub fn find_any(dict: &Bound<'_, PyDict>, path: &str, events: &[EventType]) -> Result<Callbacks, ScriptError> {
         let find = |name: &str| callback(dict, name, path);
         let mut handlers = Vec::with_capacity(events.len());
@@ -83,8 +83,8 @@ impl Callbacks {
         })
     }
 
-    /// Returns the names of all callbacks that objects other than modules can have. They have no `__init__` for the start
-    /// of a run: Python calls a method of this name when it creates an object.
+    /// Returns the names of all callbacks that an object can have if it is not a module. `__init__` is not among them:
+    /// Python calls the method of this name when it creates the object.
     pub fn names(events: &[EventType]) -> Vec<String> {
         let of_events = events.iter().flat_map(|event| [Some(event.handler_name()), event.plain_handler_name()]);
         let others = ["__sample__", "__interval__", "__lost__", "__exit__", "__partial__", "__merge__"];
@@ -98,8 +98,8 @@ impl Callbacks {
         Callbacks::names(events).into_iter().chain(more).collect()
     }
 
-    /// Looks up the callbacks of a script of `perf script` that are needed at the start. Others are looked up when they
-    /// are needed.
+    /// Looks up the callbacks that a script of `perf script` needs at the start of a run. Its other functions are
+    /// looked up at each call.
     pub fn of_perf_script(module: &Bound<'_, PyModule>, path: &str) -> Result<Callbacks, ScriptError> {
         let dict = module.dict();
         let find = |name: &str| callback(&dict, name, path);
@@ -112,7 +112,7 @@ impl Callbacks {
         })
     }
 
-    /// Returns whether events have handlers, and all of them are aggregators.
+    /// Returns true if at least one event has a handler, and all handlers are aggregators.
     pub fn has_only_aggregators(&self) -> bool {
         let mut handlers = self.handlers.iter().flatten().peekable();
         handlers.peek().is_some() && handlers.all(|handler| handler.functions.is_empty())
@@ -150,13 +150,14 @@ pub fn callback_like_names(module: &Bound<'_, PyModule>) -> Vec<String> {
     };
     let items = module.dict().iter().filter(|(_, value)| is_handler(value));
     let names = items.filter_map(|(name, _)| name.extract::<String>().ok());
-    // Every module has values such as `__loader__`. Python itself calls the functions __getattr__ and __dir__ (PEP 562).
+    // Every module has values such as `__loader__`, and Python itself calls the functions `__getattr__` and `__dir__`
+    // (PEP 562), so these names are not callbacks.
     let of_python = ["__loader__", "__getattr__", "__dir__", "__build_class__", "__import__"];
     let is_python = |name: &str| of_python.contains(&name);
     names.filter(|name| name.contains("__") && !is_python(name)).collect()
 }
 
-/// Returns the items of a tuple or a list.
+/// Returns the items of a tuple or a list; `None` for other values.
 fn several<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
     let of_list = || value.cast::<PyList>().map(|items| items.iter().collect());
     value.cast::<PyTuple>().map(|items| items.iter().collect()).or_else(|_| of_list()).ok()
@@ -189,14 +190,14 @@ fn handler(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<Ev
     Ok((!is_empty).then_some(handler))
 }
 
-/// Looks up one callback in the module's own dict. Inherited attributes of the module object are ignored: every module
-/// object inherits an `__init__` that the user did not write.
+/// Looks up a callback in the module's own dict. Inherited attributes are ignored, because every module object inherits
+/// an `__init__` that the user did not write.
 fn callback(dict: &Bound<'_, PyDict>, name: &str, path: &str) -> Result<Option<Callback>, ScriptError> {
     let found = dict.get_item(name).ok().flatten();
     found.filter(|found| found.is_callable()).map(|function| plain(function, name, path)).transpose()
 }
 
-/// Returns the callback of a callable object. Fails if it is a generator or an async function.
+/// Makes a callback of a callable object. Fails if the object is a generator or an async function.
 fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback, ScriptError> {
     if let Some(what) = not_plain(&function) {
         let line = function.getattr("__code__").and_then(|code| code.getattr("co_firstlineno")?.extract::<u32>());
@@ -206,7 +207,7 @@ fn plain(function: Bound<'_, PyAny>, name: &str, path: &str) -> Result<Callback,
     Ok(Callback { function: function.unbind(), name: name.into() })
 }
 
-/// Returns the kind of function if a call would not run the function's body, else `None`.
+/// Returns `a generator` or `an async function` if a call would not run the function's body, else `None`.
 fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
     // The flags of the code object are read here because importing `inspect` takes as long as starting Python.
     const CO_GENERATOR: u32 = 0x20;
@@ -224,7 +225,7 @@ fn not_plain(function: &Bound<'_, PyAny>) -> Option<&'static str> {
     }
 }
 
-/// Returns, as text for a message, the handlers that would be called for the selected events.
+/// Returns the names of the handlers that the selected events can have, for a message.
 fn expected(events: &[EventType]) -> String {
     const NAMED: usize = 3;
     let mut names: Vec<String> =

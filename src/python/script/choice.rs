@@ -41,8 +41,8 @@ pub enum ChoiceSource {
 }
 
 impl PythonChoice {
-    /// Chooses the Python. `asked` is the value of `--python`; it takes precedence over the environment. If an interpreter runs
-    /// already, only this one can be used.
+    /// Chooses the interpreter. `asked` is the value of `--python`, which takes precedence over the environment. If
+    /// perf-prof runs as a package in an interpreter, only this interpreter can be chosen.
     pub fn make(asked: Option<&Path>) -> Result<PythonChoice, ScriptError> {
         if let Some(executable) = running::executable() {
             return match asked {
@@ -68,7 +68,7 @@ impl PythonChoice {
 
     fn from_path(path: &Path, because: &'static str) -> Result<PythonChoice, ScriptError> {
         let executable = executable_of(path).ok_or_else(|| ScriptError::NoPython { path: path.into(), because })?;
-        // `bin/python` in a venv is a link to the base interpreter. The link is not followed: it leads out of the venv.
+        // `bin/python` in a venv is a link to the base interpreter. Following the link would lead out of the venv.
         let prefix = executable.parent().and_then(Path::parent).map(Path::to_owned).unwrap_or_default();
         if let Ok(settings) = fs::read_to_string(prefix.join("pyvenv.cfg")) {
             if let Some(version) = venv_version(&settings) {
@@ -86,8 +86,8 @@ impl PythonChoice {
     }
 }
 
-/// Returns the executable for `path`. `path` is a file, the folder of an environment, or a bare name to look up in
-/// `PATH`.
+/// Returns the executable that `path` means: a file, the interpreter of an environment if `path` is its folder, or a
+/// program in `PATH` if `path` is a bare name.
 fn executable_of(path: &Path) -> Option<PathBuf> {
     let is_bare_name = path.components().count() == 1 && !path.is_absolute();
     let path = if path.is_absolute() { path.to_owned() } else { env::current_dir().ok()?.join(path) };
@@ -97,7 +97,7 @@ fn executable_of(path: &Path) -> Option<PathBuf> {
     if path.is_file() {
         return Some(path);
     }
-    // A bare name, as in `--python python3.11`. A path with a slash is not looked up in `PATH`: if the file is missing,
+    // Only a bare name, as in `--python python3.11`, is looked up in `PATH`. With a slash, a missing file is an error:
     // another Python of the same name must not be used instead.
     let name = path.file_name().filter(|_| is_bare_name)?;
     env::split_paths(&env::var_os("PATH")?).map(|dir| dir.join(name)).find(|path| path.is_file())

@@ -6,7 +6,7 @@ use pyo3::{prelude::*, types::PyDict};
 pub struct EmbeddedModule {
     /// The name by which it is imported.
     pub name: &'static str,
-    /// The name of its file in tracebacks. Python opens no file of such a name.
+    /// The file name in tracebacks. Python never opens a file of this name.
     pub file: &'static str,
     pub source: &'static str,
     pub kind: ModuleKind,
@@ -20,8 +20,8 @@ pub enum ModuleKind {
 }
 
 impl EmbeddedModule {
-    /// Returns the spec that a finder returns for this module. `source_lines` is the cache of the module `linecache`:
-    /// with it, tracebacks show the lines of this module.
+    /// Returns the spec that a finder returns for this module. `source_lines` is `linecache.cache`; if it is given,
+    /// tracebacks show the lines of this module.
     pub fn spec<'py>(&'static self, py: Python<'py>, source_lines: Option<Py<PyAny>>) -> PyResult<Bound<'py, PyAny>> {
         let options = PyDict::new(py);
         options.set_item("origin", self.file)?;
@@ -50,7 +50,7 @@ impl Loader {
         let EmbeddedModule { file, source, .. } = self.module;
         if let Some(source_lines) = &self.source_lines {
             let lines: Vec<&str> = source.split_inclusive('\n').collect();
-            // The entry has no modification time, so `linecache` does not compare it with a file.
+            // An entry without a modification time is never compared with a file.
             source_lines.bind(py).set_item(file, (source.len(), None::<f64>, lines, file))?;
         }
         let builtins = py.import("builtins")?;
@@ -59,7 +59,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Returns the source, for programs that show it.
+    /// Returns the source, for tools that show it.
     fn get_source(&self, _fullname: &str) -> &'static str {
         self.module.source
     }

@@ -13,13 +13,13 @@ use perf_prof_system::{output, signals};
 
 use super::interpreter::is_host;
 
-/// The meaning of a KeyboardInterrupt that the script itself raised, without a signal.
+/// The meaning of a KeyboardInterrupt that arrived without a signal: the script itself raised it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnInterrupt {
     /// The script wants to end the run.
     #[default]
     EndsRun,
-    /// The run ends as python3 does after this exception: with a traceback, and the status of SIGINT.
+    /// The run fails as python3 does: with a traceback, and the exit status of SIGINT.
     Fails,
 }
 
@@ -35,8 +35,8 @@ pub enum OnError {
     Raise,
 }
 
-/// The key by which failures are counted: the exception's type and the innermost frame of its traceback. An exception
-/// without a traceback, because the callback could not be called, has the callback's name and line 0.
+/// The identity of a failure: the exception's type and the innermost frame of its traceback. If the callback could not
+/// be called, there is no traceback. Then `file` is the callback's name, and `line` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FailureKey {
     exception: String,
@@ -44,7 +44,7 @@ struct FailureKey {
     line: u32,
 }
 
-/// The failures of all callbacks of a run, with their counts.
+/// Counts the exceptions of all callbacks of a run.
 #[derive(Debug, Default)]
 pub struct Failures {
     on_error: OnError,
@@ -52,7 +52,7 @@ pub struct Failures {
     counts: HashMap<FailureKey, u64>,
     /// The exception that ended the run, with [`OnError::Raise`].
     raised: Option<PyErr>,
-    /// True if the reader of the output has closed the pipe. Then nothing more is printed.
+    /// True if the reader of the output has closed the pipe. Nothing more is printed then.
     silent: bool,
 }
 
@@ -62,7 +62,8 @@ impl Failures {
         Self { on_error, own_interrupt, ..Self::default() }
     }
 
-    /// Returns whether no callback has raised an exception, except for those that only end the run.
+    /// Returns whether no callback has failed. An exception that only ends the run, such as SystemExit, is not a
+    /// failure.
     pub fn is_empty(&self) -> bool {
         self.counts.is_empty()
     }
@@ -88,9 +89,8 @@ impl Failures {
             }
             return Flow::Break(Stop::Interrupted);
         }
-        // If the reader of stdout or stderr has closed it, the run ends silently. A BrokenPipeError of the script's own
-        // socket is an error like any other. This does not apply to the stdout of a program that uses perf-prof as a
-        // library.
+        // If the reader of stdout or stderr has closed it, the run ends silently. In a library, stdout belongs to the
+        // program, so its BrokenPipeError is an error like any other, and so is that of a script's own socket.
         if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;
@@ -112,7 +112,7 @@ impl Failures {
         }
     }
 
-    /// Prints the total count of each failure that occurred more than once.
+    /// Prints how often each failure occurred, if it occurred more than once.
     pub fn print_totals(&self) {
         let mut beyond: Vec<_> = self.counts.iter().filter(|&(_, &count)| count > 1).collect();
         beyond.sort_by_key(|&(key, count)| (std::cmp::Reverse(*count), key.file.clone(), key.line));
@@ -156,8 +156,8 @@ impl fmt::Display for FailureKey {
 pub fn print_traceback(py: Python<'_>, error: &PyErr) {
     // `PyErr_PrintEx` ends the process on a SystemExit. The callers handle SystemExit themselves and never pass one.
     error.clone_ref(py).restore(py);
-    // SAFETY: the GIL is held (`py`) and an exception is set. With 0, `sys.last_value` is not set: it would keep the
-    // event alive.
+    // SAFETY: the GIL is held (`py`) and an exception is set. With 0, `sys.last_value` is not set, because it would
+    // keep the event alive.
     unsafe { ffi::PyErr_PrintEx(0) }
 }
 
@@ -168,11 +168,11 @@ pub fn exit_status(py: Python<'_>, error: &PyErr) -> u8 {
         return 0;
     }
     match code.extract::<i64>() {
-        // The kernel keeps only the low eight bits of an exit status.
+        // An exit status has eight bits. The kernel drops the higher bits.
         Ok(number) => number as u8,
         Err(_) => {
             if let Ok(text) = code.str() {
-                // As Python does. The program may have replaced `sys.stderr`.
+                // Python prints the text to `sys.stderr`, which the program may have replaced.
                 let stderr = py.import("sys").and_then(|sys| sys.getattr("stderr")).ok().filter(|to| !to.is_none());
                 let line = format!("{}\n", text.to_string_lossy());
                 // If this fails, there is no other place for the text.

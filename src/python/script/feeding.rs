@@ -18,13 +18,13 @@ pub struct FeedingProgram<'a> {
     callbacks: &'a Callbacks,
     failures: &'a mut Failures,
     handlers: &'a mut Vec<Option<Handler>>,
-    /// Prevents forks: a thread of the script could fork a child in which the locks that are held here would stay
-    /// locked. `None` while the GIL is held.
+    /// Prevents forks. Another thread of the script could otherwise fork a child in which the locks that this thread
+    /// holds stay locked. `None` while the GIL is held.
     held: Option<HeldForkLock>,
 }
 
 impl<'a> FeedingProgram<'a> {
-    /// Creates the receiver of events, which holds the fork lock until it is dropped.
+    /// Creates the receiver of events. It holds the fork lock until it is dropped, except while the GIL is held.
     pub fn new(
         callbacks: &'a Callbacks,
         failures: &'a mut Failures,
@@ -35,7 +35,8 @@ impl<'a> FeedingProgram<'a> {
 
     /// Calls `work` with the GIL.
     fn attached(&mut self, work: impl FnOnce(&mut AttachedProgram<'_, '_>) -> Flow) -> Flow {
-        // A thread that forks holds the GIL and waits for this lock, so it is released before the GIL is taken.
+        // A thread that forks holds the GIL and waits for the fork lock, so the lock is released before the GIL is
+        // taken.
         self.held = None;
         let flow = Python::attach(|py| {
             let attached = Attached { py, callbacks: self.callbacks, failures: self.failures };

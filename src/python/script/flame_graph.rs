@@ -101,7 +101,7 @@ impl FlameGraph {
     /// Adds all stacks of another FlameGraph.
     #[pyo3(signature = (other))]
     fn update(this: &Bound<'_, FlameGraph>, other: &Bound<'_, FlameGraph>) -> PyResult<()> {
-        // Both arguments may be the same object, so they are not borrowed at the same time.
+        // `this` and `other` may be the same object, so they are not borrowed at the same time.
         let folded = other.borrow().folded();
         this.borrow_mut().add_folded(&folded)
     }
@@ -200,14 +200,14 @@ impl FlameGraph {
     }
 }
 
-/// Returns the subtitle of a picture, with what is missing in the current run.
+/// Returns the subtitle of a picture. It also says what is missing in the current run.
 pub(super) fn with_missing(subtitle: Option<&str>) -> Option<String> {
     let missing = shortfall().map(|shortfall| format!("partial: {}", shortfall.reasons()));
     let texts: Vec<&str> = subtitle.into_iter().chain(missing.as_deref()).collect();
     (!texts.is_empty()).then(|| texts.join("; "))
 }
 
-/// Returns the height of a picture, from its first tag.
+/// Returns the height of a picture in pixels, from its first tag.
 fn pixel_height(svg: &[u8]) -> u32 {
     const USUAL: u32 = 600;
     let text = String::from_utf8_lossy(svg);
@@ -216,7 +216,7 @@ fn pixel_height(svg: &[u8]) -> u32 {
     height.unwrap_or(USUAL)
 }
 
-/// Returns the OSError that Python itself would raise for this file: with errno, and of the subclass for this errno.
+/// Returns the OSError that Python itself would raise for this file: with errno, and of the subclass for errno.
 pub(super) fn os_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {

@@ -1,5 +1,5 @@
-//! Replays parts of several recordings in other processes, perhaps on other machines. The package's Python code starts
-//! these processes and merges their results, see `_engines.py`.
+//! Replays parts of several recordings in other processes, perhaps on other machines. The package's file `_engines.py`
+//! starts these processes and merges their results.
 
 use std::{env, ffi::OsString, path::PathBuf, sync::Arc};
 
@@ -36,11 +36,11 @@ pub struct RecordingsOfScript<'a> {
     pub paths: &'a [PathBuf],
     /// The options for the processes that replay the parts.
     pub options: &'a [OsString],
-    /// The number of processes; `None` if the executor chooses it.
+    /// The number of processes; `None` if the executor decides it.
     pub processes: Option<usize>,
     /// The function that returns the executor, as MODULE:FUNCTION.
     pub executor: Option<&'a str>,
-    /// The number of parts of each recording that an executor replays.
+    /// The number of parts into which each recording is divided, if an executor replays them.
     pub parts: usize,
     /// The number of events that the script itself selects.
     pub own_events: usize,
@@ -82,7 +82,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(end_merge, module)?)
 }
 
-/// Returns the words that start perf-prof in a new process: the executable, or the Python that has the package.
+/// Returns the start of the command for a new perf-prof: the executable, or the Python that has the package.
 #[pyfunction]
 fn own_command() -> PyResult<Vec<OsString>> {
     // Like `python -m perf_prof`, but without the current folder in the search path.
@@ -94,14 +94,14 @@ fn own_command() -> PyResult<Vec<OsString>> {
     }
 }
 
-/// The run in which the results of several recordings are merged.
+/// Returns the run for merging the results of several recordings. `reached` is the time that the replays have reached.
 pub fn run_of_all(stats: Stats, reached: u64) -> About {
     let context = made_context();
     context.note_reached(reached);
     About::without_events(Arc::new(context), Arc::new(stats))
 }
 
-/// Loads the script that merges these results.
+/// Loads the script into this process, so that it can merge `results`.
 #[pyfunction]
 fn load_to_merge(
     py: Python<'_>,
@@ -125,7 +125,7 @@ fn load_to_merge(
     }
 }
 
-/// The results of parts, which may be of several recordings.
+/// The results of parts. They may be parts of several recordings.
 #[pyclass(module = "perf_prof._native")]
 struct PartResults(Results);
 
@@ -136,8 +136,8 @@ impl PartResults {
         PartResults(Results::new(SplitBy::Time))
     }
 
-    /// Adds the results of all parts of a recording. Returns why they are not the result of the whole recording. Raises
-    /// ValueError and adds nothing if one of them cannot be decoded.
+    /// Adds the results of all parts of a recording. Returns the reasons why events are missing in them: damage and
+    /// losses. Raises ValueError and adds nothing if one of the results cannot be decoded.
     fn add(&mut self, results: Vec<Vec<u8>>) -> PyResult<Vec<String>> {
         let decoded: Result<Vec<_>, _> = results.into_iter().map(PartResult::decode).collect();
         let decoded =

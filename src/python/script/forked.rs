@@ -1,5 +1,5 @@
-//! Children that a script forks. A child is a copy of this process without its reader thread, so it must not continue
-//! the run. It ends when the callback that forked it returns.
+//! Ends the children that a script forks. A child is a copy of this process without its reader thread, so it must not
+//! continue the run. It ends when the callback that forked it returns.
 
 use std::sync::{
     Once,
@@ -27,7 +27,7 @@ extern "C" fn mark() {
     signals::restore_in_forked_child();
 }
 
-/// Lets this forked child continue, because it was forked for a part of a run.
+/// Lets this forked child continue, because perf-prof forked it for a part of a run.
 pub fn stay() {
     IS_CHILD.store(false, Relaxed);
 }

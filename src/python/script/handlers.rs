@@ -16,8 +16,8 @@ use super::{
     event::{Class, EventSlot, class_of},
 };
 
-/// The handler of an event type: the feeds of its aggregators, its functions, the Python class of the event type, and
-/// the object that is passed to the functions.
+/// The receivers of the samples of an event type: first the feeds of aggregators, then functions. Also has the Python
+/// class of the event type, and the object that the functions get.
 pub struct Handler {
     pub feeds: Vec<Feed>,
     pub functions: Vec<Callback>,
@@ -33,7 +33,7 @@ impl Handler {
     }
 }
 
-/// Prepares the handlers of a run's events. `origin` is their file or module, for messages.
+/// Prepares the handlers of a run's events. `origin` is the file or module of the handlers, for messages.
 pub fn handlers(
     py: Python<'_>,
     found: &[Option<EventHandler>],

@@ -69,7 +69,7 @@ impl Heatmap {
     /// Adds the counts of another Heatmap.
     #[pyo3(signature = (other))]
     fn update(slf: &Bound<'_, Self>, other: &Bound<'_, Heatmap>) {
-        // Both arguments may be the same object, so they are not borrowed at the same time.
+        // `slf` and `other` may be the same object, so they are not borrowed at the same time.
         let other = other.borrow().counts.clone();
         slf.borrow_mut().counts.merge(&other);
     }
@@ -129,7 +129,7 @@ impl Heatmap {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed: isize::MAX is the largest one.
+        // CPython's lengths are signed, so isize::MAX is the largest length.
         self.counts.count().min(isize::MAX as u64) as usize
     }
 

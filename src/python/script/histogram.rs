@@ -48,7 +48,8 @@ impl Log2Hist {
             this.borrow_mut().counts.merge(&counts);
             return Ok(());
         }
-        // The iterator may run Python code that uses this histogram. So the histogram is borrowed anew for each value.
+        // The iterator may run Python code that uses this histogram, so the histogram is borrowed only for the addition
+        // of each value.
         for value in values.try_iter()? {
             this.borrow_mut().add(&value?, 1)?;
         }
@@ -88,7 +89,7 @@ impl Log2Hist {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed: isize::MAX is the largest one.
+        // CPython's lengths are signed, so isize::MAX is the largest length.
         self.counts.count().min(isize::MAX as u64) as usize
     }
 
@@ -123,14 +124,14 @@ impl Log2Hist {
     }
 }
 
-/// Returns the number without its fraction, or `None` if it is negative. A number above `u64::MAX` becomes `u64::MAX`.
+/// Returns the number without its fraction, at most `u64::MAX`; `None` if it is negative.
 pub(super) fn whole_number(value: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     if let Ok(float) = value.cast::<PyFloat>() {
         let float = float.value();
         return match float {
             _ if float.is_nan() => Err(PyValueError::new_err("nan is not a number; it cannot be counted")),
             _ if float < 0.0 => Ok(None),
-            // The cast saturates.
+            // The cast saturates at `u64::MAX`.
             _ => Ok(Some(float as u64)),
         };
     }

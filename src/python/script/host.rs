@@ -64,7 +64,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Imports the module. `args` become the rest of `sys.argv`.
+    /// Imports the module. `sys.argv` becomes `module` and then `args`.
     pub fn load(
         module: &OsStr,
         args: &[OsString],
@@ -86,7 +86,8 @@ impl Module {
         })
     }
 
-    /// Imports the module in a program that goes on after the script. A child that the script forks is not ended.
+    /// Imports the module into a program that goes on after the script. Does not end the children that the script
+    /// forks.
     pub fn load_within(py: Python<'_>, module: &OsStr, args: &[OsString]) -> Result<Module, ScriptError> {
         Ok(Module { loaded: loader::load(py, module, args, Verbosity::Quiet)?, dialect: Dialect::PerfProf })
     }
@@ -101,7 +102,7 @@ impl Module {
         &self.loaded.path
     }
 
-    /// Returns the functions that look like callbacks and are never called, each with the reason.
+    /// Returns the functions whose names look like callbacks, but that are never called, each with the reason.
     pub fn uncalled_handlers(&self, about: &About) -> Vec<(String, String)> {
         let names = Python::attach(|py| callback_like_names(self.loaded.module.bind(py)));
         let called = Callbacks::names_in_modules(&about.events);
@@ -134,8 +135,8 @@ impl Module {
 }
 
 impl Program {
-    /// Creates a program from the dict `functions`, which has functions by name. `origin` is their origin, for
-    /// messages.
+    /// Creates a program from the dict `functions`, from names to functions. `origin` is the file or module that
+    /// defines them, for messages.
     pub fn from_functions(
         functions: &Bound<'_, PyDict>,
         origin: &str,
@@ -150,7 +151,7 @@ impl Program {
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
     }
 
-    /// Binds the script's functions to the events of the next run. Nothing else of the script changes.
+    /// Binds the script's functions to the events of the next recording. The script keeps its state.
     pub fn continue_with(mut self, run: Arc<About>) -> Result<Program, ScriptError> {
         Python::attach(|py| {
             let origin = self.module.as_ref().map_or("", |loaded| &loaded.path);
@@ -189,8 +190,8 @@ pub struct Program {
     pub(super) failures: Failures,
     /// The dict in which the callbacks were looked up.
     pub(super) names: Py<PyDict>,
-    /// Keeps the module alive. A script may delete itself from `sys.modules`, but the script's functions still need the
-    /// module's globals.
+    /// Keeps the module alive. A script may delete itself from `sys.modules`, but its functions still need the module's
+    /// globals.
     /// `None` if the functions do not come from a script.
     pub(super) module: Option<Loaded>,
 }
@@ -204,7 +205,7 @@ enum Receiver {
 }
 
 impl Program {
-    /// Calls `__init__()` or `trace_begin()`.
+    /// Calls `__init__()` or `trace_begin()`. Ends the process if it is a child that this call has forked.
     pub fn init(&mut self) -> Result<(), ScriptError> {
         Python::attach(|py| {
             let result = self.begin(py);
@@ -233,7 +234,8 @@ impl Program {
         }
     }
 
-    /// Fails if the script of `perf script` has handlers of tracepoints, but no function for any of the events.
+    /// Fails if a script of `perf script` has handlers of tracepoints, but none of them is for an event of this run.
+    /// Never fails for other scripts.
     pub fn check_handles_an_event(&self) -> Result<(), ScriptError> {
         match &self.receiver {
             Receiver::EventObjects(_) => Ok(()),
@@ -254,8 +256,8 @@ impl Program {
         }
     }
 
-    /// Returns what the program does with each type of events. The kernel may fill a table only if no function could look
-    /// at it at another time than in `__interval__` and `__exit__`.
+    /// Returns what the program does with each type of events. The kernel may only fill the tables of aggregators if no
+    /// function can look at a table between two calls of `__interval__` and `__exit__`.
     pub fn uses(&self) -> Vec<EventUse> {
         let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
         let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {
@@ -294,7 +296,8 @@ impl Program {
 }
 
 impl Program {
-    /// Returns the program's functions that get event objects. Returns `None` for a script of `perf script`.
+    /// Returns the program while the GIL is held. Returns `None` for a script of `perf script`, whose functions get no
+    /// event objects.
     pub(super) fn attached<'a, 'py>(&'a mut self, py: Python<'py>) -> Option<AttachedProgram<'a, 'py>> {
         let Program { callbacks, receiver, failures, .. } = self;
         match receiver {
@@ -359,8 +362,8 @@ impl Attached<'_, '_> {
             Err(error) if error.is_instance_of::<PyBrokenPipeError>(self.py) => {
                 self.failures.handle(self.py, &error, "print")
             }
-            // For example, the disk is full. Python keeps the text and tries again, the last time at the end of the
-            // run.
+            // The write failed, for example because the disk is full. Python keeps the text and tries again, at the
+            // latest at the end of the run.
             Err(error) => {
                 note_write_error(self.py, &error);
                 Flow::Continue(())
@@ -369,9 +372,9 @@ impl Attached<'_, '_> {
         }
     }
 
-    /// Calls the callback for the end of the run, and writes the output.
+    /// Calls the callback for the end of the run, and then flushes the output.
     fn exit(&mut self, callback: Option<&Callback>) -> Flow {
-        // A pending interrupt is discarded here. It arrived while no callback was running, and must not end the callback
+        // Discards a pending interrupt. It arrived while no callback was running, and would otherwise end this callback
         // before it has started.
         if let Err(error) = self.py.check_signals() {
             drop(error);
@@ -385,7 +388,7 @@ impl Attached<'_, '_> {
                 output::discard();
                 flow
             }
-            // The script itself may have closed stdout. That is not an error.
+            // The error may also mean that the script itself has closed stdout. [`note_write_error`] ignores that.
             Err(error) => {
                 note_write_error(self.py, &error);
                 flow
@@ -401,7 +404,7 @@ pub(super) struct AttachedProgram<'a, 'py> {
 }
 
 impl AttachedProgram<'_, '_> {
-    /// Calls the handler of an event type with an existing object.
+    /// Calls the functions of an event type with an existing event object.
     pub(super) fn object(&mut self, event: usize, object: Py<PyAny>) -> Flow {
         let Some(Some(handler)) = self.handlers.get(event) else { return Flow::Continue(()) };
         let py = self.attached.py;
@@ -433,7 +436,7 @@ impl Deliver for AttachedProgram<'_, '_> {
                 if object.is_null() {
                     ptr::null_mut()
                 } else {
-                    // The free element before the arguments is for the `self` of a bound method
+                    // The element before the arguments is free. CPython needs it for the `self` of a bound method
                     // (PY_VECTORCALL_ARGUMENTS_OFFSET).
                     let args = [ptr::null_mut(), object];
                     let count = 1 | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
@@ -514,7 +517,7 @@ impl Deliver for AttachedPerfScript<'_, '_> {
     }
 
     fn exit(&mut self) -> Flow {
-        // It is looked up now, because a script can define its functions at any time.
+        // `trace_end` is looked up at the end, because a script can define its functions at any time.
         let end = self.handlers.trace_end(self.attached.py);
         self.attached.exit(end.as_ref())
     }
@@ -539,7 +542,7 @@ pub fn flush(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Remembers the error if the system could not write the output, for example because the disk is full.
+/// Notes the errno if the system could not write the output, for example because the disk is full.
 fn note_write_error(py: Python<'_>, error: &PyErr) {
     let errno = || error.value(py).getattr("errno")?.extract::<i32>();
     if error.is_instance_of::<PyOSError>(py)

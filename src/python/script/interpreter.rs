@@ -18,21 +18,21 @@ use super::{
     running,
 };
 
-/// The interpreter for a script. A process makes it once. The thread that made it is Python's main thread.
+/// The interpreter that runs a script. A process creates this object once, in the thread that is Python's main thread.
 pub struct Interpreter {
     end: End,
 }
 
 /// How the interpreter ends.
 enum End {
-    /// It is the embedded interpreter: perf-prof ends it.
+    /// perf-prof has started the interpreter, and ends it.
     Finalize { main_thread: *mut ffi::PyThreadState },
-    /// It ran before perf-prof, and goes on.
+    /// The interpreter ran before perf-prof started, so it goes on.
     GoOn,
 }
 
 impl Interpreter {
-    /// Starts CPython with the chosen Python and releases the GIL. If CPython runs already, prepares it for scripts.
+    /// Starts CPython as `choice` says, and releases the GIL. Prepares CPython for scripts if it runs already.
     pub fn start(choice: &PythonChoice) -> Result<Interpreter, ScriptError> {
         HOST.store(true, Relaxed);
         let error = |error: PyErr| ScriptError::Start(error.to_string());
@@ -59,8 +59,8 @@ impl Interpreter {
         Ok(Interpreter { end: End::Finalize { main_thread: unsafe { ffi::PyEval_SaveThread() } } })
     }
 
-    /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. Returns 0, or
-    /// another number if a flush failed. An interpreter that ran before does the same and goes on.
+    /// Ends CPython: joins the script's threads, runs the `atexit` functions, flushes stdout and stderr. If CPython ran
+    /// before perf-prof started, does the same but lets CPython go on. Returns 0, or another number if a flush failed.
     pub fn finish(self) -> c_int {
         output::before_messages(None);
         match self.end {
@@ -117,8 +117,8 @@ fn check(status: ffi::PyStatus) -> Result<(), ScriptError> {
     }
 }
 
-/// Makes stderr write the collected lines of stdout before its own, so that they keep their order in one file. A forked
-/// child must not write the collected lines of its parent again.
+/// Makes stderr flush stdout before each write, so that lines keep their order if both go to one file. Also flushes
+/// stdout before a fork: otherwise the child would write its copy of the collected lines again.
 const STREAMS: &CStr = c"
 import io, os, sys
 
@@ -140,7 +140,7 @@ def collect(is_one_file):
         sys.__stderr__ = sys.stderr
 ";
 
-/// Does the part of the set-up that is simpler in Python than in `PyConfig`: buffering and package folders.
+/// Does the part of the set-up that is simpler in Python than with `PyConfig`: buffering and package folders.
 ///
 /// On a terminal, stdout writes each line at once. Into files and pipes, it collects lines: see [`flush_collected`].
 fn configure_streams_and_packages(py: Python<'_>, choice: &PythonChoice) -> PyResult<()> {
@@ -197,8 +197,8 @@ fn flush_collected() {
     let _ = Python::attach(host::flush);
 }
 
-/// Raises KeyboardInterrupt in the script; called for the second Ctrl-C. CPython documents `PyErr_SetInterrupt` as
-/// async-signal-safe.
+/// Raises KeyboardInterrupt in the script. Called by the handler of the second Ctrl-C, which it may be: CPython
+/// documents `PyErr_SetInterrupt` as async-signal-safe.
 pub extern "C" fn interrupt() {
     // SAFETY: may be called at any time, from a signal handler, and without the GIL.
     unsafe { ffi::PyErr_SetInterrupt() }

@@ -43,7 +43,7 @@ pub struct Loaded {
     pub path: String,
 }
 
-/// Imports `module`. `sys.argv` is `module` and then `args`.
+/// Imports `module`. `sys.argv` becomes `module` and then `args`.
 pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbosity) -> Result<Loaded, ScriptError> {
     let typed = module.to_string_lossy().into_owned();
     let kind = kind_of(module).map_err(|cause| not_found(typed.clone(), cause))?;
@@ -84,7 +84,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
     }
 }
 
-/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` is the script and then `args`.
+/// Runs a script of `perf script` as `__main__`, as perf and python3 do. `sys.argv` becomes the script and then `args`.
 pub fn load_as_main(
     py: Python<'_>,
     script: &OsStr,
@@ -104,7 +104,7 @@ pub fn load_as_main(
         sys.setattr("argv", argv)?;
         shared_folder::import_from(py, folder(&Kind::Script(path.to_owned())), verbosity)?;
         let main = py.import("__main__")?;
-        // As in python3. In perf, scripts have these names only while they are loaded.
+        // The script keeps these names, as in python3. perf removes them after the script was loaded.
         main.setattr("__file__", path.as_os_str())?;
         main.setattr("__cached__", py.None())?;
         run_source(py, path, &main)?;
@@ -135,11 +135,11 @@ pub fn file_that_others_can_change(module: &OsStr) -> Option<PathBuf> {
     }
 }
 
-/// Returns the folder from which the script imports the modules beside it.
+/// Returns the folder in which the script's imports are looked up first.
 fn folder(kind: &Kind) -> PathBuf {
     match kind {
         Kind::Script(path) | Kind::Extension(path) => {
-            // Like python3, this follows links, so that the script can import the modules in its real folder.
+            // Follows links, like python3, so that the script can import the modules beside the real file.
             let path = path.canonicalize().unwrap_or_else(|_| path.clone());
             path.parent().map(Path::to_owned).unwrap_or_default()
         }
@@ -168,8 +168,8 @@ fn is_missing(py: Python<'_>, error: &PyErr, name: &str) -> bool {
             .is_ok_and(|missing| missing == name || missing == top)
 }
 
-/// Drops the loader's frames from the start of a traceback, so that it starts with the user's first frame. For a syntax
-/// error no frame is left.
+/// Removes the frames of Python's loader from the start of a traceback, so that the user's first frame is the first.
+/// Removes all frames of a syntax error.
 fn drop_loader_frames(py: Python<'_>, error: &PyErr) {
     let file = |traceback: &Bound<'_, PyTraceback>| -> PyResult<String> {
         traceback.getattr("tb_frame")?.getattr("f_code")?.getattr("co_filename")?.extract()
@@ -189,8 +189,8 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
     let extension = path.extension().and_then(OsStr::to_str);
     let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
     if path.is_file() {
-        // A bare name may fit both a module in this folder and a file without extension, such as a program. Then the
-        // module is used.
+        // A bare name can be that of a module in this folder and also of a file without extension, such as a program.
+        // The module is preferred.
         let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
         if !shadowed {
             // Collecting the components drops `.`: `./s.py` is shown as `/dir/s.py`, not as `/dir/./s.py`.
@@ -207,7 +207,7 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
     Ok(Kind::Name(text.into_owned()))
 }
 
-/// Returns why a path is not the path of a file that can be loaded.
+/// Returns the reason why there is no regular file at a path.
 fn why_no_file(path: &Path) -> String {
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => "it is a directory".into(),
@@ -217,16 +217,16 @@ fn why_no_file(path: &Path) -> String {
     }
 }
 
-/// Runs a source file as a module that has the file's name. The code is run here and not by `importlib`, so that a
-/// traceback shows only the user's frames.
+/// Runs a source file as a module with the file's name. Does not let `importlib` run the code, because its frames would
+/// be in tracebacks.
 fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = name.strip_suffix(".py").unwrap_or(&name);
     let loader = py.import("importlib.machinery")?.call_method1("SourceFileLoader", (name, path.as_os_str()))?;
     let module = new_module(py, name, path, &loader)?;
     let sys = py.import("sys")?;
-    // A script may have the name of a standard library module. Other modules must still be able to import the module of
-    // the standard library, and perf_prof.
+    // If the script has the name of a standard library module, it is not entered in `sys.modules`, because other
+    // modules must still be able to import the standard library's module. The same holds for perf_prof.
     let taken = name == "perf_prof"
         || sys.getattr("stdlib_module_names")?.contains(name)?
         || sys.getattr("builtin_module_names")?.contains(name)?;
@@ -241,8 +241,8 @@ fn run_file<'py>(py: Python<'py>, path: &Path) -> PyResult<Bound<'py, PyModule>>
 fn run_source(py: Python<'_>, path: &Path, module: &Bound<'_, PyModule>) -> PyResult<()> {
     let loader =
         py.import("importlib.machinery")?.getattr("SourceFileLoader")?.call1((module.name()?, path.as_os_str()))?;
-    // The source is compiled here, as python3 compiles the script that it runs. `get_code` would run the file that it
-    // finds in `__pycache__` instead, which may come from anybody who can write to the script's folder.
+    // The source is compiled here, as python3 compiles the script that it runs. `get_code` might run a file in
+    // `__pycache__` instead, which anybody who can write to the script's folder can put there.
     let source = loader.call_method1("get_data", (path.as_os_str(),))?;
     let code = loader.call_method1("source_to_code", (source, path.as_os_str()))?;
     let globals = module.dict();

@@ -22,7 +22,7 @@ pub struct MergeCallbacks {
 /// How the result of a part is computed, and how all results are merged.
 enum Parts<'a> {
     Callbacks(&'a MergeCallbacks),
-    /// The aggregators among these values are added up.
+    /// Adds up the aggregators among these globals.
     Aggregators(&'a Py<PyDict>),
 }
 
@@ -48,12 +48,12 @@ impl Parts<'_> {
     }
 }
 
-/// Adds the aggregators of all parts to those among `names`.
+/// Adds the aggregators of all parts to the aggregators among `names`.
 pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, PyList>) -> PyResult<()> {
     let own = module_aggregators(names);
     for partial in partials {
         for (name, aggregator) in &own {
-            // This process may have an aggregator that a part does not have.
+            // The script in this process may have an aggregator that the script of a part does not have.
             if let Some(other) = partial.cast::<PyDict>()?.get_item(name)? {
                 aggregator.bind(names.py()).call_method1("update", (other,))?;
             }
@@ -64,7 +64,7 @@ pub(super) fn add_aggregators(names: &Bound<'_, PyDict>, partials: &Bound<'_, Py
 
 static PART: OnceLock<Part> = OnceLock::new();
 
-/// Sets the part that this process reads. It cannot be changed later. Must be called before the script is loaded.
+/// Sets the part that this process reads. Must be called once, before the script is loaded.
 pub fn set_part_of_process(part: &Part) {
     // `set` fails only if a part was set before, and each process sets only one part.
     let _ = PART.set(part.clone());
@@ -82,8 +82,8 @@ pub fn shard(py: Python<'_>) -> PyResult<Option<Bound<'_, PyDict>>> {
     Ok(Some(dict))
 }
 
-/// Imports the modules that partial results need. Must be called before the script is loaded: later, a file of the same
-/// name in the script's folder would run instead.
+/// Imports the modules that partial results need. Must be called before the script is loaded: after that, a file of the
+/// same name in the script's folder would be imported instead.
 pub fn prepare_for_parts() -> Result<(), ScriptError> {
     let import = |py: Python<'_>| ["pickle", "heapq"].into_iter().try_for_each(|name| py.import(name).map(drop));
     Python::attach(import).map_err(|error| ScriptError::Start(error.to_string()))
@@ -99,14 +99,14 @@ impl Program {
     fn parts(&self) -> Result<Parts<'_>, ScriptError> {
         match &self.callbacks.parts {
             Some(parts) => Ok(Parts::Callbacks(parts)),
-            // With functions among the handlers, the script may have other results, which would be lost.
+            // If there are also functions among the handlers, the script may have results outside of aggregators, which
+            // would be lost.
             None if self.callbacks.has_only_aggregators() => Ok(Parts::Aggregators(&self.names)),
             None => Err(ScriptError::NoParts),
         }
     }
 
-    /// Clears the aggregators in a forked worker. The process that merges the results already has their earlier
-    /// contents.
+    /// Clears the aggregators in a forked worker. They are a copy of those in the process that merges the results.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {
@@ -115,7 +115,8 @@ impl Program {
         })
     }
 
-    /// Calls `__partial__()` and returns its result as a pickle. Without this function, returns the aggregators.
+    /// Calls `__partial__()` and returns its result as a pickle. Returns the aggregators as a pickle if the script has
+    /// no `__partial__()`.
     pub fn partial(&self) -> Result<Vec<u8>, ScriptError> {
         let parts = self.parts()?;
         self.failures.print_totals();
@@ -130,8 +131,8 @@ impl Program {
         })
     }
 
-    /// Calls `__merge__` with the results of [`Program::partial`], in the given order. Without this function, adds up the
-    /// aggregators.
+    /// Calls `__merge__` with the results of [`Program::partial`], in the given order. Adds up the aggregators if the
+    /// script has no `__merge__`.
     pub fn merge(&self, partials: Vec<Vec<u8>>) -> Result<(), ScriptError> {
         let parts = self.parts()?;
         Python::attach(|py| {
@@ -149,7 +150,7 @@ impl Program {
 }
 
 impl Program {
-    /// Like [`Program::partial`], but returns an exception of `__partial__()` to the caller. Returns the result as a pickle.
+    /// Like [`Program::partial`], but returns the exception of `__partial__()` instead of printing it.
     pub fn pickled_partial(&self) -> anyhow::Result<Vec<u8>> {
         let parts = self.parts()?;
         let pickled = Python::attach(|py| -> PyResult<Vec<u8>> {
@@ -159,7 +160,8 @@ impl Program {
         Ok(pickled?)
     }
 
-    /// Calls `__merge__` with the results of [`Program::pickled_partial`]. Returns an exception to the caller.
+    /// Like [`Program::merge`], but for the results of [`Program::pickled_partial`], and returns the exception of
+    /// `__merge__`.
     pub fn merge_pickled(&self, partials: Vec<Vec<u8>>) -> anyhow::Result<()> {
         let parts = self.parts()?;
         let merged = Python::attach(|py| -> PyResult<()> {
@@ -173,11 +175,10 @@ impl Program {
 }
 
 impl Program {
-    /// Runs `work` while `sys.modules` contains the script under the script's name: `pickle` needs this for objects of
-    /// the script's classes. At other times, `sys.modules` may contain a standard library module of the same name, for
-    /// example `profile`.
+    /// Runs `work` while `sys.modules` has the script under its name: `pickle` needs this for objects of the script's
+    /// classes. At other times, a standard library module of the same name, such as `profile`, may be there.
     fn with_script_in_sys_modules<T>(&self, py: Python<'_>, work: impl FnOnce() -> PyResult<T>) -> PyResult<T> {
-        // Only scripts have parts.
+        // Only a script has parts. Without a script, nothing needs to be in `sys.modules`.
         let Some(loaded) = &self.module else { return work() };
         let module = loaded.module.bind(py);
         let (name, modules) = (module.name()?, py.import("sys")?.getattr("modules")?);

@@ -29,22 +29,22 @@ use super::{
 
 static RUN: Mutex<Option<Arc<About>>> = Mutex::new(None);
 
-/// Sets the current run, when it begins.
+/// Sets the current run.
 pub fn set_run(run: Arc<About>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
 }
 
-/// Restores the former current run.
+/// Sets the current run back to `run`, which was the current run before; `None` if there was none.
 pub fn set_current_run(run: Option<Arc<About>>) {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = run;
 }
 
-/// Clears the current run, when it is over.
+/// Clears the current run. Called when it is over.
 pub fn clear_run() {
     *RUN.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Returns the current run.
+/// Returns the current run; `None` outside of runs.
 pub fn run() -> Option<Arc<About>> {
     RUN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
@@ -90,7 +90,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(restore, module)?)
 }
 
-/// Sets the `__module__` of the functions to the package, because programs import them from there.
+/// Sets `__module__` of the functions to `perf_prof`, because programs import them from this package.
 pub fn name_package(module: &Bound<'_, PyModule>) -> PyResult<()> {
     for (_, member) in module.dict() {
         if member.is_instance_of::<PyCFunction>() {
@@ -155,7 +155,7 @@ fn ksym(addr: u64) -> String {
     run().map_or_else(|| format!("{addr:#x}"), |run| ksym_of(&run, addr))
 }
 
-/// Returns the name of a kernel address in a run.
+/// Returns the text for a kernel address in a run, as `ksym` does.
 pub fn ksym_of(run: &About, addr: u64) -> String {
     let symbol = run.context.kernel.symbol(addr);
     symbol.map_or_else(|| format!("{addr:#x}"), |symbol| format!("{}+{:#x}", symbol.name, symbol.offset))
@@ -169,7 +169,7 @@ fn usym(pid: u32, addr: u64) -> String {
     run().map_or_else(|| format!("{addr:#x}"), |run| usym_of(&run, pid, addr))
 }
 
-/// Returns the name of an address in a process, in a run.
+/// Returns the text for an address in a process of a run, as `usym` does.
 pub fn usym_of(run: &About, pid: u32, addr: u64) -> String {
     let resolved = run.context.with_symbols(|symbols| symbols.user(pid, addr, u64::MAX, AddressKind::Instruction));
     match &resolved.symbol {
@@ -307,7 +307,7 @@ fn missing() -> String {
     shortfall().map(|shortfall| shortfall.reasons()).unwrap_or_default()
 }
 
-/// Returns what is missing in the current run.
+/// Returns what is missing in the current run; `None` if nothing is missing.
 pub fn shortfall() -> Option<Shortfall> {
     let run = run()?;
     Shortfall::of(&run.stats, Some(&run.context))

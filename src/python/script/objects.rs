@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::host::{AttachedProgram, Program};
 
-/// A program that gets these objects, one for each sample of the run, in the order of the samples.
+/// A program that gets existing event objects: for each sample of the run, the next object.
 pub struct WithObjects<'a> {
     program: &'a mut Program,
     objects: std::vec::IntoIter<Py<PyAny>>,

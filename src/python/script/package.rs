@@ -1,5 +1,5 @@
-//! Makes the package `perf_prof` importable in the embedded interpreter: its native module, and its Python files, whose
-//! text is in the executable.
+//! Makes the package `perf_prof` importable in the embedded interpreter. It consists of a native module and of Python
+//! files, whose text is in the executable.
 
 use std::{
     ffi::{CStr, c_int},
@@ -16,7 +16,7 @@ use super::{
 /// The name of the native module.
 const NATIVE: &CStr = c"perf_prof._native";
 
-/// A file of `python/perf_prof`, and the name of its module.
+/// Declares a file of `python/perf_prof` with the name of its module.
 macro_rules! embedded {
     ($name:literal, $file:literal, $kind:ident) => {
         EmbeddedModule {
@@ -50,8 +50,8 @@ pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
 static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
 
-/// Sets the function that initialises the native module. Other rooms add to the module, so it is passed to this room as
-/// a function.
+/// Sets the function that initialises the native module. This room gets it as a function, because rooms above it add to
+/// the module.
 pub fn set_native(init: InitNative) {
     INIT_NATIVE.get_or_init(|| init);
 }
@@ -64,7 +64,8 @@ pub fn register_native() -> Result<(), ScriptError> {
     if failed == 0 { Ok(()) } else { Err(ScriptError::Start("there is not enough memory".into())) }
 }
 
-/// Makes the package importable. An installed package of this name is not used: it may be of another version.
+/// Makes the package importable. It is preferred to an installed package of the same name, which may have another
+/// version.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, Finder))?;
     Ok(())
@@ -91,7 +92,7 @@ impl Finder {
         if NATIVE.to_str() != Ok(fullname) {
             return Ok(None);
         }
-        // Python itself looks for modules that are built in only outside of packages.
+        // Python looks for built-in modules only outside of packages, so this module gets its spec here.
         let machinery = py.import("importlib.machinery")?;
         let options = PyDict::new(py);
         options.set_item("origin", "built-in")?;

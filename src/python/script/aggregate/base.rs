@@ -26,18 +26,18 @@ use super::{
     keys::{amount_from, amount_object, amount_parts, key_from, key_object},
 };
 
-/// A table that is shared with the run that feeds it. Its lock is never held while Python code runs, or while a thread
+/// A table that an aggregator shares with the run that fills it. No thread holds its lock while it runs Python code or
 /// waits for the GIL.
 #[derive(Clone)]
 pub struct Shared(Arc<Mutex<Groups>>);
 
 impl Shared {
-    /// Returns the table as a run shares it.
+    /// Returns the table in the type that a run needs.
     pub fn shared(&self) -> SharedGroups {
         Arc::clone(&self.0)
     }
 
-    /// Returns the table.
+    /// Locks the table.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, Groups> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -52,9 +52,9 @@ impl Shared {
 #[pyclass(module = "perf_prof", subclass, frozen)]
 pub struct Aggregator {
     groups: Shared,
-    /// The name of the amounts; for distributions, of the values.
+    /// The heading of the amounts: `count`, `sum of NAME`; for distributions, the unit or the name of the values.
     unit: String,
-    /// The plans for the classes of the events that `add` got. Classes are never freed.
+    /// The plan for each event class whose events `add` got. The key is the address of the class, which is never freed.
     plans: Mutex<HashMap<usize, Arc<Plan>>>,
     fed_by: FedBy,
 }
@@ -77,7 +77,7 @@ impl Aggregator {
         &self.fed_by
     }
 
-    /// Returns the name of the amounts.
+    /// Returns the heading of the amounts.
     pub fn unit(&self) -> &str {
         &self.unit
     }
@@ -98,7 +98,8 @@ impl Aggregator {
     pub fn add_event(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(event, |class, input: Input<'_>| {
             let plan = self.plan(class)?;
-            // The cache of values belongs to a run, but this event may belong to any run. So it gets an empty cache.
+            // The memo of values belongs to one run, but this event may belong to any run. So the event gets an empty
+            // memo.
             self.groups.lock().add(&plan, &input, &mut Memo::default());
             Ok(())
         })
@@ -157,7 +158,8 @@ impl Aggregator {
 
     /// Adds everything that another object of the same class with the same names has.
     fn update(this: &Bound<'_, Aggregator>, other: &Bound<'_, Aggregator>) -> PyResult<()> {
-        // Both may be the same object, and two threads may add to each other: only one lock is held at a time.
+        // `this` and `other` may be the same object, and two threads may add to each other, so only one lock is held at
+        // a time.
         let more = other.get().groups.lock().clone();
         let mut own = this.get().groups.lock();
         let (ours, theirs) = (own.definition(), more.definition());
@@ -340,7 +342,7 @@ impl Aggregator {
     }
 }
 
-/// Returns the names of a definition, for messages.
+/// Returns the keys and the value of a definition, for messages.
 fn described(definition: &Definition) -> String {
     let keys = definition.keys.join(", ");
     let value = match (&definition.value, definition.measure) {

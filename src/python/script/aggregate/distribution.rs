@@ -17,7 +17,7 @@ pub struct PyDistribution {
 }
 
 impl PyDistribution {
-    /// Creates the object. `unit` is the name of the values.
+    /// Creates the object. `unit` is the unit or the name of the values.
     pub fn new(of: Distribution, buckets: Buckets, unit: &str) -> PyDistribution {
         PyDistribution { of, buckets, unit: unit.to_owned() }
     }
@@ -88,7 +88,7 @@ impl PyDistribution {
     }
 
     fn __len__(&self) -> usize {
-        // CPython's lengths are signed: isize::MAX is the largest one.
+        // CPython's lengths are signed, so isize::MAX is the largest length.
         self.of.count.min(isize::MAX as u64) as usize
     }
 

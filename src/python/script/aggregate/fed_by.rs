@@ -1,11 +1,11 @@
-//! Remembers which run the events in a table come from. With it, the table can say that some are missing.
+//! Remembers the run of the events in a table, so that the table can say how many of the run's events are missing.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, Stats};
 use perf_prof_session::spine::About;
 
-/// The run that the events in a table come from. The names of tasks are known as long as the run exists.
+/// The run of the events in a table. Its context, and with it the names of tasks, exists only as long as the run.
 #[derive(Default)]
 pub struct FedBy(Mutex<Option<Fed>>);
 
@@ -26,7 +26,7 @@ impl FedBy {
         *fed = Some(Fed { stats: Arc::clone(&run.stats), context: Arc::downgrade(&run.context), has_spans });
     }
 
-    /// Returns what is missing in the table; `None` if it is complete.
+    /// Returns what is missing in the table; `None` if nothing is missing.
     pub fn shortfall(&self) -> Option<Shortfall> {
         let fed = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Fed { stats, context, has_spans } = fed?;

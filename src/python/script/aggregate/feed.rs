@@ -1,4 +1,4 @@
-//! Passes the events of a run to aggregators that are used as handlers, without event objects.
+//! Passes the events of a run to aggregators. No event objects are made for them.
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// Returns the table to which samples are added; `None` if the aggregator is no table.
+    /// Returns the table to which samples are added; `None` for `Top`, which has no table.
     pub fn table_use(&self) -> Option<TableUse> {
         match &self.target {
             Target::Groups { groups, .. } => {
@@ -79,7 +79,7 @@ impl Feed {
         }
     }
 
-    /// Adds an existing event object.
+    /// Adds an event that already has an event object.
     pub fn object(&self, object: &Bound<'_, PyAny>) -> PyResult<()> {
         with_input(object, |_, input| {
             match &self.target {
@@ -91,8 +91,8 @@ impl Feed {
     }
 }
 
-/// Returns the aggregators of a module with their names: those that are globals, or items of a global tuple, list or
-/// dict. An object with several names is returned with its first one.
+/// Returns the aggregators of a module with their names: the globals, and the items of a global tuple, list or dict. An
+/// aggregator with several names is returned once, with its first name.
 pub fn module_aggregators(dict: &Bound<'_, PyDict>) -> Vec<(String, Py<PyAny>)> {
     let mut found: Vec<(String, Py<PyAny>)> = Vec::new();
     let mut note = |name: String, object: &Bound<'_, PyAny>| {

@@ -9,7 +9,7 @@ use pyo3::{
 
 use super::{super::event, distribution::PyDistribution};
 
-/// Returns a key as a Python object: its part if there is one, else a tuple of all parts.
+/// Returns a key as a Python object: the part itself if there is only one part, else a tuple of the parts.
 pub fn key_object<'py>(py: Python<'py>, key: &[KeyPart]) -> PyResult<Bound<'py, PyAny>> {
     if let [only] = key {
         return part_object(py, only);
@@ -49,7 +49,7 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     if let Ok(text) = object.cast::<PyString>() {
         let encoded = match text.to_str() {
             Ok(text) => text.as_bytes().into(),
-            // Bytes that are not UTF-8 are lone surrogates in a str.
+            // A str for bytes that are not UTF-8 has lone surrogates, so its bytes are encoded again.
             Err(_) => text.call_method1("encode", ("utf-8", "surrogateescape"))?.extract::<Vec<u8>>()?.into(),
         };
         return Ok(Some(KeyPart::Text(encoded)));
@@ -60,7 +60,7 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     Ok(object.is_none().then_some(KeyPart::Missing))
 }
 
-/// Returns an amount as a Python object. `unit` is the name of a distribution's values.
+/// Returns an amount as a Python object. `unit` is the unit or the name of a distribution's values.
 pub fn amount_object<'py>(
     py: Python<'py>,
     amount: Amount,
@@ -73,10 +73,10 @@ pub fn amount_object<'py>(
     }
 }
 
-/// The parts of a distribution in a pickle: count, sum, min, max, below, above, and the ranges with their counts.
+/// The members of a distribution in a pickle: count, sum, min, max, below, above, and each range with its count.
 type DistributionParts = (u64, i128, Option<i128>, Option<i128>, u64, u64, Vec<(u32, u64)>);
 
-/// Returns the parts of an amount for a pickle.
+/// Returns an amount in the form for a pickle.
 pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py, PyAny>> {
     match amount {
         Amount::Sum(sum) => Ok(sum.into_pyobject(py)?.into_any()),
@@ -88,7 +88,7 @@ pub fn amount_parts<'py>(py: Python<'py>, amount: &Amount) -> PyResult<Bound<'py
     }
 }
 
-/// Returns the amount for the parts in a pickle.
+/// Returns the amount for the form in a pickle.
 pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     if let Ok(sum) = parts.extract::<i128>() {
         return Ok(Amount::Sum(sum));
@@ -106,12 +106,12 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     Ok(Amount::Distribution(of))
 }
 
-/// Returns the names of the argument `by`: None, a name, or several names.
+/// Parses the argument `by`: None, a name, or several names.
 pub fn names(by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     names_of("by", by)
 }
 
-/// Returns the names of an argument: None, a name, or several names.
+/// Parses an argument with names: None, a name, or several names.
 pub fn names_of(argument: &str, by: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     let Some(by) = by.filter(|by| !by.is_none()) else { return Ok(Vec::new()) };
     if let Ok(name) = by.extract::<String>() {

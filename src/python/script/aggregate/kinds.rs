@@ -15,7 +15,7 @@ use pyo3::{
 
 use super::{super::flame_graph::FlameGraph, base::Aggregator, keys::names};
 
-/// The name of the call chain among the names of keys.
+/// The name of the call chain in `by`.
 const STACK: &str = "_stack";
 
 /// The arguments and the keyword arguments with which a copy is made.
@@ -196,7 +196,7 @@ impl Stacks {
     }
 }
 
-/// The names of the argument `by` of `Stacks`, which has a default.
+/// The value of the argument `by` of `Stacks`. This type has the default of the argument.
 struct ByNames(Vec<String>);
 
 impl Default for ByNames {
@@ -213,7 +213,7 @@ fn by_names(by: &Bound<'_, PyAny>) -> PyResult<ByNames> {
     Ok(ByNames(names))
 }
 
-/// Returns the line of a key; `None` if its sum is not positive.
+/// Returns the line of folded text for a key; `None` if its amount is not positive.
 fn folded_line(key: &[perf_prof_events::aggregate::KeyPart], amount: &Amount) -> Option<String> {
     let weight = u64::try_from(amount.weight()).ok().filter(|&weight| weight != 0)?;
     let (stack, by) = key.split_last()?;
@@ -223,7 +223,7 @@ fn folded_line(key: &[perf_prof_events::aggregate::KeyPart], amount: &Amount) ->
     Some(format!("{} {weight}\n", by.chain(frames).collect::<Vec<_>>().join(";")))
 }
 
-/// Returns the definition of an object, and the name of its amounts.
+/// Returns the definition of an aggregator, and the heading of its amounts.
 fn definition<T: PyClass<BaseType = Aggregator>>(this: &PyRef<'_, T>) -> (Definition, String) {
     let base: &Aggregator = this.as_super();
     let definition = base.groups().lock().definition().clone();

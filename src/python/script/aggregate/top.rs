@@ -21,12 +21,12 @@ use super::{
     keys::{key_from, key_object, names_of},
 };
 
-/// A list that is shared with the run that feeds it.
+/// A list of events that a `Top` shares with the run that fills it.
 #[derive(Clone)]
 pub struct SharedLargest(Arc<Mutex<Largest>>);
 
 impl SharedLargest {
-    /// Returns the list.
+    /// Locks the list.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, Largest> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -61,7 +61,7 @@ impl Top {
 
     fn plan(&self, class: &Class) -> PyResult<PlanOfEvent> {
         let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-        // Classes are never freed.
+        // A class is never freed, so its address is its identity.
         let key = std::ptr::from_ref(class) as usize;
         if let Some((plan, event)) = plans.get(&key) {
             return Ok((Arc::clone(plan), Arc::clone(event)));
@@ -96,7 +96,8 @@ impl Top {
         self.largest.lock().definition().keys.clone()
     }
 
-    /// Returns the lines below the events if some had no room in memory, or are missing in the run.
+    /// Returns the lines to print below the events: how many events had no room in memory, and what is missing in the
+    /// run.
     fn notes(&self) -> Vec<String> {
         let without_room = self.largest.lock().without_room();
         let of_room = format!("({without_room} more events took more than their share of --buffer)");
@@ -162,7 +163,7 @@ impl Top {
 
     /// Adds the events of another Top with the same value and the same keep.
     fn update(&self, other: &Bound<'_, Top>) -> PyResult<()> {
-        // Both may be the same object: only one lock is held at a time.
+        // `self` and `other` may be the same object, so only one lock is held at a time.
         let more = other.get().largest.lock().clone();
         let mut own = self.largest.lock();
         let of = |largest: &Largest| (largest.definition().value.clone(), largest.definition().keys.clone());

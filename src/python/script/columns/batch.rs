@@ -134,7 +134,7 @@ impl Batch {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<ArrayCapsules<'py>> {
-        // A producer that offers one schema only may ignore the request.
+        // The protocol allows a producer with only one schema to ignore the requested schema.
         let _ = requested_schema;
         array_capsules(py, &StructArray::from(self.rows.clone()), self.__arrow_c_schema__(py)?)
     }

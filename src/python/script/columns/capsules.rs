@@ -28,7 +28,8 @@ fn capsule_of(py: Python<'_>, schema: Result<FFI_ArrowSchema, ArrowError>) -> Py
     PyCapsule::new_with_value(py, schema.map_err(error)?, c"arrow_schema")
 }
 
-/// Returns the capsules of `__arrow_c_array__`. The caller provides the schema, because an array has no name.
+/// Returns the capsules of `__arrow_c_array__`. The caller provides the capsule of the schema, because it contains the
+/// name of the column, which an array does not have.
 pub fn array_capsules<'py>(
     py: Python<'py>,
     array: &dyn Array,

@@ -33,12 +33,13 @@ use super::{
 pub struct Column {
     field: FieldRef,
     array: ArrayRef,
-    /// The number of rows, and the distance between two rows in bytes. The view of a buffer points to them.
+    /// The number of rows, and the distance between two rows in bytes. Views that numpy gets point to these arrays.
     shape: [isize; 1],
     strides: [isize; 1],
 }
 
-/// The numbers of a column: their address, the size of one of them, and its format in the module `struct`.
+/// The memory of a column of numbers: its address, the size of one number in bytes, and the format of a number in the
+/// module `struct`.
 struct Numbers {
     start: *const c_void,
     size: usize,
@@ -126,7 +127,7 @@ impl Column {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<ArrayCapsules<'py>> {
-        // A producer that offers one schema only may ignore the request.
+        // The protocol allows a producer with only one schema to ignore the requested schema.
         let _ = requested_schema;
         array_capsules(py, &self.array, field_capsule(py, &self.field)?)
     }
@@ -156,9 +157,8 @@ impl Column {
             return refused(format!("{missing} values of the column {name:?} are missing; read it by Arrow"));
         }
         let asked = |flag: c_int| flags & flag == flag;
-        // SAFETY: Python passes a view that may be written. The array, its shape and its strides live as long as the
-        // column, which does not change and to which the view has a reference. Nothing writes to a view that is
-        // read-only.
+        // SAFETY: Python passes a view that may be written. The view holds a reference to the column, so the array, the
+        // shape and the strides live as long as the view. They never change, and nothing writes to a read-only view.
         unsafe {
             (*view).buf = start.cast_mut();
             (*view).len = (this.array.len() * size) as isize;

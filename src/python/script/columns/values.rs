@@ -59,8 +59,7 @@ pub fn list<'py>(py: Python<'py>, array: &ArrayRef) -> PyResult<Bound<'py, PyLis
     Ok(list)
 }
 
-/// Returns all values as an array of numpy with one dimension. Values that are missing are None, so an array with such
-/// values has objects.
+/// Returns all values as a numpy array with one dimension. Missing values are None, which makes it an array of objects.
 pub fn numpy_array<'py>(
     py: Python<'py>,
     array: &ArrayRef,
@@ -69,7 +68,7 @@ pub fn numpy_array<'py>(
     let numpy = py.import("numpy")?;
     let is_bool = *array.data_type() == DataType::Boolean && array.null_count() == 0;
     let made = numpy.call_method1("empty", (array.len(), if is_bool { "bool" } else { "object" }))?;
-    // Lists of the same length would become a second dimension if numpy got all of them at once.
+    // numpy would make a second dimension of lists that have the same length, so the items are set one by one.
     for at in 0..array.len() {
         made.set_item(at, value(py, array, at)?)?;
     }

@@ -40,9 +40,9 @@ pub enum Member {
     Field(usize),
     /// A sample that a span is made of.
     Part(SpanPart),
-    /// The other samples that a span keeps.
+    /// The samples between the begin and the end of a span.
     Between,
-    /// A sample's member, for events other than tracepoints.
+    /// A member of the sample, for events other than tracepoints.
     Sample(SampleMember),
 }
 
@@ -117,8 +117,8 @@ impl Member {
     }
 }
 
-/// Returns a new reference to a format field's value: None for a string of user space that could not be read. Raises
-/// ValueError if the record ends before another field.
+/// Returns a new reference to the value of a format's field. Returns None for a string in user space that the kernel
+/// could not read. Raises ValueError if the record ends before any other field.
 ///
 /// # Safety
 /// The GIL is held.
@@ -172,7 +172,7 @@ unsafe fn between(this: &EventObject) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to the object of a member with several values: counters, registers or branches.
+/// Returns a new reference to the dict or list of a member that has several values: counters, registers or branches.
 ///
 /// # Safety
 /// The GIL is held.
@@ -251,7 +251,7 @@ pub fn comm(this: &EventObject) -> Option<Vec<u8>> {
     }
 }
 
-/// Returns a new reference to the path of the task's cgroup. Raises AttributeError if the samples do not have it.
+/// Returns a new reference to the path of the task's cgroup. Raises AttributeError if the samples have no cgroup.
 ///
 /// # Safety
 /// The GIL is held.

@@ -1,9 +1,9 @@
 //! Attribute access: `event.x` looks up the getter of x by the address of the name object.
 //!
 //! CPython interns the names in code, so equal names are one object. Each event class has a hash table from the
-//! addresses of its attribute names to the getters. A look-up takes a few loads. CPython's generic look-up uses the
-//! type cache and then checks a descriptor, which takes longer. Other names (methods, names that are made at run time)
-//! take the generic look-up, which uses the same getters.
+//! addresses of its attribute names to the getters. A look-up in it takes a few loads. CPython's generic look-up takes
+//! longer, because it uses the type cache and then checks a descriptor. Names that are not in the table (methods, names
+//! made at run time) take the generic look-up, which calls the same getters.
 
 use std::ffi::c_void;
 
@@ -20,16 +20,16 @@ pub struct Getter {
     pub closure: *mut c_void,
 }
 
-/// The hash table of a class: from the addresses of the interned attribute names to the getters.
+/// The hash table of an event class: from the addresses of interned attribute names to getters.
 #[derive(Debug)]
 pub struct Attributes {
-    /// The number of places is a power of two, and at least four times the number of names. An empty place has a null
+    /// The slots. Their number is a power of two, and at least four times the number of names. An empty slot has a null
     /// pointer instead of a name.
     places: Box<[(*mut ffi::PyObject, Getter)]>,
 }
 
 impl Attributes {
-    /// Creates the table of these names. The names must be interned, and must live as long as the table.
+    /// Creates the table for `names`. The names must be interned, and must live as long as the table.
     pub fn new(names: &[(*mut ffi::PyObject, Getter)]) -> Attributes {
         let size = (4 * names.len()).next_power_of_two();
         let Some(&(_, any)) = names.first() else { return Attributes { places: Box::new([]) } };
@@ -44,7 +44,8 @@ impl Attributes {
         Attributes { places: places.into() }
     }
 
-    /// Returns the getter of a name. Returns `None` for a name that is not interned, also if there is a getter.
+    /// Returns the getter of a name. Returns `None` for a name that is not interned, even if its class has a getter for
+    /// it.
     #[inline]
     pub fn find(&self, name: *mut ffi::PyObject) -> Option<Getter> {
         let size = self.places.len();
@@ -65,8 +66,8 @@ impl Attributes {
     }
 }
 
-/// Returns the place at which the search for a name begins. Addresses of objects are multiples of 16, and strings of
-/// similar length are in adjacent memory, so higher bits of the address are mixed in.
+/// Returns the slot at which the search for a name begins. Objects have addresses that are multiples of 16, and strings
+/// of similar length are in adjacent memory, so higher bits of the address are mixed in.
 fn first_place(name: *mut ffi::PyObject, size: usize) -> usize {
     let address = name as usize >> 4;
     (address ^ address >> 7) & (size - 1)

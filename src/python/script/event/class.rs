@@ -25,7 +25,7 @@ use super::{
 const SPAN_MEMBERS: [Member; 4] =
     [Member::Part(SpanPart::Begin), Member::Part(SpanPart::End), Member::Between, Member::Comm];
 
-/// These members are kept even if the event has a field of the same name. Other members are replaced by such a field.
+/// Members that a field of the same name does not replace. Every other member is replaced by such a field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
 
 /// The class of an event type. It lives as long as the process, because its descriptors point into it.
@@ -34,24 +34,23 @@ pub struct Class {
     pub event: EventType,
     /// The value of `_event`.
     pub shown_name: String,
-    /// The members in the order of `keys()`, with their names. After them come `_comm` and `_cgroup`, which are not among
-    /// `keys()`.
+    /// The names and members in the order of `keys()`. The last members, `_comm` and `_cgroup`, are not among `keys()`.
     members: Vec<(Py<PyString>, Member)>,
     /// The getters of the members in `keys()`, in the same order.
     getters: Vec<Getter>,
-    /// A dict with the names in `keys()`. A copy of it has room for all values.
+    /// A dict with the names in `keys()`, without values. A copy of it already has room for all values.
     names: Py<PyDict>,
     /// The value of `_event`, as a Python object.
     shown_name_object: Py<PyString>,
-    /// The number of members that are in `keys()`.
+    /// The number of members that are among `keys()`: the first ones of `members`.
     listed: usize,
-    /// From the name of a member to its index in `members`. A Python dict compares names by value, and is fast for
-    /// interned names.
+    /// The index in `members` by name. A Python dict also finds a name that is equal but another object, and it is fast
+    /// for interned names.
     index: Py<PyDict>,
     attributes: Attributes,
     /// The common fields, then the event's own fields.
     fields: Vec<&'static Field>,
-    /// The classes of the events that begin and end a span.
+    /// The classes of the events that the spans are made of.
     inputs: Vec<&'static Class>,
     python_type: *mut ffi::PyTypeObject,
 }
@@ -60,7 +59,7 @@ pub struct Class {
 const COMM: &str = "_comm";
 const CGROUP: &str = "_cgroup";
 
-/// Returns all members of an event type with their names. A name may come twice.
+/// Returns all members of an event type with their names. If a name comes twice, [`Class::new`] chooses the member.
 fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str, Member)> {
     match &event.format {
         Format::Other(_) => sample_members(event),
@@ -73,8 +72,8 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
     }
 }
 
-/// Returns the members that are not among `keys()`. The name of the task is not part of the record. Looking it up is costly,
-/// so `to_dict()` does not contain it. The same holds for the path of its cgroup, of which the record has only the id.
+/// Returns the members that are not among `keys()`, and so not in `to_dict()`: the name of the task, because it is not
+/// in the record and its look-up is costly, and the path of the cgroup, because the record has only its id.
 fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
     let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
     [Some((COMM, Member::Comm)), cgroup].into_iter().flatten()
@@ -85,7 +84,7 @@ fn leaked(field: &Field) -> &'static Field {
     Box::leak(Box::new(field.clone()))
 }
 
-// SAFETY: the type object is only used with the GIL held. The rest is immutable.
+// SAFETY: the type object is only used with the GIL held. The other members never change.
 unsafe impl Send for Class {}
 // SAFETY: as above.
 unsafe impl Sync for Class {}
@@ -186,7 +185,7 @@ impl Class {
         &self.shown_name_object
     }
 
-    /// Returns the member of this name. It may be a member that is not in `keys()`.
+    /// Returns the member of this name, even if it is not among `keys()`.
     pub fn member(&self, name: &Bound<'_, PyAny>) -> PyResult<Option<Member>> {
         let at = self.index.bind(name.py()).get_item(name)?;
         Ok(at.map(|at| at.extract::<usize>()).transpose()?.map(|at| self.members[at].1))
@@ -204,14 +203,14 @@ impl Class {
         self.fields[index]
     }
 
-    /// Returns the class of the event that begins or ends the span in this sample, with its record.
+    /// Returns the class and the record of the event that begins or ends the span in `record`.
     pub fn part<'a>(&'a self, part: SpanPart, record: &'a [u8]) -> Option<(&'static Class, &'a [u8])> {
         let Format::Span(span) = &self.event.format else { return None };
         let (input, record) = span.part(part, self.raw(record))?;
         Some((self.inputs.get(input)?, record))
     }
 
-    /// Returns the classes and the records of the events between the begin and the end of the span in this record.
+    /// Returns the classes and the records of the events between the begin and the end of the span in `record`.
     pub fn between<'a>(&'a self, record: &'a [u8]) -> Vec<(&'static Class, &'a [u8])> {
         let Format::Span(span) = &self.event.format else { return Vec::new() };
         let between = span.between(self.raw(record));
@@ -225,15 +224,15 @@ impl Class {
     }
 }
 
-/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the common fields, which
-/// all tracepoints have.
+/// Returns the members of a tracepoint's events. The first `common` elements of `fields` are the fields that all
+/// tracepoints have.
 fn tracepoint_members(fields: &[&'static Field], common: usize) -> Vec<(&'static str, Member)> {
     let named = |range: std::ops::Range<usize>| range.map(|at| (fields[at].name.as_str(), Member::Field(at)));
     let first = Member::OWN[..5].iter().copied().chain(named(0..common));
     first.chain(Member::OWN[5..8].iter().copied()).chain(named(common..fields.len())).collect()
 }
 
-/// Returns the members that only spans have. A field of the key may have one of their names.
+/// Returns the members that only spans have. Leaves out a member if a field of the span's key has its name.
 fn span_members(fields: &[&'static Field]) -> impl Iterator<Item = (&'static str, Member, String)> {
     let all = template::SPAN_MEMBERS.into_iter().zip(SPAN_MEMBERS);
     all.filter(|((name, ..), _)| fields.iter().all(|field| field.name != *name))

@@ -51,7 +51,7 @@ unsafe fn words(bytes: &[u8]) -> *mut ffi::PyObject {
     }
 }
 
-/// Returns a new reference to a str. Bytes that are not UTF-8 become lone surrogates (PEP 383). They never raise an
+/// Returns a new reference to a str. Bytes that are not UTF-8 become lone surrogates (PEP 383), so there is never an
 /// exception, and printing the str writes the same bytes again.
 ///
 /// # Safety
@@ -63,7 +63,7 @@ pub unsafe fn string(text: &[u8]) -> *mut ffi::PyObject {
     unsafe { ffi::PyUnicode_DecodeUTF8(text.as_ptr().cast(), text.len() as isize, ERRORS) }
 }
 
-/// Returns a str object; see [`string`].
+/// Returns a str as a `Bound`; see [`string`].
 pub fn text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: `py` proves that the GIL is held.
     unsafe { Bound::from_owned_ptr_or_err(py, string(text)) }
@@ -81,8 +81,8 @@ pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) 
     Ok(PyTuple::new(py, objects)?.into_any())
 }
 
-/// Returns a call chain as a list of dicts. Every list gets its own copies of the dicts, because scripts may change the
-/// dicts. The original dict of a frame is created once and kept with the frame.
+/// Returns a call chain as a list of dicts. The dict of a frame is made once and kept with the frame. Each list gets
+/// copies of these dicts, because scripts may change them.
 pub fn callchain<'py>(py: Python<'py>, frames: &[Arc<Frame>]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the GIL is held (`py`). The list has as many items as there are frames, and each item is set once. If an
     // error ends the loop early, the list is freed with its other items still null, which CPython allows.
@@ -123,8 +123,8 @@ fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
     Ok(dict)
 }
 
-/// Returns a dict of the registers' values by name. `set` has the names. The value of the key `abi` is 1 for a 32-bit
-/// program and 2 for a 64-bit program.
+/// Returns a dict of the registers' values by name. `set` names the registers. The key `abi` has the value 1 for a
+/// 32-bit program and 2 for a 64-bit program.
 pub fn registers<'py>(py: Python<'py>, registers: &Registers<'_>, set: RegisterSet) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     dict.set_item(pyo3::intern!(py, "abi"), u64::from(registers.abi))?;
@@ -155,8 +155,7 @@ pub fn branches<'py>(py: Python<'py>, branches: impl Iterator<Item = Branch>) ->
     Ok(PyList::new(py, branches.map(object).collect::<PyResult<Vec<_>>>()?)?.into_any())
 }
 
-/// Returns a dict of a counter's values by name. For a group of events, the value of `cntr` is a list with a dict for
-/// each event.
+/// Returns a dict of a counter's values by name. For a group of events, `cntr` is a list with one dict for each event.
 pub fn reading<'py>(py: Python<'py>, reading: &Reading) -> PyResult<Bound<'py, PyAny>> {
     let dict = PyDict::new(py);
     let put = |dict: &Bound<'py, PyDict>, name: &str, value: Option<u64>| match value {

@@ -1,4 +1,4 @@
-//! Copies and pickles of events. They are complete by themselves and can be used in another process.
+//! Copies and pickles of events. They contain everything about their event, so they can be used in another process.
 //!
 //! A pickle contains the record, the text of its format and the sample format of the attr, so that a process without
 //! the event's class can create the class again. The pickle also contains the values that only the run knows: the comm,
@@ -25,11 +25,11 @@ use pyo3::{
 
 use super::{class::Class, input::input_of, methods::event, object};
 
-/// The key of a class in [`CLASSES`]: the tracepoint's system (`None` for other events), the text of the format (the
-/// name for other events), the alias, and the sample format of the attr.
+/// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and the sample format of the
+/// attr. For other events, `None` and the name take the place of system and format.
 type Identity = (Option<String>, String, Option<String>, [u64; 6]);
 
-/// The classes of all events. A process that traces the same events again uses their classes again.
+/// The classes of all events. A later run of the same events in this process uses the same classes.
 static CLASSES: Mutex<Option<HashMap<Identity, Vec<&'static Class>>>> = Mutex::new(None);
 
 /// The context of detached events. It has no names, because detached events contain their own.
@@ -69,12 +69,12 @@ fn facts_parts<'py>(py: Python<'py>, facts: &KeptFacts) -> PyResult<PyFacts<'py>
 
 /// The facts about an event: comm, time of day, frames, path of the cgroup.
 type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a span in a pickle, besides its fields: whether its call chain is that of its end, the identities of
-/// the events that it is made of, and the facts about these events.
+/// The parts of a pickled span, besides its fields: whether it has the call chain of its end, the identities of the
+/// events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a frame: address, symbol, offset, dso, process id and "is inlined" (only for user frames), source file
-/// and line (if known).
+/// The parts of a frame: address, symbol, offset, dso, (process id, is inlined) for user frames, (source file, line) if
+/// they are known.
 type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
 
 fn frame_parts(frame: &Frame) -> FrameParts {
@@ -106,8 +106,8 @@ fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) ->
     }
 }
 
-/// Implements `perf_prof._restore(identity, state)`, which rebuilds an event from the parts that `reduce` returned. Only
-/// spans have a third part.
+/// Implements `perf_prof._restore(identity, state, span)`, which rebuilds an event from the parts that `reduce`
+/// returned. `span` is given for spans only.
 #[pyfunction]
 #[pyo3(name = "_restore", signature = (identity, state, span = None))]
 pub fn restore(
@@ -147,7 +147,8 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
         let Format::Tracepoint(format) = event.format else { return Ok(event) };
         let format = Arc::new(EventFormat::clone(&format).with_words());
         let inputs = inputs.iter().cloned().map(event_type).collect::<PyResult<_>>()?;
-        // The functions that compute fields are needed only to write records, and this record exists already.
+        // The functions that compute fields are not in the pickle. They are needed only to write records, and this
+        // record exists already.
         let span = SpanFormat {
             format,
             inputs,
@@ -201,7 +202,7 @@ pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
     class(py, identity(event), is_same, || Ok(event.clone()))
 }
 
-/// Returns whether two event types with the same identity are equal.
+/// Returns whether two event types are equal, if they have the same identity.
 fn is_same(one: &EventType, other: &EventType) -> bool {
     let spans = match (&one.format, &other.format) {
         (Format::Span(one), Format::Span(other)) => {
@@ -220,8 +221,8 @@ fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> 
     class(py, key.clone(), |_| true, || event_type(key))
 }
 
-/// Returns the first class with this identity for which `is_same` returns true. If there is none, creates the class of
-/// the event type that `event` returns.
+/// Returns the first class with the key `key` for which `is_same` returns true. If there is no such class, creates it
+/// for the event type that `event` returns.
 fn class(
     py: Python<'_>,
     key: Identity,

@@ -1,4 +1,4 @@
-//! Event objects for a run that keeps them: each has its own copy of its record.
+//! Creates event objects that each have their own copy of the record, for a run that keeps its events.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Fast getters for the fields that scripts read most often: integers and task names at a fixed offset in the record.
+//! Fast getters for the fields that scripts read most often: integers and comms (names of tasks) at a fixed offset in
+//! the record.
 //!
 //! If no member of variable size comes before the raw data, a field has the same offset in every record. The descriptor
 //! contains this offset, and the getter is one bounds check and one load.
@@ -14,8 +15,8 @@ use pyo3::ffi;
 
 use super::{access, convert, object::EventObject};
 
-/// Returns the getter and its closure for a field of raw data that starts at `raw_offset` in the record. Returns `None`
-/// if the field needs the general getter.
+/// Returns the getter, with its closure, of a field of raw data that starts at `raw_offset` in the record. Returns
+/// `None` if only the general getter can read the field.
 pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::getter, *mut c_void)> {
     let at = raw_offset?.checked_add(field.offset)?;
     if field.is_fixed_text() && field.size == COMM {
@@ -23,8 +24,8 @@ pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::
         return Some((name, Box::into_raw(slot).cast()));
     }
     let IntType { width, signed } = field.number()?;
-    // A system call's argument may be narrower than its slot. The offset of the slot is the offset of the argument only
-    // on little-endian machines, because they store the low half first.
+    // A system call's argument may be narrower than its slot in the record. Only on little-endian machines, which store
+    // the low half first, does it have the offset of the slot.
     if cfg!(target_endian = "big") && usize::from(width) != field.size {
         return None;
     }
@@ -81,21 +82,22 @@ integers! {
 
 /// TASK_COMM_LEN: the size of a comm (a task's name) in bytes.
 const COMM: usize = 16;
-/// The number of task names that a [`CommField`] can keep. It has to be a power of two.
+/// The number of comms that a [`CommField`] can keep. It has to be a power of two.
 const MEMO: usize = 64;
 
-/// A field that is a comm. There are few tasks and many events, so the str objects are kept and used again.
+/// A field that is a comm. It keeps str objects for later events, because there are few tasks and many events.
 struct CommField {
     at: usize,
     field: &'static Field,
-    /// Names and their str objects, each at the place given by [`memo_index`]. Only used with the GIL held.
+    /// Each comm with its str object, at the index that [`memo_index`] returns. Only used with the GIL held.
     memo: UnsafeCell<[Option<MemoEntry>; MEMO]>,
 }
 
-/// A name's bytes, and a reference to its str object.
+/// The bytes of a comm, and a reference to its str object.
 type MemoEntry = ([u8; COMM], *mut ffi::PyObject);
 
-/// Returns the place of a name in the memo, by Fibonacci hashing: the highest bits of the product depend on all bytes.
+/// Returns the index of a comm in the memo. This is Fibonacci hashing: the highest bits of the product depend on all
+/// bytes.
 fn memo_index(name: &[u8; COMM]) -> usize {
     let word = u128::from_ne_bytes(*name);
     let mixed = ((word >> 64) as u64 ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -135,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// The names of a pool's threads differ only in their last characters.
+    /// The threads of a pool have names that differ only in the last characters.
     #[test]
     fn numbered_names_have_different_memo_indexes() {
         for prefix in ["worker", "kworker", "http-nio-8080-"] {

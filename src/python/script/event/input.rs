@@ -1,4 +1,4 @@
-//! An event object as an aggregator sees it.
+//! Gives aggregators access to the contents of an event object.
 
 use perf_prof_events::event::reader::{Facts, Input};
 use pyo3::{exceptions::PyTypeError, prelude::*};
@@ -19,7 +19,7 @@ pub fn with_input<T>(object: &Bound<'_, PyAny>, work: impl FnOnce(&Class, Input<
     work(this.class(), input_of(this))
 }
 
-/// Returns an event as an aggregator sees it.
+/// Returns the contents of an event, in the form that aggregators read.
 pub(super) fn input_of(this: &EventObject) -> Input<'_> {
     let facts = match this.extra().and_then(|extra| extra.detached.as_ref()) {
         Some(kept) => Facts::Kept(kept),

@@ -1,4 +1,4 @@
-//! Event objects that a program makes itself, and the facts that a run needs about them: for tests of scripts.
+//! Event objects that `make_event` creates, and the facts about them that `run_script` needs.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::{access, base::base_type, detached::class_of, input::input_of, methods::event, object};
 
-/// The context of made events. Their processes do not run on this machine, so no names are looked up on this machine.
+/// The context of made events. It looks up no names, because the processes of the events do not run on this machine.
 static CONTEXT: LazyLock<Arc<Context>> = LazyLock::new(|| Arc::new(made_context()));
 
 /// Returns a context for made events: it knows no symbols, and the clock of the events is the wall clock.
@@ -18,7 +18,7 @@ pub fn made_context() -> Context {
     Context::new(Box::new(NoKernel), 0).with_symbol_options(Options::default(), Processes::Recorded(binaries))
 }
 
-/// Returns the frames of a made event, innermost first, as the script would get them. None of them has a symbol.
+/// Returns the frames of a made event, innermost first, as a script gets them. They have no symbols.
 pub fn unnamed_frames(event: &EventType, record: &[u8]) -> Vec<Arc<Frame>> {
     frames(&Sample { event, record }, &CONTEXT)
 }
@@ -28,8 +28,8 @@ pub fn made(py: Python<'_>, event: &EventType, record: &[u8], facts: KeptFacts) 
     object::detached(py, class_of(py, event)?, &CONTEXT, record, facts)
 }
 
-/// Returns the event type and the record of an event object, and the facts that are not in the record. Returns `None` if the
-/// object is no event.
+/// Returns the event type and the record of an event object, and the facts that are not in the record. Returns `None`
+/// if the object is not an event.
 pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<u8>, KeptFacts)>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);
@@ -38,7 +38,7 @@ pub fn kept_event(object: &Bound<'_, PyAny>) -> PyResult<Option<(EventType, Vec<
     Ok(Some((this.class().event.clone(), this.record().to_vec(), input_of(this).kept())))
 }
 
-/// The facts about an event object that a run needs.
+/// The facts about an event object that `run_script` needs.
 pub struct Seen {
     /// Its event type.
     pub event: EventType,
@@ -54,7 +54,7 @@ pub struct Seen {
     pub comm: Option<Vec<u8>>,
 }
 
-/// Returns the facts about an event object that a run needs; `None` if the object is no event.
+/// Returns the facts about an event object; `None` if the object is not an event.
 pub fn seen(object: &Bound<'_, PyAny>) -> PyResult<Option<Seen>> {
     if !object.is_instance(base_type(object.py())?)? {
         return Ok(None);

@@ -50,8 +50,8 @@ pub fn own_getter(member: Member) -> Getter {
     Getter { get: GETTERS[at], closure: std::ptr::null_mut() }
 }
 
-/// Returns the getter of a format field. `raw_offset` is the offset of the raw data in the record, if all records have
-/// it at the same offset. `field` lives as long as the process.
+/// Returns the getter of a format's field. `raw_offset` is the offset of the raw data in the record, or `None` if it
+/// differs between records. `field` must live as long as the process.
 pub fn field_getter(field: &'static Field, raw_offset: Option<usize>) -> Getter {
     let general = Getter { get: get_field, closure: std::ptr::from_ref(field).cast_mut().cast() };
     fast::getter(field, raw_offset).map_or(general, |(get, closure)| Getter { get, closure })
@@ -68,15 +68,15 @@ pub fn member(name: &str, Getter { get, closure }: Getter, doc: &str) -> ffi::Py
     descriptor(name, doc, get, closure)
 }
 
-/// Appends the empty entry that marks the end of the list for CPython. The list is leaked, because CPython keeps a
-/// pointer to it.
+/// Appends the empty entry that marks the end of the list for CPython. Leaks the list, because CPython keeps a pointer
+/// to it.
 pub fn terminated(mut members: Vec<ffi::PyGetSetDef>) -> &'static mut [ffi::PyGetSetDef] {
     members.push(ffi::PyGetSetDef::default());
     members.leak()
 }
 
 fn descriptor(name: &str, doc: &str, get: ffi::getter, closure: *mut c_void) -> ffi::PyGetSetDef {
-    // Names come from the kernel's text and contain no NUL. A name with a NUL would become an empty name.
+    // The names come from the kernel's formats and contain no NUL. A name with a NUL would become an empty name.
     let text = |text: &str| CString::new(text).unwrap_or_default().into_raw();
     ffi::PyGetSetDef { name: text(name), get: Some(get), set: None, doc: text(doc), closure }
 }

@@ -144,8 +144,8 @@ unsafe fn call(
     }
 }
 
-/// The function that CPython calls for `get`. Scripts call it often, so there is a fast path for the usual call: an
-/// interned name and no keywords.
+/// The function that CPython calls for `get`. It has a fast path for the usual call, an interned name and no keywords,
+/// because scripts call `get` often.
 unsafe extern "C" fn call_get(
     object: *mut ffi::PyObject,
     args: *const *mut ffi::PyObject,
@@ -187,7 +187,7 @@ fn into_raw_or_raise(py: Python<'_>, result: PyResult<Bound<'_, PyAny>>) -> *mut
     }
 }
 
-/// Returns the event of an object that was passed to a method or slot.
+/// Returns the event in an object that CPython passed to a method or slot.
 pub fn event<'a>(object: &'a Bound<'_, PyAny>) -> &'a EventObject {
     // SAFETY: methods and slots are only called on instances. The borrow keeps the object alive.
     unsafe { EventObject::from_ptr(object.as_ptr()) }
@@ -195,8 +195,8 @@ pub fn event<'a>(object: &'a Bound<'_, PyAny>) -> &'a EventObject {
 
 /// Returns whether an object is an event.
 pub fn is_event(object: &Bound<'_, PyAny>) -> bool {
-    // `isinstance` also accepts an object that only pretends to have the class, such as a mock. But the memory of the
-    // object will be read as an event, so the object's real type is checked.
+    // `isinstance` also accepts an object that only pretends to have the class, such as a mock. The object's memory
+    // will be read as an event, so its real type is checked.
     // SAFETY: the GIL is held, and both arguments are objects.
     let is = |base: &Bound<'_, PyType>| unsafe { ffi::PyObject_TypeCheck(object.as_ptr(), base.as_type_ptr()) != 0 };
     base_type(object.py()).is_ok_and(is)
@@ -212,7 +212,7 @@ fn value<'py>(object: &Bound<'py, PyAny>, Getter { get, closure }: Getter) -> Py
     unsafe { Bound::from_owned_ptr_or_err(object.py(), get(object.as_ptr(), closure)) }
 }
 
-/// Sorts arguments, given by position or by name, into the order of `names`.
+/// Puts arguments that were given by position or by name into the order of `names`.
 fn arguments<'py, const N: usize>(
     function: &str,
     names: [&str; N],
@@ -353,8 +353,8 @@ fn print<'py>(
     write_line(&this.sample(), parts, &context, &mut line);
     let py = object.py();
     // The text goes through `sys.stdout`, because the script may have replaced it.
-    // SAFETY: the GIL is held, and the name is a static string. The reference is borrowed, so it is counted here: the
-    // script may replace `sys.stdout` while it is written.
+    // SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference. It is made a
+    // counted one, because the script may replace `sys.stdout` during the write.
     let stdout = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"stdout".as_ptr())) };
     let stdout = stdout.ok_or_else(|| PyRuntimeError::new_err("lost sys.stdout"))?;
     if !stdout.is_none() {
@@ -419,7 +419,7 @@ fn no_field(object: &Bound<'_, PyAny>, name: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Returns the slots, with CPython's numbers for them.
+/// Returns the slots of the event classes, each with CPython's number for it.
 pub fn slots() -> impl Iterator<Item = (c_int, *mut c_void)> {
     [
         (ffi::Py_mp_subscript, subscript as *mut c_void),

@@ -1,8 +1,9 @@
-//! The event objects: one Python class per event type, with descriptors that decode an attribute when it is read.
+//! The event objects. Each event type has its own Python class, with descriptors that decode an attribute when it is
+//! read.
 //!
-//! The classes use CPython's C API and are not pyo3 classes, because they are created at run time. CPython finds a
-//! descriptor of the event's own class through its type cache. A pyo3 class would have to use `__getattr__`, which is
-//! called only after the normal look-up has failed, and takes six times as long.
+//! The classes use CPython's C API instead of pyo3, because they are created at run time. CPython finds their
+//! descriptors through its type cache. A pyo3 class would need `__getattr__`, which takes six times as long, because
+//! CPython calls it only after the normal look-up has failed.
 
 mod access;
 mod attributes;

@@ -1,8 +1,8 @@
 //! The memory of an event object. During the callback, the object points to the record in the batch. If the script
-//! keeps the object, the object gets its own copy of the record.
+//! keeps the object, it gets its own copy of the record.
 //!
-//! There is one object per event type, which is used again and again. After a callback, the object's reference count shows
-//! whether the script kept it. If so, the object gets a copy of its own record (not of the neighbours), and the next event
+//! There is one object per event type, which is used for one event after the other. After a callback, the object's
+//! reference count shows whether the script kept it. If so, the object gets a copy of its record, and the next event
 //! gets a new object.
 
 use std::{
@@ -23,25 +23,26 @@ use super::class::Class;
 #[repr(C)]
 pub struct EventObject {
     head: ffi::PyObject,
-    /// The record's bytes: a boxed slice that belongs to this object if `owned` is set, else bytes of the batch.
+    /// The record's bytes. If `owned` is set, they are a boxed slice that belongs to this object, else a part of the
+    /// batch.
     record: *const u8,
-    /// The parts that few events have. Null until one of the parts is set.
+    /// The values that few events have. Null until one of them is set.
     extra: *mut Extra,
     /// The event's class, which lives as long as the process.
     class: *const Class,
-    /// The symbols, task names and clocks of the event's run: a reference of an `Arc`, which belongs to this object.
+    /// The symbols, task names and clocks of the event's run. The object owns this reference of an `Arc`.
     context: *const Context,
     /// The record's size in bytes: a u16, as in the record's header.
     size: u16,
     owned: bool,
 }
 
-/// The parts that few events have: the resolved call chain, and the values that only a copy stores.
+/// The values that few events have: the resolved call chain, and the facts that only a copy stores.
 #[derive(Default)]
 pub struct Extra {
     /// The resolved call chain, as a Python list.
     pub callchain: Option<Py<PyAny>>,
-    /// The values that a copy stores itself, because it no longer depends on its run. `None` if the event is not a
+    /// The facts that are stored in a copy, because a copy no longer depends on its run. `None` if the event is not a
     /// copy.
     pub detached: Option<KeptFacts>,
 }
@@ -72,8 +73,8 @@ impl EventObject {
         unsafe { &*self.context }
     }
 
-    /// Creates the event object of a part of this span, with its own copy of the record. `at` is the index of the part:
-    /// 0 is the begin, 1 the end, and those between follow.
+    /// Creates the event object of an event that this span is made of, with its own copy of the record. `at` is the
+    /// index of this event: 0 is the begin, 1 the end, and 2 the first event between them.
     pub fn part_event(&self, py: Python<'_>, class: &Class, record: &[u8], at: usize) -> PyResult<Py<PyAny>> {
         // SAFETY: the pointer came from `Arc::into_raw`, and this object holds a reference. The count is raised before
         // the new `Arc` takes over one reference.
@@ -104,14 +105,14 @@ impl EventObject {
         Sample { event: &self.class().event, record: self.record() }
     }
 
-    /// Returns the extra parts, if there are any.
+    /// Returns the extra values; `None` if the event has none.
     pub fn extra(&self) -> Option<&Extra> {
         // SAFETY: the pointer is null, or a box that belongs to this object and is freed with it. It is only used with
         // the GIL held.
         unsafe { self.extra.as_ref() }
     }
 
-    /// Returns the extra parts, which are created if there are none.
+    /// Returns the extra values. Creates them if there are none.
     ///
     /// # Safety
     /// As for [`EventObject::from_ptr`]; no reference from `extra` is alive.
@@ -174,8 +175,8 @@ pub unsafe extern "C" fn dealloc(object: *mut ffi::PyObject) {
     }
 }
 
-/// The event object that is passed to the handler of one event type. If the script does not keep the object, the object
-/// is used again for the next event.
+/// Holds the event object that is passed to the handlers of one event type. As long as no script keeps the object, it
+/// is used for the next event too.
 pub struct EventSlot {
     object: *mut ffi::PyObject,
     context: Arc<Context>,
@@ -187,8 +188,8 @@ impl EventSlot {
         Self { object: ptr::null_mut(), context }
     }
 
-    /// Sets the record of the object, and creates the object if there is none. Returns null with an exception set if
-    /// there is not enough memory.
+    /// Lets the object show a record. Creates the object if there is none. Returns null with an exception set if there
+    /// is not enough memory.
     ///
     /// # Safety
     /// The GIL is held, and `record` is neither moved nor freed until [`EventSlot::after_callback`] has been called.
@@ -208,8 +209,8 @@ impl EventSlot {
         self.object
     }
 
-    /// Must be called after the callback. If the script keeps the object, the object gets its own copy of the record
-    /// and leaves the slot.
+    /// Must be called after the callback. If the script keeps the object, the object gets its own copy of the record,
+    /// and the slot no longer uses it.
     ///
     /// # Safety
     /// The GIL is held, and has been held since the callback returned.
@@ -246,7 +247,7 @@ impl EventSlot {
     }
 }
 
-/// Creates an event object with its own copy of a record, which does not depend on a run.
+/// Creates an event object that does not depend on a run. It has its own copy of the record, and its own facts.
 pub fn detached(
     py: Python<'_>,
     class: &Class,
