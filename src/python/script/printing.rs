@@ -1,5 +1,5 @@
-//! Prints text of events to stdout. If stdout is a terminal, control characters are shown as text, because anybody can
-//! give a task a name that changes the terminal. Files and pipes get the text as it is.
+//! Prints text of events to stdout. On a terminal, control characters are shown escaped, because anybody can give a
+//! task a name that changes the terminal. Files and pipes get the text unchanged.
 
 use std::{io::IsTerminal, sync::OnceLock};
 
@@ -10,11 +10,12 @@ use pyo3::{
     types::{PyDict, PyTuple},
 };
 
-/// Returns whether a stream of Python is a terminal. `sys.stdout` may be an object of the script.
+/// Returns whether a stream of Python is a terminal. The stream may be any object that the script has put into
+/// `sys.stdout`.
 pub fn is_terminal(stream: &Bound<'_, PyAny>) -> bool {
     static HAS_TERMINAL: OnceLock<bool> = OnceLock::new();
     let any = || std::io::stdout().is_terminal() || std::io::stderr().is_terminal();
-    // Without a terminal, this needs no call into Python.
+    // If no descriptor of the process is a terminal, Python need not be asked.
     *HAS_TERMINAL.get_or_init(any)
         && stream.call_method0(pyo3::intern!(stream.py(), "isatty")).is_ok_and(|on| on.is_truthy().unwrap_or(false))
 }
@@ -51,7 +52,7 @@ pub fn print(
     Ok(())
 }
 
-/// Returns the table for `str.translate`: the characters that a terminal obeys, and the lone surrogates that stand for
+/// Returns the table for `str.translate`. It escapes the characters that a terminal obeys, and the lone surrogates for
 /// the bytes from 0x80 to 0x9f (PEP 383).
 fn escapes(py: Python<'_>) -> PyResult<&Bound<'_, PyDict>> {
     static TABLE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();

@@ -1,4 +1,4 @@
-//! Prepares and cleans up an interpreter that runs already, because perf-prof is a package of it. For the embedded
+//! Prepares and cleans up an interpreter that ran before perf-prof, which is a package of it. For the embedded
 //! interpreter, which perf-prof starts and ends, see `interpreter`.
 
 use std::{
@@ -26,7 +26,8 @@ pub fn is_running() -> bool {
     !IS_EMBEDDED.load(Relaxed) && unsafe { ffi::Py_IsInitialized() } != 0
 }
 
-/// Returns `sys.executable` of the interpreter that runs already. It can be empty: a program may embed the interpreter.
+/// Returns `sys.executable` of the interpreter that runs already; `None` if none does. The path is empty in a program
+/// that embeds Python.
 pub fn executable() -> Option<PathBuf> {
     let of = |py: Python<'_>| py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>();
     is_running().then(|| Python::attach(of).ok().flatten().unwrap_or_default())
@@ -46,11 +47,11 @@ pub fn way_to_packages() -> Cow<'static, str> {
     }
 }
 
-/// Prepares the interpreter for scripts. Afterwards it is in the same state as the embedded interpreter after its
+/// Prepares the running interpreter for scripts. It is then in the same state as the embedded interpreter after its
 /// start.
 pub fn prepare(py: Python<'_>) -> PyResult<()> {
-    // Sets the signal actions that Python sets at its start. If SIGINT was ignored then, Python has no handler for it,
-    // and `PyErr_SetInterrupt` would have no effect.
+    // Sets the signal actions that Python itself sets when it starts. If SIGINT was ignored at that time, Python has no
+    // handler for SIGINT, and `PyErr_SetInterrupt` would have no effect.
     let signal = py.import("signal")?;
     for (name, action) in [("SIGINT", "default_int_handler"), ("SIGXFSZ", "SIG_IGN")] {
         signal.call_method1("signal", (signal.getattr(name)?, signal.getattr(action)?))?;
@@ -74,11 +75,12 @@ pub fn prepare(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the end
-/// of the interpreter does. The results of the run are reported afterwards. Returns 0, or another number if a flush failed.
+/// Joins the threads that the script has started, runs the `atexit` functions, and flushes stdout and stderr, as the
+/// end of an interpreter does. Must be called before the results of the run are reported. Returns 0, or another number
+/// if a flush failed.
 pub fn end_script(py: Python<'_>) -> c_int {
-    // There is no public function for this. CPython itself calls the first of these functions by its name
-    // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If a function is missing, the interpreter does the work
+    // Python has no public function for this. CPython itself calls the first of these functions by its name
+    // (`wait_for_thread_shutdown` in `Python/pylifecycle.c`). If a function is missing, the interpreter does its work
     // when it ends.
     let run = |module: &str, function: &str| match py.import(module)?.getattr_opt(function)? {
         Some(function) => function.call0().map(drop),
@@ -108,7 +110,7 @@ fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
     }
     let flushed = stream.call_method0("flush");
     if flushed.is_err() {
-        // Otherwise Python would try and fail again when it ends, and change the exit status.
+        // Otherwise Python would flush the stream again when it ends, fail again, and change the exit status.
         sys.setattr(name, py.None())?;
     }
     flushed.map(drop)
@@ -117,12 +119,13 @@ fn flush(py: Python<'_>, name: &str) -> PyResult<()> {
 /// Prepares a running interpreter for a fork of this process.
 #[derive(Clone, Copy)]
 pub struct Fork {
-    /// The state of the GIL before; `None` if no interpreter runs.
+    /// The state of the GIL before `prepare`; `None` if no interpreter runs.
     gil: Option<ffi::PyGILState_STATE>,
 }
 
 impl Fork {
-    /// Prepares the interpreter. This thread must not hold the GIL; it holds it until one of the other functions returns.
+    /// Prepares the interpreter. Takes the GIL, which this thread must not hold, until `in_child` or `in_parent`
+    /// returns.
     pub fn prepare() -> Fork {
         // SAFETY: the interpreter runs, and the second call is made with the GIL.
         let lock = || unsafe {
@@ -133,7 +136,7 @@ impl Fork {
         Fork { gil: is_running().then(lock) }
     }
 
-    /// Must be called in the child, and only there.
+    /// Must be called in the child, and not in the parent.
     pub fn in_child(self) {
         if let Some(gil) = self.gil {
             // SAFETY: this is a copy of the thread that `prepare` was called in, and holds the GIL.
@@ -144,7 +147,7 @@ impl Fork {
         }
     }
 
-    /// Must be called in this process, even if the fork failed.
+    /// Must be called in the parent, even if the fork failed.
     pub fn in_parent(self) {
         if let Some(gil) = self.gil {
             // SAFETY: this thread holds the GIL since `prepare`.

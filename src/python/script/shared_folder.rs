@@ -1,5 +1,5 @@
-//! Imports from the script's folder if other users can write there, for example /tmp. Modules in such a folder are found only
-//! after all others. If other users can change a module, a message names its file.
+//! Imports from the script's folder if other users can write there, as in /tmp. Modules in this folder are found only
+//! if no other folder has them. If other users can change a module, a message names its file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,9 +9,9 @@ use pyo3::{prelude::*, types::PyList};
 
 /// Makes the modules of `folder` importable.
 ///
-/// A folder that only trusted users can change comes first in `sys.path`, as in python3. Into another folder anybody can
-/// put a `json.py`, which must not run instead of Python's. Such a folder is searched last, and is not in `sys.path`
-/// before a module was found there.
+/// A folder that only trusted users can change comes first in `sys.path`, as in python3. In any other folder, anybody
+/// can put a `json.py`, which must not run instead of Python's. Such a folder is searched last, and enters `sys.path`
+/// only after a module was found there.
 pub(super) fn import_from(py: Python<'_>, folder: PathBuf, verbosity: Verbosity) -> PyResult<()> {
     let sys = py.import("sys")?;
     if writers::others_can_change(&folder) {
@@ -23,7 +23,7 @@ pub(super) fn import_from(py: Python<'_>, folder: PathBuf, verbosity: Verbosity)
     Ok(())
 }
 
-/// Finds the modules in a folder that other users can change, for the `import` statement. An object of `sys.meta_path`.
+/// Finds modules in a folder that other users can change. An object of `sys.meta_path`, for the `import` statement.
 #[pyclass(frozen)]
 struct SharedFolder {
     folder: PathBuf,
@@ -41,7 +41,7 @@ impl SharedFolder {
         target: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let _ = target;
-        // A module of a package is found by the package's own path.
+        // `path` is given for a module in a package. Such a module is found in the folders of the package.
         if path.is_some() {
             return Ok(None);
         }

@@ -116,7 +116,7 @@ impl Timeline {
     /// Adds everything that is in another Timeline. Tracks with the same name and parent become one.
     #[pyo3(signature = (other))]
     fn update(slf: &Bound<'_, Self>, other: &Bound<'_, Timeline>) -> PyResult<()> {
-        // Both arguments may be the same object, so they are not borrowed at the same time.
+        // `slf` and `other` may be the same object, so they are not borrowed at the same time.
         let other = other.borrow().entries.clone();
         slf.borrow_mut().entries.update(&other).map_err(value_error)
     }
@@ -236,7 +236,7 @@ impl From<Scalar> for Argument {
     }
 }
 
-/// Adds an entry. The arguments are converted first: the str() of an object may use the timeline.
+/// Adds an entry. Converts the arguments first, because the str() of an object may use the timeline.
 fn add(
     slf: &Bound<'_, Timeline>,
     track: &Bound<'_, PyAny>,
@@ -254,7 +254,7 @@ fn add(
     added.map(|entry| entry.0).map_err(value_error)
 }
 
-/// Returns a track that is given by its name or as an object.
+/// Returns a track. `track` is its name or its object.
 fn track_of(slf: &Bound<'_, Timeline>, track: &Bound<'_, PyAny>) -> PyResult<TrackId> {
     if let Ok(name) = track.cast::<PyString>() {
         return slf.borrow_mut().entries.track(&name.to_string_lossy(), None).map_err(value_error);

@@ -5,9 +5,9 @@ use perf_prof_format::abi::*;
 /// The meaning of the recorded addresses of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// Addresses of code or data, which perf looks up.
+    /// They are addresses of code or data, and perf looks up their symbols.
     Resolved,
-    /// Numbers.
+    /// They are plain numbers.
     Plain,
 }
 

@@ -20,7 +20,7 @@ use super::{
     sample::SampleDict,
 };
 
-/// The names of the common values in the dict for `trace_unhandled`.
+/// The values that all tracepoints have, by their names in the dict for `trace_unhandled`.
 const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_cpu", Common::Cpu),
     ("common_s", Common::Secs),
@@ -30,25 +30,25 @@ const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_callchain", Common::Callchain),
 ];
 
-/// The readers of the arguments for the samples of one event.
+/// The readers of the values for the samples of one event.
 pub struct EventArguments {
     name: Py<PyString>,
     /// The readers of the fields after the common ones.
     pub fields: Vec<FieldReader>,
-    /// The names of the common values and of the fields, in the order of `trace_unhandled`.
+    /// The names of the common values and of the fields, in their order in the dict for `trace_unhandled`.
     keys: Vec<Py<PyString>>,
-    /// A dict with these names. A copy of it has room for all values.
+    /// A dict with these names as keys. A copy of it already has room for all values.
     names: Py<PyDict>,
     /// The reader of `common_pid`.
     pid: Option<FieldReader>,
 }
 
-/// A sample whose values are passed to a function.
+/// A sample, with everything that is needed for making arguments of its values.
 #[derive(Clone, Copy)]
 pub struct ArgumentsOf<'a> {
-    /// The index of its event.
+    /// The index of the sample's event.
     pub at: usize,
-    /// The readers for its event.
+    /// The readers of the sample's event.
     pub event: &'a EventArguments,
     pub sample: &'a Sample<'a>,
     /// The sample's raw data.
@@ -74,7 +74,7 @@ impl EventArguments {
             fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
             names: names.unbind(),
             keys,
-            // The kernel writes thread ids from 0 on, but another program may have written any number into the
+            // The kernel writes thread ids from 0 on. But another program may have written any number into the
             // recording.
             pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
         })
@@ -86,7 +86,7 @@ impl EventArguments {
     }
 }
 
-/// Makes arguments.
+/// Makes the arguments for all events of a run.
 pub struct Arguments {
     pub context: Py<SampleContext>,
     common: HeaderValues,
@@ -141,7 +141,7 @@ impl Arguments {
     }
 }
 
-/// Returns the object as a new reference, or null with the exception set.
+/// Returns a new reference to the object. If there is none, sets the exception and returns null.
 fn pointer<T>(py: Python<'_>, object: PyResult<Bound<'_, T>>) -> NewReference {
     match object {
         Ok(object) => object.into_ptr(),

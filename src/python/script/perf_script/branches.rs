@@ -11,7 +11,7 @@ use pyo3::{
 /// The name of a mapping or a symbol that is not known.
 const UNKNOWN: &str = "[unknown]";
 
-/// Returns the branches as a list with addresses, and as a list with symbols.
+/// Returns two lists of the sample's branches: one with addresses, one with symbols.
 pub fn lists<'py>(
     py: Python<'py>,
     sample: &Sample<'_>,

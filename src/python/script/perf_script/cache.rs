@@ -1,5 +1,4 @@
-//! A cache of Python objects: fields often have the same small numbers and the same names of tasks as in earlier
-//! events.
+//! A cache of Python objects for values that fields often have again: small numbers and comms (names of tasks).
 
 use std::hash::Hasher as _;
 
@@ -8,21 +7,21 @@ use rustc_hash::FxHasher;
 
 use super::super::event;
 
-/// The number of objects of each type that are kept. A power of two.
+/// The number of objects that each table keeps. A power of two.
 const KEPT: usize = 512;
 
-/// The length in bytes of the longest text that is kept. Names of tasks and of devices are shorter.
+/// The length in bytes of the longest text that is kept. It has room for names of tasks and of devices.
 const LONGEST: usize = 64;
 
-/// Numbers and texts that were used lately.
+/// Objects for the numbers and texts that were used last.
 pub struct Objects {
     numbers: Table<u64>,
-    /// The names of tasks: arrays of 16 bytes, as two words.
+    /// The comms: arrays of 16 bytes, as two words.
     comms: Table<[u64; 2]>,
     texts: Table<Box<[u8]>>,
 }
 
-/// Values with their objects, each at the place given by its hash.
+/// Values with their objects. The hash of a value gives its index.
 type Table<T> = Box<[Option<(T, Py<PyAny>)>]>;
 
 impl Default for Objects {
@@ -34,8 +33,8 @@ impl Default for Objects {
     }
 }
 
-/// A new reference to an object; null if an exception is set, as in CPython's own functions. Unlike a `PyResult`, a
-/// plain pointer is returned in a register, which matters because there are many arguments.
+/// A new reference to an object, or null if an exception is set. It is a plain pointer and no `PyResult`, because a
+/// pointer is returned in a register, and there are many arguments.
 pub type NewReference = *mut ffi::PyObject;
 
 /// The methods return new references. The GIL is held (`Python`).
@@ -64,7 +63,7 @@ impl Objects {
         }
     }
 
-    /// Returns an int that is not expected to occur again.
+    /// Returns an int. Does not keep the object, because the number is not expected again.
     #[inline]
     pub fn rare(&self, _: Python<'_>, number: u64) -> NewReference {
         // SAFETY: the GIL is held.
@@ -81,7 +80,7 @@ impl Objects {
         }
     }
 
-    /// Returns the text in an array of 16 bytes; see [`Objects::text`].
+    /// Returns the text of a comm, which has 16 bytes; see [`Objects::text`].
     #[inline]
     pub fn comm(&mut self, py: Python<'_>, bytes: &[u8; 16]) -> Option<NewReference> {
         let whole = u128::from_ne_bytes(*bytes);
@@ -99,8 +98,8 @@ impl Objects {
         Some(made)
     }
 
-    /// Returns the text before the first NUL as a str, or `None` if perf would pass a bytearray: perf passes text only
-    /// if the last byte is NUL, and if all bytes before the first NUL are printable or space in Latin-1.
+    /// Returns the text before the first NUL as a str. Returns `None` if perf would pass a bytearray: if the last byte
+    /// is not NUL, or if a byte before the first NUL is neither printable nor space in Latin-1.
     pub fn text(&mut self, py: Python<'_>, bytes: &[u8]) -> Option<NewReference> {
         if bytes.last() != Some(&0) {
             return None;
@@ -124,13 +123,14 @@ impl Objects {
     }
 }
 
-/// Returns a second reference to the object, which can be kept. Returns `None` for null.
+/// Makes a second reference to a new object, for keeping it. Returns `None` for null.
 pub fn kept(py: Python<'_>, made: NewReference) -> Option<Py<PyAny>> {
     // SAFETY: the GIL is held. `made` is null or a live object.
     unsafe { Bound::from_borrowed_ptr_or_opt(py, made) }.map(Bound::unbind)
 }
 
-/// Returns a place in a table of `KEPT` places. The multiplier is that of Fibonacci hashing, 2^64 / golden ratio.
+/// Returns an index in a table of `KEPT` entries. This is Fibonacci hashing: the multiplier is 2^64 divided by the
+/// golden ratio.
 #[inline]
 fn spread(number: u64) -> usize {
     (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - KEPT.trailing_zeros())) as usize

@@ -1,5 +1,5 @@
-//! The module `perf_trace_context`: functions about the current sample, which a handler calls with its argument
-//! `context`.
+//! The module `perf_trace_context`: functions about the current sample. A handler passes its argument `context` to
+//! them.
 
 use std::{
     io::Read as _,
@@ -28,7 +28,7 @@ pub struct SampleContext {
 }
 
 impl SampleContext {
-    /// Creates the object without a current sample.
+    /// Creates the object. It has no current sample yet.
     pub fn new(context: Arc<Context>) -> SampleContext {
         SampleContext { context, record: AtomicPtr::default(), size: 0.into(), event: AtomicPtr::default() }
     }

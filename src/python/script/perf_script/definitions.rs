@@ -1,5 +1,6 @@
-//! Calls the script's functions `define_*`: before the first event of a type, they get the names of flags and of values
-//! from its print format. The functions of the module Core keep them for `flag_str` and `symbol_str`.
+//! Calls the script's functions `define_*` before the first sample of an event. They get the names of flags and of
+//! values from the event's print format. Scripts import these functions from the module Core, which keeps the names for
+//! `flag_str` and `symbol_str`.
 
 use std::collections::HashSet;
 
@@ -15,13 +16,13 @@ use pyo3::{
 
 use super::{super::event::text, Raised, parameters};
 
-/// The event types whose names were passed to the script.
+/// Remembers for which events the functions `define_*` were called.
 pub struct Definitions {
-    /// For each event, whether its names were not passed yet.
+    /// For each event, whether it has had no sample yet. False for events other than tracepoints.
     pending: Vec<bool>,
-    /// The ids of the tracepoints that were defined. A recording can have a tracepoint twice.
+    /// The ids of the tracepoints whose names were passed. Two events of a recording may be the same tracepoint.
     defined: HashSet<u32>,
-    /// The field that the last print format showed last.
+    /// The last field in the last print format. As in perf, it is kept for the next print format.
     field: Option<String>,
 }
 

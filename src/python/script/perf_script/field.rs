@@ -6,13 +6,13 @@ use pyo3::{exceptions::PyValueError, ffi, prelude::*};
 
 use super::cache::{NewReference, Objects};
 
-/// The values of signed fields that are smaller than 8 bytes.
+/// How signed fields of less than 8 bytes become Python numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Signs {
-    /// As in perf, which does not extend the sign: the value -1 of an `int` is 4294967295.
+    /// As in perf, which does not extend the sign: the value -1 of an `int` becomes 4294967295.
     #[default]
     AsPerf,
-    /// The true value.
+    /// With their sign.
     True,
 }
 
@@ -32,7 +32,7 @@ enum Kind {
     Signed {
         width: usize,
     },
-    /// Text if the bytes are printable, else a bytearray.
+    /// An array that becomes a str if its bytes are printable, else a bytearray.
     Text(Place),
     Bytes(Place),
 }
@@ -42,9 +42,9 @@ enum Kind {
 enum Place {
     /// In the field itself.
     Here,
-    /// At the offset in the field's low 16 bits. The high 16 bits are the length.
+    /// At the offset in the low 16 bits of the field. The high 16 bits are the length in bytes.
     DataLoc,
-    /// As `DataLoc`, but the offset counts from the end of the field.
+    /// As for `DataLoc`, but the offset counts from the end of the field.
     RelLoc,
 }
 
@@ -70,7 +70,7 @@ impl FieldReader {
         FieldReader { name: field.name.clone(), offset: field.offset, size: field.size, kind }
     }
 
-    /// Returns a new reference to the value of the field. Sets a ValueError if the raw data ends before the field.
+    /// Returns a new reference to the value of the field. Raises ValueError if the raw data ends before the field.
     #[inline]
     pub fn object(&self, py: Python<'_>, raw: &[u8], objects: &mut Objects) -> NewReference {
         match self.kind {
@@ -102,7 +102,8 @@ impl FieldReader {
         }
     }
 
-    /// Returns the bytes of the number without its sign. Sizes that no C type has give 0, as in perf.
+    /// Returns the bytes of the number, without extending the sign. Returns 0 for a size that no C type has, as perf
+    /// does.
     #[inline]
     fn number(&self, raw: &[u8]) -> Option<u64> {
         let at = raw.get(self.offset..)?;

@@ -1,5 +1,5 @@
 //! A resolved address as Python objects: the mapping, the symbol, and the entry of call chains. They are made once for
-//! each address and kept with the core's frame, because samples repeat addresses.
+//! each address and kept with the `PerfFrame`, because samples repeat addresses.
 
 use std::{
     ffi::c_long,
@@ -37,7 +37,7 @@ pub struct SymbolObjects {
     pub offset: Py<PyInt>,
 }
 
-/// An entry of call chains, and the state in which it was made.
+/// An entry of call chains, with the versions of its dicts when they were made.
 struct Entry {
     /// The entry. `None` only while this value is dropped.
     dict: Option<Py<PyDict>>,
@@ -46,9 +46,9 @@ struct Entry {
     versions: [Option<u64>; 2],
 }
 
-/// The dicts of frames that are gone. A script may have put objects into them. When such an object is freed, its
+/// The dicts of frames that were dropped. A script may have put objects into them. When such an object is freed, its
 /// `__del__` runs and may look up symbols. But frames are dropped while the lock of the symbols is held. So the dicts
-/// are freed later, when a new frame is made.
+/// are kept here, and freed when the next frame is made.
 static GONE: Mutex<Vec<Py<PyDict>>> = Mutex::new(Vec::new());
 
 impl Drop for Entry {
@@ -82,7 +82,7 @@ impl FrameObjects {
             offset: PyInt::new(py, symbol.offset).unbind(),
         });
         let gone = std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner));
-        // The lock is not held any more.
+        // The lock of `GONE` is released before the dicts are freed, because freeing them may run Python code.
         drop(gone);
         let (dict, of_symbol) = entry(py, frame)?;
         let versions = [version(&dict), of_symbol.as_ref().and_then(version)];
@@ -90,8 +90,8 @@ impl FrameObjects {
         Ok(FrameObjects { map, symbol, entry })
     }
 
-    /// Returns the entry for a call chain. A script may change an entry or keep it. So the dict is used again only if
-    /// there is no other reference to it, and if it was not changed.
+    /// Returns the entry for a call chain. A script may change or keep an entry. So the dict of the last call is
+    /// returned only if there is no other reference to it and it was not changed; otherwise a new dict is made.
     #[inline]
     pub fn entry<'py>(&self, py: Python<'py>, frame: &PerfFrame) -> PyResult<Bound<'py, PyDict>> {
         match self.entry.unused(py) {
@@ -102,7 +102,7 @@ impl FrameObjects {
 }
 
 impl Entry {
-    /// Returns the entry if only the frame has the dicts, and nothing changed them.
+    /// Returns the dict if nothing else has a reference to it, and it was not changed.
     #[inline]
     fn unused<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.
@@ -115,7 +115,8 @@ impl Entry {
     }
 }
 
-/// Returns the number that CPython changes with each change of a dict (PEP 509). Python 3.14 no longer has this number.
+/// Returns the version of a dict: CPython changes it with each change of the dict (PEP 509). Returns `None` from Python
+/// 3.14 on, which has no versions.
 #[inline]
 fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
     #[cfg(not(Py_3_14))]

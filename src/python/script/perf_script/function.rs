@@ -1,4 +1,5 @@
-//! A function of the script that is called for events: found by its name in `__main__`, with the values that it gets.
+//! A function of the script for events. It is found by its name in `__main__`, and gets the values that its parameters
+//! ask for.
 
 use std::ptr;
 
@@ -14,24 +15,24 @@ use super::{
     passing::{Mismatch, Passing, Value},
 };
 
-/// A name, and the function that had this name when it was last called.
+/// A name, and the function that was bound to it last.
 pub struct Function {
     /// The name in `__main__`.
     pub name: Py<PyString>,
     found: Option<Found>,
 }
 
-/// A function, and the values that it gets.
+/// A function, with the values that it gets.
 pub struct Found {
     function: Py<PyAny>,
-    /// The values, first those that are passed by position.
+    /// The values in the order of the call. The first `positional` values are passed by position.
     pub values: Box<[Value]>,
     positional: usize,
     /// The names of the values that are passed by name.
     names: Option<Py<PyTuple>>,
 }
 
-/// Why the values for a function cannot be decided.
+/// The reason why a function cannot be bound.
 pub enum BindError {
     /// The function cannot be called with the values of its event.
     Mismatch(ScriptError),
@@ -68,8 +69,8 @@ impl Function {
         Function { name: PyString::intern(py, name).unbind(), found: None }
     }
 
-    /// Returns the object that has this name now, if it can be called. A script can define or replace a function at any
-    /// time. So the name is looked up for each event. Finding out whether anything has changed would cost more.
+    /// Returns the object that has this name now, if it can be called. The name is looked up for each event, because a
+    /// script can define or replace a function at any time. Noticing changes would cost more than the look-up.
     #[inline]
     pub fn look_up<'py>(&self, main: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
         // SAFETY: the GIL is held. The result is a borrowed reference, from which a new one is made.
@@ -81,7 +82,7 @@ impl Function {
             Some(found) => Some(found).filter(|found| found.is_callable()),
             None => {
                 // If a key in the dict is not a str, comparing it with the name may raise an exception. Then the name
-                // is treated as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
+                // counts as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
                 unsafe {
                     if !ffi::PyErr_Occurred().is_null() {
                         ffi::PyErr_Clear();
@@ -92,8 +93,8 @@ impl Function {
         }
     }
 
-    /// Decides from the parameters of `function` which values it gets. Does nothing if it is the function of the last
-    /// call. `fields` returns the names of the event's fields, for messages.
+    /// Decides from the parameters of `function` which values it gets. Does nothing if `function` is already bound.
+    /// `fields` returns the names of the event's fields, for messages.
     #[inline]
     pub fn bind(
         &mut self,
@@ -138,8 +139,8 @@ impl Function {
 }
 
 impl Found {
-    /// Calls the function. The first element of `arguments` is not an argument, but room for the `self` of a bound
-    /// method. The others are new references, which are released.
+    /// Calls the function. The first element of `arguments` is free: CPython needs it for the `self` of a bound method.
+    /// The other elements are new references, which this call releases.
     #[inline]
     pub fn call(&self, py: Python<'_>, arguments: &mut Vec<*mut ffi::PyObject>) -> PyResult<()> {
         let names = self.names.as_ref().map_or(ptr::null_mut(), Py::as_ptr);
@@ -154,7 +155,7 @@ impl Found {
     }
 }
 
-/// Releases the arguments of a call, after the room in front of them.
+/// Releases the arguments of a call. Skips the free element before them.
 pub fn release(arguments: &mut Vec<*mut ffi::PyObject>) {
     for object in arguments.drain(..).skip(1) {
         // SAFETY: the caller holds the GIL and gives its references away.

@@ -29,7 +29,8 @@ pub struct Handlers {
     /// `process_event`, for events other than tracepoints.
     process: Function,
     definitions: Definitions,
-    /// The database export, if the script requests it. It gets the samples of events other than tracepoints.
+    /// The database export; `None` if the script does not request it. It gets the samples of events other than
+    /// tracepoints.
     export: Option<Box<Export>>,
     records: RecordFunctions,
     arguments: Arguments,
@@ -47,7 +48,7 @@ struct EventHandler {
     arguments: EventArguments,
 }
 
-/// Which functions can handle an event.
+/// The kind of an event. It decides which functions can handle the event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The function with the tracepoint's name, else `trace_unhandled`.
@@ -56,7 +57,7 @@ enum Kind {
     Other,
 }
 
-/// An exception of a function.
+/// The exception that a function has raised.
 pub struct Raised {
     /// The name of the function.
     pub function: String,
@@ -65,7 +66,8 @@ pub struct Raised {
 }
 
 impl Handlers {
-    /// Creates the handlers. Fails if the script has a handler that cannot be called with the values of its event.
+    /// Creates the handlers. Fails if the script has a handler that cannot be called with the values of the handler's
+    /// event.
     pub fn new(
         py: Python<'_>,
         main: &Bound<'_, PyDict>,
@@ -89,7 +91,7 @@ impl Handlers {
         Ok(handlers)
     }
 
-    /// Fails if the script uses the name of a handler for a value that is not a function.
+    /// Fails if a global of the script has the name of a handler, but is not a function.
     fn check_functions(&self, main: &Bound<'_, PyDict>) -> Result<(), ScriptError> {
         let own = self.events.iter().filter(|event| event.kind == Kind::Tracepoint).map(|event| &event.function);
         let named =
@@ -153,7 +155,8 @@ impl Handlers {
         })
     }
 
-    /// Starts the database export if the script requests it. This is called after `trace_begin`, which may request it.
+    /// Starts the database export if the script requests it. Must be called after `trace_begin`, where scripts request
+    /// it.
     pub fn begin(&mut self, py: Python<'_>) -> Result<(), Raised> {
         let main = self.main.bind(py);
         if db_export::is_requested(main) {
@@ -201,7 +204,7 @@ impl Handlers {
                 let Some(object) = function.look_up(main) else { return Ok(()) };
                 let bound = function.bind(&object, String::new, |parameters| match handler.kind {
                     Kind::Tracepoint => Passing::to_unhandled(parameters),
-                    // If it does not have exactly one parameter, Python raises an exception.
+                    // If `process_event` does not have exactly one parameter, Python raises an exception at the call.
                     Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
                 });
                 bound.map_err(|error| Raised::new(py, function, error.into()))?;
@@ -233,7 +236,7 @@ impl Handlers {
 }
 
 impl EventHandler {
-    /// Decides which values the event's own function gets.
+    /// Decides which values the function of the event gets.
     #[inline]
     fn bind(&mut self, function: &Bound<'_, PyAny>) -> Result<(), BindError> {
         let names = || self.arguments.field_names().map(str::to_owned).collect::<Vec<_>>();
@@ -242,7 +245,7 @@ impl EventHandler {
 }
 
 impl Raised {
-    /// Creates the value for an exception of `function`.
+    /// Adds the name of `function` to its exception.
     #[cold]
     pub fn new(py: Python<'_>, function: &Function, error: PyErr) -> Raised {
         Raised { function: function.name.bind(py).to_string(), error }

@@ -1,4 +1,4 @@
-//! The values that all tracepoints have: time, CPU, task, call chain.
+//! The values that all tracepoints have: time, CPU, task, call chain. Makes Python objects of them.
 
 use std::sync::Arc;
 
@@ -22,13 +22,13 @@ const TASKS: usize = 1 << 14;
 /// Makes the values that all tracepoints have.
 pub struct HeaderValues {
     context: Arc<Context>,
-    /// The names of tasks, by thread id. They are valid as long as no task changes.
+    /// The names of tasks, by thread id. All of them are dropped when any task changes.
     comms: FxHashMap<i32, Py<PyAny>>,
-    /// The state of the context's tasks to which `comms` belongs.
+    /// The number of changes of the context's tasks when `comms` was filled.
     changes: u64,
-    /// The second of the last event.
+    /// The second of the last event's time, and its object.
     secs: Option<(u64, Py<PyAny>)>,
-    /// The empty call chain that was passed last.
+    /// The last empty list that was passed as a call chain.
     no_frames: Option<Py<PyList>>,
 }
 
@@ -64,7 +64,7 @@ impl HeaderValues {
         objects.rare(py, sample.time() % 1_000_000_000)
     }
 
-    /// Returns the name of the sample's task: `:TID` if it is not known, as in perf.
+    /// Returns the name of the sample's task. As in perf, a task without a known name has the name `:TID`.
     #[inline]
     pub fn comm(&mut self, py: Python<'_>, sample: &Sample<'_>) -> NewReference {
         let changes = self.context.task_changes();
@@ -93,7 +93,7 @@ impl HeaderValues {
         comm
     }
 
-    /// Returns an empty list. The last list is used again if the script has neither kept nor filled it.
+    /// Returns an empty list: the last one, if the script has neither kept nor filled it.
     #[inline]
     fn empty_callchain<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyAny> {
         if let Some(list) = &self.no_frames {

@@ -1,8 +1,9 @@
-//! The second way to deliver events to Python functions: as `perf script -s` does, with the fields as arguments. Scripts
-//! that were written for perf run here without a change.
+//! Delivers events to Python functions as `perf script -s` does, with the fields as arguments. Scripts that were
+//! written for perf run here without a change.
 //!
-//! `handlers` finds the function of an event in `__main__` (`function`) and calls it. `passing` decides which values the
-//! function gets, from its `parameters`. `arguments` makes the values. `modules` are the modules that scripts import.
+//! `handlers` finds the function for an event in `__main__` (`function`) and calls it. `passing` decides from the
+//! function's `parameters` which values it gets. `arguments` makes the values. `modules` has the modules that scripts
+//! import.
 
 mod address;
 mod arguments;
@@ -31,6 +32,6 @@ pub use records::RecordFunctions;
 /// The settings that only scripts of `perf script` have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The values of signed fields that are smaller than 8 bytes.
+    /// How signed fields of less than 8 bytes become Python numbers.
     pub signs: Signs,
 }

@@ -1,5 +1,5 @@
-//! Makes the Python modules that scripts of `perf script` import importable without an installed perf: Core, Util and
-//! EventClass. Also sets PERF_EXEC_PATH, in which scripts look for them.
+//! Makes the Python modules Core, Util and EventClass importable without an installed perf, for scripts of `perf
+//! script`. Also sets PERF_EXEC_PATH, because scripts look for modules there.
 
 use std::{
     env,
@@ -35,11 +35,11 @@ static EMBEDDED: [EmbeddedModule; 3] = [
     },
 ];
 
-/// The end of the folder in which perf installs modules of the same names.
+/// The end of the path of the folder in which perf installs modules with the names of these modules.
 const FOLDER_OF_PERF: &str = "Perf-Trace-Util/lib/Perf/Trace";
 
-/// Makes the modules importable and sets PERF_EXEC_PATH. Must be called before the script's folder is in `sys.path`,
-/// because files in this folder may have the names of modules that are imported here.
+/// Makes the modules importable and sets PERF_EXEC_PATH. Must be called before the script's folder is in `sys.path`.
+/// Otherwise files there would run instead of the modules that are imported here.
 pub fn install(py: Python<'_>) -> PyResult<()> {
     let machinery = py.import("importlib.machinery")?;
     let finder = Finder {
@@ -47,7 +47,7 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
         source_lines: py.import("linecache")?.getattr("cache")?.unbind(),
     };
     py.import("sys")?.getattr("meta_path")?.call_method1("insert", (0, finder))?;
-    // Sets the variable in `os.environ` and not with `set_var`, because Python has already copied the environment.
+    // Python has already copied the environment to `os.environ`, so `set_var` would have no effect there.
     let environ = py.import("os")?.getattr("environ")?;
     if !environ.call_method1("get", ("PERF_EXEC_PATH",))?.is_truthy()? {
         environ.set_item("PERF_EXEC_PATH", exec_path().as_os_str())?;
@@ -55,8 +55,8 @@ pub fn install(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns the folder that `perf --exec-path` prints, with the scripts of the installed perf. If there is no perf,
-/// returns the folder where it would be.
+/// Returns the folder that `perf --exec-path` prints. It contains the scripts of the installed perf. If perf is not
+/// installed, returns the folder where they usually are.
 pub fn exec_path() -> PathBuf {
     match env::var_os("PERF_EXEC_PATH").filter(|path| !path.is_empty()) {
         Some(path) => path.into(),
@@ -64,10 +64,11 @@ pub fn exec_path() -> PathBuf {
     }
 }
 
-/// The folder in the prefix of an installation, for perf's own Makefile and for Debian.
+/// The folders of perf's files in the prefix of an installation: by perf's own Makefile, and in Debian.
 const EXEC_FOLDERS: [&str; 2] = ["libexec/perf-core", "lib/perf-core"];
 
-/// Returns the folder with perf's scripts. It is beside the folder of the executable, in the same prefix.
+/// Returns the folder of perf's files. It is in the same prefix as an executable `perf` in one of the folders of
+/// `path`.
 fn installed_in(path: &OsStr) -> PathBuf {
     let programs = env::split_paths(path).filter(|folder| folder.is_absolute() && folder.join("perf").is_file());
     let prefixes: Vec<PathBuf> = programs.filter_map(|folder| folder.parent().map(Path::to_owned)).collect();
@@ -82,14 +83,14 @@ fn installed_in(path: &OsStr) -> PathBuf {
 struct Finder {
     /// The class `importlib.machinery.PathFinder`, which looks for modules in folders.
     path_finder: Py<PyAny>,
-    /// The lines of source files, which tracebacks show.
+    /// `linecache.cache`, from which tracebacks take the lines of source files.
     source_lines: Py<PyAny>,
 }
 
 #[pymethods]
 impl Finder {
-    /// Returns the spec of one of the modules. If the user has a module of the same name, for example beside the script, that
-    /// one is used. A module of an installed perf is not used.
+    /// Returns the spec of one of the modules. A module of the user with the same name is preferred, for example a file
+    /// beside the script. A module of an installed perf is not used.
     #[pyo3(signature = (fullname, path = None, target = None))]
     fn find_spec<'py>(
         &self,
@@ -104,8 +105,7 @@ impl Finder {
         };
         let folders = folders_of_the_user(py)?;
         let found = self.path_finder.bind(py).call_method1("find_spec", (fullname, folders))?;
-        // A folder of this name without `__init__.py` has no loader. As in Python, a module is preferred to such a
-        // folder.
+        // A folder without `__init__.py` has no loader. As in Python, a module is preferred to such a folder.
         if !found.is_none() && !found.getattr("loader")?.is_none() {
             return Ok(Some(found));
         }
@@ -113,7 +113,7 @@ impl Finder {
     }
 }
 
-/// Returns the entries of `sys.path` that may contain the user's modules.
+/// Returns the entries of `sys.path` in which the user's modules may be: all except the folder of perf's modules.
 fn folders_of_the_user(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let folders = PyList::empty(py);
     for folder in py.import("sys")?.getattr("path")?.try_iter()? {

@@ -1,5 +1,5 @@
-//! Decides from a handler's parameters which values are passed to it, and in which order. perf counts the parameters
-//! and passes the values by position. If their number does not fit the fields of this kernel, the values are passed by
+//! Decides from a handler's parameters which values it gets, and in which order. perf passes as many values by position
+//! as the handler has parameters. If this does not fit the event's fields in this kernel, the values are passed by
 //! name. Does not know Python.
 
 use super::parameters::{Need, Parameters, Rest};
@@ -38,8 +38,8 @@ pub enum Common {
     Callchain,
 }
 
-/// The values that all tracepoints have, with the names by which they can be passed. Scripts from before 2014 do not have
-/// the last one, the call chain.
+/// The values that all tracepoints have, with the names of their parameters. Scripts from before 2014 do not have the
+/// last parameter, the call chain.
 const COMMON: [(&str, Common); 8] = [
     ("event_name", Common::EventName),
     ("context", Common::Context),
@@ -63,7 +63,7 @@ pub struct Passing {
     pub named: Vec<(String, Value)>,
 }
 
-/// A handler cannot be called with the values of its event.
+/// Says why a handler cannot be called with the values of its event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// The parameters that are neither a common value nor a field of the event.
@@ -75,8 +75,8 @@ pub struct Mismatch {
 }
 
 impl Passing {
-    /// Decides which values a function with these parameters gets. If its parameters are not known, it gets all values
-    /// except the sample. `fields` are the names of the event's fields.
+    /// Decides which values a function with these parameters gets. A function whose parameters are not known gets all
+    /// values except the sample. `fields` are the names of the event's fields.
     pub fn to(parameters: Option<&Parameters>, fields: &[String]) -> Result<Passing, Mismatch> {
         let all: Vec<Value> = common_values(COMMON.len()).chain((0..fields.len()).map(Value::Field)).collect();
         let Some(parameters) = parameters else { return Ok(Passing { positional: all, named: Vec::new() }) };
@@ -87,8 +87,8 @@ impl Passing {
             return Ok(Passing { positional: all, named: Vec::new() });
         }
         let (values, has_room) = (all.len(), !must_name && count > all.len() && required <= all.len() + 1);
-        // If there are more parameters than values, the last parameters keep their default values. In this case,
-        // passing by name is tried first.
+        // If there are more parameters than values, the last parameters would keep their default values. So passing by
+        // name is tried first.
         let named = if has_room && count == values + 1 { None } else { Some(by_name(parameters, fields, values)) };
         match named {
             Some(passing) if passing.is_ok() || !has_room => passing,
@@ -123,14 +123,14 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     if positional.len() < old && !takes_names {
         return Err(mismatch);
     }
-    // The eighth parameter is the call chain. In the older form, it is a field.
+    // The eighth parameter is the call chain. In scripts from before 2014, it is the first field.
     let has_callchain =
         positional.get(old).is_some_and(|eighth| eighth.name != SAMPLE && field_named(&eighth.name, fields).is_none());
     let common = if has_callchain { COMMON.len() } else { old.min(positional.len()) };
     let mut passing = Passing { positional: common_values(common).collect(), named: Vec::new() };
     for (at, parameter) in positional.iter().chain(by_name).enumerate().skip(common) {
         match value_named(&parameter.name, fields) {
-            // After a parameter that keeps its default value, no value can be passed by position.
+            // If a parameter before this one keeps its default value, this value cannot be passed by position.
             Some(value) if passing.positional.len() == at && at < positional.len() => passing.positional.push(value),
             Some(value) => passing.named.push((parameter.name.clone(), value)),
             None if parameter.need == Need::Required => mismatch.unknown.push(parameter.name.clone()),
@@ -141,7 +141,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
         return Err(mismatch);
     }
     if *named_rest == Rest::Taken {
-        // A function with few parameters gets the common values by name too.
+        // A function with fewer than seven positional parameters gets the other common values by name.
         let common = COMMON.iter().map(|&(name, common)| (name, Value::Common(common)));
         let common = common.filter(|_| positional.len() < old);
         let fields = fields.iter().enumerate().map(|(at, name)| (name.as_str(), Value::Field(at)));
@@ -156,7 +156,7 @@ fn by_name(parameters: &Parameters, fields: &[String], values: usize) -> Result<
     Ok(passing)
 }
 
-/// Returns the first `count` of the values that all tracepoints have.
+/// Returns the first `count` common values: values that all tracepoints have.
 fn common_values(count: usize) -> impl Iterator<Item = Value> {
     COMMON[..count].iter().map(|&(_, common)| Value::Common(common))
 }
@@ -170,7 +170,7 @@ fn value_named(name: &str, fields: &[String]) -> Option<Value> {
     }
 }
 
-/// Returns the index of the field. Templates add an underscore to names that are words of Python, such as `from`.
+/// Returns the index of a field. The parameter of a field whose name is a Python keyword has an underscore: `from_`.
 fn field_named(name: &str, fields: &[String]) -> Option<usize> {
     let find = |name: &str| fields.iter().position(|field| field == name);
     find(name).or_else(|| find(name.strip_suffix('_')?))
@@ -197,7 +197,7 @@ mod tests {
         Parameters { positional: required(&[&common, names].concat()), ..Parameters::default() }
     }
 
-    /// Returns the values after the common ones as text: first those that are passed by position, then those by name.
+    /// Returns the values after the common values as text: those by position, then those by name.
     fn shown(parameters: &Parameters) -> String {
         match Passing::to(Some(parameters), &fields()) {
             Ok(passing) => {

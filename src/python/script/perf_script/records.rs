@@ -1,5 +1,5 @@
-//! Records other than samples: throttling, context switches, errors in hardware traces, and the counts of `perf stat
-//! record`. Each has a function of its own, which gets the numbers of the record.
+//! Calls the functions for records other than samples: throttling, context switches, errors in hardware traces, and the
+//! counts of `perf stat record`.
 
 use perf_prof_format::{
     abi::{
@@ -21,7 +21,7 @@ use pyo3::{
 
 use super::{super::event, function::Function, handlers::Raised};
 
-/// The process of the host. Other machines are virtual machines.
+/// The process id of the host. Virtual machines have other ids.
 const HOST: i32 = -1;
 
 /// The functions for records.
@@ -39,13 +39,13 @@ struct CountFunctions {
     /// The functions of the events, each with the index of its attr.
     events: Vec<(usize, Function)>,
     interval: Function,
-    /// The error for a count that cannot be used. Only the first one is reported, because a damaged recording may have
-    /// millions.
+    /// The first error for a count that cannot be used. Further errors are not reported, because a damaged recording
+    /// may have millions of them.
     failure: Option<StatError>,
 }
 
 impl RecordFunctions {
-    /// The records that these functions get.
+    /// Returns which records these functions and the database export get.
     pub fn records() -> OtherRecords {
         let own = [
             PERF_RECORD_THROTTLE,
@@ -60,7 +60,7 @@ impl RecordFunctions {
         OtherRecords::of(&own).and(StatCounts::records())
     }
 
-    /// Prepares the functions.
+    /// Prepares the functions for a run.
     pub fn new(py: Python<'_>, run: &About) -> RecordFunctions {
         let counts = match &run.trailers {
             Trailers::Live(_) => None,
@@ -71,8 +71,8 @@ impl RecordFunctions {
                     .iter()
                     .zip(&run.events)
                     .map(|(attr, event)| {
-                        // As in perf, only colons are replaced. A script reaches a name with other characters through
-                        // globals().
+                        // As in perf, only colons are replaced. If other characters remain, the script can define the
+                        // function only through globals().
                         let name = format!("stat__{}", event.real_name().replace(':', "_"));
                         (attr.index, Function::new(py, &name))
                     })
@@ -90,13 +90,13 @@ impl RecordFunctions {
         }
     }
 
-    /// Returns whether the script has one of the functions.
+    /// Returns whether the script has a function for records, apart from those for counts.
     pub fn is_any_defined(&self, main: &Bound<'_, PyDict>) -> bool {
         let functions = [&self.throttle, &self.unthrottle, &self.context_switch, &self.auxtrace_error];
         functions.iter().any(|function| function.look_up(main).is_some())
     }
 
-    /// Calls the function for a record, if there is one.
+    /// Calls the function for a record, if the script has it.
     pub fn record(&mut self, main: &Bound<'_, PyDict>, run: &About, record: &[u8]) -> Result<(), Raised> {
         let trailer = run.trailers.of(record);
         let called = match record_type(record) {
@@ -150,15 +150,15 @@ impl RecordFunctions {
             SwitchDirection::OutPreempted => (true, true),
         };
         let time = switch.sample_id.time.unwrap_or(0);
-        // Virtual machines write no records of this type, so the machine of the guest and its CPU are always unknown.
+        // Virtual machines write no records of this type, so `machine_pid2` and `vcpu` are always unknown.
         let called = object.call1((time, cpu, pid, tid, np_pid, np_tid, HOST, out, preempted, 0, -1));
         called.map(drop).map_err(|error| (function, error))
     }
 }
 
 impl CountFunctions {
-    /// Adds a record about counts. At the end of a round, calls `stat__EVENT(cpu, thread, time, val, ena, run)` for each
-    /// event, thread and CPU, and then `stat__interval(time)`.
+    /// Adds a record with counts. The last record of a round calls `stat__EVENT(cpu, thread, time, val, ena, run)` for
+    /// each event, thread and CPU, and then `stat__interval(time)`.
     fn record(&mut self, main: &Bound<'_, PyDict>, record: &[u8]) -> Result<(), (&Function, PyErr)> {
         let round = match self.counts.add(record) {
             Ok(Some(round)) => round,
@@ -185,7 +185,7 @@ impl CountFunctions {
     }
 }
 
-/// The task and the CPU of a record, -1 where they were not recorded.
+/// The task and the CPU of a record. Values that were not recorded are -1.
 struct Task {
     pid: i32,
     tid: i32,

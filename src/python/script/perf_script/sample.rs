@@ -17,10 +17,11 @@ use pyo3::{
 
 use super::{address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues};
 
-/// The size of the attr in perf 6.1, in bytes.
+/// The size of the attr in perf 6.1, in bytes. Scripts get as many bytes from any recording.
 const ATTR: usize = 128;
 
-/// The members of samples that need a place in the dict `sample` or a text. Most recordings have none of them.
+/// The members for which a sample needs entries in the dict `sample`, or texts, that other samples do not need. Most
+/// recordings have none of them.
 const RARE: u64 = PERF_SAMPLE_READ
     | PERF_SAMPLE_ADDR
     | PERF_SAMPLE_WEIGHT
@@ -37,9 +38,9 @@ pub struct SampleDict {
     run: Arc<About>,
     events: Vec<EventPart>,
     keys: Keys,
-    /// The data source of the last sample, and its text.
+    /// The data source of the last sample, with its text.
     data_source: (u64, Py<PyString>),
-    /// The values of the counters if none were recorded: perf passes one tuple of zeros.
+    /// The counters of a sample without recorded counters: as in perf, one tuple of zeros.
     no_counts: Py<PyTuple>,
 }
 
@@ -48,8 +49,8 @@ struct EventPart {
     name: Py<PyString>,
     attr: Py<PyBytes>,
     address: Address,
-    /// Dicts of earlier samples without rare members: for samples with and without a mapping, with and without a symbol.
-    /// A copy of such a dict has all names in the right order, and the values that are always the same.
+    /// The dicts of an earlier sample without rare members: by whether it has a mapping, and whether it has a symbol. A
+    /// copy of them has all names in the right order, and the values that all samples of the event share.
     earlier: [Option<Earlier>; 4],
 }
 
@@ -58,7 +59,7 @@ struct Earlier {
     numbers: Py<PyDict>,
 }
 
-/// The names of the values that differ between the samples of an event.
+/// The keys of the values that differ between the samples of an event.
 struct Keys {
     sample: Py<PyString>,
     raw_buf: Py<PyString>,
@@ -175,14 +176,14 @@ impl SampleDict {
         }
         all.set_item(&keys.callchain, common.callchain(py, sample)?)?;
         if !has_rare {
-            // The lists of the earlier sample may be kept by the script.
+            // The script may have kept the lists of the earlier sample, so this sample gets new lists.
             all.set_item(&keys.brstack, PyList::empty(py))?;
             all.set_item(&keys.brstacksym, PyList::empty(py))?;
         }
         Ok(all)
     }
 
-    /// Makes a dict with all names. The values that `make` sets are missing or meaningless.
+    /// Makes a dict with all keys. `make` then sets the values that differ between samples.
     fn all<'py>(
         &self,
         py: Python<'py>,
@@ -223,8 +224,8 @@ impl SampleDict {
         Ok(all)
     }
 
-    /// Makes the dict `sample`: the numbers of the sample. Members that were not recorded are 0. The values that
-    /// `set_numbers` sets are not set yet.
+    /// Makes the dict `sample` with the numbers of the sample. Members that were not recorded are 0. `set_numbers` then
+    /// sets the numbers that differ between samples.
     fn numbers<'py>(&mut self, py: Python<'py>, event: usize, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
         let layout = &sample.event.layout;
         let number = |member| match layout.value(member, sample.record) {
@@ -276,7 +277,7 @@ impl SampleDict {
     fn set_numbers(&self, dict: &Bound<'_, PyDict>, sample: &Sample<'_>) -> PyResult<()> {
         let (py, keys, layout) = (dict.py(), &self.keys, &sample.event.layout);
         let (pid, tid) = sample.pid_tid();
-        // As in perf, the ids of a task that has gone are not -1, but all ones.
+        // As in perf, the ids of a task that has gone are 4294967295, not -1.
         dict.set_item(&keys.pid, pid as u32)?;
         dict.set_item(&keys.tid, tid as u32)?;
         dict.set_item(&keys.cpu, layout.cpu(sample.record).unwrap_or(u32::MAX))?;

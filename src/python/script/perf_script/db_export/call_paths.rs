@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-/// A node's place in [`CallPaths`]. The root is 0.
+/// The index of a node in [`CallPaths`]. The root has the index 0.
 type PathIndex = usize;
 
-/// The function of a node: a symbol, or an address without a symbol.
+/// The function of a node: a symbol, or an address that has no symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
-    /// The symbol with this number in the database.
+    /// The id of the symbol in the database.
     Symbol(u64),
     /// An address.
     Address(u64),
@@ -38,11 +38,11 @@ pub struct CallPaths {
 struct Node {
     parent: PathIndex,
     callee: Callee,
-    /// The number in the database, 0 if it has none yet.
+    /// The id in the database; 0 if the node has no row yet.
     id: u64,
 }
 
-/// The place of the root.
+/// The index of the root.
 pub const ROOT: PathIndex = 0;
 
 impl CallPaths {
@@ -60,7 +60,8 @@ impl CallPaths {
         })
     }
 
-    /// Returns the number of a node, and the new rows for it and the nodes above it. Rows of callers come first.
+    /// Returns the id of a node, and the rows of all nodes on its path that have none yet. The row of a caller comes
+    /// before the rows of its callees.
     pub fn export(&mut self, path: PathIndex) -> (u64, Vec<Row>) {
         let mut pending = Vec::new();
         let mut at = path;

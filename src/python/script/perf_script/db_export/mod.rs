@@ -1,10 +1,10 @@
-//! Database export: a script that sets `perf_db_export_mode` gets the samples of events other than tracepoints as rows of
-//! the tables of a database. The functions `NAME_table` get one row each. A row is passed directly before the first row
-//! that refers to its number.
+//! Database export: a script that sets `perf_db_export_mode` gets the samples of events other than tracepoints as rows
+//! of the tables of a database. Each call of a function `NAME_table` passes one row. A row is passed just before the
+//! first row that contains its id.
 //!
-//! `tables` finds and calls the functions. `tasks` has the threads and names, and `task_rows` makes their rows. `places`
-//! has the files and symbols, `call_paths` the tree of callers. Rows and their order are those of
-//! `tools/perf/util/db-export.c`.
+//! `tables` finds and calls the functions. `tasks` keeps the threads and their names, and `task_rows` makes rows of
+//! them. `places` makes the rows of files and symbols, `call_paths` keeps the tree of callers. The rows and their order
+//! are those of `tools/perf/util/db-export.c`.
 
 mod branch_types;
 mod call_paths;
@@ -33,10 +33,10 @@ use self::{
 };
 use super::Raised;
 
-/// The number of the machine. There is only one: the host.
+/// The id of the machine. There is only one machine: the host.
 const MACHINE: u64 = 1;
 
-/// Returns whether the export uses this record, which is not a sample.
+/// Returns whether the export uses this record. It is a record other than a sample.
 pub fn exports(record: &[u8]) -> bool {
     let kind = record_type(record);
     matches!(kind, PERF_RECORD_COMM | PERF_RECORD_FORK | PERF_RECORD_SWITCH | PERF_RECORD_SWITCH_CPU_WIDE)
@@ -57,9 +57,9 @@ pub struct Export {
     tables: Tables,
     tasks: Tasks,
     places: Places,
-    /// The call paths, if the script sets `perf_db_export_callchains`.
+    /// The call paths; `None` if the script does not set `perf_db_export_callchains`.
     paths: Option<CallPaths>,
-    /// The number of each event, 0 for events without a sample so far.
+    /// The id of each event; 0 if the event has no row yet.
     events: Vec<u64>,
     has_machine: bool,
 }
@@ -113,7 +113,8 @@ impl Export {
             None => Place::default(),
         };
         let cpu = layout.cpu(sample.record).map_or(-1, |cpu| i64::from(cpu as i32));
-        // Kinds of branches, transactions, and counts of instructions and cycles are known only from hardware traces.
+        // These columns have values only in hardware traces: kinds of branches, transactions, counts of instructions
+        // and cycles.
         let not_traced = number(0);
         let row = [
             number(id),
@@ -145,20 +146,20 @@ impl Export {
         self.tables.add(py, Table::Sample, &row)
     }
 
-    /// Notes the task of a sample that is not exported.
+    /// Notes the task of a sample that gets no row, as perf does.
     pub fn note_task(&mut self, sample: &Sample<'_>) {
         let (pid, tid) = sample.pid_tid();
         self.tasks.find_or_create(pid, tid);
     }
 
-    /// Notes the tasks in a record, or passes the rows for a context switch.
+    /// Notes the new task or name in a record. For a context switch, passes its rows.
     pub fn record(&mut self, py: Python<'_>, record: &[u8]) -> Result<(), Raised> {
         let run = self.run.clone();
         let trailer = run.trailers.of(record);
         if let Some(switch) = Switch::parse(record, trailer) {
             return self.switch(py, &switch);
         }
-        // A record without a sample id has the highest time in perf.
+        // As in perf, the time of a record without a sample id is the highest time.
         let time = trailer.and_then(|trailer| trailer.time(record)).unwrap_or(u64::MAX);
         match Record::parse(record) {
             Record::Comm { pid, tid, comm, exec } => {
@@ -217,11 +218,11 @@ impl Export {
             return Ok(());
         }
         self.has_machine = true;
-        // The process of the host, and its root folder.
+        // The host has the process id -1 and an empty root folder.
         self.tables.add(py, Table::Machine, &[number(MACHINE), Cell::Number(-1), Cell::Text(b"")])
     }
 
-    /// Passes the rows of a sample's call path. Returns its number, 0 if there is no call path.
+    /// Passes the rows of a sample's call path. Returns the id of the path; 0 if there is none.
     fn call_path(&mut self, py: Python<'_>, sample: &Sample<'_>) -> Result<u64, Raised> {
         let Some(mut paths) = self.paths.take() else { return Ok(0) };
         let found = self.find_call_path(py, sample, &mut paths);
@@ -253,8 +254,9 @@ impl Export {
     }
 }
 
-/// Returns whether the frame's symbol is the one in the table of symbols. Otherwise it is an inlined function, or has its
-/// name from the source. Only unwound frames, which have a source line, can have such symbols.
+/// Returns true if the frame has the symbol that the file's symbol table has for the address, and false if it is an
+/// inlined function or its name comes from the source. It can be false only for unwound frames, which have a source
+/// line.
 fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))

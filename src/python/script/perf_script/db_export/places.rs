@@ -11,8 +11,8 @@ use super::{
     tables::{Cell, Table, Tables, number},
 };
 
-/// The place of an address: the numbers of the file and of the symbol, and the distance from the symbol's start. All
-/// are 0 if no mapping contains the address.
+/// The place of an address: the id of the file, the id of the symbol, and the offset of the address from the symbol's
+/// start. All three are 0 if no mapping contains the address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     pub dso: u64,
@@ -20,20 +20,20 @@ pub struct Place {
     pub offset: u64,
 }
 
-/// The start of the symbol that is made for an address without a symbol.
+/// The start of the symbol `unknown`, which is made for an address without a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unnamed {
-    /// At the offset of the address in the file.
+    /// The symbol starts at the address's offset in the file.
     InFile,
-    /// At the address itself, as perf does in call chains, unless there is already such a symbol at the offset in the
-    /// file.
+    /// The symbol starts at the address itself, as in perf's call chains. But if there is already a symbol at the
+    /// address's offset in the file, this symbol is used.
     Address,
 }
 
-/// The files and symbols that have numbers.
+/// The ids of the files and symbols that have rows.
 #[derive(Debug, Default)]
 pub struct Places {
-    /// By path and build id.
+    /// The ids of the files, by path and build id.
     dsos: HashMap<(Arc<str>, Arc<str>), u64>,
     symbols: HashMap<(u64, SymbolKey), u64>,
 }
@@ -41,9 +41,10 @@ pub struct Places {
 /// The identity of a symbol within its file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum SymbolKey {
-    /// A symbol of a table, by its start.
+    /// A symbol of the file's symbol table, by its start.
     Listed(u64),
-    /// A function that was inlined at this address of the file. perf makes a symbol for each place.
+    /// A function that was inlined at this address of the file. As in perf, each address at which it was inlined has
+    /// its own symbol.
     Inlined(u64, Arc<str>),
 }
 
@@ -51,7 +52,7 @@ enum SymbolKey {
 type SymbolRow<'a> = (u64, u64, u8, &'a str);
 
 impl Places {
-    /// Returns the place of an address. For an address without a symbol, a symbol with the name `unknown` is made.
+    /// Returns the place of an address, and passes its rows. Makes a symbol `unknown` for an address without a symbol;
     /// `unnamed` says where this symbol starts.
     pub fn of(
         &mut self,
@@ -76,7 +77,7 @@ impl Places {
         Ok(Place { dso, symbol: self.symbol(py, tables, (dso, key), row)?, offset })
     }
 
-    /// Returns the place of a function that was inlined at the address of `frame`.
+    /// Returns the place of the function that was inlined at the address of `frame`, and passes its rows.
     pub fn of_inlined(&mut self, py: Python<'_>, tables: &mut Tables, frame: &PerfFrame) -> Result<Place, Raised> {
         let (Some(map), Some(symbol)) = (&frame.map, &frame.symbol) else { return Ok(Place::default()) };
         let dso = self.dso(py, tables, map)?;
@@ -127,8 +128,8 @@ fn row(symbol: &PerfFrameSymbol) -> SymbolRow<'_> {
     (extent.start, extent.end, extent.binding, &symbol.name)
 }
 
-/// Returns the name of a file without its folder. Code that a process generated has the name of its map
-/// (`dso__set_basename()` in `tools/perf/util/dso.c`).
+/// Returns the name of a file without its folder. For code that a process generated, returns the name of the map, as
+/// perf does (`dso__set_basename()` in `tools/perf/util/dso.c`).
 fn short_name(path: &str) -> String {
     let name = path.rsplit('/').next().unwrap_or(path);
     match name.strip_prefix("perf-").and_then(|name| name.strip_suffix(".map")) {

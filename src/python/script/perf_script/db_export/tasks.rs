@@ -1,30 +1,30 @@
-//! Threads and their names, as perf keeps them: one object for each name that a thread got, even if it is the same name
-//! again. Each object has its own number in a database.
+//! Threads and their names, as perf keeps them. A thread has one object for each time that it got a name, even if it is
+//! the same name again. Each object has its own id in a database.
 //!
-//! Follows `tools/perf/util/thread.c` and `machine.c`: a thread that is forked gets the name of its parent, and the name
-//! of a process is the one that it got by exec.
+//! Follows `tools/perf/util/thread.c` and `machine.c`. A forked thread gets the name of its parent. The name of a
+//! process is the name that it got by exec.
 
 use std::collections::HashMap;
 
-/// A thread's place in [`Tasks`].
+/// The index of a thread in [`Tasks`].
 pub type ThreadIndex = usize;
 
 /// A name that a thread got.
 #[derive(Clone, Debug, Default)]
 pub struct Comm {
-    /// The number in the database, 0 if it has none yet.
+    /// The id in the database; 0 if the name has no row yet.
     pub id: u64,
     pub name: Box<[u8]>,
-    /// The time from which it is valid, 0 for a task that existed before the recording.
+    /// The time in ns at which the thread got the name; 0 if the thread existed before the recording.
     pub start: u64,
     /// How the thread got the name.
     pub origin: Origin,
 }
 
-/// How a thread got a name.
+/// How a thread got its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// By another program that it executes.
+    /// By executing a program.
     Exec,
     /// In another way.
     #[default]
@@ -34,11 +34,11 @@ pub enum Origin {
 /// A thread.
 #[derive(Clone, Debug)]
 pub struct Thread {
-    /// The number in the database, 0 if it has none yet.
+    /// The id in the database; 0 if the thread has no row yet.
     pub id: u64,
     pub pid: i32,
     pub tid: i32,
-    /// The names, oldest first. The name of a thread is `:TID` if it is not known.
+    /// The names, oldest first. A thread whose name is not known has the name `:TID`.
     pub comms: Vec<Comm>,
     /// Whether the name is known.
     pub is_named: bool,
@@ -49,29 +49,30 @@ pub struct Thread {
 pub struct Tasks {
     threads: Vec<Thread>,
     by_tid: HashMap<i32, ThreadIndex>,
-    /// Threads that have ended. Their places are used again.
+    /// The indices of threads that have ended. New threads use them again.
     ended: Vec<ThreadIndex>,
 }
 
 impl Tasks {
-    /// Creates the tasks, with the idle task.
+    /// Creates the threads of a machine. They contain only the idle task.
     pub fn new() -> Tasks {
         let mut tasks = Tasks::default();
         tasks.named(0, 0, b"swapper", 0, Origin::Other);
         tasks
     }
 
-    /// Returns a thread.
+    /// Returns the thread with this index.
     pub fn thread(&mut self, at: ThreadIndex) -> &mut Thread {
         &mut self.threads[at]
     }
 
-    /// Returns the thread with this id, if it is known.
+    /// Returns the index of the thread with this id; `None` if the thread is not known.
     pub fn find(&self, tid: i32) -> Option<ThreadIndex> {
         self.by_tid.get(&tid).copied()
     }
 
-    /// Returns the thread with this id. If it is not known, it is created, and so is the main thread of its process.
+    /// Returns the index of the thread with this id. Creates the thread if it is not known, and also the main thread of
+    /// its process.
     pub fn find_or_create(&mut self, pid: i32, tid: i32) -> ThreadIndex {
         if let Some(at) = self.find(tid) {
             if self.threads[at].pid == -1 {
@@ -98,24 +99,24 @@ impl Tasks {
         at
     }
 
-    /// Returns the main thread of the thread's process, if it is known.
+    /// Returns the index of the main thread of the thread's process; `None` if it is not known.
     pub fn main_thread(&self, of: ThreadIndex) -> Option<ThreadIndex> {
         let Thread { pid, tid, .. } = self.threads[of];
         if pid == tid { Some(of) } else { self.find(pid) }
     }
 
-    /// Returns the index of the thread's current name.
+    /// Returns the index of the thread's current name in `comms`.
     pub fn current_comm(&self, of: ThreadIndex) -> usize {
         self.threads[of].comms.len() - 1
     }
 
-    /// Returns the index of the name that the thread's program had when it was executed.
+    /// Returns the index in `comms` of the name that the thread got when it executed its program.
     pub fn exec_comm(&self, of: ThreadIndex) -> usize {
         let Thread { comms, pid, tid, .. } = &self.threads[of];
         if let Some(executed) = comms.iter().rposition(|comm| comm.origin == Origin::Exec) {
             return executed;
         }
-        // The first name of a process that existed before the recording may be that of its parent.
+        // If the process existed before the recording, its first name may be that of its parent.
         usize::from(comms.len() > 1 && comms[0].start == 0 && pid == tid)
     }
 
@@ -125,7 +126,7 @@ impl Tasks {
         let thread = &mut self.threads[at];
         if !thread.is_named {
             thread.is_named = true;
-            // The name `:TID` is replaced by the first name.
+            // The first name that becomes known replaces `:TID`.
             thread.comms[0].name = name.into();
             thread.comms[0].start = start;
             thread.comms[0].origin = origin;
@@ -138,12 +139,12 @@ impl Tasks {
         self.ended.extend(self.by_tid.remove(&tid));
     }
 
-    /// Notes that `parent` created `child`. Each has a process and a thread.
+    /// Notes that `parent` created `child`. Both are pairs of a process id and a thread id.
     pub fn forked(&mut self, parent: (i32, i32), child: (i32, i32), time: u64) {
         let ((ppid, ptid), (pid, tid)) = (parent, child);
         let mut from = self.find_or_create(ppid, ptid);
         if self.threads[from].pid != ppid {
-            // The known thread with this id has ended.
+            // The thread id is known from a thread of another process, so that thread has ended.
             self.remove(ptid);
             from = self.find_or_create(ppid, ptid);
         }
@@ -182,7 +183,7 @@ mod tests {
         let thread = tasks.find(7).unwrap();
         assert_eq!(tasks.main_thread(thread), Some(child));
         tasks.thread(child).id = 3;
-        // The id is used again.
+        // A new task has the id of an ended task.
         tasks.forked((5, 5), (6, 6), 60);
         let again = tasks.find(6).unwrap();
         assert_eq!((tasks.thread(again).id, name(&mut tasks, again, 0)), (0, "sh".to_owned()));
