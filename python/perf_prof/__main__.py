@@ -7,8 +7,8 @@ from perf_prof._native import main as _main
 
 def main() -> None:
     """Runs the command line and exits with its status."""
-    # Python puts the folder of this command, or the current folder, in front of the folders to import from. For this
-    # command, no file beside it and no file in the current folder may replace a module.
+    # Python puts the folder of this command, or the current folder, first in `sys.path`. It is removed, because no file
+    # in these folders may replace a module of this command.
     if not (sys.flags.isolated or getattr(sys.flags, "safe_path", False)):
         del sys.path[0]
     sys.exit(_main(sys.argv))

@@ -13,12 +13,13 @@ if TYPE_CHECKING:
 
     from perf_prof._native import PerfEvent, Trace
 
-# The number of events that are taken at once. Then other tasks of the event loop run, which takes a few microseconds.
+# The number of events that are taken at once. After them, other tasks of the event loop get a turn, which takes a few
+# microseconds.
 _AT_ONCE = 256
 
 
 async def events_of(trace: Trace) -> AsyncIterator[PerfEvent]:
-    """Yields the events of a trace. Other tasks of the event loop run while it waits, and after each few events.
+    """Yields the events of a trace. Other tasks of the event loop run during waits, and after each few hundred events.
 
     If several tasks iterate, each event goes to one of them, as with asyncio.Queue.
     """
@@ -31,8 +32,8 @@ async def events_of(trace: Trace) -> AsyncIterator[PerfEvent]:
             continue
         ready: asyncio.Future[None] = loop.create_future()
         try:
-            # A copy is needed because the loop allows only one reader for each descriptor, and another task may wait
-            # too.
+            # The loop allows only one reader for each descriptor, and another task may wait for the same trace. So each
+            # wait has its own copy of the descriptor.
             descriptor = os.dup(trace.fileno())
         except ClosedError:
             # Another thread has closed the trace. The next call ends the iteration.

@@ -1,7 +1,7 @@
-"""Several recordings, for map_reduce() and for the command's --jobs and --executor: processes replay the parts of the
-recordings, perhaps on other machines, and this process merges their results.
+"""Replays several recordings for map_reduce(), and for the command's --jobs and --executor. Other processes replay the
+parts of the recordings, perhaps on other machines, and this process merges their results.
 
-All modules are imported before the script is loaded: later, a file of the same name in the script's folder would be
+All modules are imported before the script is loaded. After that, a file of the same name in the script's folder would be
 imported instead.
 """
 
@@ -114,7 +114,7 @@ def command(
 
 
 def _abandon(engine: Executor) -> None:
-    """Ends an executor without waiting for its work, as far as it can be ended."""
+    """Ends an executor without waiting for its work. Work that has begun may go on, as not every executor can end it."""
     try:
         engine.shutdown(wait=False, cancel_futures=True)
     except (AttributeError, TypeError):
@@ -122,7 +122,7 @@ def _abandon(engine: Executor) -> None:
 
 
 class _Plan(NamedTuple):
-    """What all parts of a run have in common."""
+    """The settings that all parts of a run share."""
 
     script: str
     args: list[str]
@@ -142,7 +142,7 @@ class _Part(NamedTuple):
 
 
 class _PartResult(NamedTuple):
-    """What a worker returns. `result` is None if the recording has fewer parts."""
+    """The result of a worker. `result` is None if the recording has fewer parts than were asked for."""
 
     status: int
     stdout: bytes
@@ -152,14 +152,14 @@ class _PartResult(NamedTuple):
 
 def replay_part(part: _Part) -> _PartResult:
     """Replays a part in a process of its own, and returns its _PartResult. The workers of executors call this."""
-    # The process creates this file, if there is such a part.
+    # The process creates this file, unless the recording has too few parts.
     with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
         file = os.path.join(folder, "result")
         plan = part.plan
         numbers = part.number, part.parts, plan.processes, plan.own_events, os.getpid()
         words = [*_native.own_command(), "python", *plan.options, "--input", part.recording]
         words += ["--part", "/".join([*map(str, numbers), file])]
-        # Only one process prints the messages that are the same for all parts.
+        # Some messages are the same for all parts, so only the process of the first part prints them.
         words += ["-q"] if not part.is_first else []
         words += ["--", plan.script, *plan.args]
         pipe = subprocess.PIPE
@@ -176,7 +176,7 @@ def replay_part(part: _Part) -> _PartResult:
             return _PartResult(process.returncode, stdout, stderr, None)
 
 
-# The processes that replay parts for this one.
+# The processes that replay parts for this process.
 _processes: set[subprocess.Popen[bytes]] = set()
 
 
@@ -186,7 +186,7 @@ def _end_processes() -> None:
 
 
 if TYPE_CHECKING:
-    # The future of a part, or the reason why the executor did not take it.
+    # The future of a part, or the exception with which the executor refused the part.
     _Started = Future[_PartResult] | Exception
 
 
@@ -203,7 +203,7 @@ class _Reduction:
         self._results = _native.PartResults()
 
     def replay(self, plan: _Plan, parts_of: list[tuple[str, int]], executor: Executor) -> None:
-        """Replays all parts. A recording of which a part fails is left out."""
+        """Replays all parts. If a part fails, the result has nothing of its recording."""
         is_first = True
         waiting: deque[tuple[str, list[_Started]]] = deque()
         for path, count in parts_of:
@@ -243,7 +243,7 @@ class _Reduction:
         if error is None:
             try:
                 reasons = self._results.add([result.result for result in results if result.result])
-                # Reasons begin with the path, as the lines on stderr do.
+                # Reasons begin with the path, like lines on stderr. Here, the path is separate.
                 self.incomplete += [(path, reason.removeprefix(path).removeprefix(":").lstrip()) for reason in reasons]
             except ValueError as damaged:
                 error = str(damaged)
@@ -297,7 +297,7 @@ class _Reduction:
 
 
 def _error_of(result: _PartResult) -> str | None:
-    """Returns why a part failed, or None."""
+    """Returns the reason why a part failed, or None if it did not."""
     if result.status == 0 and result.result != b"":
         return None
     if result.status < 0:
@@ -309,7 +309,7 @@ def _error_of(result: _PartResult) -> str | None:
 
 
 def _status_of(error: SystemExit) -> int:
-    """Returns the exit status of a SystemExit. Text is printed to stderr and means 1, as in Python."""
+    """Returns the exit status of a SystemExit. If its code is text, prints the text to stderr and returns 1, as Python does."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print(error.code, file=sys.stderr)
@@ -317,8 +317,8 @@ def _status_of(error: SystemExit) -> int:
 
 
 def _parts_by_size(recordings: list[str], processes: int) -> list[tuple[str, int]]:
-    """Returns the recordings with their numbers of parts: a recording that is large compared with the others has several,
-    so that all processes have work until the end."""
+    """Returns the recordings with their numbers of parts. A recording that is much larger than the others is divided into
+    several parts, so that all processes have work until the end."""
     sizes = [_size(path) for path in recordings]
     share = max(1, sum(sizes) / processes)
     return [(path, max(1, round(size / share))) for path, size in zip(recordings, sizes)]
@@ -343,7 +343,7 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
             paths.append(path)
             continue
         found = sorted(glob(path))
-        # A file may have a name that looks like a pattern. It must not hide the files that the pattern matches.
+        # `path` may be both the name of a file and a pattern that matches other files. All of them are replayed.
         if os.path.exists(path) and path not in found:
             found.append(path)
         if not found:
@@ -353,14 +353,14 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
 
 
 class _Refused(Exception):
-    """Why there is no executor. The text is one line for the user."""
+    """There is no executor. The text is the reason, in one line for the user."""
 
 
 def _module(name: str) -> ModuleType:
     """Imports the module of an executor, which may be in the current folder.
 
-    Only this module is searched there, after all others. The folder is never in `sys.path`: root may run perf-prof in a
-    folder where other users have put a json.py.
+    The current folder is searched last, and only for this module. It is never in `sys.path`, because root may run
+    perf-prof in a folder where other users have put a json.py.
     """
     top = name.partition(".")[0]
     try:

@@ -15,7 +15,7 @@ AT_FDCWD = -100  # include/uapi/linux/fcntl.h: the current folder, in the place 
 CLONE_FS = 0x200
 CLONE_THREAD = 0x10000
 
-# The time of day of an event is known to this many ns.
+# The time of day of an event may be wrong by this many ns.
 _INEXACT = 1_000_000
 # The maximum number of processes whose folders are kept. The oldest are dropped.
 _MOST = 100_000
@@ -30,8 +30,8 @@ class _Folder(NamedTuple):
 class Folders:
     """The current folder of each process at the time of an event. A folder that is not known has no name.
 
-    Events are delivered after they happened, and a process may be in another folder by then. So what a look-up in /proc finds
-    holds for later events only, and changes are followed in the events: they have to come in the order of time (--order).
+    Events are delivered after they happened, and a process may be in another folder by then. So a look-up in /proc is valid
+    for later events only. Changes are followed in the events, which have to come in the order of time (--order).
     Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and changes(call, path) for each chdir()
     and fchdir().
     """
@@ -39,13 +39,13 @@ class Folders:
     def __init__(self) -> None:
         self._of: dict[int, _Folder] = {}
         if not is_recording():
-            # A command of --exec is a child that waits until the events are enabled.
+            # The command of --exec begins in this folder: it is a child that waits until the events are enabled.
             here = _Folder(os.getcwd(), 0, 0)
             self._of = {pid: here for pid in _processes() if _parent(pid) == os.getpid()}
         self._waiting = dict(self._of)
 
     def look(self) -> None:
-        """Looks up the folders of all processes. What was known before is forgotten."""
+        """Looks up the folders of all processes. Forgets earlier folders."""
         self._of, self._waiting = self._waiting, {}
         if not is_recording():
             for pid in _processes():
@@ -53,11 +53,11 @@ class Folders:
                     self._look_up(pid)
 
     def begins(self, event: PerfEvent) -> None:
-        """Takes the event of a new task. A new process begins in the folder of the one that creates it."""
+        """Takes the event of a new task. A new process begins in the folder of its parent."""
         if event.clone_flags & CLONE_THREAD:
             return
         self._of.pop(event.pid, None)
-        # A process that shares its folder with another one may be moved by it.
+        # With CLONE_FS, either process may change the folder of both, so the folder of the new process is not known.
         if not event.clone_flags & CLONE_FS and (folder := self._at(event)):
             self._of[event.pid] = folder
         if len(self._of) > _MOST:
@@ -70,7 +70,7 @@ class Folders:
         if before and now < before.seen:
             return
         is_known = before is not None and now > before.since
-        # The parent of a folder is not always what its path says: there are symbolic links.
+        # With symbolic links, `..` may lead to another folder than the path says, so the folder is not known then.
         if path and ".." not in path.split("/") and (path.startswith("/") or is_known):
             self._of[pid] = _Folder(os.path.normpath(os.path.join(before.path if before else "/", path)), now, now)
         else:
@@ -90,7 +90,7 @@ class Folders:
     def _at(self, event: PerfEvent) -> _Folder | None:
         folder = self._of.get(event._pid)
         if folder is None:
-            # For the events that come later.
+            # The result is not valid for this event, but for later events.
             self._look_up(event._pid)
             return None
         return folder if (event._realtime or 0) >= folder.since else None
@@ -135,7 +135,7 @@ class Paths(Folders):
         return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))
 
     def lost(self, lost_start: int, lost_end: int) -> None:
-        """Forgets what may have changed while events were lost."""
+        """Looks up all folders again, because they may have changed while events were lost."""
         self.look()
 
 

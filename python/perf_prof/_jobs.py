@@ -34,8 +34,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
     try:
         with DefaultSelector() as selector:
             for number in range(divided.parts):
-                # Spans that are open at the end of the previous part go on in this part. Reading the previous part may
-                # take long.
+                # Spans that are open at the end of the previous part go on in this part, so the previous part is read
+                # first. This may take long.
                 divided.read_before(number)
                 children.append(_Child(divided, number))
                 selector.register(children[-1].results, EVENT_READ, children[-1])
@@ -55,8 +55,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
 def _read_results(
     selector: DefaultSelector, progress: Callable[[int], object] | None, timeout: float | None
 ) -> None:
-    """Reads what children have sent. Waits for at most timeout seconds, or until one has sent something (None). Raises
-    the first error of one."""
+    """Reads from children. Waits until a child has sent something, at most timeout seconds (None: without a limit). Raises
+    the first error of a child."""
     for key, _ in selector.select(timeout):
         if key.data.read():
             selector.unregister(key.fileobj)
@@ -85,7 +85,7 @@ class _Child:
                 self.close()
 
     def read(self) -> bool:
-        """Reads what the child has sent. Returns whether it has ended. Raises its error."""
+        """Reads from the child. Returns whether the child has ended. Raises its error."""
         received = os.read(self.results, 1 << 16)
         if received:
             self._received += received
@@ -102,7 +102,7 @@ class _Child:
         return True
 
     def show_output(self) -> None:
-        """Writes what the child has printed to sys.stdout."""
+        """Writes the output of the child to sys.stdout."""
         if sys.stdout is not None:
             self._output.seek(0)
             with open(self._output.fileno(), errors="surrogateescape", newline="", encoding="utf-8", closefd=False) as text:
@@ -114,7 +114,7 @@ class _Child:
             os.kill(self._pid, signal.SIGKILL)
 
     def close(self) -> None:
-        """Releases all that belongs to the child."""
+        """Closes the files and reaps the process of the child."""
         self._wait()
         os.close(self.results)
         self._output.close()
@@ -133,10 +133,10 @@ class _InPart(Exception):
 
 
 def _in_child(divided: DividedRun, number: int, output: int, results: int) -> NoReturn:
-    """Replays a part in the forked child, and ends the process. Nothing of the program may run after this."""
+    """Replays a part in the forked child, and ends the process, so that no other code of the program runs in it."""
     status = 1
     try:
-        # Ctrl-C in a terminal is handled by the program, which then ends this process.
+        # Ctrl-C in a terminal does not reach this process group. The program gets the signal, and ends this process.
         os.setpgid(0, 0)
         divided.enter_child(number)
         _parts.enter_part()

@@ -173,7 +173,7 @@ class RecordOptions(Tasks, Running, Sampling, Memory, total=False):
 
 
 def forms(*tables: type) -> dict[str, str]:
-    """Returns the keywords of the tables, with the forms of their values."""
+    """Returns the keywords of the tables, each with the form of its value."""
     found: dict[str, str] = {}
     for table in tables:
         found.update(forms(*table.__bases__), **getattr(table, "__annotations__", {}))
@@ -202,7 +202,7 @@ def takes(table: type) -> Callable[[_Function], _Function]:
 
 
 class _Shown:
-    """Stands for a function in inspect.signature() and help(): it has the function's parameters and the keywords of the table."""
+    """Replaces a function in inspect.signature() and help(), to show its parameters and the keywords of the table."""
 
     def __init__(self, function: Callable[..., Any], table: type) -> None:
         self.__wrapped__ = function

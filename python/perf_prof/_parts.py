@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     _Step = TypeVar("_Step", bound=Callable[..., None])
 
-# In a program, objects are created before the processes for the parts are forked.
+# All objects of this process. A program creates them before it forks the processes for the parts.
 _all_parts: WeakSet[Parts] = WeakSet()
 
 
@@ -156,7 +156,7 @@ class Parts:
             states._enter()
 
     def _enter_recording(self) -> None:
-        # The tasks and the clock of another machine are unrelated to the earlier ones.
+        # Another recording may be of another machine, with other tasks and another clock.
         for states in self._states:
             states.clear()
 
@@ -263,7 +263,7 @@ class States(dict["Any", "Any"]):
             parts._put_off_step(now, number, *args)
 
         forms: dict[str | None, Any] = {None: function, "time": in_part, "cpu": put_off}
-        # A program may replay the parts of a recording later.
+        # The decorated function decides at each call, because a program may replay the parts of a recording later.
         later: Any = lambda *args: forms[parts._split](*args)
         step: _Step = forms[parts._split] if is_host() else later
         return step

@@ -1,4 +1,4 @@
-"""What processes run and who created them at the times of events, for scripts that show who caused something."""
+"""The programs and the parents of processes at the times of events, for scripts that show who caused something."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _MOST = 100_000
 
 
 class Program(NamedTuple):
-    """What a process runs, as texts: its program and, of an interpreter, its script."""
+    """The program of a process and, if the program is an interpreter, its script, else the program again."""
 
     file: str
     script: str
 
 
 class Programs:
-    """What each process runs at the time of an event, for live events; a recording has no command lines.
+    """The program of each process at the time of an event, for live events. A recording has no command lines.
 
-    Events are delivered after they happened, and a process may have ended or run another program by then. So what runs at the
-    start is looked up once, and changes are followed in the events: they have to come in the order of time (--order). Call
+    Events are delivered after they happened, and a process may have ended or run another program by then. So programs are
+    looked up once at the start. Changes are followed in the events, which have to come in the order of time (--order). Call
     look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and executes(event) for each
     sched:sched_process_exec.
     """
@@ -36,14 +36,14 @@ class Programs:
         self._of: dict[int, Program] = {}
 
     def look(self) -> dict[int, str]:
-        """Looks up what all processes run. What was known before is forgotten. Returns a text about the parent of each process."""
+        """Looks up the programs of all processes, and forgets earlier ones. Returns a text about the parent of each process."""
         pids = [] if is_recording() else [int(name) for name in os.listdir("/proc") if name.isdigit()]
         self._of = {pid: Program(words[0], script_of(words)) for pid in pids if (words := arguments(pid))}
         return {pid: self.about(parent) for pid in pids if (parent := parent_of(pid))}
 
     def begins(self, event: PerfEvent) -> str | None:
-        """Takes the event of a new task. A new process runs what the process runs that creates it. Returns a text about that one,
-        or None if the task is a thread."""
+        """Takes the event of a new task. A new process runs the program of its parent. Returns a text about the parent, or
+        None if the task is a thread."""
         if event.clone_flags & CLONE_THREAD:
             return None
         self._of.pop(event.pid, None)
@@ -51,17 +51,17 @@ class Programs:
             self._of[event.pid] = program
         if len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
-        # The new process has the name of the one that creates it.
+        # The name in the event is that of both, because a new process has the name of its parent.
         return self.about(event._pid, event.comm)
 
     def executes(self, event: PerfEvent) -> None:
-        """Takes the event of an exec. The arguments are read now: if the process runs another file by now, only its file is known."""
+        """Takes the event of an exec. Reads the arguments now: if the process runs another file by now, only the file is known."""
         if is_recording():
             return
         pid, file = event.pid, event.filename
         words = arguments(pid)
         try:
-            # The program of a script is its interpreter, which has the script as an argument.
+            # If the file is a script, the process runs its interpreter, which has the file as an argument.
             path = os.path.join(f"/proc/{pid}/cwd", file)
             is_read = file in words[1:] or bool(words) and os.path.samefile(f"/proc/{pid}/exe", path)
         except OSError:
@@ -69,7 +69,7 @@ class Programs:
         self._of[pid] = Program(words[0], script_of(words)) if is_read else Program(file, file)
 
     def about(self, pid: int, comm: str = "") -> str:
-        """Returns a text about a process: what it runs or, if that is not known, its name comm, and its id."""
+        """Returns a text about a process: its program, or comm if the program is not known, and its id."""
         program = self._of.get(pid)
         return f"{program.script if program else comm} {pid}".strip()
 
@@ -90,8 +90,8 @@ def parent_of(pid: int) -> int | None:
 
 
 def arguments(pid: int) -> list[str]:
-    """Returns the words of a process's command line, without the end of a long one. It has none if they are not known: the
-    process has ended, or the events come from a recording."""
+    """Returns the words of a process's command line, at most 4096 bytes. Returns no words if they are not known: the process
+    has ended, or the events come from a recording."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(_LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
@@ -101,10 +101,10 @@ def arguments(pid: int) -> list[str]:
 
 
 def script_of(words: list[str]) -> str:
-    """Returns what a command line with these words runs: its program or, of an interpreter, the script, which is the first word
-    that is no option."""
+    """Returns the program of a command line with these words. For an interpreter, returns its script: the first word that is no
+    option."""
     first, *words = words
-    # Code after -c is no script.
+    # The word after -c is code and no script.
     if "-c" in words[:3] or not os.path.basename(first).startswith(_INTERPRETERS):
         return first
     return next((word for word in words if not word.startswith("-")), first)

@@ -175,7 +175,7 @@ def stat(*selectors: str, **options: Unpack[StatOptions]) -> Counts:
     return Counts(counts, counted["elapsed"], counted["status"])
 
 
-# The events of the kernel that count time (PERF_COUNT_SW_CPU_CLOCK and PERF_COUNT_SW_TASK_CLOCK).
+# The events whose counts are times in ns (PERF_COUNT_SW_CPU_CLOCK and PERF_COUNT_SW_TASK_CLOCK).
 _TIMES = ("cpu-clock", "task-clock")
 
 
@@ -252,7 +252,7 @@ class _WithProgress:
         return getattr(self._events, name)
 
 
-# How tqdm shows a number of events.
+# The arguments with which tqdm shows a number of events.
 _EVENTS: dict[str, Any] = {"unit": " events", "unit_scale": True}
 
 
@@ -272,6 +272,6 @@ def _with_progress(events: Trace) -> Any:
 
 
 def _bar(progress: bool, **options: Any) -> AbstractContextManager[Any]:
-    """Returns a context manager for a progress bar. It returns None if there is no bar."""
+    """Returns a context manager for a progress bar. Its value in the `with` statement is None if there is no bar."""
     tqdm = _tqdm() if progress else None
     return nullcontext() if tqdm is None else tqdm(**options)

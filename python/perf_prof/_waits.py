@@ -1,4 +1,4 @@
-"""Who ends the waits of tasks, for scripts about locks."""
+"""Finds the tasks that end the waits of other tasks, for scripts about locks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Wakers:
     def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
         """Returns texts about the tasks that delayed a wait: its waker, the task that woke this waker, and so on.
 
-        The chain goes on from a waker if the waker itself waited for more than half of the time of the wait.
+        The chain goes on only if the last waker itself waited during more than half of this time.
         """
         names, seen = [name], {waker}
         while True:
@@ -57,7 +57,7 @@ _INTERPRETER = re.compile(r"/(lib)?python[\d.]+(so[\d.]*)?$")
 
 
 class _Wait(NamedTuple):
-    """A wait whose end was not explained yet: the call that woke the task was not seen so far."""
+    """A wait that has ended. The call that woke the task has not been seen yet."""
 
     tid: int
     began: int
@@ -66,14 +66,14 @@ class _Wait(NamedTuple):
 
 
 class _Wake:
-    """A call that woke tasks. Some of their waits were not seen so far."""
+    """A call that woke tasks. The waits of `tasks` of them have not been seen yet."""
 
     def __init__(self, call: Any, name: str, tasks: int) -> None:
         self.tid, self.name, self.tasks = call._tid, name, tasks
         self.began, self.ended = call.begin._time, call._time
 
     def may_end(self, wait: _Wait) -> bool:
-        """Returns whether the wait was there during the call."""
+        """Returns whether the call may have ended the wait: both were in progress at the same time."""
         return self.tasks > 0 and self.began <= wait.ended and wait.began <= self.ended
 
 
@@ -90,7 +90,7 @@ class Futexes:
 
     def __init__(self) -> None:
         self._wakers = Wakers()
-        # By process and address: waits and wakes that have no counterpart yet.
+        # (process, address of the futex) -> waits without their wake, and wakes without all of their waits.
         self._open: dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]] = {}
 
     @staticmethod
@@ -111,7 +111,7 @@ class Futexes:
 
     @staticmethod
     def is_wait(call: Any) -> bool:
-        """Returns whether the call waits. It may return at once, if the lock was free."""
+        """Returns whether the call is one that waits, even if it returned at once because the lock was free."""
         return call.args[1] & _FUTEX_CMD in _WAITS
 
     def waits(self, call: Any, holders: Counter[str]) -> None:
@@ -121,7 +121,7 @@ class Futexes:
             return
         wait = _Wait(call._tid, call.begin._time, call._time, holders)
         waits, wakes = self._at(call)
-        # Tasks are woken in the order in which they came.
+        # Tasks are woken in the order in which they came, so the oldest wake is taken.
         for wake in wakes:
             if wake.may_end(wait):
                 self._join(wait, wake)

@@ -1,4 +1,4 @@
-"""What scripts have in common: options, tables with the first rows, lines in the order of time, and flame graphs.
+"""Parts of scripts: options, tables with the first rows, lines in the order of time, and flame graphs.
 
     from perf_prof.script import Options, Report
 
@@ -112,7 +112,7 @@ class Options(ArgumentParser):
         self.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
         parsed = self.parse_args()
         if flame := getattr(parsed, "flame", None):
-            # Checked before the run, because after a run the collected stacks would be lost.
+            # The path is checked before the run. After the run, an error would lose the collected stacks.
             try:
                 FlameGraph.check(flame)
             except (OSError, ValueError) as error:
@@ -138,7 +138,7 @@ class Columns:
         self._forms: list[str] = list(forms)
         self._widths = [form[: len(form) - len(form.lstrip("<>0123456789"))] for form in forms]
         right = [form.startswith(">") for form in forms]
-        # Two spaces are between a number and a text after it, else one.
+        # There are two spaces between a number and a text after it, and one space between other columns.
         self._spaces = ["", *("  " if of and not after else " " for of, after in zip(right, right[1:]))]
 
     def head(self) -> str:
@@ -171,7 +171,7 @@ class Columns:
 
 
 def _in_one_line(text: str, width: str) -> str:
-    """Escapes the line breaks of a text in a column with a width: a task may have a name that looks like another line."""
+    """Escapes the line breaks of a text in a column with a width, so that the name of a task cannot look like another line."""
     return text.replace("\n", r"\x0a") if width else text
 
 
@@ -200,7 +200,8 @@ class Report(Parts):
             if end is not None and (columns is None or not columns.json):
                 print(_second(end))
             show(table)
-            # In a recording, the losses up to an interval are not known to the part that shows it (--jobs).
+            # With --jobs, this process does not know the losses up to the end of each interval. So for recordings, only
+            # exit() prints what is missing.
             if end is not None and not is_recording():
                 say_missing(columns)
 
@@ -359,7 +360,8 @@ class Waits(Pairs):
     earlier one in counts["again"].
     """
 
-    # If waker and task are traced as single tasks (record -p), the kernel delivers a wake-up to each of them. In ns.
+    # Two wake-ups on a CPU within this time in ns are the same one: if waker and task are traced as single tasks (record -p),
+    # the kernel delivers the event to each of them.
     _SAME = 10_000
 
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
@@ -368,14 +370,14 @@ class Waits(Pairs):
 
     def _woken(self, now: int, tid: int, cpu: int) -> None:
         began, of, wakeups = self.get(tid, (0, cpu, None))
-        # After a loss, the task may have run and slept since the first wake-up, on any CPU. Then the wait starts now.
+        # If the first wake-up is not known, or the task may have run and slept since (a loss on any CPU), the wait starts now.
         if tid not in self or self.losses.since(began):
             self[tid] = now, cpu, 1
         elif wakeups is None:
-            # It was preempted on its way to sleep (ttwu_runnable() in kernel/sched/core.c). It goes on waiting.
+            # The task was preempted on its way to sleep (ttwu_runnable() in kernel/sched/core.c). Its wait goes on.
             self[tid] = began, of, 1
         elif cpu != of or now - began > self._SAME:
-            # A wake-up makes a task's state TASK_RUNNING, and only the task itself leaves that: it has run since the last one.
+            # The last wake-up set the task's state to TASK_RUNNING, and only the task itself changes that. So it has run since.
             self[tid] = now, cpu, wakeups + 1
 
     def end(self, now: int, key: Any) -> tuple[int, Any] | None:
@@ -424,7 +426,7 @@ class Lines:
     def __init__(self, head: str | Columns, parts: Parts | None = None) -> None:
         self._head = head
         self._parts = parts or Parts()
-        # The result of a part of --jobs. Its lines are printed when the results of all parts are known.
+        # The lines of a part of --jobs. They are printed when the results of all parts are known.
         self._kept: list[tuple[int, str]] = []
         self._is_part = shard() is not None
         self.callbacks = self.init, self.partial, self.merge

@@ -72,7 +72,7 @@ def run_script(
 
 
 def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None) -> ScriptResult:
-    # The name that the loader gives to the module of a file.
+    # The loader gives the module of a file this name.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
     module = {name: sys.modules[name]} if name in sys.modules else {}
     if name not in sys.stdlib_module_names and name != "perf_prof":
@@ -92,12 +92,12 @@ def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: f
 
 
 class _Output(io.BytesIO):
-    """What a script writes to a stream, even if it closes the stream."""
+    """Keeps the output of a script to a stream, even if the script closes the stream."""
 
     written: bytes = b""
 
     def stream(self) -> io.TextIOWrapper:
-        # Like sys.stdout, it has a buffer for bytes, and accepts names of tasks that are not UTF-8.
+        # Like sys.stdout, the stream has a buffer for bytes, and accepts names of tasks that are not UTF-8.
         return io.TextIOWrapper(self, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
 
     def close(self) -> None:
