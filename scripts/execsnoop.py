@@ -56,7 +56,7 @@ class Process:
     began: int
     file: str | None = None
     status: str | None = None  # how the process ends, if known: its exit code or the signal
-    # The last signal that was sent among those that end a process by default, and its sender.
+    # The last signal that was sent to the process and ends a process by default, with its sender.
     sent: tuple[int, str] | None = None
 
 
@@ -75,7 +75,7 @@ def arguments_of(file: str, pid: int) -> str:
     "" if they are not known: the process has ended, or executes another file now."""
     words = arguments(pid)[1:]
     try:
-        # The program of a script is its interpreter, which has the script as an argument.
+        # If the file is a script, the process runs its interpreter, which has the file as an argument.
         if file in words or os.path.samefile(f"/proc/{pid}/exe", os.path.join(f"/proc/{pid}/cwd", file)):
             return "".join(f" {shlex.quote(word)}" for word in words)
     except OSError:
@@ -113,7 +113,7 @@ def executes(now: int, pid: int, file: str, words: str, ns: int | None) -> None:
 @processes.step
 def exits(now: int, pid: int, code: int) -> None:
     process = processes.get(pid)
-    # Later calls and signals are for other threads, which are killed.
+    # Only the first call or signal ends the process. Later ones are of its other threads, which are killed.
     if process is not None and process.status is None:
         process.status = f"exit {code & 0xFF}"
 
@@ -134,7 +134,7 @@ def is_killed(now: int, pid: int, number: int) -> None:
         # kernel/signal.c). So the signal that was sent is shown.
         process.status = f"killed by {signal_name(process.sent[0])}{process.sent[1]}"
     else:
-        # If the sender was not traced, SIGKILL may be that of the kernel for another signal.
+        # The sender was not traced. A SIGKILL may then have come from the kernel, which sends it for other signals too.
         process.status = "killed" if number == signal.SIGKILL else f"killed by {signal_name(number)}"
 
 

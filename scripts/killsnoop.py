@@ -62,7 +62,7 @@ def __init__() -> None:
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    # Processes may have begun, or executed other programs.
+    # Among the lost events, processes may have begun or executed other programs.
     senders.update((pid, (parent, [])) for pid, parent in programs.look().items())
 
 
@@ -85,13 +85,13 @@ def returns(now: int, pid: int, tid: int, began: int, ns: int | None, sender: st
     sent[:] = [signal for signal in sent if signal[0] != tid]
     if error:
         to = [(target, error)]
-    # Signal 0 has no event of its own.
+    # The kernel has no event for signal 0, so its result is made here.
     for name, result in to or [(target, "exists" if number == 0 else "sent")]:
         lines.add(now, ns, sender, signal_name(number), name, result, parent)
 
 
 def syscall(call: Any) -> None:
-    # tgkill() has the process before the thread. The kernel has each argument as a word of 64 bits.
+    # Skips the first argument of tgkill(), the process. Each argument is a word of 64 bits, and its low half is a signed int.
     target, number = ((word + 2**31) % 2**32 - 2**31 for word in call.args[call.name == "tgkill" :][:2])
     if call.errno or not args.failed:
         sender = f"{call.comm} {call._tid}{programs.script(call._pid)}"

@@ -79,7 +79,7 @@ __interval__, __partial__, __merge__, __exit__ = report.callbacks
 def lock(wait: Any) -> None:
     if not args.futex:
         frames = [frame for frame in wait._callchain if str(frame["dso"]).startswith("[")]
-        # Places in the kernel need no frames of programs.
+        # Only the frames of the kernel are checked, because the place of a lock of the kernel needs no frames of programs.
         chains.note(frames)
         asks = (str(frame["symbol"]) for frame in frames if frame["symbol"] and not LOCK_FUNCTION.match(frame["symbol"]))
         place = next(asks, "?") + (f" [{wait.name}]" if wait.name else "") + (f" {wait.addr:#x}" if args.by_lock else "")

@@ -4,15 +4,15 @@
 usage: offcpu.py [OPTION of perf-prof python]... [--top N] [--flame FILE] [--comm NAME] [--pid PID] [--tid TID]
                  [--state STATE] [--min US]
 
-The stack is the task's call chain when it left its CPU. Those of programs without frame pointers, and waits in libc, may lack
-callers: --call-graph dwarf finds them. The time off CPU ends when the task is on a CPU again. A task that does not come back is
-not counted. With -i 1000, a table is printed every second, else one at the end. The flame graph (FILE.svg, or FILE.folded for
-text) shows the whole run.
+The stack is the task's call chain when it left its CPU. Stacks of programs without frame pointers, and of waits in libc, may
+lack callers: --call-graph dwarf finds them. The time off CPU ends when the task is on a CPU again. A task that does not come
+back is not counted. With -i 1000, a table is printed every second, else one at the end. The flame graph (FILE.svg, or
+FILE.folded for text) shows the whole run.
 
 -p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that are off CPU, with the processes that they create or the
-cgroups below. The script's first line has --all-cpus for that, because a task's return is an event of the one that leaves the
+cgroups below. The script's first line has --all-cpus for that, because a task's return is an event of the task that leaves the
 CPU. --pid selects a process without those that it creates, and --tid a thread; a live run with -p ends with the process, a run
-with --pid does not. All of them work with --input too.
+with --pid does not. All of these options work with --input too.
 
 If events of a CPU are lost, the tasks that left this CPU before may have come back and left again unseen. Their times are
 not counted, and the last lines say how many there were. Another line counts switches that were not seen: some kernels do

@@ -10,11 +10,11 @@ two. In the rows of tasks, P50 and P99 are at most 1 % too high, and MAX is exac
 -p PID, -t TID, --cgroups NAME and --exec COMMAND select the tasks that wait, with the processes that they create or the cgroups
 below. The script's first line has --all-cpus for that, because a wake-up is an event of the task that wakes the other one up.
 --pid selects a process without those that it creates, and --tid a thread; a live run with -p ends with the process, a run with
---pid does not. All of them work with --input too.
+--pid does not. All of these options work with --input too.
 
-If events of a CPU are lost, the tasks that waited for this CPU may have run unseen. Their waits are not counted, and the last
-lines say how many there were, and so it is with a task that is woken again before a switch to it was seen. Another line counts switches that were not seen: some kernels do not trace all of them. Needs
---order, which the first line has too: a wake-up and the switch that ends the wait may happen on different CPUs.
+If events of a CPU are lost, the tasks that waited for this CPU may have run unseen. Their waits are not counted, nor is a wait
+whose task was woken again before a switch to it was seen. The last lines say how many there were, and how many switches were
+not seen: some kernels do not trace all. Needs --order, as in the first line: wake-up and switch may happen on different CPUs.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 

@@ -40,7 +40,7 @@ __without__ = {"raw_syscalls:sys_exit": "calls are counted, but neither their ti
 
 
 def new_row() -> dict[str, Any]:
-    # Counts errors by number. The number 0 counts all calls.
+    # counts: the number of calls that returned each error number. The key 0 has the number of all calls.
     return {"counts": Counter(), "times": Times()}
 
 

@@ -49,7 +49,7 @@ def calls() -> dict[str, Any]:
 
 def show(table: defaultdict[Function, dict[str, Any]]) -> None:
     for function in files.keys() & table.keys():
-        # The file became known later.
+        # These calls were counted without the file, which became known later.
         for what, counts in table.pop(function).items():
             table[function[0], files[function]][what].update(counts)
     names = [name for name, _ in table]
