@@ -297,7 +297,7 @@ fn lists_events_and_their_fields() {
     let json = |args: &[&str]| -> Vec<serde_json::Value> { serde_json::from_slice(&run(args).stdout).unwrap() };
     let plain = json(&["list", "--json", "sched:*"]);
     assert!(plain.len() > 5 && plain.iter().all(|event| event["system"] == "sched" && event.get("fields").is_none()));
-    // perf-prof understands every format of this kernel.
+    // perf-prof can parse the format of every event of this kernel.
     let all = json(&["list", "--json", "-v"]);
     let types = ["int", "str", "bytes", "bool"];
     let tracepoints = all.iter().filter(|event| event["kind"] == "tracepoint");
@@ -324,7 +324,7 @@ fn lists_events_and_their_fields() {
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Tracefs]);
     let mut child = perf_prof().args(["list", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The output is longer than a pipe can hold, so the program writes into the pipe after it is closed.
+    // The output is longer than the buffer of a pipe, so the program is still writing when the pipe is closed.
     let mut first = [0; 16];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -341,7 +341,7 @@ fn doctor_names_what_it_checks_and_its_status_says_whether_scripts_can_run() {
     for check in &checks {
         assert!(lines.contains(check["name"].as_str().unwrap()), "{lines}");
     }
-    // A missing venv is a failure on any machine.
+    // A venv that does not exist is a failure on any machine.
     let output = perf_prof().arg("doctor").env("VIRTUAL_ENV", "/nonexistent/venv").output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stdout).contains("unset VIRTUAL_ENV"));

@@ -7,7 +7,7 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// Calls the function in the way of readline, which divides words at : and =. `$1` is the command line.
+/// Calls the completion function as readline does, which divides words at : and =. `$1` is the command line.
 const BASH: &str = r#"
 source <(perf-prof completions bash)
 COMP_LINE=$1 COMP_POINT=${#1}
@@ -18,7 +18,7 @@ _perf_prof
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// Calls the function with the words as zsh divides them, and prints what it adds.
+/// Calls the completion function with the words as zsh divides them, and prints the words that it offers.
 const ZSH: &str = r#"
 autoload -U compinit && compinit -u -D
 source <(perf-prof completions zsh)
@@ -43,12 +43,13 @@ fn shell(shell: &str, args: &[&str], folder: &Path) -> Vec<String> {
     };
     assert!(output.stderr.is_empty(), "{shell}: {}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).unwrap();
-    // Some shells show the explanation of a word after it.
+    // Some shells show a tab and an explanation after a word.
     let words = text.lines().map(|line| line.split('\t').next().unwrap_or_default().trim().to_owned());
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// Returns what the shells offer for a command line up to the cursor.
+/// Returns the words that each shell offers at the cursor, which is at the end of the line. All shells must offer the
+/// same.
 #[track_caller]
 fn offered(line: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +64,7 @@ fn offered(line: &str) -> Vec<String> {
     sorted.sort();
     fish.sort();
     assert_eq!(sorted, fish, "zsh and fish differ: {line}");
-    // Readline replaces only what follows the last : or =.
+    // Readline replaces only the text after the last : or =.
     let last = line.rsplit(' ').next().unwrap_or_default();
     let kept = last.rfind([':', '=']).map_or(0, |at| at + 1);
     let bash: Vec<String> = run("bash", &["--norc", "-c", BASH, "bash"]);

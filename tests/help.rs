@@ -1,4 +1,4 @@
-//! `perf-prof help WORD`: whatever exists is found by its own name and by the words that users type for it.
+//! `perf-prof help WORD` finds everything by its name, and by the words that users type for it.
 
 use std::{
     collections::BTreeSet,
@@ -51,7 +51,7 @@ fn files(folder: &str, ending: &str) -> Vec<String> {
     names.filter(|name| name.ends_with(ending)).map(|name| format!("{folder}/{name}")).collect()
 }
 
-/// Returns the names in the index, each with the words before the parameters and values.
+/// Returns the names in the index, without parameters and values: `--pid` for `-p, --pid <LIST>`.
 fn names(kinds: &[&str]) -> BTreeSet<String> {
     let all = found(&["--all"]).into_iter().filter(|entry| kinds.contains(&&*entry.kind));
     let parts = |name: &str| name.split(['(', '<', '=', ' ', ',']).map(str::to_owned).collect::<Vec<_>>();
@@ -72,7 +72,7 @@ fn every_option_of_every_command_is_found() {
     for command in commands.iter().filter(|command| !command.contains(' ')) {
         let output = Command::new(tested_program()).args([command, "--help"]).output().unwrap();
         let help = text(&output.stdout);
-        // The options in examples stand further to the right.
+        // Indented further, a line that starts with `-` is an option in an example.
         let options = help.lines().filter(|line| line.trim_start().starts_with('-') && !line.starts_with("       "));
         let names =
             options.filter_map(|line| line.split([' ', ',', '=', '[', '.']).find(|word| word.starts_with("--")));
@@ -132,7 +132,7 @@ fn every_name_of_the_package_is_found() {
     needs([Need::Python]);
     let index = names(&["module", "aggregator", "member"]);
     let package = read("python/perf_prof/__init__.py");
-    // Each public name is imported as itself.
+    // The package exports a name with `import X as X`.
     let imported = package.lines().filter_map(|line| line.trim().split_once(" as "));
     let exported = imported.map(|(name, _)| name).filter(|name| !name.starts_with('_'));
     let mut expected: Vec<String> = exported.map(str::to_owned).collect();
@@ -213,7 +213,7 @@ fn every_section_is_found_and_every_place_exists() {
     assert_eq!(in_documents.difference(&sections).collect::<Vec<_>>(), Vec::<&String>::new(), "no such section");
 }
 
-/// Checks that a search finds these names among the entries that it shows.
+/// Checks that a search shows entries with these names.
 #[track_caller]
 fn finds(words: &str, expected: &[&str]) {
     let hits = found(&words.split(' ').collect::<Vec<_>>());
@@ -266,7 +266,7 @@ fn hits_are_grouped_and_say_where_to_read_on() {
     let option =
         "  --watermark <PCT>  (perf-prof python --help)\n      Read a ring buffer when it is PCT percent full\n";
     assert!(text.contains("Options\n  "), "{text}");
-    // Without Python there is no command with this option.
+    // In a build without Python, the index has no command with this option.
     assert!(text.contains(option) || names(&["option"]).iter().all(|name| name != "--watermark"), "{text}");
     assert!(text.lines().count() < 80 && text.contains("more: perf-prof help --all percent"), "{text}");
     assert!(output.status.success() && output.stderr.is_empty());
@@ -303,6 +303,6 @@ fn help_alone_and_with_a_command_is_what_the_option_prints() {
         checked += 1;
     }
     assert!(checked > 12, "{checked}");
-    // A search for the word is possible too.
+    // `--search` searches for a word that is also the name of a command.
     finds("--search top", &["perf-prof top"]);
 }

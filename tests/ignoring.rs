@@ -11,8 +11,8 @@ use crate::harness::{
     run::said,
 };
 
-/// Runs the example without that variable, so the machine does not meet its need `offline`. `required` lists the needs
-/// that the machine must meet.
+/// Runs the example without PERF_PROF_TEST_OFFLINE, so the machine does not meet the example's need `offline`.
+/// `required` lists the needs that the machine must meet.
 fn run(required: &str) -> (Option<i32>, String) {
     const TEST: &str = "capture::targets::a_cpu_that_goes_offline_keeps_what_it_recorded";
     needs([Need::Tracefs]);

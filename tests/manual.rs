@@ -1,4 +1,4 @@
-//! The manual pages: one for each command, without anything that man or mandoc would complain about.
+//! Checks the manual pages: there is one for each command, and neither man nor mandoc complains about them.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -20,7 +20,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the lines of a page, without the date in its title: a page has the date of its last change.
+/// Returns the lines of a page. Leaves out the date in its title, which is the date of the last change.
 fn undated(page: &str) -> Vec<String> {
     let line = |line: &str| match line.starts_with(".TH ") {
         true => line.split(' ').enumerate().filter(|(at, _)| *at != 3).map(|(_, word)| word).collect(),
@@ -29,8 +29,8 @@ fn undated(page: &str) -> Vec<String> {
     page.lines().map(line).collect()
 }
 
-/// The Python package installs pages that are in the repository, because its build cannot run the program.
-/// `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes those that differ.
+/// The Python package installs pages from the repository, because its build cannot run the program. `UPDATE_EXPECT=1
+/// cargo test --test integration generated_parts` writes the pages that differ.
 #[test]
 fn generated_parts_of_the_package_are_what_the_program_writes() {
     needs([Need::Python]);
@@ -87,7 +87,7 @@ fn mandoc_finds_no_mistake() {
     }
 }
 
-/// All lines after the options are in the page as they are in `--help`: examples keep their breaks and columns.
+/// A page has all lines that `--help` prints after the options, with their line breaks and columns.
 #[test]
 fn pages_have_the_examples_of_the_help() {
     let folder = tempfile::tempdir().unwrap();

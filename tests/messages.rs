@@ -5,7 +5,7 @@
 
 use std::{fs, path::Path};
 
-/// Texts in messages that do not come from perf-prof, but from the linker, the dynamic linker or the kernel.
+/// Quoted texts that come from the linker, the dynamic linker or the kernel, and not from perf-prof.
 const OF_OTHERS: [&str; 4] =
     ["linker 'cc' not found", "error while loading shared libraries: libpython3", "so", "Not a directory"];
 
@@ -16,7 +16,8 @@ fn root() -> &'static Path {
 /// Returns the string literals of a source file. Each is divided at its placeholders, such as `{name}`.
 fn literals(text: &str) -> Vec<Vec<String>> {
     let mut literals = Vec::new();
-    // Comments are left out, because they may contain a single `"`. No literal has a line that starts with `//`.
+    // Comments are left out, because they may contain an odd number of `"`. No literal has a line that starts with
+    // `//`.
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
     let code = lines.collect::<Vec<_>>().join("\n").replace("'\"'", "");
     let mut rest = code.as_str();
@@ -63,7 +64,7 @@ fn all_literals(folder: &Path) -> Vec<Vec<String>> {
     all
 }
 
-/// Returns whether a literal prints the text. A placeholder in the literal may stand for a word in the text.
+/// Returns whether a literal can print the text. Each placeholder in the literal may stand for a word of the text.
 fn prints(parts: &[String], text: &str) -> bool {
     let length = |common: &dyn Fn(usize) -> bool| {
         (0..=text.len())
@@ -85,7 +86,7 @@ fn prints(parts: &[String], text: &str) -> bool {
     parts.iter().any(|part| part.contains(text)) || parts.windows(2).any(around_a_word)
 }
 
-/// Returns the texts in backticks, and the text outside of backticks.
+/// Returns the texts in backticks, and the rest of the cell.
 fn quoted(cell: &str) -> (Vec<&str>, String) {
     let (mut quoted, mut outside, mut rest) = (Vec::new(), String::new(), cell);
     while let Some(start) = rest.find('`') {

@@ -1,4 +1,4 @@
-//! Checks that `docs/reference.md` says the same as `--help` and the package `python/perf_prof`.
+//! Checks that `docs/reference.md` agrees with `--help` and with the package `python/perf_prof`.
 //!
 //! The document has generated parts between `<!-- generated: NAME -->` and `<!-- end -->`. A test generates each part
 //! again and compares it with the document. `UPDATE_EXPECT=1 cargo test --test integration generated_parts` writes the
@@ -48,7 +48,7 @@ fn run(arguments: &[&str]) -> (String, String) {
     (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Returns the words of a text. A text in braces is one word.
+/// Returns the words of a text. Words in braces count as one word.
 fn words(text: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
@@ -108,7 +108,7 @@ fn table(text: &mut String, head: &[&str], rows: &[Vec<String>]) {
     }
 }
 
-/// The text of `--help`, in parts.
+/// The output of `--help`, divided into parts.
 #[derive(Default)]
 struct Help {
     about: String,
@@ -159,7 +159,7 @@ impl Help {
     }
 }
 
-/// Returns the form of an option, an argument or a command, and the text after it if that is in the same line.
+/// Returns the form of an option, argument or command. Also returns its text if that is in the same line.
 fn entry(line: &str) -> Option<(&str, &str)> {
     let text = line.trim_start();
     let indent = line.len() - text.len();
@@ -171,7 +171,7 @@ fn entry(line: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Returns the part about a command.
+/// Returns the part of the document about a command.
 fn options(arguments: &[&str]) -> String {
     let help = Help::parse(&run(&[arguments, &["--help"]].concat()).0);
     assert!(!help.groups.is_empty(), "{arguments:?} has no options");
@@ -227,7 +227,8 @@ fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let Some(rest) = line.strip_prefix(prefix) else { continue };
-        // A signature ends with a colon at the end of a line, or with `: ...` if there is no docstring.
+        // A signature may have several lines. The last line ends with a colon, or with `: ...` if there is no
+        // docstring.
         let ends = |line: &&str| line.ends_with(':') || line.ends_with(": ...");
         let last = at + lines[at..].iter().position(ends).unwrap();
         let more = lines[at + 1..=last].iter().map(|line| line.trim());
@@ -238,7 +239,7 @@ fn members(files: &str, class: Option<&str>) -> (String, Vec<Member>) {
         let parameters = parameters.trim_end_matches(')').trim().trim_end_matches(',');
         let parameters: Vec<&str> =
             parameters.split(", ").filter(|name| !["self", "cls", "/"].contains(name)).collect();
-        // The table of keywords has a row for each of them.
+        // `**options` stands for the keywords, because the table of keywords has a row for each of them.
         let is_table = |of: &&str| of.starts_with("**options: Unpack[");
         let parameters = parameters.into_iter().map(|of| if is_table(&of) { "**options" } else { of });
         let parameters: Vec<_> = parameters.collect();
@@ -295,7 +296,7 @@ fn has(bases: &BTreeMap<&str, Vec<&str>>, table: &str, other: &str) -> bool {
     table == other || bases.get(table).is_some_and(|bases_of| bases_of.iter().any(|base| has(bases, base, other)))
 }
 
-/// Returns the rows of `_options.py`, with the functions that have the keyword.
+/// Returns the table of the keywords in `_options.py`. Each row also has the functions that take the keyword.
 fn keywords() -> String {
     let file = read("_options.py");
     let forms = file.lines().filter_map(|line| line.trim().split_once(": TypeAlias = "));
@@ -334,7 +335,8 @@ fn found(arguments: &[&str]) -> Vec<[String; 3]> {
     entries.iter().map(|entry| ["kind", "name", "place"].map(|key| text(entry, key))).collect()
 }
 
-/// Returns the sections of the document that a place means, each as a link.
+/// Returns links to the sections of the document in which an entry is. `place` is the entry's place in the index of
+/// help.
 fn links_of(place: &str) -> Vec<String> {
     if let Some(anchor) = place.strip_prefix("docs/reference.md#") {
         return vec![format!("[{}](#{anchor})", anchor.trim_start_matches("perf-prof-").replace('-', " "))];
@@ -383,7 +385,7 @@ fn index_of_names() -> String {
         if links.is_empty() || is_method || !KINDS.contains(&&*kind) {
             continue;
         }
-        // `-p, --pid <LIST>` is one name, and so is `alias=NAME, cpus=LIST` each.
+        // `-p, --pid <LIST>` counts as one name, but `alias=NAME, cpus=LIST` as two.
         let name = name.split([' ', '<', '(', '=', ',']).filter(|part| !part.is_empty());
         let name = match &*kind {
             "option" => name.take(2).filter(|part| part.starts_with('-')).last(),

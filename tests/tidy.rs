@@ -1,4 +1,4 @@
-//! Checks the house rules in the files of the project. `docs/architecture.md` explains the rules.
+//! Checks the rules for the files of the project. `docs/architecture.md` explains the rules.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The crates below `src`, lowest first. Their folders have these names. A crate uses only those before it.
+/// The crates below `src`, lowest first. Each is in the folder of its name, and uses only the crates before it.
 const CRATES: [&str; 11] = [
     "format",
     "system",
@@ -25,7 +25,7 @@ const CRATES: [&str; 11] = [
 /// The crates that are one room: their modules have no order.
 const ONE_ROOM: [&str; 4] = ["system", "capture", "recordings", "cli"];
 
-/// The places that may contain `unsafe`: the first calls the kernel, the second CPython.
+/// The places that may contain `unsafe`: the first calls the kernel, the second calls CPython.
 const UNSAFE: [&str; 2] = ["src/system", "src/python/script"];
 
 /// The places that may name pyo3.
@@ -48,7 +48,7 @@ const LINES: usize = 600;
 /// The maximum number of lines in a function.
 const FUNCTION_LINES: usize = 70;
 
-/// The functions that are longer, with their files and their lengths. They may only become shorter.
+/// The functions that are longer, each with its file and its length. No function may be added or become longer.
 const LONG_FUNCTIONS: [(&str, &str, usize); 6] = [
     ("src/format/record/members/tests.rs", "sample", 85),
     ("src/session/recorder/run.rs", "run_with", 82),
@@ -114,12 +114,13 @@ fn crate_of(path: &Path) -> &str {
     path.iter().nth(1).unwrap().to_str().unwrap()
 }
 
-/// Returns the room of a file in `src`. The results `lib`, `main` and `build` are not rooms.
+/// Returns the room of a file in `src`. Of crate roots and build scripts, returns `lib`, `main` or `build`, which is no
+/// room.
 fn room(path: &Path) -> &str {
     path.iter().nth(2).unwrap().to_str().unwrap().trim_end_matches(".rs")
 }
 
-/// Returns whether a file is at one of these places.
+/// Returns whether a file is in one of these files or folders.
 fn is_at(path: &Path, places: &[&str]) -> bool {
     places.iter().any(|place| path.starts_with(place))
 }
@@ -144,8 +145,8 @@ fn rooms() -> Vec<(String, String)> {
     rooms
 }
 
-/// Returns the crates and the names in them that the code of a crate uses, alone or in a list. Not all of the names are
-/// rooms.
+/// Returns the names that the code of a crate imports from each crate, one by one or in a list. Not all of the names
+/// are rooms.
 fn used(own: &str, code: &str) -> Vec<(String, String)> {
     let mut used = Vec::new();
     let prefixes = CRATES.map(|name| (name, format!("perf_prof_{name}::"))).into_iter();
@@ -157,7 +158,7 @@ fn used(own: &str, code: &str) -> Vec<(String, String)> {
     used
 }
 
-/// Returns the first word of a path, or those of each path in a list between braces.
+/// Returns the first word of a path; for a list between braces, the first word of each path in it.
 fn first_words(rest: &str) -> Vec<String> {
     let Some(list) = rest.strip_prefix('{') else { return words(rest).next().map(str::to_owned).into_iter().collect() };
     // Only the first word of an entry can be a room. Braces inside an entry contain other names.
@@ -248,7 +249,7 @@ fn every_rust_file_starts_with_a_comment_about_its_content() {
 
 #[test]
 fn a_module_with_files_of_its_own_is_a_mod_rs() {
-    // A build script is a program of its own, with its modules beside it.
+    // A build script may have modules in a folder beside it, because it is a program of its own.
     let beside_folder = |path: &PathBuf| !path.ends_with("build.rs") && root().join(path.with_extension("")).is_dir();
     let broken = rust_files("src").into_iter().map(|(path, _)| path).filter(beside_folder);
     none(
@@ -277,7 +278,8 @@ fn functions(text: &str) -> Vec<(&str, usize)> {
         if !words(before).all(|word| word.is_empty() || word == "C" || qualifiers.contains(&word)) {
             continue;
         }
-        // rustfmt puts the closing brace, or the one of the parameters, below the start of the line with `fn`.
+        // rustfmt gives the closing brace of a function the indentation of the line with `fn`. In a function without a
+        // body, the line with `);` has it.
         let ends = |line: &&str| {
             line.strip_prefix(indent).is_some_and(|rest| rest == "}" || rest.starts_with(')') && rest.ends_with(';'))
         };
@@ -342,7 +344,7 @@ fn public_items(code: &str) -> Vec<(&str, bool)> {
 fn other_files_use_public_items() {
     let all: Vec<(PathBuf, String)> = ["src", "tests"].into_iter().flat_map(rust_files).collect();
     let all: Vec<(PathBuf, String)> = all.into_iter().map(|(path, text)| (path, code(&text))).collect();
-    // For each word, how many files contain it.
+    // The number of files that contain each word.
     let mut files: HashMap<&str, usize> = HashMap::new();
     for (_, code) in &all {
         words(code).collect::<HashSet<&str>>().into_iter().for_each(|word| *files.entry(word).or_default() += 1);
@@ -351,8 +353,8 @@ fn other_files_use_public_items() {
     for (path, code) in all.iter().filter(|(path, _)| path.starts_with("src")) {
         for (name, is_type) in public_items(code) {
             checked += 1;
-            // Other files use a type without naming it if it is that of a public field or of a result, and a trait if it
-            // bounds a public type.
+            // A public type may be used without its name: as the type of a public field, or of a result. A trait may be
+            // used without its name if it bounds a public type.
             let in_public = |line: &str| {
                 let is_definition =
                     words(line.trim_start()).nth(2) == Some(name) && line.trim_start().starts_with("pub ");
@@ -421,7 +423,7 @@ fn links_lead_to_files_and_every_document_is_linked() {
     none(broken);
 }
 
-/// Returns the lines of a Markdown file, each with its words between backticks. Fenced blocks are left out.
+/// Returns the lines of a Markdown file, each with its texts between backticks. Leaves out fenced blocks.
 fn code_words(text: &str) -> Vec<(&str, Vec<&str>)> {
     let mut fenced = false;
     let mut lines = Vec::new();
@@ -446,7 +448,8 @@ fn possible_paths(word: &str, folders: &[PathBuf], in_table_of_map: bool) -> Vec
     if FOLDERS.iter().any(|folder| word.starts_with(folder)) {
         return vec![word.into()];
     }
-    // The path of a source file may lack `src/`, or the folder of a previous path in the same line.
+    // A document may write the path of a source file without `src/`, or without the folder of the path before it in the
+    // line.
     match word.ends_with(".rs") || (in_table_of_map && word.ends_with('/')) {
         true => folders.iter().map(|folder| folder.join(word)).collect(),
         false => Vec::new(),
@@ -486,7 +489,7 @@ fn paths_that_documents_name_exist() {
 fn no_file_contains_a_path_in_a_home_folder() {
     let mut broken = Vec::new();
     for path in files("") {
-        // Files that are not text are fixtures.
+        // A file that is not text is a fixture.
         let Ok(text) = fs::read_to_string(root().join(&path)) else { continue };
         for place in ["root", "home"] {
             let place = format!("/{place}/");
@@ -522,7 +525,8 @@ fn scripts_are_executable_and_documented() {
 /// The most lines of a script. Half of them may be its docstring.
 const SCRIPT: usize = 100;
 
-/// Scripts that are longer, with their lines. They keep states between events by themselves, and none may become longer.
+/// The scripts that are longer, with their numbers of lines. They keep state between events by themselves. None may
+/// become longer.
 const LONGER_SCRIPTS: [(&str, usize); 4] =
     [("execsnoop.py", 191), ("faults.py", 120), ("killsnoop.py", 123), ("uprobe_latency.py", 108)];
 

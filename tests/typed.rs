@@ -1,5 +1,5 @@
-//! Types: mypy and pyright find no mistake in the package, in the types of all events of this kernel and in the shipped
-//! scripts, and live events have the types that `perf-prof stubs` says.
+//! Checks types: mypy and pyright find no mistake in the package, in the types of all events of this kernel and in the
+//! shipped scripts, and live events have the types in the output of `perf-prof stubs`.
 
 use std::{
     fs,
@@ -15,7 +15,7 @@ use crate::harness::{
 };
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-/// As `requires-python` in pyproject.toml.
+/// The same as `requires-python` in pyproject.toml.
 const LOWEST_PYTHON: &str = "3.10";
 
 /// Returns the folder with mypy and pyright, which are installed once and kept with the build.
@@ -30,7 +30,7 @@ fn checkers() -> &'static Path {
             let pip =
                 Command::new(folder.join("bin/pip")).args(["install", "--quiet", "mypy", "pyright", "pytest"]).status();
             let all = [made, pip].into_iter().all(|status| status.is_ok_and(|status| status.success()));
-            // The first call of pyright installs the rest of it.
+            // The first call of pyright installs its other files.
             let ready = all && Command::new(folder.join("bin/pyright")).arg("--version").output().is_ok();
             if !ready || fs::write(&done, "").is_err() {
                 return None;
@@ -99,7 +99,7 @@ fn types_of_all_events_pass_mypy() {
     needs([Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     write_stubs(folder.path(), &["*:*", "page-faults", "cpu-clock", "syscall", "offcpu", "runqueue", "process"]);
-    // Other tests add and remove events of probes meanwhile. Those of system calls stay.
+    // Other tests add and remove probes at the same time, so only the events of system calls are counted: they stay.
     let text = fs::read_to_string(folder.path().join("events.pyi")).unwrap();
     let documented = text.lines().filter(|line| line.starts_with("    \"\"\"syscalls:")).count();
     let listed = Command::new(tested_program()).args(["list", "syscalls:*"]).output().unwrap();
@@ -270,7 +270,7 @@ fn types_of_a_recording_are_those_of_its_events() {
     };
     run(&["record", "-e", "sched:sched_process_exec,task:task_newtask", "--", "true"]);
     let classes = |text: &str| -> Vec<String> {
-        // The command is a part of the text.
+        // The command in the text differs, so only the classes are compared.
         text.split_once("\n\nclass ").unwrap().1.lines().map(str::to_owned).collect()
     };
     let recorded = run(&["stubs", "-i", "perf.data"]);
