@@ -1,8 +1,7 @@
-//! Events that are computed from other events. A derivation keeps state from one sample to the next: for example, it
-//! makes a span event from a start event and an end event. It stands between the run loop and the sink: it takes
-//! samples and delivers samples.
+//! Events that are computed from other events. A derivation takes samples from the run loop and delivers samples to the sink.
+//! It keeps state from one sample to the next: for example, it makes a span event from a start event and an end event.
 //!
-//! [`Derived`] is a derived event that was selected. Live runs and replays add its inputs to their own events, and
+//! [`Derived`] is a derived event that the user selected. Live runs and replays add its inputs to their own events, and
 //! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
 
 mod sink;
@@ -23,36 +22,36 @@ pub trait Derivation: Send {
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
 
-    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for this loss, nothing may be
-    /// derived from earlier samples, or from more than one sample.
+    /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for this loss, the derivation must not
+    /// combine a sample with an earlier one.
     fn loss_begins(&mut self) {}
 
     /// Reports that input samples were lost between the times `start` and `end` (in ns; both are 0 if the times are not
     /// known). The derivation must discard all state that depends on a lost sample.
     fn lost(&mut self, start: u64, end: u64);
 
-    /// Makes the derivation keep the samples that are missing, for [`Derivation::take_missing`].
+    /// Makes the derivation keep a record for each span that is missing, for [`Derivation::take_missing`].
     fn keep_missing(&mut self) {}
 
-    /// Passes on the samples that are missing because of losses: records in the layout of the derived event, whose
-    /// duration is the longest that a dropped span may have had.
+    /// Passes a record to `take` for each span that is missing because of losses. Its duration is the longest that the dropped
+    /// span may have had.
     fn take_missing(&mut self, _take: &mut dyn FnMut(&[u8])) {}
 
     /// Makes the derivation keep its state but deliver nothing, until [`Derivation::continue_in`] is called.
     fn mute(&mut self);
 
-    /// Continues in another process, or in another part of a recording: counts in `counts` from now on, and takes names
-    /// from `context`. The state stays: spans that are open before this call are open after it. For each ring that is
-    /// losing samples at this time, [`Derivation::loss_begins`] is called again.
+    /// Continues in another process, or in another part of a recording. From now on, the derivation counts in `counts` and
+    /// takes names from `context`. Open spans stay open. For each ring that is losing samples at this time, the caller calls
+    /// [`Derivation::loss_begins`] again.
     fn continue_in(&mut self, counts: Arc<SpanCounts>, context: &Arc<Context>);
 
-    /// Called once, after the last sample.
+    /// Ends the derivation: emits its last samples. Called once, after the last input sample.
     fn finish(&mut self, _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         Flow::Continue(())
     }
 }
 
-/// A derived event that was selected.
+/// A derived event that the user selected.
 #[derive(Clone, Debug)]
 pub struct Derived {
     /// The span. All copies share it.
@@ -62,13 +61,13 @@ pub struct Derived {
 }
 
 impl Derived {
-    /// Returns its event type. `captured` are the event types of the run's own events.
+    /// Returns the event type of the derived event. `captured` are the event types of the run's own events.
     pub fn event_type(&self, captured: &[EventType]) -> Result<EventType, SpanError> {
         let inputs: Vec<EventType> = self.inputs.iter().filter_map(|&input| captured.get(input).cloned()).collect();
         self.span.event_type(&inputs)
     }
 
-    /// Starts its derivation. `event` is the index of its event type, which [`Derived::event_type`] returned.
+    /// Starts the derivation. `event` is the index of the derived event in `types`, as [`with_derived`] returned them.
     fn start(
         &self,
         event: usize,
@@ -80,15 +79,15 @@ impl Derived {
     }
 }
 
-/// Returns the event types that a program receives. Event types that are only inputs of derived events are left out. `types` is
-/// the result of [`with_derived`].
+/// Returns the event types whose samples a program receives: those that are not inputs of derived events. `types` is the result
+/// of [`with_derived`].
 pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
     let are_delivered = are_delivered(types.len(), derived);
     types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()
 }
 
-/// Returns for each of the `events` events whether a program receives its samples. It does not receive those of events
-/// that are only inputs of derived events.
+/// Returns for each of the `events` events whether a program receives its samples: it does not if the event is only an input of
+/// derived events.
 pub fn are_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
     (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }

@@ -15,31 +15,31 @@ struct Feed {
     input: usize,
 }
 
-/// The size in bytes of the derived samples that are held at most, before they are delivered.
+/// The maximum size in bytes of the derived samples that wait for their delivery.
 const HELD: usize = 1 << 20;
 
 /// A sink that runs derivations before it delivers to another sink. Without derivations, it costs one comparison per
 /// batch.
 ///
-/// If all events are inputs of derivations, most batches produce no derived samples. So the other sink is not entered
-/// for each batch. The derived samples are held, and the sink is entered only if there are any.
+/// If all events are inputs of derivations, most batches produce no derived samples. So derived samples are held, and the other
+/// sink is entered only if there are any, not for each batch.
 pub struct DerivingSink<'a> {
     sink: &'a mut dyn Sink,
     derivations: Derivations,
     /// For each captured event, by the event's index: the input that receives its samples. `None` if the user selected the
-    /// event itself; then its samples are delivered to the sink.
+    /// event itself: its samples go to the sink.
     feeds: Vec<Option<Feed>>,
     held: Held,
     outlet: Outlet,
 }
 
-/// Derivations that were started: each with the index of the event type of its derived samples.
+/// The started derivations, each with the index of the event type of its derived samples.
 pub struct Derivations(Vec<(usize, Box<dyn Derivation>)>);
 
-/// Whether samples were lost that were not reported before.
+/// Whether samples were lost without a report to the derivations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
-    /// Samples were lost.
+    /// Samples were lost, and the derivations do not know it yet.
     Unreported,
     /// All losses were reported.
     Reported,
@@ -155,7 +155,8 @@ impl<'a> DerivingSink<'a> {
         self.outlet.counts = (first..).map_while(|event| stats.span(event).cloned()).collect();
     }
 
-    /// Creates a sink with these derivations. Each comes with the index of its event type and the indices of its inputs.
+    /// Creates a sink with the derivations `started`. Each comes with the index of its event type and the indices of its
+    /// inputs.
     fn with_derivations(
         sink: &'a mut dyn Sink,
         captured: usize,
@@ -173,8 +174,8 @@ impl<'a> DerivingSink<'a> {
         Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), outlet }
     }
 
-    /// Continues with these derivations, which another sink with the same events has started. From now on they count in
-    /// `stats` and take names from `context`.
+    /// Continues the derivations of another sink with the same events. From now on, they count in `stats` and take names from
+    /// `context`.
     pub fn continued(mut self, derivations: Derivations, stats: &Stats, context: &Arc<Context>) -> Self {
         self.derivations = derivations;
         self.count_in(stats);
@@ -186,7 +187,7 @@ impl<'a> DerivingSink<'a> {
         self
     }
 
-    /// Delivers no derived samples.
+    /// Makes the derivations deliver nothing.
     pub fn muted(mut self) -> Self {
         self.derivations.0.iter_mut().for_each(|(_, derivation)| derivation.mute());
         self
@@ -197,15 +198,15 @@ impl<'a> DerivingSink<'a> {
         self.derivations
     }
 
-    /// Stops the delivery after this number of samples. It has no effect if there are no derivations: then the pump
-    /// counts the samples.
+    /// Stops the delivery after this number of samples. Without derivations, it has no effect, because the pump counts the
+    /// samples.
     pub fn with_limit(self, limit: Option<u64>) -> Self {
         let outlet = Outlet { left: limit.unwrap_or(u64::MAX), ..self.outlet };
         Self { outlet, ..self }
     }
 
-    /// Ends the derivations and delivers their last samples, without the end of the program. `losses` says whether
-    /// samples were lost that were not reported before.
+    /// Ends the derivations and delivers their last samples, but does not end the program. `losses` says whether the
+    /// derivations still have to be told of a loss.
     pub fn end_derivations(&mut self, losses: Losses) -> Flow {
         if losses == Losses::Unreported {
             self.derivations.lost(0, 0);
@@ -234,7 +235,7 @@ impl<'a> DerivingSink<'a> {
         flow
     }
 
-    /// Delivers the held samples and those that are missing, and then calls `call`.
+    /// Enters the other sink to deliver the held samples and the records of missing spans, and then to call `call`.
     fn entered(&mut self, mut call: impl FnMut(&mut dyn Deliver) -> Flow) -> Flow {
         let mut flow = Flow::Continue(());
         self.sink.enter(&mut |program| {
@@ -284,7 +285,7 @@ impl Sink for DerivingSink<'_> {
     }
 }
 
-/// The calls while the other sink is not entered. Samples of inputs do not need it; for any other call it is entered.
+/// Takes calls while the other sink is not entered. For any call except samples of inputs, it enters the other sink.
 impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, outlet, .. } = self;
@@ -416,7 +417,7 @@ mod tests {
 
     use super::*;
 
-    /// Emits the start and the end of a pair as one record. After a loss, forgets a start that has no end yet.
+    /// A derivation that emits a start and an end as one record. After a loss, it forgets a start that has no end yet.
     #[derive(Default)]
     struct Pair(Option<u8>);
 
@@ -439,7 +440,7 @@ mod tests {
         fn continue_in(&mut self, _: Arc<SpanCounts>, _: &Arc<Context>) {}
     }
 
-    /// Records the calls as text, and stops the delivery at the event with this index.
+    /// A sink that records its calls as text, and stops the delivery at the event with this index.
     struct Notes(String, Option<usize>);
 
     impl Deliver for Notes {
@@ -460,8 +461,8 @@ mod tests {
         }
     }
 
-    /// Events 0 and 1 are the inputs: the start and the end of a pair. Event 2 is not an input, if there is one. The
-    /// last event is the derived pair.
+    /// Events 0 and 1 are the inputs: the start and the end of a pair. If `captured` is 3, event 2 is not an input. The last
+    /// event is the derived pair.
     fn check(captured: usize, stop: Option<usize>, samples: &[Option<(usize, u8)>], expected: Expect) {
         let mut notes = Notes(String::new(), stop);
         let pair: Box<dyn Derivation> = Box::<Pair>::default();

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::{SpanTask, SpanView};
 
-/// Since Linux 6.4, kfree() and kmem_cache_free() may each free memory of either kind. Addresses up to 16 are left out: 0 is
-/// the result of an allocation that failed, and 16 that of an allocation of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
+/// Since Linux 6.4, kfree() may free memory of kmem_cache_alloc(), and kmem_cache_free() that of kmalloc(). Addresses up to 16
+/// are left out: 0 means that an allocation failed, and 16 is the address of 0 bytes (`ZERO_SIZE_PTR` in include/linux/slab.h).
 ///
 /// If an address is allocated again, it was freed by a function without an event, such as `kmem_cache_free_bulk()`.
 pub(super) const ALLOC: SourceDefinition = SourceDefinition {
@@ -45,7 +45,7 @@ pub(super) const ALLOC: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the name of the cache. In some kernels, only the event of the free has it.
+/// Returns the name of the cache. On some kernels, only the event that frees the memory has the name.
 fn cache<'a>(span: &SpanView<'a>) -> &'a [u8] {
     match (span.begin().text("name"), span.end()) {
         (b"", Some(end)) if span.begin().is("kmem_cache_alloc") => end.text("name"),

@@ -22,7 +22,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     about: "a request to a block device, from its begin to its completion",
     example: "block-io/op=write|flush, min=10ms/",
     rules: &[
-        // Since Linux 6.5. This event happens in the task that makes the request; the others may happen in any task.
+        // This event exists since Linux 6.5. It happens in the task that makes the request; the others may happen in any task.
         Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
         Rule::begin_another("block:block_io_start", "dev+sector+nr_sector")
             .when("nr_sector == 0 && rwbs ~ \"F*\"")
@@ -87,12 +87,12 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the sample in which the request was issued last. A device that is busy may have refused it before.
+/// Returns the last sample of `block_rq_issue`. There may be several, because a busy device may refuse a request.
 fn issue<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("block_rq_issue")
 }
 
-/// Returns the sample with the final size of the request: others may have joined it before it was issued.
+/// Returns the sample with the final size of the request: other requests may have been merged into it before it was issued.
 fn largest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     issue(span).unwrap_or_else(|| span.begin())
 }
@@ -128,7 +128,8 @@ mod tests {
     /// A request: its sector, and its begin and end in ms.
     type Request = (i64, u64, Option<u64>);
 
-    /// Returns the tasks that lack spans with the number of their gaps, and how many requests of task 7 have no end.
+    /// Runs the source on the requests. Returns each task that lacks spans with its number of gaps, and how many requests of
+    /// task 7 have no end.
     fn missing(requests: &[Request], events: &[&'static str]) -> (Vec<(i32, u64)>, u64) {
         let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
@@ -150,7 +151,7 @@ mod tests {
         let all = [START, MERGES[0], MERGES[1], COMPLETE];
         let seen = |sector, at| (sector, at, Some(at + 2));
         let rows: [(&[Request], u64); 6] = [
-            // Two are on their way at the end.
+            // Two requests are open at the end.
             (&[seen(10, 1), seen(20, 300), (30, 280, None), (40, 301, None)], 0),
             (&[seen(10, 1), (20, 5, None), seen(30, 300)], 1),
             // The next request for the same sectors comes.
@@ -164,7 +165,8 @@ mod tests {
             let tasks = if expected == 0 { vec![] } else { vec![(7, expected)] };
             assert_eq!(missing(requests, &all), (tasks, expected), "{requests:?}");
         }
-        // A request that was merged into another one has no completion, which a recording without these events does not tell.
+        // A merged request has no completion. A recording without the events of merges does not show which requests were
+        // merged.
         assert_eq!(missing(rows[1].0, &[START, COMPLETE]).1, 0);
     }
 }

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// The name of a span's task: an option of all sources, and a field of some.
+/// The name of a span's task: an option of all sources, and a field of some sources.
 const COMM: &str = "comm";
 
 /// A built-in source.
@@ -31,9 +31,9 @@ pub struct SourceDefinition {
     pub about: &'static str,
     /// A selector that shows its options.
     pub example: &'static str,
-    /// What its events do. For each sample, the rules of its event are applied in this order.
+    /// What the samples of each event do. A sample applies the rules of its event in this order.
     pub rules: &'static [Rule],
-    /// Whether a key may be open several times.
+    /// Whether several spans with the same key may be open.
     pub nesting: Nesting,
     /// The task of a span.
     pub task: SpanTask,
@@ -43,11 +43,11 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// Whether its spans are short, so that one which stays open for long has ended without an event that was delivered. Ends
-    /// in an interrupt are missing if it hits an idle task whose events the kernel does not deliver.
+    /// Whether its spans are short, so that a span which stays open for long shows that its end was not delivered. For example,
+    /// some kernels do not deliver an end in an interrupt that hits an idle task.
     pub ends_soon: bool,
-    /// Returns a filter for the source's events that follows from the options, or `None`. The filter only saves work:
-    /// the spans are filtered anyway.
+    /// Returns a filter for the source's events that follows from the options, or `None`. The filter only saves work, because
+    /// the spans are filtered too.
     pub narrow: Option<Narrow>,
 }
 
@@ -84,14 +84,14 @@ pub struct Rule {
     after: Option<BeginCondition>,
 }
 
-/// The event of a rule.
+/// The event to whose samples a rule applies.
 #[derive(Clone, Copy, Debug)]
 enum RuleEvent {
     /// `system:name`
     Tracepoint(&'static str),
     /// A call of the source's function.
     Entry,
-    /// A return from it.
+    /// A return from the source's function.
     Return,
 }
 
@@ -100,7 +100,7 @@ enum RuleEvent {
 pub struct Flag {
     /// Its name.
     pub name: &'static str,
-    /// The filter that it stands for; empty if it selects nothing.
+    /// The filter that the option stands for; empty if it selects nothing.
     pub filter: &'static str,
     /// What it selects.
     pub about: &'static str,
@@ -117,16 +117,16 @@ pub struct Field {
     pub value: ComputeField,
     /// The texts that it may hold; `None` if they cannot be listed.
     pub values: Option<FieldValues>,
-    /// What the value is, or the number on which its text depends; `None` if only the function knows.
+    /// The source of the value, or of the number on which its text depends; `None` if only the function knows it.
     pub origin: Option<SpanOrigin>,
 }
 
 /// The texts that a field may hold. An empty text is always one of them.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldValues {
-    /// Lists them.
+    /// Returns the texts.
     pub list: fn() -> Vec<Cow<'static, str>>,
-    /// What comes before the number in texts for numbers without a name, for example `sys_`.
+    /// The prefix of the texts for numbers without a name, for example `sys_` in `sys_999`.
     pub unnamed: &'static str,
 }
 
@@ -168,12 +168,12 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::BeginAnother, key)
     }
 
-    /// The samples end the span. If several are open, this is the one that was opened last.
+    /// The samples end the span with the key. If several are open, they end the span that was opened last.
     pub const fn end(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::End, key)
     }
 
-    /// The samples end the span that was opened first.
+    /// The samples end the span with the key. If several are open, they end the span that was opened first.
     pub const fn end_first(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
     }
@@ -183,28 +183,29 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
     }
 
-    /// The samples drop the open span, because its end can no longer be known.
+    /// The samples drop the open span, because its end is not known.
     pub const fn discard(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// The samples are wakeups. They drop the open span if they show that the task has run since it was woken before.
+    /// The samples are wakeups. If one shows that the task has run since its last wakeup, it drops the open span.
     pub const fn discard_woken_again(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::DiscardWokenAgain, key)
     }
 
-    /// The samples come before a span. Each is kept under this key until a sample recalls it. The key need not be a key
-    /// of spans. If several samples have the same key, `keep` says whether the first or the last one is kept.
+    /// The samples come before a span begins. Each is kept under this key, which may differ from the span's key, until a sample
+    /// recalls it. If several samples have the same key, `keep` says whether the first or the last one is kept.
     pub const fn ahead(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Ahead(keep), key)
     }
 
-    /// The samples recall the sample that is kept ahead. The span that the next rules open keeps that sample.
+    /// The samples recall the sample that [`Rule::ahead`] keeps under this key. The span that the next rules open keeps the
+    /// recalled sample.
     pub const fn recall(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Recall, key)
     }
 
-    /// The samples drop the sample that is kept ahead.
+    /// The samples drop the sample that [`Rule::ahead`] keeps under this key.
     pub const fn forget(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Forget, key)
     }
@@ -215,12 +216,14 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Run(comm), tid)
     }
 
-    /// The scheduler changes the state of a task: the key. A task that leaves its CPU has the key `prev_pid+prev_state`.
+    /// The samples report that the scheduler changes the state of the task in the key. The key of [`Change::Leaves`] is
+    /// `prev_pid+prev_state`.
     pub const fn schedule(event: &'static str, key: &'static str, change: Change) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Schedule(change), key)
     }
 
-    /// A call of the source's function opens a span. The probe reads these fields, each with its fetch.
+    /// A call of the source's function opens a span. `arguments` are the fields that the probe reads, each with its fetch
+    /// argument.
     pub const fn begin_at_entry(key: &'static str, arguments: &'static [(&'static str, &'static str)]) -> Rule {
         Rule { arguments, ..Rule::new(RuleEvent::Entry, Action::Begin, key) }
     }
@@ -235,28 +238,28 @@ impl Rule {
         Rule { when: Some(filter), ..self }
     }
 
-    /// Sets a condition on the open span with this key. If the condition is not met, the rule does not apply. If no span with
-    /// this key is open, the condition is ignored.
+    /// Applies the rule only if the open span with this key meets the condition, or if no span with this key is open.
     pub const fn after(self, condition: BeginCondition) -> Rule {
         Rule { after: Some(condition), ..self }
     }
 
-    /// The source works without the event.
+    /// Marks the event as one without which the source works.
     pub const fn optional(self) -> Rule {
         Rule { presence: Presence::Optional, ..self }
     }
 
-    /// The source works without the event. Live runs do not open it, because another event has the same information.
+    /// Marks the event as one that only recordings need: live runs do not open it, because another event has the same
+    /// information.
     pub const fn only_recorded(self) -> Rule {
         Rule { presence: Presence::OnlyRecorded, ..self }
     }
 
-    /// The rule is for kernels whose event has this field.
+    /// Applies the rule only on kernels whose event has this field.
     pub const fn with_field(self, name: &'static str) -> Rule {
         Rule { only_if: Some(FieldCondition::Has(name)), ..self }
     }
 
-    /// The rule is for kernels whose event does not have this field.
+    /// Applies the rule only on kernels whose event does not have this field.
     pub const fn without_field(self, name: &'static str) -> Rule {
         Rule { only_if: Some(FieldCondition::Lacks(name)), ..self }
     }
@@ -265,7 +268,7 @@ impl Rule {
     pub(crate) fn resolve(&self, function: Option<&Probe>) -> SpanRule {
         let probe = |kind| match function {
             Some(probe) => EventKind::Probe(Probe { kind, ..probe.clone() }),
-            // Only sources with a function have such rules.
+            // Not reached: only sources with a function have rules for entries and returns.
             None => EventKind::Tracepoint { system: String::new(), name: String::new() },
         };
         let event = match self.event {
@@ -303,12 +306,12 @@ impl Field {
         Field { name, about, value, values: None, origin: None }
     }
 
-    /// Only these texts.
+    /// Lists the texts that the field may hold. `unnamed` is the prefix of texts for numbers without a name.
     pub const fn one_of(self, list: fn() -> Vec<Cow<'static, str>>, unnamed: &'static str) -> Field {
         Field { values: Some(FieldValues { list, unnamed }), ..self }
     }
 
-    /// The value, or the number on which the text depends, is this one.
+    /// Says where the value comes from, or the number on which the text depends.
     pub const fn is(self, origin: SpanOrigin) -> Field {
         Field { origin: Some(origin), ..self }
     }
@@ -371,8 +374,9 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns whether one of its spans that stays open shows that events are missing. `discards` is the number of rules for
-    /// spans without an end whose events this run has.
+    /// Returns whether a span of the source that stays open for long shows that events are missing. This is so only if the run
+    /// has the events of all `Discard` rules: without them, a span that has no end stays open. `discards` is the number of
+    /// these rules whose events the run has.
     pub(crate) fn misses_ends(&self, discards: usize) -> bool {
         let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
         self.ends_soon && all.count() == discards
@@ -411,13 +415,13 @@ impl SourceDefinition {
             fields: self.field_names(),
         };
         if let Some(text) = filter {
-            // The message shows what the user wrote.
+            // Parse the user's filter alone first, so that the message shows only what the user wrote.
             Filter::parse(text, &format.format).map_err(|error| wrong(text, error))?;
         }
         let text = parts.join(" && ");
         let filter = Filter::parse(&text, &format.format).map_err(|error| wrong(&text, error))?;
         for (field, text) in format.texts_of(&filter) {
-            // The arguments of probes come after the source's own fields.
+            // Fields beyond the source's own are arguments of probes, which may hold any text.
             self.fields.get(field).map_or(Ok(()), |field| self.check_value(field, text))?;
         }
         Ok(Some(filter))
@@ -438,14 +442,14 @@ impl SourceDefinition {
         })
     }
 
-    /// Returns the names of the selected tasks, which may have wildcards; empty for all tasks. If the source has a
-    /// field `comm`, the names are a part of the filter instead, and the result is empty.
+    /// Returns the task names, which may have wildcards, that the option `comm=` selects; empty for all tasks. If the source
+    /// has a field `comm`, the result is empty, because the names are a part of the filter instead.
     pub(crate) fn comms(&self, spec: &SpanSpec) -> Vec<String> {
         let names = spec.options.iter().filter(|option| self.is_name_of_task(option));
         names.flat_map(|option| &option.values).cloned().collect()
     }
 
-    /// Returns whether an option selects tasks by their names, without a field of the source.
+    /// Returns whether this is the option `comm=` of a source without a field `comm`.
     fn is_name_of_task(&self, option: &SpanOption) -> bool {
         option.name == COMM && !option.values.is_empty() && !self.has_name_of_task()
     }
@@ -466,7 +470,7 @@ impl SourceDefinition {
         names.join(", ") + option
     }
 
-    /// Returns the filter of an option, if it has one.
+    /// Returns the filter of an option; `None` if the option has no filter.
     fn option(&self, option: &SpanOption) -> Result<Option<String>, SpanError> {
         let SpanOption { name, values } = option;
         if let (Some(flag), true) = (self.flags.iter().find(|flag| flag.name == name), values.is_empty()) {

@@ -12,9 +12,9 @@ const POPPED: &str = "\\8";
 #[cfg(not(any(target_arch = "x86_64", target_arch = "x86")))]
 const POPPED: &str = "\\0";
 
-/// The stack pointer at a call identifies the call. The return of some calls is not reported: those that end by
-/// longjmp() or an exception, and those beyond the 64 open calls that the kernel follows. Such a call is not mistaken
-/// for another one. It stays open until another call has the same stack pointer.
+/// The stack pointer at a call identifies the call. The kernel does not report the return of a call that ends by
+/// longjmp() or an exception, nor of calls beyond the 64 open ones that it follows. A call without a return stays open
+/// until another call has the same stack pointer, so no other return ends it.
 pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
     system: "function",
     name: "function",

@@ -8,10 +8,10 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The CPU is a part of the key. The timer of a sleep is on the stack of its task. Before the timer's function has
-/// returned on the first CPU, the task may run again on another one and start another timer at the same address.
+/// The CPU is a part of the key because the timer of a sleep is on the stack of its task. Before the timer's function
+/// has returned on one CPU, the task may run again on another CPU and start a new timer at the same address.
 ///
-/// A timer that is started again has a new time, so the last start counts.
+/// If a timer is started again before it expires, it has a new time. So the last start counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     system: "",
     name: "hrtimer",
@@ -37,7 +37,7 @@ pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
         Field::time("waited", "ns from its start until the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().time().saturating_sub(start.time()))
         }),
-        // Both times are of the timer's clock, which may differ from the clock of the events.
+        // `now` and `expires` are times of the timer's clock, which may differ from the clock of the events.
         Field::time("late", "ns after its time at which the function ran; 0 if no start was seen", |span| {
             start(span).map_or(0, |start| span.begin().int("now").saturating_sub(start.int("expires")).max(0) as u64)
         }),
@@ -56,8 +56,8 @@ fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("hrtimer_start")
 }
 
-/// Returns the sample of the start, if a task started the timer. Returns `None` for a start in an interrupt, because
-/// its task is only the interrupted one.
+/// Returns the sample of the start, if a task started the timer. Returns `None` if an interrupt did, because the
+/// sample's task is only the interrupted one.
 fn starter<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     start(span).filter(|start| !start.is_in_interrupt())
 }
@@ -92,7 +92,7 @@ mod tests {
             sample(start, 5_000_007, 0, 120, &[("hrtimer", 0x20), ("expires", 6_000)]),
             sample(cancel, 5_000_007, 0, 130, &[("hrtimer", 0x20)]),
             sample(entry, 0, 1, 200, &[("hrtimer", 0x10), ("now", 6_040), ("function", 0xabc)]),
-            // The task goes on and starts a timer at the same address before the function has returned.
+            // The task starts a timer at the same address before the function has returned.
             sample(start, 5_000_008, 0, 210, &[("hrtimer", 0x10), ("expires", 7_000)]),
             sample(entry, 0, 0, 220, &[("hrtimer", 0x10), ("now", 7_001), ("function", 0xdef)]),
             sample(exit, 0, 1, 230, &[("hrtimer", 0x10)]),

@@ -5,7 +5,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// The handlers of a shared line run one after the other, each with its own entry and exit
+/// The handlers of a shared interrupt line run one after the other, each with its own entry and exit event
 /// (`__handle_irq_event_percpu()` in kernel/irq/handle.c).
 pub(super) const IRQ: SourceDefinition = SourceDefinition {
     system: "",

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// A virtual CPU is a thread. The number of a virtual CPU is not in the key: each virtual machine has one with the
-/// number 0.
+/// A virtual CPU is a thread, which identifies it. The number of the virtual CPU is not in the key, because each
+/// virtual machine has a CPU 0.
 pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
     system: "",
     name: "kvm-exit",
@@ -33,8 +33,8 @@ pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the reason in the text of `kvm_exit`, which begins `vcpu 0 reason HLT rip 0x` on x86, and
-/// `TRAP: HSR_EC: 0x0001 (WFx), PC: 0x` or `IRQ: ` on arm64.
+/// Returns the reason in the text of a `kvm_exit` sample. The text begins with `vcpu 0 reason HLT rip 0x` on x86, and
+/// with `TRAP: HSR_EC: 0x0001 (WFx), PC: 0x` or `IRQ: ` on arm64.
 fn reason(text: &[u8]) -> &[u8] {
     let find = |text: &[u8], part: &[u8]| text.windows(part.len()).position(|at| at == part);
     let between = |from: &[u8], to: &[u8]| {

@@ -54,7 +54,7 @@ pub(super) const LOCK: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the name of a kind of locks: those of `perf lock contention` (tools/perf/builtin-lock.c). The flags are
+/// Returns the name of a kind of locks, as in `perf lock contention` (tools/perf/builtin-lock.c). The flags are
 /// `LCB_F_...` in include/trace/events/lock.h.
 fn kind(flags: u64) -> Option<&'static str> {
     const SPIN: u64 = 1;

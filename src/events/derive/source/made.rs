@@ -74,7 +74,7 @@ impl MadeEvent {
 }
 
 impl MadeRun {
-    /// Starts a source with these events.
+    /// Starts a source with this selector and these events.
     pub fn start(source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
         let spec = parse_events(selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };

@@ -1,4 +1,4 @@
-//! Tests of the sources of the scheduler with events that are not delivered, although none was lost.
+//! Tests of the scheduler's sources when some events are not delivered, although no loss was reported.
 
 use proptest::prelude::*;
 
@@ -35,12 +35,12 @@ fn wakeup(cpu: u32, time: u64, task: i64) -> Event {
     (WAKEUP, cpu, time, vec![("pid", task), ("target_cpu", cpu.into())])
 }
 
-/// Starts a source and delivers events. Returns it with the text lines of its spans.
+/// Starts a source and delivers events to it. Returns the run and the text lines of its spans.
 fn run(source: &SourceDefinition, events: &[Event]) -> (MadeRun, Vec<String>) {
     run_selected(source, source.name, events)
 }
 
-/// Does the same with the options of a selector. Task 7 has the name `thread`.
+/// Like `run`, with the options of a selector. Task 7 has the name `thread`.
 fn run_selected(source: &SourceDefinition, selector: &str, events: &[Event]) -> (MadeRun, Vec<String>) {
     let names: &[&str] = match source.name {
         "oncpu" => &[SWITCH],
@@ -113,7 +113,7 @@ fn only_tasks_whose_names_are_selected_lack_spans() {
     }
 }
 
-/// The switches to task 7 are missing. No span of this task may include the time of such a switch.
+/// The switches to task 7 are not delivered. No span of this task may include the time of such a switch.
 #[test]
 fn no_span_is_made_over_a_switch_that_was_not_delivered() {
     let of_task = |line: &&String| line.contains("pid=7");
@@ -132,7 +132,7 @@ fn a_wakeup_that_was_not_delivered_ends_no_span_and_is_counted() {
     let events = [
         switch(0, 1, (8, SLEEPS), 7),
         switch(0, 200, (7, SLEEPS), 9),
-        // Task 7 was woken meanwhile.
+        // Between these switches, task 7 was woken, but the wakeup is not delivered.
         switch(0, 300, (9, 0), 7),
         switch(0, 400, (7, SLEEPS), 9),
     ];
@@ -155,7 +155,7 @@ fn a_wait_ends_before_the_task_is_woken_again() {
         assert_eq!((run.gaps(), run.missing()), (vec![(7, 1)], 2875 * MS), "{}", source.name);
         assert_eq!(run.counts()[2], 1, "{}", source.name);
     }
-    // Without the first switches, task 7 may have been running when the events began.
+    // Without the first two switches, task 7 may have been running since before the first event.
     let ends = [&[wakeup(0, 1, 9)][..], &ends].concat();
     let mut goes_on = ends.clone();
     goes_on[3] = switch(1, 3250, (7, SLEEPS), 0);
@@ -171,7 +171,7 @@ fn a_wait_ends_before_the_task_is_woken_again() {
 fn a_task_that_is_woken_while_it_is_preempted_goes_on_waiting() {
     let events = [
         switch(0, 1, (6, SLEEPS), 7),
-        // It was about to sleep.
+        // Task 7 was about to sleep.
         switch(0, 200, (7, PREEMPTED), 8),
         wakeup(1, 210, 7),
         switch(0, 220, (8, 0), 7),
@@ -198,14 +198,14 @@ fn a_wakeup_that_is_delivered_to_two_tasks_begins_one_wait() {
     }
 }
 
-/// What happens on a machine with two CPUs and four tasks.
+/// A step on a machine with two CPUs and four tasks.
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// What runs on a CPU leaves it, or goes to sleep, and a task comes.
+    /// The task on a CPU is preempted, or goes to sleep, and another task comes.
     Switch { cpu: u32, next: i64, sleeps: bool },
-    /// What runs on a CPU, or an interrupt there, wakes a task.
+    /// The task on a CPU, or an interrupt there, wakes a task.
     Wake { cpu: u32, task: i64 },
-    /// What runs on a CPU is about to sleep, so that it may be woken before it does.
+    /// The task on a CPU is about to sleep. Until it sleeps, another task may wake it.
     SetState { cpu: u32 },
 }
 
@@ -224,13 +224,13 @@ enum Doing {
     Sleeps,
 }
 
-/// A machine: what runs on each CPU, and since when each task does what.
+/// A machine: the task that runs on each CPU, and for each task what it does and since when.
 struct Machine {
     running: [i64; 2],
     tasks: [(Doing, Option<u64>); 5],
     /// Whether each task is about to sleep.
     is_state_set: [bool; 5],
-    /// The intervals of the tasks that ended: task, begin, end, and what it did.
+    /// The intervals of the tasks that ended: the task, the begin, the end, and what the task did.
     intervals: Vec<(i64, u64, u64, Doing)>,
 }
 
@@ -294,7 +294,7 @@ impl Machine {
         events
     }
 
-    /// Returns the spans of a source that are true: those of tasks whose state was seen from the start.
+    /// Returns the true spans of a source: for each task, from its first known change of state on.
     fn truths(&self, source: &str) -> Vec<(i64, u64, u64)> {
         let wanted = |doing: Doing| match source {
             "oncpu" => doing == Doing::Runs,
@@ -305,7 +305,7 @@ impl Machine {
         if source != "offcpu" {
             return all.map(|&(task, begin, end, _)| (task, begin, end)).collect();
         }
-        // From the end of a run to the begin of the next one of the same task.
+        // An off-CPU time lasts from the end of a task's run to the begin of its next run.
         let runs: Vec<_> = self.intervals.iter().filter(|interval| interval.3 == Doing::Runs).collect();
         let begins = |task| self.intervals.iter().filter(move |other| other.0 == task && other.3 == Doing::Waits);
         runs.iter()
@@ -318,15 +318,15 @@ impl Machine {
 }
 
 proptest! {
-    /// If no event is missing, all spans are made. If the events of a CPU's idle task are missing, some spans may be missing
-    /// too, but no span is wrong.
+    /// If all events are delivered, the source makes all spans. If the events of a CPU's idle task are not delivered, some
+    /// spans may be missing too, but no span is wrong.
     #[test]
     fn no_span_is_wrong_without_the_events_of_an_idle_task(steps in prop::collection::vec(step(), 0..300)) {
         for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
             for idle in [Idle::Delivered, Idle::Missing] {
                 let mut machine = Machine::new();
-                // If neither the wakeup of a task is delivered nor the switch to it, the next wakeup of the task may come while it
-                // runs. Then `task-state` cannot know that it slept for a shorter time.
+                // If neither the wakeup of a task nor the switch to it is delivered, the next wakeup of the task may come while
+                // the task runs. Then `task-state` cannot know that the task slept for a shorter time.
                 let is_possible = |step: &&Step| {
                     !matches!(step, Step::SetState { .. }) || idle == Idle::Delivered || source.name != "task-state"
                 };

@@ -59,23 +59,23 @@ pub const SOURCES: &[&SourceDefinition] = &[
 /// The option of a source for the strings to which the arguments of its events point.
 const STRINGS: &str = "str";
 
-/// Returns the fields of an event whose strings a span needs, for `str=`.
+/// Returns the fields of an event whose strings must be read for the option `str` of a span.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
     let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
     if asks_for_strings(span) && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
 }
 
-/// Returns whether the strings of a source's events are asked for.
+/// Returns whether the span is of a source and has the option `str`.
 pub(crate) fn asks_for_strings(span: &SpanSpec) -> bool {
     span.is_source() && span.options.iter().any(|option| option.name == STRINGS)
 }
 
-/// Returns whether the span is of a source whose events may have strings.
+/// Returns whether the span is of a source that has the option `str`.
 pub fn has_strings(span: &SpanSpec) -> bool {
     source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings)
 }
 
-/// Asks for the strings of a source's events, if it has strings.
+/// Adds the option `str` to a span, if its source has this option.
 pub fn add_strings(span: &mut SpanSpec) {
     if has_strings(span) && !asks_for_strings(span) {
         span.options.push(SpanOption { name: STRINGS.to_owned(), values: Vec::new() });
@@ -106,8 +106,8 @@ fn texts(list: impl IntoIterator<Item = &'static str>) -> Vec<Cow<'static, str>>
     list.into_iter().map(Cow::Borrowed).collect()
 }
 
-/// The names of a task's states, by the bits of `prev_state` in `sched:sched_switch`: those of `TASK_REPORT` in
-/// include/linux/sched.h. A task without any of these bits was preempted: it could go on running.
+/// Returns the name of a task's state. `prev_state` is the field of `sched:sched_switch`, whose bits are those of `TASK_REPORT`
+/// in include/linux/sched.h. A task without any of these bits was preempted: it could go on running.
 fn task_state(prev_state: i64) -> &'static str {
     match prev_state & 0xff {
         0 => "preempted",

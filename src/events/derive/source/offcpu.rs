@@ -20,8 +20,8 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_switch", "next_pid", Change::Comes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
-        // The waker is the task in which `sched_waking` happens. `sched_wakeup` may happen in an interrupt of another
-        // CPU (`ttwu_queue()` in kernel/sched/core.c). Some recordings have only `sched_wakeup`.
+        // Note `sched_waking` because it happens in the waker. `sched_wakeup` may happen in an interrupt of another CPU
+        // (`ttwu_queue()` in kernel/sched/core.c), but some recordings have no other event of a wakeup.
         Rule::note("sched:sched_waking", "pid", Keep::First).optional(),
         Rule::note("sched:sched_wakeup", "pid", Keep::First).only_recorded(),
     ],

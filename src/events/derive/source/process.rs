@@ -16,12 +16,12 @@ macro_rules! fatal {
     };
 }
 
-/// A new task that is not a thread of its creator (CLONE_THREAD, 0x10000) opens a span. The exit of its last thread ends
-/// it.
+/// A new task that is not a thread of its creator (flag CLONE_THREAD, 0x10000) opens a span. The exit of the last thread of its
+/// process ends the span.
 ///
 /// The exit code is the argument of exit_group(), or of exit() in the main thread. A fatal signal is delivered without a
-/// handler. Most fatal signals are delivered as SIGKILL: `complete_signal()` in kernel/signal.c turns the signal into a SIGKILL
-/// for each thread. From then on the kernel drops further signals, so the signal that was sent last is the fatal one.
+/// handler. Most fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends a SIGKILL to each
+/// thread. From then on, the kernel drops further signals. So the last signal that was sent is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     system: "",
     name: "process",
@@ -32,7 +32,8 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         Rule::note("sched:sched_process_exec", "pid", Keep::Last),
         Rule::note("syscalls:sys_enter_exit_group", "_pid", Keep::First).optional(),
         Rule::note("syscalls:sys_enter_exit", "_tid", Keep::Last).optional(),
-        // Sent to the process, and not dropped: `group`, TRACE_SIGNAL_DELIVERED (0) or TRACE_SIGNAL_LOSE_INFO (4).
+        // `group` is set if the signal was sent to the process. The results 0 (TRACE_SIGNAL_DELIVERED) and 4
+        // (TRACE_SIGNAL_LOSE_INFO) mean that it was not dropped.
         Rule::note("signal:signal_generate", "pid", Keep::Last)
             .when(concat!("(result == 0 || result == 4) && ", fatal!()))
             .optional(),
@@ -41,12 +42,13 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             .optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler == 0 && sig == 9").optional(),
         Rule::note("signal:signal_deliver", "_pid", Keep::Last).when("sa_handler != 0").optional(),
-        // Since Linux 6.16. For older kernels, the exit of the main thread is taken as the end of the process.
+        // The field `group_dead` exists since Linux 6.16. On older kernels, the exit of the main thread counts as the end of
+        // the process.
         Rule::end("sched:sched_process_exit", "_pid").when("group_dead != 0").with_field("group_dead"),
         Rule::end("sched:sched_process_exit", "pid").without_field("group_dead"),
     ],
     nesting: Nesting::Replaced,
-    // The task of the first event is the parent, so the span's task is computed.
+    // The first event happens in the parent, so the span's task is computed.
     task: SpanTask::Computed(|span| {
         let created = span.key(0) as i32;
         span.end().map(|end| (end.pid(), end.tid())).or(Some((created, created)))
@@ -101,8 +103,8 @@ fn end(span: &SpanView<'_>) -> End {
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // Samples from before the last exec() say nothing about the end of the process. Neither do exits of threads that
-    // end before others.
+    // Skip samples from before the last exec(), which say nothing about the end of the process, and exits of threads that did
+    // not end last.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);
     let delivered = |is_wanted: fn(i64, u64) -> bool| {

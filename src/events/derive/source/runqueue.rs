@@ -10,7 +10,7 @@ use crate::{
     event::{Ran, SpanTask, SpanView},
 };
 
-/// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends it.
+/// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends the span.
 pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "runqueue",
@@ -23,10 +23,10 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
         Rule::end("sched:sched_switch", "next_pid"),
         Rule::run("sched:sched_switch", "next_comm", "next_pid"),
-        // A task that leaves its CPU was running, so an open span of it is wrong: events were missed.
+        // A task that leaves its CPU was running. If it still has an open span, events were missed.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
-        // A task that is woken twice has run in between, so the first wait is over, and its end is not known.
+        // A task that is woken twice has run in between. So the first wait is over, and its end is not known.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
         Rule::discard_woken_again("sched:sched_wakeup_new", "pid"),
         // But a task that was preempted on its way to sleep may be woken while it is already waiting for a CPU
@@ -84,7 +84,7 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
 fn ran<'a>(span: &SpanView<'a>) -> Cow<'a, [Ran]> {
     match (span.ran(), span.end()) {
         (Some(ran), _) => ran.into(),
-        // All facts that one sample contains.
+        // A sample of the end alone tells only which task ran last.
         (None, Some(end)) => {
             vec![Ran { comm: end.text("prev_comm").into(), tid: end.int("prev_pid"), time: span.duration() }].into()
         }
@@ -105,7 +105,7 @@ fn by_name(threads: &[Ran]) -> Vec<Ran> {
     names
 }
 
-/// Returns the text for what ran: `who` is about a thread.
+/// Returns the list of threads or names with their times as text. `who` returns the name in front of the time.
 fn text<'a>(ran: &[Ran], who: fn(&Ran) -> Vec<u8>) -> Cow<'a, [u8]> {
     let texts = ran.iter().map(|ran| [who(ran), format!(" {}", ran.time).into_bytes()].concat());
     texts.collect::<Vec<_>>().join(&b", "[..]).into()

@@ -11,7 +11,7 @@ use crate::event::SpanTask;
 /// A signal is sent to a process or to a thread. `pid` of `signal_generate` is the id of this process or thread.
 ///
 /// A signal that ends a process is delivered as SIGKILL, unless the process dumps core (`complete_signal()` in
-/// kernel/signal.c). No signal is sent to the process afterwards, so the signal that was sent last ended it.
+/// kernel/signal.c). Afterwards, no signal is sent to the process. So its last signal is the one that ended it.
 pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     system: "",
     name: "signal",
@@ -21,14 +21,14 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
         // TRACE_SIGNAL_DELIVERED and TRACE_SIGNAL_LOSE_INFO (include/trace/events/signal.h). With other results, the
         // signal is not delivered.
         Rule::begin("signal:signal_generate", "pid+sig").when("sig < 32 && (result == 0 || result == 4)"),
-        // Real-time signals are queued.
+        // Real-time signals are queued, so several with the same number may be pending.
         Rule::begin_another("signal:signal_generate", "pid+sig").when("sig >= 32 && (result == 0 || result == 4)"),
         Rule::end("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig < 32 && sig != 9"),
         Rule::end_first("signal:signal_deliver", "_tid+sig|_pid+sig").when("sig >= 32"),
         Rule::end("signal:signal_deliver", ENDED_BY_SIGKILL).when("sig == 9"),
     ],
     nesting: Nesting::Replaced,
-    // The sender is another task.
+    // The first event happens in the sender, so the span's task is computed.
     task: SpanTask::Computed(|span| span.end().map(|end| (end.pid(), end.tid())).or(Some((-1, span.key(0) as i32)))),
     scope: Scope::Machine,
     flags: &[],
@@ -109,7 +109,7 @@ mod tests {
         MadeSample { event: "signal:signal_deliver", tid, cpu: 0, time, fields }
     }
 
-    /// Returns the names of the signals and how long they waited.
+    /// Returns for each span the name of the signal and how long it waited.
     fn shown(spans: &[String]) -> Vec<String> {
         let word =
             |span: &str, name: &str| span.split(' ').find_map(|word| word.strip_prefix(name)).unwrap().to_owned();
@@ -120,11 +120,11 @@ mod tests {
     fn a_process_is_ended_by_the_signal_that_was_sent_last() {
         let mut run = MadeRun::start(&SIGNAL, "signal", &EVENTS);
         let spans = run.spans(&[
-            // These are blocked.
+            // These signals are blocked.
             sent(100, 15, 7, 0),
             sent(110, 10, 7, 0),
             sent(120, 2, 7, 0),
-            // This one is for another process, and this one is ignored.
+            // The first of these signals is for another process, and the second one is ignored.
             sent(130, 1, 8, 0),
             sent(140, 1, 7, 1),
             delivered(150, 9, 7),

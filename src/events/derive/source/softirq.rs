@@ -9,7 +9,8 @@ use crate::{derive::span::Keep, event::SpanTask};
 const NAMES: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// A soft interrupt may be raised several times before it runs. A raise while it runs makes it run once more.
+/// A soft interrupt may be raised several times before it runs. A raise while it runs makes it run once more
+/// afterwards.
 pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
     system: "",
     name: "softirq",

@@ -19,8 +19,8 @@ const RT_SIGRETURN: i64 = 15;
 #[cfg(not(target_arch = "x86_64"))]
 const RT_SIGRETURN: i64 = 139;
 
-/// The key of rt_sigreturn. The kernel reports its return with the number -1. No other call has this number, so such a return
-/// ends the thread's open rt_sigreturn.
+/// The key of rt_sigreturn. The kernel reports its return with the number -1, and it does so for no other call. So a return
+/// with -1 ends the thread's open rt_sigreturn.
 #[cfg(target_arch = "x86_64")]
 const RESTORED: &str = "_tid+id|_tid+15";
 #[cfg(not(target_arch = "x86_64"))]
@@ -71,7 +71,7 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     narrow: Some(narrow),
 };
 
-/// Returns the fields with the strings of arguments, for events that have these strings.
+/// Returns the fields with the strings of arguments, such as `filename_str`. They are for events that have these strings.
 pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
     string_arguments::names().into_iter().map(|name| SpanField {
         name: format!("{name}_str"),
@@ -87,19 +87,19 @@ fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<&'a [u8]> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
     let field = string_of_argument(*index);
-    // If its page was not in memory when the call began, the string was read when it ended.
+    // If the string's page was not in memory when the call began, the string was read when the call ended.
     span.begin().user_text(field).or_else(|| span.end()?.user_text(field))
 }
 
-/// Returns the number of the error that a call returned; 0 if there was none. The result of rt_sigreturn() is a register of
-/// the interrupted code.
+/// Returns the number of the error that a call returned; 0 if there was none. For rt_sigreturn(), it returns 0, because its
+/// result is a register of the interrupted code.
 fn errno(span: &SpanView<'_>) -> i64 {
     let ret = span.last().int("ret");
     if (-4095..0).contains(&ret) && span.key(1) != RT_SIGRETURN { -ret } else { 0 }
 }
 
-/// Returns a filter for the numbers of the calls that the options name. It is for live events only, because it contains the
-/// numbers of this machine.
+/// Returns a filter for the calls that the option `name=` selects. The filter contains the numbers of this machine's
+/// architecture, so it is for live events only.
 fn narrow(options: &[SpanOption]) -> Option<String> {
     let names = &options.iter().find(|option| option.name == "name")?.values;
     let number = |name: &String| system_calls::number(std::env::consts::ARCH, name).filter(|_| !is_glob(name));

@@ -8,7 +8,8 @@ use super::{Scope, source_of};
 /// Why tasks or CPUs cannot be selected together with a source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceTargetError {
-    /// The source's events also happen in other tasks, and this other event cannot be selected beside such a source.
+    /// The user selected a source that needs the events of all tasks, and an event that would then be delivered for all
+    /// tasks too.
     #[error(
         "{source_name} is made of events of all tasks, and {other} would be delivered for all tasks too; leave the \
          selection of tasks out, or use separate runs"
@@ -19,7 +20,7 @@ pub enum SourceTargetError {
         /// The other event.
         other: String,
     },
-    /// Only some CPUs.
+    /// The source needs the events of all CPUs, but only some CPUs are selected.
     #[error(
         "{source_name} may begin on one CPU and end on another, so it needs the events of all CPUs; leave -C and cpus= \
          out, and select tasks with -p, -t or --cgroups, or spans with a filter"
@@ -59,8 +60,8 @@ pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), So
     Ok(())
 }
 
-/// Returns the scope of the events. Fails if some events are needed from the selected tasks only, and others from all
-/// tasks.
+/// Returns the tasks whose events must be opened: the selected ones or all. Fails if a source needs the events of all
+/// tasks and another event is not a source, because that event would be delivered for all tasks too.
 pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
         EventKind::Span(span) => source_of(span).ok().flatten(),

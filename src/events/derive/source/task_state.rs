@@ -19,7 +19,7 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::schedule("sched:sched_switch", "next_pid", Change::ComesAfterWakeup),
         Rule::schedule("sched:sched_wakeup", "pid", Change::Wakes),
         Rule::schedule("sched:sched_wakeup_new", "pid", Change::Wakes),
-        // A span of another state cannot end here: events of its task were not delivered.
+        // If the task's open span is not of the state `running`, events were not delivered: drop the span.
         Rule::end("sched:sched_switch", "prev_pid").after(is_running),
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0x30)"),
@@ -28,8 +28,8 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
         // A task that is woken twice has run in between, so its wait for a CPU is over.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
-        // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). This
-        // does not end the span.
+        // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). Such
+        // a wakeup does not end the span.
         Rule::end("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup", "pid").after(is_blocked),
         Rule::begin("sched:sched_wakeup_new", "pid"),

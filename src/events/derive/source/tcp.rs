@@ -13,7 +13,7 @@ use crate::{
     event::{PartView, SpanTask, SpanView},
 };
 
-/// The names of states, from 1 on: those of include/net/tcp_states.h.
+/// The names of the states from number 1 on, as in include/net/tcp_states.h.
 const STATES: [&str; 13] = [
     "ESTABLISHED",
     "SYN_SENT",
@@ -30,9 +30,9 @@ const STATES: [&str; 13] = [
     "BOUND_INACTIVE",
 ];
 
-/// The address of the socket identifies a connection. The connection of a client begins in the state SYN_SENT (2). That
-/// of a server begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, the
-/// kernel replaces the socket by a smaller one without events.
+/// The address of the socket identifies a connection. A client's connection begins in the state SYN_SENT (2). A server's
+/// connection begins when a new socket goes from LISTEN (10) to SYN_RECV (3). Both end in CLOSE (7). In TIME_WAIT, the kernel
+/// replaces the socket by a smaller one without events.
 pub(super) const TCP: SourceDefinition = SourceDefinition {
     system: "",
     name: "tcp",
@@ -100,14 +100,14 @@ fn established<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     changes(span).find(|part| part.int("newstate") == 1)
 }
 
-/// Returns the last change of state that has both ports: a socket has no port of its own before it sends.
+/// Returns the last change of state with the port of the socket, which has none before it sends.
 fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
 }
 
-/// Returns the change of state that happened in a task which uses the socket: at connect() in a client's task, and at close()
-/// or shutdown() in a server's task (`tcp_close_state()` in net/ipv4/tcp.c). All others may happen in an interrupt of any task,
-/// except the end of a connection that a call cuts off.
+/// Returns a change of state that happened in a task which uses the socket. For a client, this is connect(). For a server, it
+/// is close() or shutdown() (`tcp_close_state()` in net/ipv4/tcp.c), or the call that cut the connection off. All other changes
+/// may happen in an interrupt of any task.
 fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match is_client(span) {
         true => Some(span.begin()),
@@ -115,9 +115,9 @@ fn owner<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     }
 }
 
-/// Returns the end of a connection that a call cut off while it was established (1), or after the other end had closed
-/// it (8). The kernel sends the reset right after this end: close() with unread data or with a SO_LINGER time of 0,
-/// connect() with AF_UNSPEC, and `ss --kill` (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c).
+/// Returns the end of a connection that a call cut off while it was established (1), or after the other side had closed it (8).
+/// Such calls are close() with unread data or with a SO_LINGER time of 0, connect() with AF_UNSPEC, and `ss --kill`
+/// (`__tcp_close()`, `tcp_disconnect()` and `tcp_abort()` in net/ipv4/tcp.c). The kernel sends the reset right after this end.
 fn cut_off<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     let is_received = span.note("tcp_receive_reset").is_some();
     span.end().filter(|end| matches!(end.int("oldstate"), 1 | 8) && !end.is_in_interrupt() && !is_received)

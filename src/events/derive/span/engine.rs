@@ -26,30 +26,30 @@ use crate::{
 pub(super) struct Engine {
     span: Span,
     format: Arc<SpanFormat>,
-    /// The layout of the spans' records.
+    /// The layout of the records of the spans.
     layout: SampleLayout,
     /// For each field of the span: whether the filter reads it.
     filtered_fields: Vec<bool>,
     /// Whether the filter reads text that is computed for each span.
     has_text_filter: bool,
-    /// The cache of the filter's results, if the filter reads only one text that depends on a number.
+    /// The cache of the filter's results, if the filter reads only one text and the text depends on a number.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
-    /// The samples that are kept ahead of spans.
+    /// The samples of `Ahead` rules, by their keys, until a span begins.
     ahead: OpenSpans,
-    /// The spans that were dropped because events were lost, and the records of those that have ended since, if the sink
-    /// wants them.
+    /// The spans that losses dropped. `missing_records` are the records of those that have ended since; `None` if the sink does
+    /// not want them.
     missing: Missing,
     missing_records: Option<Vec<Box<[u8]>>>,
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
-    /// What tells spans whose ends were not delivered; `None` if open spans show nothing.
+    /// Tells which open spans should have ended; `None` if an open span does not show that events are missing.
     overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
     last: u64,
-    /// The record of the last span that was delivered. Its memory is used again.
+    /// A buffer for the record of a span, which is used again for each span.
     record: Vec<u8>,
     /// The names of tasks, for the fields that need them.
     context: Arc<Context>,
@@ -65,7 +65,7 @@ enum Output {
     Muted,
 }
 
-/// Which of several open spans with the same key ends.
+/// Which span ends, if several with the same key are open.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     First,
@@ -147,7 +147,7 @@ impl Engine {
     ) -> Flow {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
-        // A sample that is delivered late may be older than the span that is open now. It belongs to an earlier span.
+        // A sample that arrives late may be older than the open span. Then it does not end this span, but an earlier one.
         let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
         let begin = match which {
             Which::Last => open.close_if(key, is_later),
@@ -161,8 +161,8 @@ impl Engine {
             return Flow::Continue(());
         };
         if self.lossy_rings != 0 {
-            // This begin and this end may not belong together: the other end and the other begin may be among the lost
-            // events.
+            // This begin and this end may not belong together, because the lost events may contain another end and another
+            // begin.
             counts.add_dropped(1);
             counts.add_lost(1);
             self.add_gap_of(key.numbers(), &begin, time);
@@ -196,7 +196,7 @@ impl Engine {
         self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
     }
 
-    /// Follows a change of a task's state, and counts the events that this shows to be missing.
+    /// Follows a change of a task's state, and counts the missing events that it shows.
     fn schedule(&mut self, change: Change, at: At, [task, state]: [i64; 2]) {
         let task = task as i32;
         let scheduler = &mut self.scheduler;
@@ -219,7 +219,7 @@ impl Engine {
         }
     }
 
-    /// Drops the wait of a task that is woken although it was woken before: it has run since.
+    /// Drops the wait of a task that is woken a second time, because the task has run since the first wakeup.
     fn discard_woken_again(&mut self, key: &Key, time: u64) {
         if !self.scheduler.is_woken_again() {
             return;
@@ -236,24 +236,26 @@ impl Engine {
         }
     }
 
-    /// Returns whether spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof
-    /// itself, whose events are left out.
+    /// Returns whether spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof itself
+    /// (events of these threads are left out).
     fn delivers_spans_of(&self, task: i32) -> bool {
         let is_own = || !self.context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
         !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
     }
 
-    /// Returns whether a span of this task that is missing at this time may be one that would have been delivered.
+    /// Returns whether spans of this task would be delivered, so that a missing one is a gap. The name of the task is that at
+    /// `time`.
     fn may_lack_spans(&self, task: i32, time: u64) -> bool {
         let names = &self.span.task_names;
         let is_named = || self.context.comm(task, time).is_none_or(|comm| matches_any(names, &comm));
         self.delivers_spans_of(task) && (names.is_empty() || is_named())
     }
 
-    /// Called when a key begins again: counts its open span as missing.
+    /// Counts the open span of a key as missing. Called when the key begins again.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // Of sources only if it was open for long: two requests for the same sectors of a device may be open together, and some
-        // spans have an end that the kernel does not report. Missing events of the scheduler are counted in another place.
+        // A span of a source counts only if it was open for long. Two requests for the same sectors of a device may be open
+        // together, and the kernel does not report the end of some spans. `schedule` counts the missing events of the
+        // scheduler.
         let is_overdue = self.is_overdue(key, time);
         self.counts.add_unended(is_overdue.into());
         if self.span.spec.nesting == Nesting::Replaced
@@ -264,7 +266,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether the open span with this key should have ended before this time, at which no loss explains it.
+    /// Returns whether the open span with this key should have ended before this time. While a ring loses events, the answer is
+    /// no.
     fn is_overdue(&self, key: &Key, time: u64) -> bool {
         let age = |begin: u64| time.saturating_sub(begin);
         self.lossy_rings == 0
@@ -287,7 +290,7 @@ impl Engine {
         }
     }
 
-    /// Counts that a span is missing.
+    /// Counts a missing span as a gap of its task. `begin` is the span's begin.
     fn add_gap_of(&self, key: [u64; 2], begin: &OpenSpan<impl AsRef<[u8]>>, time: u64) {
         let (record, notes) = begin.split();
         let begin = (begin.input, record);
@@ -297,7 +300,8 @@ impl Engine {
         }
     }
 
-    /// Counts for how long dropped spans may have lasted, those that the user selected by what is known at their begin.
+    /// Counts for how long dropped spans may have lasted. It leaves out spans that the user did not select, as far as their
+    /// begin tells.
     fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
         for MissingSpan { key, begin, until } in spans {
             let (record, notes) = begin.split();
@@ -321,7 +325,8 @@ impl Engine {
         }
     }
 
-    /// Counts for how long a span may have lasted whose key begins again, although no end was delivered.
+    /// Counts for how long the open spans of a key may have lasted. Called when the key begins again although no end was
+    /// delivered.
     fn count_missing_before(&mut self, key: &Key, time: u64) {
         if self.span.spec.nesting != Nesting::Replaced {
             return;
@@ -331,7 +336,7 @@ impl Engine {
             let dropped = self.missing.begin(key, is_losing.then_some(time));
             self.count_missing(dropped);
         }
-        // Spans of sources may end without an event, so a begin alone shows nothing.
+        // Spans of sources may end without an event, so a second begin alone does not show that events are missing.
         let task = key.numbers()[0] as i32;
         let is_contradicted = || self.scheduler.contradicted().contains(&task);
         if (is_losing || !self.span.spec.is_source() || is_contradicted() || self.is_overdue(key, time))
@@ -342,7 +347,7 @@ impl Engine {
         }
     }
 
-    /// Returns whether the user selected the task of a span, by its id and by its name.
+    /// Returns whether the user selected the task of a span: by its id, and by its name.
     fn selects_task(&self, samples: &SpanSamples<'_>) -> bool {
         let are_all_selected = self.context.delivers_all_spans() && self.span.comms.is_empty();
         if !self.span.selects_tasks() || are_all_selected {
@@ -385,8 +390,8 @@ impl Engine {
         passes
     }
 
-    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not. So
-    /// the cheapest checks come first: numbers, then the task, then texts. The other fields are computed only for a
+    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not pass. So the
+    /// cheapest checks come first: numbers, then the task, then texts. The fields that no check needs are computed only for a
     /// span that is delivered.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
@@ -483,8 +488,8 @@ impl Derivation for Engine {
 
     fn lost(&mut self, _start: u64, end: u64) {
         self.lossy_rings = self.lossy_rings.saturating_sub(1);
-        // Any of the spans that are open now may have ended or begun again among the lost samples. Spans that begin
-        // after this call were opened after the loss.
+        // Each span that is open now may have ended or begun again among the lost samples. Spans that begin after this call
+        // began after the loss.
         for (key, begin) in self.open.iter() {
             self.add_gap_of(key.numbers(), &begin, self.last);
         }
@@ -520,7 +525,7 @@ impl Derivation for Engine {
         self.open.move_to(context.budget());
         self.ahead.move_to(context.budget());
         self.output = Output::Delivered;
-        // The next part reports the losses that go on again.
+        // The caller reports the losses that go on again.
         self.lossy_rings = 0;
     }
 
@@ -531,7 +536,7 @@ impl Derivation for Engine {
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }
-        // These spans stay open in the counts.
+        // The counts still count these spans as open.
         while let Some(key) = self.open.oldest_key().map(Key::numbers) {
             let Some(begin) = self.open.take_oldest() else { break };
             let (begin_record, notes) = begin.split();

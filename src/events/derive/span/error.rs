@@ -25,10 +25,10 @@ pub enum SpanError {
     /// The same part of the key is a number in one event and text in another.
     #[error("`{0}` and `{1}` cannot be the same part of a span's key: one is a number, the other is text")]
     Types(String, String),
-    /// A field of the key has the name of a member of spans.
+    /// A field of the key, or an argument of a probe, has the name of a member of spans.
     #[error("`{0}` is a member of all spans, so it cannot be in the key")]
     Name(String),
-    /// The filter.
+    /// The filter is wrong.
     #[error("the filter `{filter}`: {error}\nthe fields: duration, those of {end}, and those of {begin} as begin.NAME")]
     Filter {
         /// The filter's text.
@@ -40,7 +40,7 @@ pub enum SpanError {
         /// The event that begins the span.
         begin: String,
     },
-    /// The filter of a source.
+    /// The filter of a source is wrong.
     #[error("the filter `{filter}`: {error}\nthe fields of {source_name}: {fields}")]
     SourceFilter {
         /// The filter's text.
@@ -94,7 +94,7 @@ pub enum SpanError {
     /// An input that is not a tracepoint.
     #[error("{0} is not a tracepoint, so it cannot begin or end a span")]
     NotTracepoint(String),
-    /// The format of the span.
+    /// The format of the span cannot be made.
     #[error(transparent)]
     Format(#[from] FormatError),
 }

@@ -1,4 +1,4 @@
-//! The keys of spans: the places of a key's values in an event, and the values.
+//! The keys of spans: where an event has the values of a key, and the values.
 
 use std::hash::Hasher;
 
@@ -11,11 +11,11 @@ use rustc_hash::FxHasher;
 
 use super::SpanError;
 
-/// The places of a key's values in an event.
+/// Where the records of an event have the values of a key.
 #[derive(Clone, Debug)]
 pub struct KeyPlan(Vec<Part>);
 
-/// The place of one part of a key.
+/// Where the records of an event have one part of a key.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// The id of the thread.
@@ -32,7 +32,7 @@ pub enum Part {
     Number(u64),
 }
 
-/// The values of a key. Most keys are one or two numbers, and need no memory of their own.
+/// The values of a key. Most keys are one or two numbers, which need no allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Key {
     /// One number.
@@ -44,7 +44,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Returns the hash of the key. The tag of the enum is left out, because all keys of a span have the same one.
+    /// Returns the hash of the key. It leaves out the tag of the enum, because all keys of a span have the same tag.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -59,7 +59,7 @@ impl Key {
         hasher.finish()
     }
 
-    /// Returns the bytes that it takes beside itself.
+    /// Returns the number of bytes that the key has allocated.
     pub fn heap_bytes(&self) -> usize {
         match self {
             Key::One(_) | Key::Two(_) => 0,

@@ -1,7 +1,8 @@
-//! The spans that were dropped because events were lost, and for how long each of them may have lasted.
+//! The spans that a loss of events dropped, and for how long each of them may have lasted.
 //!
-//! The begin of such a span is known. It ended among the lost events, so before the loss was over, unless the next event of
-//! its key is an end: then it may have lasted until this end. Spans that also began among the lost events leave no trace.
+//! The begin of a dropped span is known. Its end was lost, so it ended before the loss was over. There is one exception: if the
+//! next event of its key is an end, the span may have lasted until this end. Spans that also began among the lost events leave
+//! no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -11,15 +12,15 @@ use super::{
     table::{OpenSpan, OpenSpans},
 };
 
-/// The most memory for spans whose end may still come. With more of them, none lasts longer than the loss: so a table
-/// of open spans never has less room after a loss than before.
+/// The maximum memory and number of dropped spans whose end may still come. Beyond it, all of them count as ended with the
+/// loss. So a table of open spans never has less room after a loss than before.
 const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
-/// The dropped spans of which an end may still come.
+/// The dropped spans whose end may still come.
 pub(super) struct Missing {
     spans: OpenSpans,
-    /// The end of the last loss.
+    /// The time at which the last loss was over.
     until: u64,
 }
 
@@ -32,14 +33,14 @@ pub(super) struct MissingSpan {
 
 impl Default for Missing {
     fn default() -> Self {
-        // The spans of a budget take a quarter of it.
+        // Open spans may take a quarter of their budget.
         Self { spans: OpenSpans::new(MOST, Nesting::Nested, &Budget::new(4 * BYTES)), until: 0 }
     }
 }
 
 impl Missing {
-    /// Adds the spans that a loss has dropped, which was over at this time. Passes those to `ended` for which there is no
-    /// room: they count as if they had ended with the loss.
+    /// Adds the spans that a loss dropped. The loss was over at the time `until`. Spans for which there is no room go to
+    /// `ended`: they count as if they had ended with the loss.
     pub fn add(&mut self, mut dropped: OpenSpans, until: u64, ended: &mut Vec<MissingSpan>) {
         self.until = until;
         if self.spans.len() + dropped.len() > MOST.into() {
@@ -57,14 +58,14 @@ impl Missing {
         }
     }
 
-    /// Takes out a span of this key, because its next event came at this time: an end that may be its own.
+    /// Takes out a span of this key, because an end with the key came at this time. It may be the end of this span.
     pub fn end(&mut self, key: &Key, time: u64) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: time })
     }
 
-    /// Takes out the span of this key, because another one of the key begins. While events are lost, `until` is the time
-    /// of this begin; otherwise, the span has ended with the last loss.
+    /// Takes out the span of this key, because another span with the key begins. While events are lost, `until` is the time of
+    /// this begin. If it is `None`, the span ended with the last loss.
     pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })

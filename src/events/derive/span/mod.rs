@@ -1,24 +1,23 @@
-//! Spans: an event that is made of one that begins it and one that ends it, with the same key. Does not know where the
-//! samples come from.
+//! Spans: a span is an event that is made of a begin event and an end event with the same key. The module does not know where
+//! the samples come from.
 //!
-//! Live runs and replays open the events that begin and end a span as events of their own. [`super::DerivingSink`] stands
-//! between the pump and the sink. It gives their samples to the span's engine, which keeps the record of each open span in
-//! a table by its key. If all events of a run are inputs of spans, the sink is not entered for a batch: the engine reads
-//! keys and evaluates `min=` and the filter without the interpreter's lock, and the sink is entered after the batch, for
-//! the spans that passed. Else it is entered once per batch, as without spans, so that the order of all events is kept.
+//! Live runs and replays open the begin and end events of a span as events of their own. [`super::DerivingSink`], which stands
+//! between the pump and the sink, passes their samples to the span's engine. The engine keeps the record of each open span in a
+//! table by its key. If all events of a run are inputs of spans, the engine reads keys and evaluates `min=` and the filter
+//! without the interpreter's lock. The sink is entered after the batch, and only if spans have passed. Otherwise it is entered
+//! once per batch, as without spans, to keep the order of all events.
 //!
-//! A source such as `offcpu` is a span that has a definition instead of a selector with two events: a list of rules (what
-//! a sample of each event does with the open span of its key: begin, end, note, discard), and functions that compute its
-//! fields. Notes are samples between the begin and the end, for example the wakeup of a task that sleeps. The table keeps
-//! them behind the record of the begin. The functions run once for each span that is long enough. A filter over fields is
-//! applied to the finished record. If a source's events happen in other tasks too, `-p` makes the run trace the whole
-//! machine, and selects spans by their task.
+//! A source such as `offcpu` is a span with a definition instead of two selected events. The definition has a list of rules (a
+//! sample may begin, end, note or discard the open span of its key), and functions that compute the fields. Notes are samples
+//! between the begin and the end, for example the wakeup of a task that sleeps. The table keeps them behind the record of the
+//! begin. The functions run once for each span that is long enough. A filter over fields is applied to the finished record. If
+//! a source's events happen in other tasks too, `-p` makes the run trace the whole machine, and selects spans by their task.
 //!
-//! A loss drops all open spans: each of them may have ended, or begun again, among the lost events. The kernel writes the
-//! record about a loss only when there is room in the ring again. Until then, spans end on other CPUs. So the pump tells
-//! the engine when a ring begins to lose events, and no span ends until the loss is over. Live, the reader sees that a ring
-//! is full. In a recording, the reader marks the place where the loss began, if the run has spans. Recordings that can only
-//! be read from front to back have no marks.
+//! A loss drops all open spans, because each of them may have ended, or begun again, among the lost events. The kernel reports
+//! a loss late: it writes the record when there is room in the ring again, and until then spans end on other CPUs. So the pump
+//! tells the engine when a ring begins to lose events, and no span ends until the loss is over. In a live run, the reader sees
+//! that a ring is full. In a recording, the reader marks the place where the loss began, if the run has spans. Recordings that
+//! can only be read from front to back have no marks.
 
 mod engine;
 mod error;
@@ -60,21 +59,22 @@ pub struct Span {
     definition: Option<&'static SourceDefinition>,
     fields: Vec<SpanField>,
     filters: Option<Filters>,
-    /// What a span has to fulfil to be delivered, as the user typed it.
+    /// The conditions for the delivery of a span, as the user typed them.
     conditions: String,
-    /// Whether strings are asked for, and its events have none.
+    /// Whether the user asked for strings, but the span's events have none.
     lacks_strings: bool,
-    /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks.
+    /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks, and if `filters` compares the
+    /// names.
     comms: Vec<String>,
-    /// The same, also if the name is a field of the span, which the filter compares.
+    /// The same names, also if `filters` compares them because the span has a field `comm`.
     task_names: Vec<String>,
 }
 
 /// The filter of a span.
 #[derive(Clone, Debug)]
 pub enum Filters {
-    /// For each input that begins spans and each that ends them: the filter of these spans, at index
-    /// `begin * inputs + end`.
+    /// For each pair of an input that begins spans and an input that ends them: the filter of their spans, at index `begin *
+    /// inputs + end`.
     OfPairs(Vec<Option<Filter>>),
     /// A filter over the fields of the span. It is applied to the record of the span.
     OfSpan(Filter),
@@ -83,18 +83,18 @@ pub enum Filters {
 /// An event that the span is made of.
 #[derive(Clone, Debug)]
 struct Input {
-    /// What a sample does, in this order.
+    /// The steps of a sample, in this order.
     steps: Vec<Step>,
 }
 
-/// What a sample does with the open span of a key.
+/// A change that a sample makes to the open span of its key.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// What it does.
+    /// The kind of change.
     pub action: Action,
     /// The key.
     pub key: KeyPlan,
-    /// Alternatives to the key.
+    /// Alternatives to the key. The step applies to the span that began last among those with any of the keys.
     pub other_keys: Vec<KeyPlan>,
     /// If set, the step applies only to samples that pass.
     pub when: Option<Filter>,
@@ -119,7 +119,7 @@ impl Step {
 }
 
 impl Span {
-    /// Prepares a span with these inputs. Each comes with the indices of its rules, in [`SpanRule::all`].
+    /// Prepares a span with these inputs. Each input comes with the indices of its rules in [`SpanRule::all`].
     pub fn new(
         spec: &SpanSpec,
         filter: Option<&str>,
@@ -141,7 +141,7 @@ impl Span {
             let own = own.iter().filter_map(|&rule| rules.get(rule)).filter(is_for);
             let mut steps = own.map(|rule| Step::new(rule, format)).collect::<Result<Vec<_>, SpanError>>()?;
             if !spec.is_source() {
-                // An event that begins and ends spans ends one, and then begins the next one.
+                // If an event both begins and ends spans, its sample ends the open span before it begins the next one.
                 steps.sort_by_key(|step| step.action.begins());
             }
             Ok(Input { steps })
@@ -202,38 +202,38 @@ impl Span {
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
     }
 
-    /// Returns what was selected.
+    /// Returns the selected span, as the user specified it.
     pub fn spec(&self) -> &SpanSpec {
         &self.spec
     }
 
-    /// Returns what the samples of each input do, in this order.
+    /// Returns the steps of each input.
     pub fn steps(&self) -> impl Iterator<Item = &[Step]> {
         self.inputs.iter().map(|input| input.steps.as_slice())
     }
 
-    /// Returns the filter.
+    /// Returns the filter, if the span has one.
     pub fn filters(&self) -> Option<&Filters> {
         self.filters.as_ref()
     }
 
-    /// Returns whether spans are selected by the name of their task, which no field of theirs has.
+    /// Returns whether spans are selected by the name of their task although they have no field with the name.
     pub fn selects_comms(&self) -> bool {
         !self.comms.is_empty()
     }
 
-    /// Returns whether strings are asked for, and its events have none.
+    /// Returns whether the user asked for strings, but the span's events have none.
     pub fn lacks_strings(&self) -> bool {
         self.lacks_strings
     }
 
-    /// Returns the text of the selector up to the filter.
+    /// Returns the selector without its filter.
     pub fn name(&self) -> String {
         self.spec.to_string()
     }
 
     /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This is so
-    /// for sources. All other spans are delivered, and the program can select tasks itself.
+    /// for sources. A program that selected two events gets all spans, and can select tasks itself.
     fn selects_tasks(&self) -> bool {
         self.definition.is_some()
     }
@@ -266,7 +266,7 @@ fn key_fields(spec: &SpanSpec, inputs: &[Input]) -> Vec<SpanField> {
     own.map(|(at, key)| field(at, &key.begin)).collect()
 }
 
-/// Returns the names of what the probes that begin the span read for the user.
+/// Returns the names of the arguments that the user gave to the probes which begin the span.
 fn argument_names(spec: &SpanSpec) -> Vec<String> {
     let of_base = |base| match base {
         FetchBase::Parameter(name) => name,
@@ -277,8 +277,8 @@ fn argument_names(spec: &SpanSpec) -> Vec<String> {
     spec.arguments.begin.iter().map(name).collect()
 }
 
-/// Adds a field for each argument of the probes that begin the span. An argument that is called like another field is only
-/// a field of the event that begins the span.
+/// Adds a field for each argument of the probes that begin the span, unless another field of the span has its name. Such an
+/// argument is only a field of the begin event.
 fn add_argument_fields(
     names: &[String],
     formats: &[(Arc<EventFormat>, &[usize])],
@@ -297,7 +297,7 @@ fn add_argument_fields(
     }
 }
 
-/// Parses the filter for all pairs of events.
+/// Parses the filter for all pairs of a begin event and an end event.
 fn filters(
     text: &str,
     formats: &[(Arc<EventFormat>, &[usize])],

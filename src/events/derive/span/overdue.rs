@@ -1,24 +1,24 @@
 //! Spans that should have ended by now: their ends were not delivered, although no loss was reported.
 //!
-//! A span that is open at the end of a run is normal if it began shortly before. It is overdue if it is open for much longer than
-//! all that ended.
+//! A span that is open at the end of a run is normal if it began shortly before. It is overdue if it has been open for much
+//! longer than the longest span that ended.
 
-/// The minimum age of an overdue span in ns, and how many times as long as the longest span that ended.
+/// An overdue span has at least this age in ns, and is this many times as old as the longest span that ended.
 const LEAST: u64 = 100_000_000;
 const TIMES: u64 = 10;
 
-/// The minimum age if no span has ended: a device may be slow.
+/// The minimum age in ns of an overdue span if no span has ended. It is longer because a device may be slow.
 const LEAST_OF_ALL: u64 = 1_000_000_000;
 
-/// With at least this many spans of this age and none that ended, all of them are overdue: no device works on so many requests
-/// for so long before it completes the first one, unless it stands still.
+/// If no span has ended, and at least this number of spans has this age in ns, all of them are overdue. A device that works on
+/// so many requests completes the first one earlier, unless it stands still.
 const MANY: usize = 8;
 const LEAST_OF_MANY: u64 = 10_000_000;
 
-/// What is known about the spans that ended.
+/// Tells which open spans are overdue, by the duration of the longest span that ended.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
-    /// The duration of the longest one.
+    /// The duration in ns; `None` if no span has ended.
     longest: Option<u64>,
 }
 
@@ -33,7 +33,8 @@ impl Overdue {
         age > self.longest.map_or(LEAST_OF_ALL, |longest| longest.saturating_mul(TIMES).max(LEAST))
     }
 
-    /// Returns the age from which on open spans are overdue at the end of a run. `ages` are those of all open spans.
+    /// Returns a function that tells for the age of a span whether it is overdue at the end of a run. `ages` are the ages of
+    /// all open spans.
     pub fn at_end(&self, ages: impl Iterator<Item = u64>) -> impl Fn(u64) -> bool {
         let are_many = self.longest.is_none() && ages.filter(|&age| age > LEAST_OF_MANY).nth(MANY - 1).is_some();
         move |age| self.is_overdue(age) || are_many && age > LEAST_OF_MANY

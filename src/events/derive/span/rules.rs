@@ -15,7 +15,7 @@ pub struct SpanRule {
     pub event: EventKind,
     /// The fields that the probe reads.
     pub arguments: Vec<ProbeArgument>,
-    /// What its samples do.
+    /// What the samples of the event do.
     pub action: Action,
     /// The fields of the key.
     pub key: Vec<String>,
@@ -23,12 +23,11 @@ pub struct SpanRule {
     pub other_keys: Vec<Vec<String>>,
     /// If set, the rule applies only to samples that pass this filter.
     pub when: Option<&'static str>,
-    /// A condition on the open span with this key. If the condition is not met, the rule does not apply. If no span with this
-    /// key is open, the condition is ignored.
+    /// If set, the rule applies only if the open span with this key meets the condition, or if no span with this key is open.
     pub after: Option<BeginCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
-    /// If set, the rule is for kernels whose event has a field, or for those whose event does not have it.
+    /// If set, the rule applies only on kernels whose event has, or lacks, this field.
     pub only_if: Option<FieldCondition>,
 }
 
@@ -38,9 +37,9 @@ pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
 /// A condition on the event's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldCondition {
-    /// It has this field.
+    /// The event has this field.
     Has(&'static str),
-    /// It does not have this field.
+    /// The event does not have this field.
     Lacks(&'static str),
 }
 
@@ -54,37 +53,39 @@ impl FieldCondition {
     }
 }
 
-/// What a sample does with the open span of its key.
+/// An action of a sample on the open span of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It opens a span. An open one with the same key is dropped, unless spans are nested.
+    /// The sample opens a span. An open one with the same key is dropped, unless spans are nested.
     Begin,
-    /// It opens a span, unless one with the same key is open.
+    /// The sample opens a span, unless one with the same key is open.
     BeginUnlessOpen,
-    /// It opens a span, also if others with the same key are open.
+    /// The sample opens a span, also if others with the same key are open.
     BeginAnother,
-    /// It ends the span. If several are open, this is the one that was opened last.
+    /// The sample ends the span. If several are open, it ends the span that was opened last.
     End,
-    /// It ends the span that was opened first.
+    /// The sample ends the span that was opened first.
     EndFirst,
-    /// It is kept with the span.
+    /// The sample is kept with the span.
     Note(Keep),
-    /// It drops the span.
+    /// The sample drops the span.
     Discard,
-    /// It drops the span if it is a wakeup which shows that the task of the key has run since it was woken before. It needs
-    /// `Change::Wakes` before it.
+    /// The sample is a wakeup. It drops the span if it shows that the task of the key has run since its last wakeup. Its event
+    /// needs a rule with `Change::Wakes` before this one.
     DiscardWokenAgain,
-    /// It is kept until the sample that opens a span recalls it. The key is a key of such samples, not of spans.
+    /// The sample is kept until the sample that opens a span recalls it. The key is a key of samples that are kept ahead, not
+    /// of spans.
     Ahead(Keep),
-    /// It recalls the sample that is kept ahead with this key. If it opens a span, the span keeps that sample.
+    /// The sample recalls the sample that is kept ahead with this key. If it also opens a span, the span keeps the recalled
+    /// sample.
     Recall,
-    /// It drops the sample that is kept ahead with this key.
+    /// The sample drops the sample that is kept ahead with this key.
     Forget,
     /// The task whose name is in this field, and whose thread id is the key, runs on the CPU from now on. A span that ends
     /// can then list the tasks that ran meanwhile.
     Run(&'static str),
-    /// The scheduler did something. The key is the task, with `prev_state` if it leaves a CPU. This finds events that were
-    /// not delivered.
+    /// The scheduler changes the state of the task in the key. The key has `prev_state` too if the task leaves a CPU. From the
+    /// changes, the engine finds out which events were not delivered.
     Schedule(Change),
 }
 
@@ -95,13 +96,13 @@ pub enum Change {
     Leaves,
     /// The task comes to a CPU.
     Comes,
-    /// The same, and the wakeups of tasks are inputs too.
+    /// The task comes to a CPU, and the wakeups of tasks are inputs too.
     ComesAfterWakeup,
     /// The task is woken.
     Wakes,
 }
 
-/// Which samples of a rule are kept with an open span. All of them are counted.
+/// Which samples of a rule an open span keeps. It counts all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The first one.
@@ -115,12 +116,12 @@ pub enum Keep {
 /// Whether a span works without an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Presence {
-    /// It does not.
+    /// The span does not work without the event.
     #[default]
     Needed,
-    /// It does: some kernels and some recordings do not have the event.
+    /// The span works without the event, which some kernels and some recordings do not have.
     Optional,
-    /// It does, and live runs do not open the event, because another event of the span has the same information.
+    /// The span works without the event. Live runs do not open it, because another event of the span has the same information.
     OnlyRecorded,
 }
 
@@ -150,7 +151,7 @@ impl Action {
 }
 
 impl SpanRule {
-    /// Returns the rules of a span. The samples of an event apply them in this order.
+    /// Returns the rules of a span. A sample applies the rules of its event in this order.
     pub fn all(spec: &SpanSpec) -> Result<Vec<SpanRule>, SpanError> {
         let (begin, end) = match &spec.events {
             SpanEvents::Selected { begin, end } => (begin, end),
@@ -176,7 +177,7 @@ impl SpanRule {
         Ok(begins.chain(ends).map(|rule| rule.with_arguments(&spec.arguments)).collect())
     }
 
-    /// Adds what the user wants the probe to read.
+    /// Adds the arguments that the user gave for the probe.
     fn with_arguments(mut self, arguments: &SpanArguments) -> SpanRule {
         let SpanArguments { begin, end } = arguments;
         let wanted = if self.action.begins() { begin } else { end };

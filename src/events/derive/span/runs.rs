@@ -6,14 +6,15 @@ use rustc_hash::FxHashMap;
 
 use crate::event::Ran;
 
-/// The maximum number of runs that are kept for each CPU. If there were more during a wait, the start of the wait is
-/// charged to no task.
+/// The maximum number of runs that are kept for each CPU. If a wait saw more, its first part is charged to no task.
 const MOST: usize = 4096;
 
-/// The maximum number of runs of all CPUs, for recordings that state many CPUs. Beyond it, all runs are forgotten.
+/// The maximum number of runs of all CPUs, because a recording may state many CPUs. If there are more, all runs are
+/// forgotten.
 const MOST_OF_ALL: usize = 1 << 20;
 
-/// The maximum size of a name. The kernel's have 16 bytes (TASK_COMM_LEN), but a recording may state others.
+/// The maximum size of a task's name in bytes. The kernel's names have 16 (TASK_COMM_LEN), but a recording may state
+/// longer ones.
 const COMM: usize = 64;
 
 /// The last runs of each CPU.
@@ -23,7 +24,7 @@ pub(super) struct Runs {
     len: usize,
 }
 
-/// A task that ran, until the next one.
+/// A task that runs from `start` until the next run of the CPU.
 #[derive(Debug)]
 struct Run {
     start: u64,

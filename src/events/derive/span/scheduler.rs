@@ -1,25 +1,26 @@
-//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported: the next event of a CPU or
-//! of a task contradicts the last one.
+//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported. They show when the next event of
+//! a CPU or of a task contradicts the last one.
 //!
-//! The switches of a CPU are a chain: the task that leaves is the one that came last. A kernel may deliver no events of
-//! the idle task of some CPU, so that the chain has a gap after each switch to the idle task.
+//! The switches of a CPU are a chain: the task that leaves is the task that came last. Some kernels deliver no events of the
+//! idle tasks of some CPUs. Then the chain has a gap after each switch to the idle task.
 
 use rustc_hash::FxHashMap;
 
 use crate::event::IdleEvents;
 
-/// The number of the idle tasks.
+/// The thread id of the idle tasks.
 const IDLE: i32 = 0;
 
-/// For this time after the first event, in ns, a missing wakeup is not counted: a live run enables the events of all CPUs one
-/// after the other, so some are still off.
+/// For this time after the first event, in ns, missing wakeups are not counted: a live run enables the events of one CPU after
+/// the other, so those of some CPUs are still off.
 const STARTING: u64 = 100_000_000;
 
-/// For this time in ns, a second wakeup of a task on the same CPU is the first one. If both the waker and the task are traced as
-/// single tasks (`record -p`), the kernel delivers the event to each of them (`perf_tp_event()` in kernel/events/core.c).
+/// A second wakeup of a task on the same CPU within this time, in ns, is the same wakeup. If both the waker and the task are
+/// traced as single tasks (`record -p`), the kernel delivers the event to each of them (`perf_tp_event()` in
+/// kernel/events/core.c).
 const SAME_WAKEUP: u64 = 10_000;
 
-/// The maximum number of tasks, and of CPUs, about which something is known. A damaged recording may have any numbers.
+/// The maximum number of tasks, and of CPUs, that are followed. A damaged recording may have any numbers.
 const MOST: usize = 1 << 18;
 
 /// What is known about CPUs and tasks.
@@ -30,9 +31,9 @@ pub(super) struct Scheduler {
     tasks: FxHashMap<i32, State>,
     /// The time of the first event.
     first: Option<u64>,
-    /// The tasks that missed an event before this one, as this event shows.
+    /// The tasks of which the last event shows that an earlier event was not delivered.
     contradicted: Vec<i32>,
-    /// Whether this event is a wakeup of a task that was woken before and has run since, although no switch shows that.
+    /// Whether the last event is a second wakeup of a task: the task has run since the first one, although no switch shows it.
     is_woken_again: bool,
 }
 
@@ -40,16 +41,16 @@ pub(super) struct Scheduler {
 struct Cpu {
     /// The task that runs; `None` if this is not known.
     running: Option<i32>,
-    /// Whether an event of its idle task was delivered.
+    /// Whether an event of the CPU's idle task was delivered.
     has_idle_events: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Running,
-    /// It left its CPU and waits for one.
+    /// The task left its CPU and waits for one.
     Runnable,
-    /// It was woken.
+    /// The task was woken.
     Woken(Wakeup),
     Blocked,
 }
@@ -57,9 +58,10 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wakeup {
     at: At,
-    /// Whether the task was off its CPU then. Else it may have been running since before the first event.
+    /// Whether the task was off its CPU at the wakeup. If false, the task may have been running since before the first event.
     is_off_cpu: bool,
-    /// Whether it shows that events are missing, if the task comes to a CPU next: the task was woken before.
+    /// Whether the task was woken before, and no event was counted as missing for this yet. If the task comes to a CPU next,
+    /// one is counted.
     is_second: bool,
 }
 
@@ -73,7 +75,8 @@ pub(super) struct At {
 }
 
 impl Scheduler {
-    /// A task leaves a CPU. `state` is its `prev_state`. Returns what this shows about the CPU's idle task.
+    /// Notes that a task leaves a CPU. `state` is the `prev_state` of the switch. Returns what this shows about the CPU's idle
+    /// task.
     pub fn leaves(&mut self, at: At, task: i32, state: i64) -> Option<IdleEvents> {
         self.begin(at);
         let cpu = self.cpus.entry(at.cpu).or_default();
@@ -93,7 +96,7 @@ impl Scheduler {
                 self.contradicted.push(task);
             }
         }
-        // `source::task_state` describes the states.
+        // `source::task_state` says what the bits mean.
         match state & 0xff {
             _ if task == IDLE => {}
             0 => _ = self.tasks.insert(task, State::Runnable),
@@ -103,7 +106,7 @@ impl Scheduler {
         idle
     }
 
-    /// A task comes to a CPU.
+    /// Notes that a task comes to a CPU.
     pub fn comes(&mut self, at: At, task: i32) {
         self.begin(at);
         self.cpus.entry(at.cpu).or_default().running = Some(task);
@@ -116,7 +119,8 @@ impl Scheduler {
         }
     }
 
-    /// A task comes to a CPU, and the wakeups of tasks are observed too.
+    /// Like `comes`, for runs that also have the wakeups of tasks: a blocked task that comes to a CPU shows that a wakeup is
+    /// missing.
     pub fn comes_after_wakeup(&mut self, at: At, task: i32) {
         let was_blocked = self.is_started(at) && self.tasks.get(&task) == Some(&State::Blocked);
         self.comes(at, task);
@@ -125,7 +129,7 @@ impl Scheduler {
         }
     }
 
-    /// A task is woken.
+    /// Notes that a task is woken.
     ///
     /// A wakeup makes the task's state TASK_RUNNING, and no task in this state is woken (`ttwu_state_match()` in
     /// kernel/sched/core.c). Only the task itself leaves this state. So between two wakeups, the task has run.
@@ -137,7 +141,8 @@ impl Scheduler {
             None => new(false),
             // A task on its way to sleep may be woken while it still runs.
             Some(State::Running) => State::Running,
-            // Such a task may also have been preempted on its way (`ttwu_runnable()`): it waited already, and goes on waiting.
+            // A task on its way to sleep may also have been preempted (`ttwu_runnable()`). It waited already, and goes on
+            // waiting.
             Some(State::Runnable | State::Blocked) => new(true),
             Some(State::Woken(last)) => {
                 let after = at.time.saturating_sub(last.at.time);
@@ -145,7 +150,7 @@ impl Scheduler {
                     return;
                 }
                 self.is_woken_again = true;
-                // If it may be running since the start, the next switch tells.
+                // If the task may have been running since before the first event, the next switch tells.
                 let is_missed = self.is_started(last.at) && is_started;
                 if is_missed && last.is_off_cpu {
                     self.contradicted.push(task);
@@ -157,8 +162,8 @@ impl Scheduler {
         self.tasks.insert(task, state);
     }
 
-    /// Returns whether the last event is a wakeup of a task that was woken before and has run since, although no switch shows
-    /// that. A wait for a CPU that was seen to begin before is over.
+    /// Returns whether the last event is a second wakeup of a task: the task has run since the first one, although no switch
+    /// shows it. If a wait for a CPU is open, it is over.
     pub fn is_woken_again(&self) -> bool {
         self.is_woken_again
     }
@@ -176,12 +181,12 @@ impl Scheduler {
         }
     }
 
-    /// Returns the tasks that missed an event before the last one, as the last one shows.
+    /// Returns the tasks of which the last event shows that an earlier event was not delivered.
     pub fn contradicted(&self) -> &[i32] {
         &self.contradicted
     }
 
-    /// Forgets what CPUs and tasks do, because events were lost.
+    /// Forgets the states of CPUs and tasks, because events were lost.
     pub fn clear(&mut self) {
         self.cpus.values_mut().for_each(|cpu| cpu.running = None);
         self.tasks.clear();
@@ -205,8 +210,7 @@ mod tests {
     const SLEEPS: i64 = 1;
     const DIES: i64 = 0x20;
 
-    /// Returns for each event the tasks that it shows to have missed an event, and the CPUs without a switch from their idle
-    /// task.
+    /// Returns for each event the tasks that it contradicts, and the CPUs without a switch from their idle task.
     fn found(events: &[Event]) -> (Vec<Vec<i32>>, Vec<u32>) {
         let (mut scheduler, mut cpus) = (Scheduler::default(), Vec::new());
         scheduler.begin(At { cpu: 0, time: 1 });
@@ -238,7 +242,7 @@ mod tests {
             Switch(0, (8, SLEEPS), 7),
             Wakeup(8),
             Switch(1, (0, 0), 8),
-            // A task that moves to another CPU, and one that is woken before it has left its CPU.
+            // One task moves to another CPU, and one task is woken before it has left its CPU.
             Switch(0, (7, 0), 0),
             Wakeup(8),
             Switch(1, (8, 0), 7),
@@ -253,17 +257,17 @@ mod tests {
     #[test]
     fn a_switch_that_was_not_delivered_is_found_by_the_next_event_of_its_cpu_or_task() {
         let rows: [(&[Event], &[i32]); 6] = [
-            // The switch from 7 to 8.
+            // The switch from 7 to 8 is missing.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, SLEEPS), 9)], &[7, 8]),
-            // Two switches to a task on a CPU without one away from it.
+            // Two switches to a task on a CPU, without one away from it.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (8, 0), 7)], &[7, 8]),
-            // A switch to a task that was seen as still running on another CPU.
+            // A switch to a task that still runs on another CPU, as far as its events tell.
             (&[Switch(0, (6, SLEEPS), 7), Switch(1, (8, SLEEPS), 7)], &[7]),
-            // The wakeup of a task.
+            // The wakeup of a task is missing.
             (&[Switch(0, (7, SLEEPS), 8), Switch(0, (8, 0), 7)], &[7]),
-            // The switch from a task to the idle task: the next one is of the idle task.
+            // The switch from a task to the idle task is missing: the next one is away from the idle task.
             (&[Switch(0, (6, SLEEPS), 7), Switch(0, (0, 0), 9)], &[7]),
-            // A number with sign.
+            // A negative thread id.
             (&[Switch(0, (6, SLEEPS), 0), Switch(0, (-1, 0), 0)], &[-1]),
         ];
         for (events, expected) in rows {
@@ -272,12 +276,12 @@ mod tests {
         }
     }
 
-    /// A task that was running at the first event is not known to run.
+    /// A task that was running at the first event is not known to be running.
     #[test]
     fn a_task_that_is_woken_again_has_run_unless_it_runs() {
         let rows: [(&[Event], &[i32]); 5] = [
             (&[Switch(1, (7, SLEEPS), 0), Wakeup(7), Wakeup(7)], &[7]),
-            // It was preempted on its way to sleep: the first wakeup is that of this sleep.
+            // Task 7 was preempted on its way to sleep. The first wakeup belongs to this sleep.
             (&[Switch(0, (7, 0x100), 8), Wakeup(7)], &[]),
             (&[Switch(0, (7, 0x100), 8), Wakeup(7), Wakeup(7)], &[7]),
             (&[Wakeup(7), Wakeup(7), Switch(0, (8, 0), 7)], &[7]),
@@ -288,7 +292,7 @@ mod tests {
         }
     }
 
-    /// A wait that cannot be right is dropped from the start, but CPUs that are still off are no gap.
+    /// From the first event on, a wait that cannot be right is dropped. But while some CPUs are still off, it is not a gap.
     #[test]
     fn while_events_are_being_enabled_a_second_wakeup_is_not_counted() {
         let mut scheduler = Scheduler::default();

@@ -1,5 +1,5 @@
-//! The table of open spans: their records by key, in the order in which they were opened. Their number is bounded, and
-//! the bytes that they take. What has no room is dropped, the oldest span first.
+//! The table of open spans: their records by key, in the order in which they were opened. Their number and their bytes are
+//! bounded: without room for a new span, the oldest ones are dropped.
 
 use hashbrown::{HashTable, hash_table::Entry};
 use perf_prof_format::spec::Nesting;
@@ -13,9 +13,9 @@ pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
     slots: Vec<Slot>,
-    /// For each slot, the slot of the next span with the same key, in the order of opening. For the last span with a
-    /// key, it is the slot of the first one, so that both ends of the chain are found at once. An element is valid only
-    /// if several spans have the key. So the list stays empty until this happens.
+    /// For each slot, the slot of the next span with the same key, in the order of opening. For the last span with a key, it is
+    /// the slot of the first one, so that both ends of the chain are found at once. An element is valid only if several spans
+    /// have the key, so the list stays empty until a key has two spans.
     above: Vec<u32>,
     /// The first unused slot. [`Slot::below`] is the next one.
     unused: u32,
@@ -45,15 +45,15 @@ struct Slot {
 /// No slot has this index.
 const NONE: u32 = u32::MAX;
 
-/// The bytes of a slot: itself, the room that a growing vector has for another one, its index, and the memory allocator's
+/// The bytes that a slot takes: its own, as many for the spare room of a growing vector, its index, and the memory allocator's
 /// header of its record.
 const SLOT: usize = 2 * size_of::<Slot>() + 16;
 
-/// A span in the table, or one that was taken out of it.
+/// A span in the table, or one that was taken out of the table.
 pub(super) struct OpenSpan<R> {
-    /// The index of the event that began it.
+    /// The index of the input whose event began the span.
     pub input: usize,
-    /// The record of this event.
+    /// The record of the begin, and after it the notes.
     pub record: R,
 }
 
@@ -91,7 +91,7 @@ impl OpenSpans {
         }
     }
 
-    /// Takes the memory from another budget from now on.
+    /// Charges the memory to another budget from now on.
     pub fn move_to(&mut self, budget: &Budget) {
         self.memory = budget.hold(HeldFor::Spans);
         self.count_memory();
@@ -102,8 +102,8 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns two numbers of dropped spans: those with the same key, and those without room, which are
-    /// the oldest ones, or the new one if the table is empty.
+    /// Opens a span. Returns two numbers: the dropped spans with the same key, and the spans that were dropped for lack of
+    /// room. The latter are the oldest ones, or the new one if the table is empty.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
@@ -148,7 +148,7 @@ impl OpenSpans {
             drop(self.take_oldest());
         }
         if self.len == 0 && before != 0 {
-            // The unused slots take memory too.
+            // Free the unused slots, because they take memory too.
             self.clear();
         }
         (before - self.len).into()
@@ -212,8 +212,8 @@ impl OpenSpans {
         self.last(key).is_some()
     }
 
-    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among those of
-    /// the input. Returns how many of the oldest spans were dropped to make room. The span itself may be one of them.
+    /// Keeps a sample with the span of this key that was opened last. `rule` is the index of the sample's rule among the rules
+    /// of the input. Returns how many of the oldest spans were dropped to make room. This span may be one of them.
     pub fn note(&mut self, key: &Key, (input, rule): (usize, usize), record: &[u8], keep: Keep) -> u64 {
         let Some(&at) = self.by_key.find(key.hash(), |&at| self.slots[at as usize].key == *key) else { return 0 };
         let slot = &mut self.slots[at as usize];

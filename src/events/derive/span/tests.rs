@@ -48,7 +48,7 @@ struct Run {
     inputs: Vec<EventType>,
 }
 
-/// Starts the span of a selector. The event `s:both` has both roles if the selector begins and ends with it.
+/// Starts the span of a selector. The event `s:both` has both roles if the selector names it twice.
 fn start(selector: &str) -> Result<Run, SpanError> {
     start_with(selector, |_| {})
 }
@@ -104,7 +104,7 @@ impl Run {
         spans
     }
 
-    /// Returns the times at which the span began and ended.
+    /// Returns when the span began, and when it ended.
     fn times(&self, span: &[u8]) -> (u64, Option<u64>) {
         let Format::Span(format) = &self.event.format else { panic!() };
         let raw = Sample { event: &self.event, record: span }.raw();
@@ -213,8 +213,8 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
     }
 }
 
-/// The name of a system call depends on its number. A filter by name is evaluated once for each number, unless it reads
-/// another field too.
+/// The text of a field may depend only on a number, as the name of a system call does. A filter by the text is evaluated once
+/// for each number, unless the filter reads another field too.
 #[test]
 fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
     thread_local! {
@@ -236,8 +236,8 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         origin: None,
     };
     let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
-    // The number and the end of each span; then the spans that pass, and the numbers for which a filter computes the
-    // text.
+    // `spans` has the number and the end of each span. `rows` has for each filter the spans that pass, and the numbers for
+    // which the filter computes the text.
     let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
     let rows: [(&str, &[usize], &[i64]); 6] = [
         ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
@@ -256,7 +256,7 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
             let end = record(&run.inputs[1], 200, 5, end, "");
             if !run.sample(1, &end).is_empty() {
                 passed.push(at);
-                // A delivered span computes its fields once more. That is not the filter's work, so it is not compared.
+                // The delivery of a span computes its fields once more. This is not the filter's work, so it is not compared.
                 COMPUTED.with_borrow_mut(|all| all.pop());
             }
         }
@@ -324,7 +324,7 @@ enum LossStep {
     Lost,
 }
 
-/// A border between two parts of a run may lie anywhere, also within a loss: the derivation goes on in the next part.
+/// A border between two parts of a run may lie anywhere, also within a loss. The derivation continues in the next part.
 #[test]
 fn a_border_within_a_loss_changes_no_span() {
     use LossStep::{LossBegins, Lost, Sample};
@@ -357,7 +357,7 @@ fn a_border_within_a_loss_changes_no_span() {
                 sums = [run.counts.ended(), run.counts.dropped()];
                 run.counts = Arc::new(SpanCounts::default());
                 run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
-                // The losses that go on are marked again. The step itself is below.
+                // Report the losses that go on again, as a caller does. The step itself follows below.
                 let before = lossy - i32::from(step == LossBegins) + i32::from(step == Lost);
                 (0..before).for_each(|_| run.engine.loss_begins());
             }
@@ -425,7 +425,7 @@ fn records_that_are_too_large_together_are_cut_at_their_ends() {
     }
 }
 
-/// What happens in a run.
+/// A step of a run.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Begin(i32),
@@ -441,8 +441,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Makes the spans of the steps without any table: the open spans are a list of keys and times, the oldest one first.
-/// Returns the spans, and the counts.
+/// Makes the spans of the steps without any table: the open spans are a list of keys and times, the oldest one first. Returns
+/// the spans and the counts.
 fn model(steps: &[Step], max: usize, is_nested: bool) -> (Vec<(u64, u64)>, [u64; 4]) {
     let (mut open, mut spans, mut counts) = (Vec::<(i32, u64)>::new(), Vec::new(), [0; 4]);
     for (time, step) in (1..).zip(steps) {
@@ -506,7 +506,7 @@ proptest! {
     }
 }
 
-/// Three things drop a span: another span with its key, a loss that begins, and a loss that is going on.
+/// A span is dropped by another span with its key, by a loss that begins, and by a loss that is going on.
 #[test]
 fn the_tasks_of_dropped_spans_are_counted() {
     let selector = "span:x=s:begin..s:end//key=number:other/";
@@ -525,7 +525,7 @@ fn the_tasks_of_dropped_spans_are_counted() {
     assert_eq!(gaps(&run), [(5, 1, 11)]);
     sample(&mut run, 0, 12, 7, 2);
     sample(&mut run, 0, 13, 7, 3);
-    // A span that ends while events are lost, and one that is open then.
+    // One span ends while events are lost, and one span is open then.
     run.engine.loss_begins();
     assert_eq!(sample(&mut run, 1, 14, 8, 2), 0);
     run.engine.lost(13, 15);
@@ -536,8 +536,8 @@ fn the_tasks_of_dropped_spans_are_counted() {
 }
 
 proptest! {
-    /// Each key has spans, one after the other. For a span whose begin was delivered, its time is in the delivered spans or
-    /// within the bound of what is missing, whatever was lost.
+    /// Each key has spans, one after the other. Whatever is lost, the time of each span whose begin was delivered is in the
+    /// delivered spans or within the bound of the missing time.
     #[test]
     fn the_times_of_spans_that_end_among_lost_events_are_bounded(
         steps in prop::collection::vec((1..3i32, 1..50u64, 0..9u8), 1..120)
@@ -553,7 +553,7 @@ proptest! {
                 0 if !is_losing => run.engine.loss_begins(),
                 1 if is_losing => run.engine.lost(0, time),
                 _ => {
-                    // Another ring than the one of this event may be losing events.
+                    // The ring that loses events may be another one than that of this event.
                     let is_delivered = !is_losing || what % 2 == 0;
                     let of_key = &mut open[key as usize];
                     let input = usize::from(of_key.is_some());
