@@ -7,7 +7,7 @@ use super::distribution::Buckets;
 /// The largest number of keys of a table.
 pub const MAX_KEYS: usize = 8;
 
-/// The largest possible limit on the number of different keys in a table.
+/// The largest number that a user may give as the limit of a table.
 pub const MAX_LIMIT: usize = 1 << 30;
 
 /// What an aggregator adds up.
@@ -19,7 +19,7 @@ pub struct Definition {
     pub value: Option<String>,
     /// The filter that an event has to pass.
     pub filter: Option<String>,
-    /// The largest number of different keys.
+    /// The maximum number of different keys.
     pub limit: usize,
     /// What is kept for each key.
     pub measure: Measure,
@@ -46,7 +46,7 @@ pub enum DefinitionError {
 }
 
 impl Definition {
-    /// Checks what does not depend on an event.
+    /// Checks what does not depend on an event type: the number of keys and the limit.
     pub fn check(&self) -> Result<(), DefinitionError> {
         if self.keys.len() > MAX_KEYS {
             return Err(DefinitionError::TooManyKeys(self.keys.len()));

@@ -2,17 +2,17 @@
 
 use thiserror::Error;
 
-/// The number of ranges between one power of two and the next. A percentile is at most 1/16 away from the value.
+/// The number of ranges between one power of two and the next. With it, the error of a percentile is at most 1/16.
 const STEPS: u64 = 8;
 /// The largest number of ranges of equal width.
 const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
 
-/// The ranges whose values are counted together, and the unit in which they are shown. Ranges, sums and percentiles are in
-/// the unit of the values; only what is shown is divided.
+/// The ranges whose values are counted together, and the unit in which they are shown. Ranges, sums and percentiles are in the
+/// unit of the values. They are divided only where they are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     ranges: Ranges,
-    /// What values are divided by where they are shown, at least 1.
+    /// The number by which shown values are divided, at least 1.
     divisor: u64,
 }
 
@@ -21,8 +21,7 @@ enum Ranges {
     /// Eight ranges for each power of two of the shown unit, and as many below 1. They are shown as one row for each power
     /// of two.
     Log2,
-    /// Ranges of the same width: the start of the first one, the end of the last one, which is not part of it, and the
-    /// width.
+    /// Ranges of the same width `step`, from `low` up to `high`, which is not part of the last range.
     Linear { low: i64, high: i64, step: i64 },
 }
 
@@ -46,13 +45,13 @@ pub enum LinearError {
     /// There are more ranges than are useful.
     #[error("linear=(low, high, step): there are {0} ranges, more than {MAX_RANGES}; give a larger step")]
     TooMany(i128),
-    /// No value is as large.
+    /// A limit is above the largest possible value.
     #[error("linear=(low, high, step): {0} is above the largest value that this unit can have; give a smaller number")]
     TooLarge(i64),
 }
 
 impl Buckets {
-    /// No range has a larger number.
+    /// The largest number of a range.
     pub const MAX_RANGE: u32 = 100_000;
 
     /// Returns a row for each power of two of the shown unit.
@@ -75,14 +74,14 @@ impl Buckets {
         Ok(Buckets { ranges: Ranges::Linear { low: own(low)?, high: own(high)?, step: own(step)? }, divisor })
     }
 
-    /// Returns what values are divided by where they are shown.
+    /// Returns the number by which shown values are divided.
     pub fn divisor(self) -> u64 {
         self.divisor
     }
 
-    /// Returns the ranges of equal width as they are shown.
+    /// Returns the ranges of equal width in the shown unit; `None` for powers of two.
     pub fn as_linear(self) -> Option<LinearRanges> {
-        // `linear` has multiplied the numbers, and they have fitted.
+        // This division is exact, because `linear` has multiplied the numbers by the divisor.
         let [low, high, step] = match self.ranges {
             Ranges::Log2 => return None,
             Ranges::Linear { low, high, step } => {
@@ -92,7 +91,7 @@ impl Buckets {
         Some(LinearRanges { low, high, step })
     }
 
-    /// Returns where a value is counted.
+    /// Returns the place at which a value is counted.
     #[inline]
     pub fn place(self, value: i128) -> Place {
         match self.ranges {
@@ -115,9 +114,9 @@ impl Buckets {
         }
     }
 
-    /// Converts a value to the unit of the ranges by powers of two. This unit is the shown unit divided by a power of two, so
-    /// each shown row consists of whole ranges. It is not larger than the unit of the value, so that small values are counted
-    /// in narrow ranges too.
+    /// Converts a value to the unit of the ranges by powers of two: the shown unit divided by a power of two. So each shown row
+    /// consists of whole ranges. This unit is not larger than the unit of the value, so that small values are counted in narrow
+    /// ranges too.
     #[inline]
     fn scaled(self, value: i128) -> u64 {
         let scaled = if self.divisor == 1 { value } else { (value << self.shift()) / i128::from(self.divisor) };
@@ -157,7 +156,7 @@ fn scaled_start(range: u64) -> i128 {
     if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
 }
 
-/// Where a value is counted.
+/// The place at which a value is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Below the first range.
@@ -168,7 +167,7 @@ pub enum Place {
     Above,
 }
 
-/// Values that are all counted in one place.
+/// A number of values that are all counted in the same place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InOnePlace {
     /// The place.
@@ -198,7 +197,7 @@ pub struct Distribution {
     pub below: u64,
     /// The number of values above the last range.
     pub above: u64,
-    /// The number of the range that the first element of `ranges` counts.
+    /// The number of the range that `ranges[0]` counts.
     first: u32,
     /// The counts of the ranges from the first one with a value to the last one.
     ranges: Vec<u64>,
@@ -231,7 +230,7 @@ impl Distribution {
         }
     }
 
-    /// Returns the bytes that the counts of the ranges take, with the room that a growing list has.
+    /// Returns the bytes that the counts of the ranges take, including the spare room of a growing list.
     #[inline]
     pub fn heap_bytes(&self) -> usize {
         2 * size_of::<u64>() * self.ranges.len()
@@ -250,8 +249,7 @@ impl Distribution {
         }
     }
 
-    /// Adds to the count of a range. Does not change the count, the sum, the smallest and the largest value of the
-    /// distribution.
+    /// Adds to the count of a range only: `count`, `sum`, `min` and `max` of the distribution do not change.
     pub fn add_to_range(&mut self, range: u32, count: u64) {
         *self.range(range) += count;
     }
@@ -286,8 +284,8 @@ impl Distribution {
         (self.first..).zip(self.ranges.iter().copied()).filter(|&(_, count)| count != 0)
     }
 
-    /// Returns a percentile: `percent` of all values are at most as large. The result is estimated within its range.
-    /// Returns `None` if there are no values.
+    /// Returns the value that at least `percent` of all values do not exceed, estimated within its range; `None` if there are
+    /// no values.
     pub fn percentile(&self, percent: f64, buckets: Buckets) -> Option<i128> {
         let (min, max) = self.min.zip(self.max)?;
         let rank = ((percent / 100.0 * self.count as f64).ceil() as u64).clamp(1, self.count);

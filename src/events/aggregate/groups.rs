@@ -1,5 +1,5 @@
 //! The table of an aggregator: from keys to sums or distributions. It never has more keys than its limit, and takes no more
-//! memory than its share: if another key comes, the smallest ones are folded into `others`.
+//! memory than its share. If another key comes, the table folds the smallest keys into `others`.
 
 use std::cmp::Reverse;
 
@@ -16,8 +16,8 @@ use super::{
 };
 use crate::event::reader::{Facts, Input};
 
-/// When a table is full, a quarter of its keys or of its memory is folded at once, because folding one key each time would
-/// be slow.
+/// When a table is full, this part of its keys or of its memory is folded at once (1/4), because folding one key each time
+/// would be slow.
 const FOLDED_PART: usize = 4;
 
 /// The amount of a key.
@@ -32,7 +32,7 @@ pub enum Amount {
 /// The keys that were folded because there were too many, or because they took too much memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Others {
-    /// How often a key was folded.
+    /// How often a key was folded. A key that comes again may be folded again.
     pub keys: u64,
     /// The sum of the amounts.
     pub amount: Amount,
@@ -41,19 +41,19 @@ pub struct Others {
 /// The order in which keys are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// The largest sum first, or the most values.
+    /// The largest sum first, or for distributions the largest number of values.
     Weight,
     /// The largest sum of values first.
     Sum,
 }
 
-/// Why keys are folded.
+/// Why keys were folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FoldReason {
-    /// There were too many.
+    /// There were too many keys.
     #[default]
     Keys,
-    /// They took too much memory.
+    /// The keys took too much memory.
     Memory,
 }
 
@@ -68,9 +68,9 @@ pub struct Groups {
     last_fold: FoldReason,
     /// The number of events whose record ends before the value.
     skipped: u64,
-    /// Changes with each change of the indexes of texts.
+    /// A number that changes whenever texts get new indexes.
     generation: u64,
-    /// The table's share of the memory of the run that fills it.
+    /// The table's share of the run's memory; `None` until the first event comes from a run.
     memory: Option<Holding>,
 }
 
@@ -103,7 +103,7 @@ impl Amount {
         match (self, other) {
             (Amount::Sum(own), Amount::Sum(other)) => *own += other,
             (Amount::Distribution(own), Amount::Distribution(other)) => own.merge(other),
-            // A table has one measure.
+            // Not reached: a table has one measure.
             _ => {}
         }
     }
@@ -144,7 +144,7 @@ impl Values {
         }
     }
 
-    /// Returns the memory of a row's amount besides that of its ranges, with the room that a growing list has.
+    /// Returns the memory of a row's amount without its ranges, including the spare room of a growing list.
     fn bytes_of_row(&self) -> usize {
         2 * match self {
             Values::Sums(_) => size_of::<i128>(),
@@ -190,7 +190,7 @@ impl Values {
                 rows[row].merge(other);
                 *range_bytes += rows[row].heap_bytes() - before;
             }
-            // A table has one measure.
+            // Not reached: a table has one measure.
             _ => {}
         }
     }
@@ -213,7 +213,8 @@ impl Groups {
         }
     }
 
-    /// Takes the table's memory from this budget. Only needed for a table that gets no events: adding an event does the same.
+    /// Takes the table's memory from this budget. Only a table that gets no events needs this, because adding an event does the
+    /// same.
     pub fn within(mut self, budget: &Budget) -> Groups {
         self.take_memory_from(budget);
         self
@@ -225,12 +226,12 @@ impl Groups {
         }
     }
 
-    /// Returns what is added up.
+    /// Returns the definition of what the table adds up.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }
 
-    /// Returns the ranges of the distributions. For sums, they have no meaning.
+    /// Returns the ranges of the distributions. They have no meaning if the table has sums.
     pub fn buckets(&self) -> Buckets {
         match self.definition.measure {
             Measure::Sum => Buckets::log2(1),
@@ -238,8 +239,8 @@ impl Groups {
         }
     }
 
-    /// Adds an event. `plan` is this table's definition for the type of the event, and `memo` is used only for this table
-    /// and for events of one run.
+    /// Adds an event. `plan` is this table's definition, compiled for the type of the event. The caller uses `memo` only for
+    /// this table and for events of one run.
     #[inline]
     pub fn add(&mut self, plan: &Plan, input: &Input<'_>, memo: &mut Memo) {
         if !plan.passes(input) {
@@ -271,7 +272,7 @@ impl Groups {
         }
     }
 
-    /// Adds an amount to the amount of a key.
+    /// Adds an amount to that of a key.
     pub fn add_amount(&mut self, key: &[KeyPart], amount: &Amount) {
         let words = words_of(key, &mut self.texts);
         let row = self.row(words.as_slice());
@@ -279,7 +280,7 @@ impl Groups {
         self.fold_what_has_no_room();
     }
 
-    /// Adds what another table has folded.
+    /// Adds the folded amounts of another table.
     pub fn add_others(&mut self, others: &Others) {
         self.others.keys += others.keys;
         self.others.amount.merge(&others.amount);
@@ -305,7 +306,7 @@ impl Groups {
         self.skipped += other.skipped;
     }
 
-    /// Like [`Groups::merge`], but takes the other table as it is if this one has nothing.
+    /// Like [`Groups::merge`], but takes over the other table if this one is empty.
     pub fn absorb(&mut self, other: Groups) {
         if self.is_empty() && self.others.keys == 0 && self.skipped == 0 {
             *self = other;
@@ -348,8 +349,8 @@ impl Groups {
         self.memory.iter_mut().for_each(|memory| memory.set(bytes));
     }
 
-    /// Keeps the largest keys: at most `most_rows`, and no more than fit into `most_bytes`. Folds all others into `others`. Of
-    /// keys with the same amount, the latest ones are folded.
+    /// Keeps the largest keys: at most `most_rows`, and no more than fit into `most_bytes`. Folds all other keys into `others`.
+    /// Of keys with the same amount, it folds the latest ones.
     #[cold]
     fn fold(&mut self, most_rows: usize, most_bytes: usize) {
         let mut rows: Vec<usize> = (0..self.rows.len()).collect();
@@ -372,7 +373,7 @@ impl Groups {
         self.values = before.values.keep(&rows);
     }
 
-    /// Returns how many rows can be kept, from the first one on: at most `most_rows`, in at most `most_bytes`.
+    /// Returns how many of the first rows can be kept: at most `most_rows`, in at most `most_bytes`.
     fn fitting(&self, rows: &[usize], most_rows: usize, most_bytes: usize) -> usize {
         let mut has_text = vec![false; self.texts.len()];
         let mut left = most_bytes;
@@ -431,7 +432,8 @@ impl Groups {
         self.in_order(Order::Weight, top).collect()
     }
 
-    /// Returns the first `top` keys with their amounts, in this order. Of equal keys, the one that came first is first.
+    /// Returns the first `top` keys with their amounts, in this order. Of keys with the same amount, the one that came first is
+    /// first.
     pub fn in_order(&self, order: Order, top: Option<usize>) -> impl Iterator<Item = (Key, Amount)> + '_ {
         let number = |&row: &usize| match (order, &self.values) {
             (Order::Sum, Values::Distributions { rows, .. }) => Reverse(rows[row].sum),
@@ -447,7 +449,7 @@ impl Groups {
         key_of(self.rows.key(row), &self.texts)
     }
 
-    /// Returns the sum of all amounts, with those of `others`.
+    /// Returns the sum of all amounts, including `others`.
     pub fn total(&self) -> Amount {
         let mut total = self.others.amount.clone();
         for row in 0..self.rows.len() {
@@ -456,12 +458,12 @@ impl Groups {
         total
     }
 
-    /// Returns what was folded because there were too many keys.
+    /// Returns the amounts of the folded keys.
     pub fn others(&self) -> &Others {
         &self.others
     }
 
-    /// Returns why keys were folded last.
+    /// Returns why the table folded keys the last time.
     pub fn last_fold(&self) -> FoldReason {
         self.last_fold
     }

@@ -1,4 +1,4 @@
-//! Keys of a table: numbers and texts, as words that are compared fast, and as values that are shown.
+//! Keys of a table: numbers and texts, stored as words for fast comparisons, and returned as values.
 
 use std::borrow::Cow;
 
@@ -22,7 +22,7 @@ pub enum KeyPart {
 pub type Key = Vec<KeyPart>;
 
 impl KeyPart {
-    /// Returns the bytes that it takes beside itself.
+    /// Returns the number of bytes that the part has allocated.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
             KeyPart::Text(bytes) | KeyPart::Bytes(bytes) => bytes.len(),
@@ -41,7 +41,7 @@ impl KeyPart {
     }
 }
 
-/// The kinds of words. A word means nothing without its kind.
+/// The kinds of words. The kind says what a word means.
 const NUMBER: u64 = 0;
 const NEGATIVE: u64 = 1;
 const TEXT: u64 = 2;
@@ -62,7 +62,7 @@ impl Word {
     /// Returns the word of a signed number.
     #[inline]
     pub fn signed(number: i64) -> Word {
-        // A number has one word, whether its field is signed or not.
+        // A number has the same word, whether its field is signed or not.
         Word { kind: u64::from(number < 0), word: number as u64 }
     }
 
@@ -72,7 +72,7 @@ impl Word {
         Word { kind: NUMBER, word: number }
     }
 
-    /// Returns the word of a text, which is the index of the text in the table's texts.
+    /// Returns the word of a text: the index that [`Texts`] gave to the text.
     #[inline]
     pub fn text(index: u32) -> Word {
         Word { kind: TEXT, word: index.into() }
@@ -84,7 +84,7 @@ impl Word {
         (self.kind == TEXT).then_some(self.word as u32)
     }
 
-    /// Returns the word of bytes.
+    /// Returns the word of bytes: the index that [`Texts`] gave to the bytes.
     #[inline]
     pub fn bytes(index: u32) -> Word {
         Word { kind: BYTES, word: index.into() }
@@ -120,12 +120,12 @@ impl Words {
     }
 }
 
-/// Returns the words of a key. Adds its texts to `texts`.
+/// Returns the words of a key, and adds its texts to `texts`.
 pub(super) fn words_of(key: &[KeyPart], texts: &mut Texts) -> Words {
     words_with(key, |bytes| Some(texts.intern(bytes))).unwrap_or_else(Words::new)
 }
 
-/// Returns the words of a key if all of its texts are known. Else no row has the key.
+/// Returns the words of a key; `None` if `texts` lacks a text of the key, so that no row has the key.
 pub(super) fn known_words(key: &[KeyPart], texts: &Texts) -> Option<Words> {
     words_with(key, |bytes| texts.find(bytes))
 }

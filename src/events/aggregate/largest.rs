@@ -1,5 +1,5 @@
-//! The events with the largest values. Keeps either whole events, with the facts that are not in their records, or only
-//! the values of the keys. What has no room in memory is left out, the smallest values first, and counted.
+//! Keeps the events with the largest values: either whole events, with facts that are not in their records, or only the values
+//! of their keys. Without room in memory, it drops the events with the smallest values, and counts them.
 
 use std::{
     cmp::{Ordering, Reverse},
@@ -28,11 +28,11 @@ pub struct Entry {
     pub value: i128,
     /// Its time in nanoseconds.
     pub time: u64,
-    /// What is kept of it.
+    /// The event itself, or its keys.
     pub kept: Kept,
 }
 
-/// What is kept of an event.
+/// The part of an event that is kept.
 #[derive(Clone, Debug)]
 pub enum Kept {
     /// The whole event.
@@ -49,7 +49,7 @@ pub enum Kept {
 }
 
 impl Entry {
-    /// Returns the memory of the entry, with the room that a growing list has.
+    /// Returns the bytes that the entry takes, including the spare room of a growing list.
     fn bytes(&self) -> usize {
         2 * size_of::<Entry>()
             + match &self.kept {
@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-/// Larger values are larger. Of events with the same value, the earlier one is larger.
+/// Orders by value. Of events with the same value, the earlier one counts as larger.
 impl Ord for Entry {
     fn cmp(&self, other: &Entry) -> Ordering {
         (self.value, Reverse(self.time)).cmp(&(other.value, Reverse(other.time)))
@@ -84,14 +84,15 @@ impl Eq for Entry {}
 #[derive(Clone, Debug)]
 pub struct Largest {
     definition: Definition,
-    /// The limit of the definition is the number of events that are kept. If it has keys, only their values are kept.
+    /// The largest events. The definition's limit is their maximum number. If the definition has keys, only the values of the
+    /// keys are kept.
     entries: BinaryHeap<Reverse<Entry>>,
     seen: u64,
-    /// The number of events that had no room in memory, although fewer than the limit were kept.
+    /// The number of events that were dropped for lack of memory, although the limit was not reached.
     without_room: u64,
     /// The memory of the entries.
     bytes: usize,
-    /// The list's share of the memory of the run that fills it.
+    /// The list's share of the run's memory; `None` until the first event comes from a run.
     memory: Option<Holding>,
 }
 
@@ -125,7 +126,7 @@ impl Largest {
         }
     }
 
-    // Looks up names now, because the process may be gone later.
+    // Looks up the names of the event now, because the process may be gone later.
     #[cold]
     fn keep(&mut self, value: i128, plan: &Plan, event: &Arc<EventType>, input: &Input<'_>) {
         let kept = if self.definition.keys.is_empty() {
@@ -143,8 +144,8 @@ impl Largest {
         self.push(Entry { value, time: input.sample.time(), kept });
     }
 
-    /// Adds what is kept of an event. If there are now more events than the limit, or if they take too much memory, removes
-    /// those with the smallest values.
+    /// Adds an event. If there are now more events than the limit, or if they take too much memory, drops those with the
+    /// smallest values.
     pub fn push(&mut self, entry: Entry) {
         self.bytes += entry.bytes();
         self.entries.push(Reverse(entry));
@@ -172,22 +173,22 @@ impl Largest {
         other.entries.iter().for_each(|Reverse(entry)| self.push(entry.clone()));
     }
 
-    /// Adds to the number of events that were looked at.
+    /// Adds to the number of events that were compared.
     pub fn add_seen(&mut self, events: u64) {
         self.seen += events;
     }
 
-    /// Returns the number of events that had no room in memory, although fewer than the limit are kept.
+    /// Returns the number of events that were dropped for lack of memory, although the limit was not reached.
     pub fn without_room(&self) -> u64 {
         self.without_room
     }
 
-    /// Adds to the number of events that had no room.
+    /// Adds to the number of events that were dropped for lack of memory.
     pub fn add_without_room(&mut self, events: u64) {
         self.without_room += events;
     }
 
-    /// Returns the number of events that were looked at.
+    /// Returns the number of events that were compared.
     pub fn seen(&self) -> u64 {
         self.seen
     }

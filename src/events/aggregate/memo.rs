@@ -11,16 +11,16 @@ use crate::event::{
     reader::{Facts, Input, Read},
 };
 
-/// The maximum number of tasks, of call chains, of the frames of all call chains, and of cgroups that are remembered.
+/// The maximum number of cached tasks, of call chains, of the frames of all call chains, and of cgroups.
 const TASKS: usize = 1 << 14;
 const CHAINS: usize = 1 << 14;
 const FRAMES: usize = 1 << 20;
 const CGROUPS: usize = 1 << 14;
 
-/// A cache of values that are costly to look up. It is used for one table and for the events of one run.
+/// A cache of values that are costly to look up. Each table has one for the events of each run.
 #[derive(Default)]
 pub struct Memo {
-    /// The state of the table to which the indexes of texts belong.
+    /// The generation of the table (see `Groups`) to which the cached indexes of texts belong.
     generation: u64,
     /// The name of each thread, with the time for which the name is valid.
     comms: FxHashMap<i32, KnownName>,
@@ -28,10 +28,10 @@ pub struct Memo {
     last: Option<(i32, KnownName)>,
     /// The latest time for which a name was looked up.
     latest: u64,
-    /// Maps the hash of a chain's frames to the frames and the index of their text. The hash is of the frames'
-    /// addresses, so the frames are kept: no other frame can get their addresses.
+    /// Maps the hash of a chain's frames to the frames and the index of their text. The hash is of the addresses of the
+    /// frames in memory. So the frames are kept: no other frame can get their addresses.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
-    /// The path of each cgroup, by its id.
+    /// The index of the path of each cgroup, by the cgroup's id.
     cgroups: FxHashMap<u64, u32>,
     /// The number of frames in `chains`.
     frames: usize,
@@ -40,17 +40,17 @@ pub struct Memo {
 /// The name of a thread between two times.
 #[derive(Clone, Copy)]
 struct KnownName {
-    /// The number of changes of task names up to then (see `Context::task_changes`).
+    /// The number of task-name changes that were known at the lookup (see `Context::task_changes`).
     changes: u64,
     since: u64,
-    /// The time until which the name is valid. Events may be added long after they were read, so later names may be
-    /// known.
+    /// The time until which the name is valid. It has an end because events may be added long after they were read,
+    /// when later names are known.
     until: u64,
     text: u32,
 }
 
 impl Memo {
-    /// Forgets everything if the indexes of texts have changed since.
+    /// Clears the cache if the indexes of texts have changed since it was filled.
     #[inline]
     pub(crate) fn check(&mut self, generation: u64) {
         if self.generation != generation {
@@ -72,7 +72,7 @@ impl Memo {
             Read::Stack => Word::text(self.stack(input, texts)),
             Read::Event(name) => Word::text(texts.intern(name)),
             Read::Part(part) => match part.of(input) {
-                // When the span began, the task may have had another name. So the name is not cached.
+                // The task may have had another name when the span began. So the name is not cached.
                 Some((Read::Comm, input)) => Word::text(texts.intern(&input.comm().unwrap_or(UNKNOWN_COMM.to_vec()))),
                 Some((read, input)) => self.word(read, &input, texts),
                 None => Word::MISSING,
@@ -107,8 +107,8 @@ impl Memo {
             return known.text;
         }
         let (comm, until) = context.comm_until(task, time).unzip();
-        // A name is cached only for times from the latest event on: a late event may be older than the last change of
-        // the name.
+        // Cache a name only for times from the latest event on, because a late event may be older than the last change
+        // of the name.
         let is_kept = comm.is_some() && time >= self.latest;
         self.latest = self.latest.max(time);
         let text = named(comm, texts);
@@ -128,7 +128,7 @@ impl Memo {
         if let Some(known) = self.cgroups.get(&id) {
             return *known;
         }
-        // A cgroup without a name may get one later.
+        // Do not cache a cgroup without a path: it may get one later.
         let Some(path) = context.cgroup_path(id) else { return texts.intern(&input.cgroup()) };
         let text = texts.intern(&path);
         if self.cgroups.len() >= CGROUPS {

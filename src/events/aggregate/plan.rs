@@ -43,7 +43,7 @@ pub enum PlanError {
         /// The event's name.
         event: String,
     },
-    /// The samples have no cgroup.
+    /// The samples have no id of a cgroup.
     #[error("the samples of {event} have no cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
@@ -69,7 +69,7 @@ pub enum PlanError {
         /// The kind of its value.
         kind: &'static str,
     },
-    /// The filter is not one for this event.
+    /// The filter does not fit this event.
     #[error("where={text:?}: {error}{}", did_you_mean_quoted(.similar))]
     Filter {
         /// The text of the filter.
@@ -119,7 +119,7 @@ impl Plan {
         self.filter.as_ref().is_none_or(|filter| filter.passes(&input.sample))
     }
 
-    /// Returns the value that is added: 1 if the definition names none, `None` if the record ends before it.
+    /// Returns the value that is added: 1 if events are counted, `None` if the record ends before the value.
     #[inline]
     pub(super) fn value(&self, input: &Input<'_>) -> Option<i128> {
         self.value.as_ref().map_or(Some(1), |value| value.number(input))
@@ -136,7 +136,7 @@ impl Plan {
     }
 }
 
-/// Returns the end of a message about a name: the names that are like it, or else those of all fields.
+/// Returns the end of a message about an unknown name: the similar names, or else the names of all fields.
 fn near_or_all(similar: &[String], fields: &[String]) -> String {
     match (similar, fields) {
         ([], []) => String::new(),
@@ -145,7 +145,8 @@ fn near_or_all(similar: &[String], fields: &[String]) -> String {
     }
 }
 
-/// Returns the names of an event's fields, without its members. Those of the events of a span are not listed one by one.
+/// Returns the names of an event's fields, without its members. The fields of a span's events are listed as `begin.NAME` and
+/// `end.NAME` only.
 fn fields(event: &EventType) -> Vec<String> {
     let all = names(event);
     let of_parts = ["begin.", "end."].into_iter().filter(|part| all.iter().any(|name| name.starts_with(part)));

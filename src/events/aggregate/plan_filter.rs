@@ -8,10 +8,10 @@ use crate::event::{EventType, Format, Sample, SpanFormat, SpanPart};
 /// A filter for the samples of one event type.
 #[derive(Clone, Debug)]
 pub enum PlanFilter {
-    /// It compares fields of the event itself.
+    /// A filter over fields of the event itself.
     OfEvent(Filter),
-    /// It compares fields of the events that begin and end a span. There is a place for each pair of inputs, at index `begin *
-    /// inputs + end`. It has the filter if both inputs have the fields.
+    /// A filter over fields of the events that begin and end a span. Each pair of inputs has an element at index `begin *
+    /// inputs + end`: the filter if both inputs have its fields, else `None`.
     OfPairs(Vec<Option<Filter>>),
 }
 
@@ -44,7 +44,7 @@ impl PlanFilter {
     }
 }
 
-/// Compiles a filter for each pair of a begin and an end. It is an error if no pair has the fields.
+/// Compiles a filter for each pair of a begin event and an end event. Fails if no pair has the fields.
 fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, FilterError> {
     let formats = || span.inputs.iter().filter_map(|input| input.format.tracepoint());
     let pairs = formats().flat_map(|begin| formats().map(move |end| (begin, end)));
@@ -53,14 +53,14 @@ fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, Filter
     if found.iter().any(Result::is_ok) {
         return Ok(found.into_iter().map(Result::ok).collect());
     }
-    // Some pairs have an event that does not begin or end spans. Missing fields of such an event are not an error.
+    // Prefer other errors to a missing field, because an event of a pair that does not begin or end spans may lack the field.
     let errors = found.into_iter().filter_map(Result::err);
     let unknown = FilterError::Field { field: text.to_owned() };
     Err(errors.max_by_key(|error| !matches!(error, FilterError::Field { .. })).unwrap_or(unknown))
 }
 
-/// Returns whether the begin and the end of a span pass. An open span has no end, so comparisons with fields of the end
-/// are false.
+/// Returns whether a span passes: the filter of its pair, applied to its begin and its end. An open span has no end, so
+/// comparisons with fields of the end are false.
 fn passes_pair(filters: &[Option<Filter>], sample: &Sample<'_>) -> Option<bool> {
     let Format::Span(span) = &sample.event.format else { return None };
     let (begin, _) = span.part(SpanPart::Begin, sample.raw())?;

@@ -80,7 +80,7 @@ fn escaped(text: &str) -> String {
 }
 
 impl Groups {
-    /// Returns the table of the `top` largest keys. `unit` is the name of the amounts.
+    /// Returns the table of the `top` largest keys. `unit` is the heading of the amounts.
     pub fn report(&self, top: Option<usize>, unit: &str) -> Report {
         let largest = self.largest(top);
         let is_number = |at: usize| largest.iter().all(|(key, _)| matches!(key.get(at), Some(KeyPart::Number(_))));
@@ -158,12 +158,12 @@ impl Groups {
 }
 
 impl Buckets {
-    /// Returns a value as it is shown: whole, or divided with three digits after the point.
+    /// Returns a value as text: a whole number, or divided with three digits after the point.
     pub fn shown(self, value: i128) -> String {
         match i128::from(self.divisor()) {
             1 => value.to_string(),
             divisor => {
-                // All digits are exact, also of sums that a float cannot hold.
+                // Integers keep all digits exact, also of sums that a float cannot hold.
                 let thousandths = value.unsigned_abs() * 1000 / divisor.unsigned_abs();
                 let sign = if value < 0 { "-" } else { "" };
                 format!("{sign}{}.{:03}", thousandths / 1000, thousandths % 1000)
@@ -171,7 +171,7 @@ impl Buckets {
         }
     }
 
-    /// Returns the mean of a distribution as it is shown.
+    /// Returns the mean of a distribution as text.
     pub fn shown_mean(self, of: &Distribution) -> String {
         let mean = if of.count == 0 { 0.0 } else { of.sum as f64 / of.count as f64 };
         if self.divisor() == 1 { format!("{mean:.1}") } else { format!("{:.3}", mean / self.divisor() as f64) }
@@ -194,7 +194,7 @@ impl Distribution {
         text
     }
 
-    /// Returns the same rows in HTML, for notebooks.
+    /// Returns the distribution in HTML, for notebooks.
     pub fn html(&self, unit: &str, buckets: Buckets) -> String {
         let Some(linear) = buckets.as_linear() else { return self.log2(buckets).html(unit) };
         let rows = self.linear_rows(buckets, linear).into_iter().map(|(range, count)| vec![range, count.to_string()]);
@@ -202,8 +202,8 @@ impl Distribution {
         Report { columns, rows: rows.collect(), notes: Vec::new() }.html()
     }
 
-    /// Returns the counts of the rows that are shown, each with the smallest value of the row, in the unit of the values.
-    /// Values below the first row have no smallest value.
+    /// Returns the counts of the shown rows, each with the smallest value of the row, in the unit of the values. The row of the
+    /// values below all ranges has `None`.
     pub fn rows(&self, buckets: Buckets) -> Vec<(Option<i128>, u64)> {
         let own = |shown: i128| shown * i128::from(buckets.divisor());
         let Some(LinearRanges { high, .. }) = buckets.as_linear() else {

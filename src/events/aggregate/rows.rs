@@ -1,5 +1,5 @@
-//! The index of a table: from the words of a key to the number of a row. Rows are numbered in the order in which their
-//! keys came first.
+//! The index of a table: from the words of a key to the number of its row. Rows are numbered in the order in which
+//! their keys came first.
 
 use std::hash::Hasher;
 
@@ -7,7 +7,7 @@ use rustc_hash::FxHasher;
 
 /// A slot without a row.
 const EMPTY: u32 = u32::MAX;
-/// The number of slots of a table with its first row. It has to be a power of two.
+/// The number of slots that a table gets with its first row. It has to be a power of two.
 const FIRST_SLOTS: usize = 16;
 
 /// The keys of a table's rows.
@@ -17,8 +17,8 @@ pub(super) struct Rows {
     width: usize,
     /// The keys of all rows, one after the other.
     words: Vec<u64>,
-    /// Rows by the hash of their key. At most half of the slots have a row. A row whose slot is taken is in the next
-    /// free slot.
+    /// The number of the row in each slot, by the hash of the row's key. At most half of the slots are taken. If a
+    /// row's slot is taken, the row is in the next free slot.
     slots: Vec<u32>,
     len: usize,
 }
@@ -26,7 +26,7 @@ pub(super) struct Rows {
 /// A row that was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Row {
-    /// The row has had this key before.
+    /// The key had a row before.
     Known(usize),
     /// The row was added.
     New(usize),
@@ -43,7 +43,7 @@ impl Rows {
         self.len
     }
 
-    /// Returns the memory of a row's key: its words, with the room that a growing list has, and its slots.
+    /// Returns the memory of a row's key: its words, including the spare room of a growing list, and its slots.
     pub fn bytes_of_row(&self) -> usize {
         2 * size_of::<u64>() * self.width + 4 * size_of::<u32>()
     }
@@ -53,7 +53,7 @@ impl Rows {
         &self.words[row * self.width..][..self.width]
     }
 
-    /// Returns the row of a key, which is added if there is none.
+    /// Returns the row of a key. Adds a row if there is none.
     #[inline]
     pub fn find_or_add(&mut self, key: &[u64]) -> Row {
         if !self.slots.is_empty() {
@@ -104,7 +104,7 @@ impl Rows {
 
     #[inline]
     fn is_key(&self, row: usize, key: &[u64]) -> bool {
-        // A loop is faster here than a call of memcmp: keys have few words.
+        // Compare in a loop: it is faster here than memcmp, because keys have few words.
         let start = row * self.width;
         let Some(own) = self.words.get(start..start + key.len()) else { return false };
         own.iter().zip(key).all(|(own, word)| own == word)

@@ -1,4 +1,4 @@
-//! Tests of tables on records that are made here.
+//! Tests of tables on records that the tests make.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -168,7 +168,7 @@ fn the_smallest_keys_are_folded() {
     assert_eq!((groups.total(), groups.len()), (Amount::Sum(11), 4));
 }
 
-/// The largest key stays, whatever comes after it.
+/// The largest key stays, whatever keys come after it.
 #[test]
 fn keys_that_take_too_much_memory_are_folded_and_nothing_is_lost() {
     let budget = Budget::new(1 << 20);
@@ -443,7 +443,7 @@ fn span_groups(definition: Definition, spans: &[(Made, Option<Made>, u64)]) -> G
     let mut groups = Groups::new(definition);
     let (context, mut memo, mut out) = (Context::new(Box::new(NoKernel), 0), Memo::default(), Vec::new());
     for &(begin, end, duration) in spans {
-        // Records have a size that is a multiple of 8 and is in their header.
+        // Records have a size that is a multiple of 8, and the size is in their header.
         let whole = |made| {
             let mut bytes = record(&input, made, &[]);
             bytes.resize(bytes.len().next_multiple_of(8), 0);

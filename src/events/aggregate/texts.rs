@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// The bytes that a text takes besides its own: its counts, two pointers to it, and its index, with the room that growing
-/// tables have.
+/// The bytes that a text takes besides its own: its counts, two pointers to it, its index, and the spare room of growing
+/// tables.
 const TEXT: usize = 128;
 
 /// Texts with their indexes.
@@ -18,7 +18,7 @@ pub(crate) struct Texts {
 }
 
 impl Texts {
-    /// Returns the index of a text, which is added if it is new.
+    /// Returns the index of a text. Adds the text if it is new.
     #[inline]
     pub fn intern(&mut self, text: &[u8]) -> u32 {
         match self.indexes.get(text) {
@@ -36,7 +36,7 @@ impl Texts {
         index
     }
 
-    /// Returns the index of a text that was added before.
+    /// Returns the index of a text; `None` if it was not added.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
         self.indexes.get(text).copied()
     }
@@ -52,7 +52,7 @@ impl Texts {
         TEXT + text.len()
     }
 
-    /// Drops the texts that are not kept. Returns the new index of each text that is.
+    /// Drops the texts for which `is_kept` is false. Returns for each old index the new one.
     pub fn keep(&mut self, is_kept: &[bool]) -> Vec<u32> {
         let mut next = 0;
         let place = |&kept: &bool| {

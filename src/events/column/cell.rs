@@ -15,16 +15,16 @@ use crate::event::{
 /// How a value is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
-    /// The events lack it.
+    /// The events lack the column.
     Null,
     Read(Read),
-    /// The bytes of a text, whether they are UTF-8 or not.
+    /// Read as the bytes of a text, whether they are UTF-8 or not.
     Raw(Read),
     /// The addresses of the call chain.
     Callchain,
 }
 
-/// The ending of a column's name that requests a text as bytes.
+/// The suffix of a column's name that requests a text as bytes.
 const RAW: &str = "_raw";
 
 const ID: IntType = IntType { width: 4, signed: true };
@@ -76,7 +76,7 @@ impl Cell {
 
 fn column_type(name: &str, read: &Read) -> ColumnType {
     match read {
-        // Times are never negative, and other programs subtract them.
+        // Times are signed because other programs subtract them, although they are never negative.
         Read::Time => ColumnType::Int(TIME),
         Read::Number { ty, .. } if name == "_time" => ColumnType::Int(IntType { signed: true, ..*ty }),
         Read::Number { ty, .. } => ColumnType::Int(*ty),
@@ -114,7 +114,7 @@ pub(super) enum Datum<'a> {
     Text(&'a [u8]),
     Bytes(&'a [u8]),
     List(Vec<Number>),
-    /// Text that no record contains, for example a name.
+    /// Text that is not in the record, for example a name that was looked up.
     Made(Vec<u8>),
 }
 
@@ -135,7 +135,7 @@ impl Number {
 }
 
 impl Datum<'_> {
-    /// Returns the value as text, for a column in which other events have text.
+    /// Returns the value as text, for a column that has text for other events.
     pub fn text(&self) -> Vec<u8> {
         match self {
             Datum::Number(number) => number.wide().to_string().into_bytes(),
@@ -178,7 +178,7 @@ impl Cell {
         }
     }
 
-    /// Returns the value. `None` if the record ends before it, or if it is not known.
+    /// Returns the value; `None` if the record ends before it, or if it is not known.
     pub fn datum<'a>(&self, input: &Input<'a>) -> Option<Datum<'a>> {
         match self {
             Cell::Null => None,

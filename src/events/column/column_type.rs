@@ -12,8 +12,8 @@ pub enum ColumnType {
     Bool,
     /// Integers of this width and sign.
     Int(IntType),
-    /// Integers from -2^63 to 2^64 - 1: a field that is signed in one event and unsigned in another. No integer type of
-    /// Arrow has all of them.
+    /// Integers from -2^63 to 2^64 - 1, for a field that is signed in one event and unsigned in another. No integer
+    /// type of Arrow holds all of them.
     Decimal,
     /// Text, encoded as a dictionary. Bytes that are not UTF-8 are shown as U+FFFD.
     Text,
@@ -27,11 +27,11 @@ pub enum ColumnType {
 
 use ColumnType::*;
 
-/// The name of the elements of lists, as in other implementations of Arrow.
+/// The name of the elements of lists, which other implementations of Arrow use too.
 const ITEM: &str = "item";
 
 impl ColumnType {
-    /// Returns the type that fits the values of both types. Values that have nothing in common are shown as text.
+    /// Returns the type that fits the values of both types. If no other type fits, this is text.
     pub fn with(self, other: ColumnType) -> ColumnType {
         const BIT: IntType = IntType { width: 1, signed: false };
         match (self, other) {
@@ -57,7 +57,7 @@ impl ColumnType {
         }
     }
 
-    /// Returns the memory of each row, besides texts, bytes and elements of lists.
+    /// Returns the memory of each row in bytes, without texts, bytes and elements of lists.
     pub(super) fn bytes_of_row(self) -> usize {
         match self {
             Bool => 1,

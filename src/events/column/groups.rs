@@ -1,4 +1,4 @@
-//! The table of an aggregator as columns: those of its key, then those of its amounts.
+//! The table of an aggregator as columns: first the columns of its key, then those of its amounts.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::aggregate::{Amount, Groups, Key, KeyPart};
 /// The columns of a distribution that are percentiles.
 const PERCENTILES: [(&str, f64); 3] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.0)];
 
-/// The digits of the largest sums.
+/// The number of decimal digits of the largest sums.
 const DIGITS: u8 = 38;
 
 /// Returns the rows of a table as columns.
@@ -44,7 +44,7 @@ pub fn of_groups(groups: &Groups) -> Result<RecordBatch, ArrowError> {
         let name = if groups.definition().value.is_some() { "sum" } else { "count" };
         columns.push((name.to_owned(), integers(amounts().map(|amount| Some(amount.weight())))?));
     }
-    // A field may have the name of an amount.
+    // Rename a column of an amount if a key has the same name.
     let keys = groups.definition().keys.len();
     for at in keys..columns.len() {
         while columns[..keys].iter().any(|(name, _)| *name == columns[at].0) {
@@ -57,7 +57,7 @@ pub fn of_groups(groups: &Groups) -> Result<RecordBatch, ArrowError> {
     RecordBatch::try_new_with_options(schema, columns.into_iter().map(|(_, array)| array).collect(), &options)
 }
 
-/// Returns the column of a part of the key: numbers, bytes or text. Values of several kinds are text.
+/// Returns the column of a part of the key: numbers, bytes or text. If the values are of several kinds, it is text.
 fn key(rows: &[(Key, Amount)], at: usize) -> Result<ArrayRef, ArrowError> {
     let parts = || rows.iter().map(|(key, _)| key.get(at).unwrap_or(&KeyPart::Missing));
     let all = |is: fn(&KeyPart) -> bool| parts().all(|part| is(part) || *part == KeyPart::Missing);
@@ -78,7 +78,7 @@ fn key(rows: &[(Key, Amount)], at: usize) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(texts.iter().map(Option::as_deref).collect::<DictionaryArray<Int32Type>>()))
 }
 
-/// Returns a column of integers, of the first type that can hold all of them.
+/// Returns a column of integers, of the smallest type that holds all of them.
 fn integers(numbers: impl Iterator<Item = Option<i128>> + Clone) -> Result<ArrayRef, ArrowError> {
     if let Ok(numbers) = narrow::<i64>(numbers.clone()) {
         return Ok(Arc::new(Int64Array::from(numbers)));

@@ -1,7 +1,7 @@
 //! Events as columns of Arrow arrays.
 //!
-//! A [`Plan`] says, once for each event type, from which bytes of a record each column is read. [`Columns`] takes records
-//! in their order and makes batches of them: `RecordBatch` of the crate `arrow-array`.
+//! A [`Plan`] says for each event type from which bytes of a record each column is read. [`Columns`] takes records in their
+//! order and makes batches of them: `RecordBatch` of the crate `arrow-array`.
 
 mod builder;
 mod cell;

@@ -9,7 +9,7 @@ use super::cell::Number;
 
 /// An element of a column of numbers.
 pub(super) trait Element: Copy + Default {
-    /// Converts a number. The column's type can hold it.
+    /// Converts a number, which the column's type can hold.
     fn of(number: Number) -> Self;
 }
 
@@ -54,10 +54,10 @@ impl<T: ArrowPrimitiveType<Native: Element>> Numbers<T> {
         self.values.push(number.map(Element::of).unwrap_or_default());
     }
 
-    /// Notes that a row has no number. Its value is appended too. Rows are noted in their order.
+    /// Notes that a row has no number. The caller also appends a value for the row. Rows must come in their order.
     #[inline]
     fn note_missing(&mut self, row: usize) {
-        // A batch has no more rows than fit: see `BatchLimit`.
+        // A `u32` is large enough for a batch: see `BatchLimit`.
         self.missing.push(row as u32);
     }
 
@@ -118,7 +118,7 @@ macro_rules! integers {
                 }
             }
 
-            /// Appends integers. The column's type can hold them.
+            /// Appends integers, which the column's type can hold.
             #[inline]
             pub fn extend_words(&mut self, words: impl Iterator<Item = u64>) {
                 match self {
@@ -126,7 +126,7 @@ macro_rules! integers {
                 }
             }
 
-            /// Notes that a row has no integer. A word is appended for it too.
+            /// Notes that a row has no integer. The caller also appends a word for the row.
             pub fn note_missing(&mut self, row: usize) {
                 match self {
                     $(Integers::$variant(column) => column.note_missing(row),)*

@@ -1,4 +1,4 @@
-//! Columns that are resolved for event types: their types, and how they are read.
+//! Columns that are resolved for event types: their types, and how they are read from records.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct ColumnPlan {
     pub ty: ColumnType,
-    /// How it is read, for each event type.
+    /// For each event type, how the column is read.
     pub cells: Vec<Cell>,
 }
 
@@ -80,8 +80,8 @@ pub enum PlanError {
 }
 
 impl Plan {
-    /// Resolves columns for event types. Without names, there are the columns of all fields. `is_delivered` says for
-    /// each event type whether its samples become rows.
+    /// Resolves columns for event types. If `columns` is `None`, all fields are columns. `is_delivered` says for each
+    /// event type whether its samples become rows.
     pub fn new(columns: Option<&[String]>, types: &[EventType], is_delivered: &[bool]) -> Result<Plan, PlanError> {
         let has_rows = |at: usize| is_delivered.get(at).copied().unwrap_or(true);
         let of_rows: Vec<&EventType> =
@@ -115,7 +115,7 @@ impl Plan {
 }
 
 fn error(name: String, types: &[&EventType], resolved: Vec<Result<(Cell, ColumnType), ReadError>>) -> PlanError {
-    // The error of an event that has the name says more than the error of one that lacks it.
+    // Prefer the error of an event that has the name, because it says more than the error of an event that lacks it.
     let errors = resolved.into_iter().filter_map(Result::err);
     match errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown) {
         ReadError::Unknown => {

@@ -19,7 +19,7 @@ use crate::event::{
 /// An event: the index of its type, and its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Row<'a> {
-    /// The index of the event type in those of the plan.
+    /// The index of the event type among those of the plan.
     pub event: usize,
     /// The whole record.
     pub record: &'a [u8],
@@ -34,24 +34,24 @@ pub struct Columns {
     builders: Vec<(usize, Builder)>,
     rows: usize,
     limit: BatchLimit,
-    /// The memory of a row of the columns that have a value of fixed size in each row.
+    /// The memory that each row takes, without texts, bytes and elements of lists.
     bytes_of_row: usize,
 }
 
 /// When a batch is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchLimit {
-    /// The number of its rows.
+    /// The maximum number of rows.
     pub rows: usize,
-    /// The memory of its columns, in bytes. The batch is full with the row that reaches this limit, so it may have a little
-    /// more.
+    /// The maximum memory of the columns, in bytes. The row that reaches this limit is still appended, so a batch may have a
+    /// little more.
     pub bytes: usize,
 }
 
 impl BatchLimit {
-    /// Returns the limit for batches of this many rows, if `count` batches are filled at the same time. They get only a quarter
-    /// of the budget's share: the texts of a batch are in memory twice while it is finished, and other batches wait or are
-    /// written.
+    /// Returns the limit for batches of this many rows, if `count` batches are filled at the same time. Together, the batches
+    /// get a quarter of the budget's share, because the texts of a batch are in memory twice while it is finished, and other
+    /// batches wait or are written.
     pub fn new(rows: usize, budget: &Budget, count: usize) -> BatchLimit {
         BatchLimit { rows, bytes: (budget.share() / 4 / count.max(1)).min(MOST_BYTES) }
     }
@@ -64,11 +64,12 @@ impl BatchLimit {
 
 /// The number of rows for which memory is reserved.
 const RESERVED: usize = 1 << 16;
-/// The largest limit of a batch's memory. More would not make readers faster. Arrow counts the bytes of a column in 31 bits.
+/// The largest limit of a batch's memory. Larger batches would not make readers faster, and Arrow counts the bytes of a column
+/// in 31 bits.
 const MOST_BYTES: usize = 16 << 20;
 
 impl Columns {
-    /// Creates columns without rows, for batches of this size.
+    /// Creates columns without rows, for batches with this limit.
     pub fn new(plan: Plan, limit: BatchLimit) -> Columns {
         let reserved = limit.reserved(bytes_of_row(&plan));
         let others = plan.columns.iter().enumerate().filter(|(_, column)| !is_of_words(column));

@@ -1,4 +1,4 @@
-//! Tests of columns on records that are made here, with formats of all tracepoints of a kernel.
+//! Tests of columns on records that the tests make, with the formats of all tracepoints of a kernel.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -105,7 +105,7 @@ fn column(batch: &RecordBatch, name: &str) -> Vec<Shown> {
     (0..array.len()).map(|row| shown(array, row)).collect()
 }
 
-/// Returns the value of a field as event objects show it. Their code is a different one.
+/// Returns the value of a field as event objects show it. They read the field with other code.
 fn expected(event: &EventType, name: &str, raw: &[u8]) -> Shown {
     let field = event.format.tracepoint().unwrap().field(name).unwrap();
     let one = |value| match value {
@@ -162,7 +162,7 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
     assert!(events > 2_000, "{events}");
 }
 
-/// Returns a value as it is in a column that fits several events.
+/// Returns a value as a column with this type has it, which fits several events.
 fn fitted(value: Shown, ty: &DataType) -> Shown {
     let number = |value: &Shown| match value {
         Shown::Number(number) => number.to_string(),
@@ -363,7 +363,7 @@ fn names_that_no_event_has_are_errors() {
 fn integers_that_a_record_lacks_are_null() {
     let types = two_types();
     let names = ["_time", "_tid", "code", "common_pid", "size"].map(str::to_owned);
-    // More rows than are read at a time, and the records of each type cut off at all places.
+    // These are more rows than are read at a time, and records of each type that are cut off at all places.
     let whole: Vec<(usize, Vec<u8>)> = (0..700).map(|at| signed(b"make", 1 << (at % 63), at, -1)).collect();
     let cut = |(event, record): (usize, Vec<u8>)| (8..=record.len()).map(move |end| (event, record[..end].to_vec()));
     let rows: Vec<(usize, Vec<u8>)> =

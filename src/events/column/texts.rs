@@ -25,7 +25,7 @@ pub(super) struct TextColumn {
     indexes: Vec<u32>,
     nulls: Option<NullBufferBuilder>,
     memo: Memo,
-    /// For each event type, the index of its name, if a row has it already.
+    /// For each event type, the index of its name in `texts`; `None` if no row has the name yet.
     event_names: Vec<Option<u32>>,
     /// The number of batches before this one.
     batches: u64,
@@ -86,7 +86,7 @@ impl TextColumn {
         let indexes = std::mem::take(&mut self.indexes);
         self.indexes.reserve(indexes.len());
         let nulls = self.nulls.take().and_then(|mut nulls| nulls.finish());
-        // Texts that are not UTF-8 may become equal when they are shown, but the values of a dictionary must differ. All
+        // Texts that are not UTF-8 may become equal when they are converted, but the values of a dictionary must differ. All
         // other texts differ already.
         let mut shown: FxHashMap<String, i32> = FxHashMap::default();
         let mut values = StringBuilder::with_capacity(texts.len(), texts.iter().map(<[u8]>::len).sum());

@@ -1,6 +1,6 @@
-//! Columns of integers that are at the same offset in all records of an event type. Integers are read a record at a
-//! time, into one buffer of words. Some hundred rows at a time are then appended to the columns, each of which has its
-//! own type of integers.
+//! Columns of integers that are at the same offset in all records of an event type. The integers of one record after
+//! the other are read into a buffer of words. Every few hundred rows, the buffer is appended to the columns, each of
+//! which has its own integer type.
 
 use arrow_array::ArrayRef;
 use perf_prof_format::{record::RECORD_HEADER, tracefs::IntType};
@@ -38,13 +38,13 @@ struct TypeLoads {
 struct Load {
     /// The end of the integer.
     end: usize,
-    /// The number of bits in a word that do not belong to the integer.
+    /// The number of bits of the word that do not belong to the integer.
     shift: u8,
     signed: bool,
 }
 
 impl Load {
-    /// The place of a value that an event lacks: behind the end of all records.
+    /// For a value that an event lacks: a place behind the end of all records.
     const NOWHERE: Load = Load { end: usize::MAX, shift: 0, signed: false };
 
     /// Returns the place of the integer that a cell reads; `None` for other cells.
@@ -62,8 +62,8 @@ impl Load {
     /// Returns the integer with its sign, as a word. `None` if the record ends before it.
     #[inline(always)]
     fn word(self, record: &[u8]) -> Option<u64> {
-        // Reads the word that ends where the integer ends. A header is before the integer, so the whole word is in the
-        // record.
+        // Reads the 8 bytes that end where the integer ends. They are all in the record, because its header comes
+        // before the integer.
         let word = record.get(self.end - 8..self.end)?.first_chunk()?;
         let word = u64::from_ne_bytes(*word);
         // On big-endian machines, the integer is in the lowest bits of the word.
@@ -73,7 +73,7 @@ impl Load {
 }
 
 impl Words {
-    /// Returns whether a column of a plan is one of these columns.
+    /// Returns whether a column with this type and these cells belongs to `Words`.
     pub fn has(ty: ColumnType, cells: &[Cell]) -> bool {
         let is_at_its_place = |cell: &Cell| *cell == Cell::Null || Load::of_cell(cell).is_some();
         matches!(ty, ColumnType::Int(_)) && cells.iter().all(is_at_its_place)

@@ -16,7 +16,7 @@ use super::{
     unwound::{self, Copied},
 };
 
-/// Resolves addresses of processes. Each cached result also keeps the frames that were created from it.
+/// Resolves addresses of processes. The cached result for an address also keeps the frames that were created from it.
 pub type Symbolizer = symbol::Symbolizer<Derived>;
 
 pub(super) type Resolved = symbol::Resolved<Derived>;
@@ -25,7 +25,7 @@ pub(super) type Resolved = symbol::Resolved<Derived>;
 #[derive(Clone, Debug, Default)]
 pub struct Derived {
     frames: Slot<Vec<Arc<Frame>>>,
-    /// The frames as perf has them.
+    /// The frames with what perf passes to its scripts.
     pub(super) perf: PerfFrames,
 }
 
@@ -133,9 +133,9 @@ impl KernelFrames {
     #[cold]
     fn resolve(&mut self, addr: u64, kind: AddressKind, context: &Context) -> Arc<Frame> {
         let frame = Arc::new(kernel_frame(addr, kind, context));
-        // Frames without a name and frames of generated code are not cached. The address may get a name when a module or a
-        // BPF program is loaded, and generated code may be replaced by other code. Frames of modules are cached, although a
-        // module may be replaced: the list of symbols is not read again then, so a new look-up would give the same name.
+        // Do not cache frames without a name and frames of generated code. The address may get a name when a module or a BPF
+        // program is loaded, and generated code may be replaced by other code. Frames of modules are cached, although a module
+        // may be replaced: even then, the list of symbols is not read again, so a new look-up would give the same name.
         if *frame.symbol == *UNKNOWN || is_generated_kernel_code(&frame.dso) {
             return frame;
         }
@@ -177,7 +177,7 @@ pub fn has_callchain(sample: &Sample<'_>) -> bool {
 
 /// Resolves a sample's call chain.
 pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
-    // A span gets its call chain from one of its samples.
+    // A span has the call chain of one of its samples.
     if let Format::Span(span) = &sample.event.format {
         return span.sample_with_chain(sample.raw()).map_or_else(Chain::default, |sample| chain(&sample, context));
     }
@@ -185,9 +185,9 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
         return Chain::default();
     }
     let sides = context.sides();
-    // In a chain without context markers, the address itself shows if it belongs to the kernel: kernel addresses have
-    // their top bit set on every 64-bit architecture that perf runs on. The kernel writes a marker even if a chain has
-    // only kernel frames or only user frames, but a recording may contain any bytes.
+    // The kernel writes a context marker even if a chain has only kernel frames or only user frames, but a recording may lack
+    // markers. Then the address itself shows whether it belongs to the kernel: kernel addresses have their top bit set on every
+    // 64-bit architecture that perf runs on.
     if sample.is_of_guest() {
         return guest_chain(sample, sides);
     }
@@ -222,13 +222,13 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
                 continue;
             }
         }
-        // The frame after a marker is the innermost frame of the kernel or of the program. Its address is an executed
-        // instruction, not a return address.
+        // The first frame after a marker is the innermost frame of the kernel or of the program. Its address is that of an
+        // executed instruction, not a return address.
         kind = AddressKind::Instruction;
     }
     let recorded = frames.len();
-    // If the kernel has already recorded user frames, they are not unwound again, even if the script requested
-    // registers and stack.
+    // If the kernel has already recorded user frames, do not unwind them again, even if the script requested registers and
+    // stack.
     let layout = &sample.event.layout;
     if !walked
         && sides.has(false)
@@ -252,8 +252,7 @@ pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }
 
-/// Returns the frame of a sample's instruction and ignores inlined functions: the function is the one in the symbol
-/// table.
+/// Returns the frame of a sample's instruction with the function in the symbol table, even if an inlined function is there.
 pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).pop()
 }
@@ -290,7 +289,7 @@ fn guest_chain(sample: &Sample<'_>, sides: Sides) -> Chain {
     Chain::of_recorded(frames.filter(|frame| sides.has(frame.origin == Origin::Kernel)).map(Arc::new).collect())
 }
 
-/// Returns the frame for an address in a virtual machine. Such addresses cannot be resolved on this machine.
+/// Returns the frame for an address in a virtual machine. It has no symbol, because this machine does not know the code.
 fn guest_frame(sample: &Sample<'_>, addr: u64) -> Frame {
     let in_kernel = sample.is_in_kernel().unwrap_or(addr >> 63 == 1);
     let origin = if in_kernel { Origin::Kernel } else { Origin::User { pid: sample.pid_tid().0 } };
@@ -317,7 +316,7 @@ fn user_frames(sample: &Sample<'_>, addr: u64, kind: AddressKind, context: &Cont
 
 fn user(resolved: &Resolved, pid: i32, addr: u64, kind: AddressKind) -> impl Iterator<Item = Frame> {
     let Resolved { symbol, dso, dso_offset, inlined, srcline, .. } = resolved;
-    // The lookup used an address in the call instruction, but the return address is shown, which is the one after the
+    // The lookup used an address within the call instruction, but the frame shows the return address, which comes after the
     // call.
     let dso_offset = dso_offset.wrapping_add(u64::from(kind == AddressKind::Return));
     let frame = move |symbol, offset, origin, srcline| Frame {

@@ -1,5 +1,5 @@
-//! The columns in the lines of `perf script`: the names of the columns, and which columns an event's samples can fill.
-//! Does not know how columns are printed.
+//! The columns in the lines of `perf script`: their names, and which of them an event's samples can fill. Does not know
+//! how columns are printed.
 
 use std::str::FromStr;
 
@@ -102,8 +102,8 @@ const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_CGROUP, Columns::from_list(&[Cgroup])),
 ];
 
-/// The types of events that a list of columns can be limited to, with their names in perf. perf makes the events of the
-/// last one itself, from hardware traces; other events do not have this type.
+/// The types of events to which a list of columns can be limited, with their names in perf. Only perf itself makes
+/// events of the last type, from hardware traces.
 const TYPES: [(&str, Option<u32>); 5] = [
     ("hw", Some(PERF_TYPE_HARDWARE)),
     ("sw", Some(PERF_TYPE_SOFTWARE)),
@@ -119,7 +119,7 @@ pub struct FieldList {
     fields: Listed,
 }
 
-/// The events that a list is for.
+/// The events to which a list of columns applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OfEvents {
     All,
@@ -133,7 +133,7 @@ enum OfEvents {
 enum Listed {
     /// Exactly these columns.
     Only(Columns),
-    /// The columns without this list, with changes.
+    /// The columns that an event would have without this list, with changes.
     Changed { more: Columns, less: Columns },
 }
 
@@ -157,7 +157,7 @@ pub enum FieldsError {
     /// No type of events has this name.
     #[error("`{0}:` is no type of events; the types are {names}", names = TYPES.map(|(name, _)| name).join(", "))]
     UnknownType(String),
-    /// Some names have a `+` or `-` before them, and others have not.
+    /// Some names have a `+` or `-` in front, and others do not.
     #[error("`{0}`: write + or - before every field to change the default fields, or before no field to replace them")]
     Mixed(String),
 }
@@ -175,7 +175,7 @@ impl FromStr for FieldList {
             }
         };
         if events != OfEvents::All && list.trim().is_empty() {
-            // As in perf, the events of this type have no lines.
+            // As in perf, an empty list means that the events of this type have no lines.
             return Ok(FieldList { events, fields: Listed::Only(Columns::default()) });
         }
         let (mut only, mut more, mut less) = (0u16, 0u16, 0u16);
@@ -198,7 +198,7 @@ impl FromStr for FieldList {
 }
 
 /// Returns the columns of each event. Each element of `events` is the `type` and the `sample_type` in an event's attr.
-/// The lists are applied in their order. An event without columns has no lines.
+/// Later lists change the result of earlier ones. An event without columns has no lines.
 ///
 /// Follows perf's rules (`perf_session__check_output_opt()` in `tools/perf/builtin-script.c`). All events of one type
 /// have the same columns. A column is removed if the first event of the type lacks the member that the column needs. If

@@ -28,30 +28,29 @@ const UNWIND_CACHE: usize = 64 << 20;
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
 
-/// How often the lock of a table is tried, and the pause between two attempts.
+/// How often the lock of a table is tried before the caller goes on without the table, and the pause between two attempts.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
-/// What is needed to interpret the events of a run. All events of the run share one context.
+/// The data that is needed to interpret the events of a run. All events of the run share one context.
 pub struct Context {
     /// The names of kernel addresses.
     pub kernel: Box<dyn Kernel + Send + Sync>,
     /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
     /// is the time since the Unix epoch.
     realtime_offset: AtomicI64,
-    /// Used instead of `realtime_offset` if the offset is determined only when it is first needed. `None` if it is not
-    /// known.
+    /// If set, used instead of `realtime_offset`: determines the offset when it is first needed.
     lazy_offset: Option<LazyLock<FoundOffset, FindOffset>>,
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
-    /// The number of changes of the tasks by records.
+    /// The number of changes of `tasks`.
     task_changes: AtomicU64,
     cgroups: Mutex<Cgroups>,
     /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
     targets: Option<Mutex<Targets>>,
     spans_of: SpansOf,
-    /// The process whose spans are not delivered: perf-prof itself.
+    /// The process id of perf-prof itself, whose spans are not delivered.
     left_out: Option<i32>,
     kernel_frames: Mutex<KernelFrames>,
     perf_kernel_frames: Mutex<PerfKernelFrames>,
@@ -63,7 +62,7 @@ pub struct Context {
     registers: RegisterSet,
     processes: ProcessRecords,
     max_stack: usize,
-    /// The memory of the run.
+    /// The memory budget of the run.
     budget: Budget,
     /// The number of frames after which the user wants call chains to be cut.
     frame_limit: Option<usize>,
@@ -71,10 +70,10 @@ pub struct Context {
     endings: StackEndings,
 }
 
-/// A function that determines the offset between the events' clock and the wall clock, if it is known.
+/// A function that determines the offset between the events' clock and the wall clock.
 type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
 
-/// What was found out about the offset between the events' clock and the wall clock.
+/// The offset between the events' clock and the wall clock, as far as it was found.
 #[derive(Debug)]
 pub struct FoundOffset {
     /// The number to add to the events' times, in nanoseconds. `None` if it is not known.
@@ -83,7 +82,7 @@ pub struct FoundOffset {
     pub shown: LazyLock<(), Box<dyn FnOnce() + Send>>,
 }
 
-/// How a run finds out what processes have mapped.
+/// How a run learns which files processes have mapped.
 #[derive(Clone, Debug, Default)]
 pub enum Processes {
     /// Mappings are read from procfs when an address is resolved. When a process executes another program or exits, its
@@ -134,8 +133,8 @@ impl Context {
         }
     }
 
-    /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when
-    /// the offset is first needed, because it takes a while. It returns `None` if the offset is not known.
+    /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when the
+    /// offset is first needed, because it takes a while.
     pub fn with_offset_found_by(mut self, find: impl FnOnce() -> FoundOffset + Send + 'static) -> Self {
         self.lazy_offset = Some(LazyLock::new(Box::new(find)));
         self
@@ -166,7 +165,7 @@ impl Context {
         Self { frame_limit: limit.map(usize::from), ..self }
     }
 
-    /// Sets the memory of the run. Without this call, there is no limit.
+    /// Sets the memory budget of the run. Without this call, there is no limit.
     pub fn with_budget(self, budget: Budget) -> Self {
         Self { budget, ..self }
     }
@@ -181,10 +180,9 @@ impl Context {
         Self { targets: targets.map(Mutex::new), spans_of, ..self }
     }
 
-    /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its
-    /// architecture, as `uname -m` prints it. The names of registers and the rules of unwinding depend on it. If it is
-    /// not known, it is assumed to be the same as that of this machine, as in perf (`perf_env__arch()` in
-    /// `tools/perf/util/env.c`).
+    /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its architecture,
+    /// as `uname -m` prints it. The names of registers and the rules of unwinding depend on the architecture. If `name` is
+    /// `None`, it is assumed to be that of this machine, as in perf (`perf_env__arch()` in `tools/perf/util/env.c`).
     pub fn with_machine(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
             self.machine = Some(name.to_owned());
@@ -235,8 +233,8 @@ impl Context {
         work(&mut self.unwinder.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Reads the mappings of all processes, if the run uses the side-band records about processes. Then the addresses
-    /// of a process can be resolved even if the process exits first.
+    /// Reads the mappings of all processes, if the run uses the side-band records about processes. So the addresses of a
+    /// process can be resolved even if the process exits before.
     pub fn find_mappings(&self) {
         self.with_followed(|symbols| {
             for pid in procfs::processes() {
@@ -245,7 +243,7 @@ impl Context {
         });
     }
 
-    /// Calls `work`, which reports what processes do, if the run uses the side-band records about processes.
+    /// Calls `work` with the symbolizer, to report what processes do, if the run uses the side-band records about processes.
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
         if self.processes != ProcessRecords::Unused {
             self.with_symbols(work);
@@ -262,11 +260,11 @@ impl Context {
         }
     }
 
-    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this
-    /// function before the first event is delivered. Then no thread ever waits here for another thread. In a child that
-    /// a script forked, such a wait would never end, because the other thread does not exist there.
+    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this function
+    /// before the first event is delivered. So no thread ever waits here for another thread. In a child that a script forked,
+    /// this wait would never end, because the other thread does not exist there.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
-        // A poisoned lock is no reason to stop, as in `with_tasks`.
+        // Ignore a poisoned lock, as in `with_tasks`.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -276,7 +274,7 @@ impl Context {
         self.kernel_frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `work` with the cached frames of the kernel as perf has them. The caller must meet the conditions of
+    /// Calls `work` with the cached frames of the kernel for perf's scripts. The caller must meet the conditions of
     /// [`Context::with_symbols`].
     pub(super) fn with_perf_kernel_frames<R>(&self, work: impl FnOnce(&mut PerfKernelFrames) -> R) -> R {
         work(&mut self.perf_kernel_frames.lock().unwrap_or_else(PoisonError::into_inner))
@@ -290,16 +288,17 @@ impl Context {
 
     /// Calls `work` with the task names, which it may change.
     pub fn with_tasks<R>(&self, work: impl FnOnce(&mut Tasks) -> R) -> R {
-        // A panic elsewhere leaves the names incomplete at worst, so a poisoned lock is no reason to stop.
+        // Ignore a poisoned lock: a panic elsewhere leaves the names incomplete at worst.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut tasks);
-        // After the change and with the lock held: a name that was read before the change never has the new number.
+        // Count the change after it was made and with the lock held, so that a name from before it never comes with the new
+        // number.
         self.task_changes.fetch_add(1, Relaxed);
         result
     }
 
-    /// Returns a number that changes with each change of the task names by [`Context::with_tasks`]. As long as it stays
-    /// the same, a task has the same name at all later times.
+    /// Returns a number that changes with each call of [`Context::with_tasks`]. As long as the number stays the same, a task
+    /// keeps its name at all later times.
     #[inline]
     pub fn task_changes(&self) -> u64 {
         self.task_changes.load(Relaxed)
@@ -312,7 +311,7 @@ impl Context {
             tasks.forked(ptid, tid, time);
             tasks.belongs(tid, pid);
         });
-        // Recorders also write such records for tasks that existed before, without a time.
+        // A fork record without a time is about a task that existed before the recording: recorders write these records too.
         if time == 0 {
             return;
         }
@@ -342,7 +341,8 @@ impl Context {
         !self.selects_spans() && self.left_out.is_none()
     }
 
-    /// Returns whether the spans of this thread are delivered: the user selected it, and it is not one of perf-prof.
+    /// Returns whether the spans of this thread are delivered: the user selected the thread, and it does not belong to
+    /// perf-prof.
     pub fn delivers_spans_of(&self, tid: i32) -> bool {
         (!self.selects_spans() || self.is_target(tid))
             && self.left_out.is_none_or(|left_out| tid != left_out && self.process(tid) != Some(left_out))
@@ -356,7 +356,7 @@ impl Context {
         targets.contains(tid, || self.process(tid)) && targets.has_cgroup_of(tid, self)
     }
 
-    /// Returns the number of threads that were not selected because nothing said in which cgroups they were.
+    /// Returns the number of threads that were not selected because their cgroups were not known.
     pub fn tasks_of_unknown_cgroups(&self) -> usize {
         let targets = self.targets.as_ref().map(|targets| targets.lock().unwrap_or_else(PoisonError::into_inner));
         targets.map_or(0, |targets| targets.of_unknown_cgroups())
@@ -372,8 +372,8 @@ impl Context {
         self.with_cgroups(|cgroups| cgroups.tasks.as_mut().map(work));
     }
 
-    /// Notes that a thread is in this cgroup. If the cgroup was never met before, its name is looked up, because the cgroup
-    /// may be removed before its name is needed.
+    /// Notes that a thread is in this cgroup. Looks up the name of a new cgroup at once, because the cgroup may be removed
+    /// before its name is needed.
     #[inline]
     pub fn note_cgroup(&self, cgroup: u64, pid: i32, tid: i32) {
         let is_known = self.with_cgroups(|cgroups| {
@@ -385,7 +385,7 @@ impl Context {
         }
     }
 
-    /// Reads the names of all cgroups. Then the name of a cgroup is known even if the cgroup is removed before its name is
+    /// Reads the names of all cgroups, so that the name of a cgroup is known even if the cgroup is removed before its name is
     /// needed.
     pub fn find_cgroups(&self) {
         let all = cgroup_paths();
@@ -399,7 +399,7 @@ impl Context {
         lock_soon(&self.cgroups)?.path(id, find)
     }
 
-    /// Returns the id of a thread's cgroup at this point of the run; 0 if it is not known. If no record said it, it is read
+    /// Returns the id of a thread's cgroup at this point of the run; 0 if it is not known. If no record has the id, it is read
     /// from procfs, unless the run reads a recording.
     pub fn cgroup_of_task(&self, tid: i32) -> u64 {
         if let Some(known) = lock_soon(&self.cgroups).and_then(|cgroups| cgroups.tasks.as_ref()?.of_task(tid)) {
@@ -451,13 +451,13 @@ impl Context {
         Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
     }
 
-    /// Returns the task names. procfs does not have the names of tasks that have ended.
+    /// Returns the task names; `None` if their lock stays taken.
     fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
         lock_soon(&self.tasks)
     }
 
-    /// Reads the names of all tasks, and their cgroups if they are followed. Then they are known even if the task exits before
-    /// they are needed.
+    /// Reads the names of all tasks, and their cgroups if they are followed. So both are known even if a task exits before they
+    /// are needed.
     pub fn find_tasks(&self) {
         let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
         for pid in procfs::processes() {
@@ -483,8 +483,8 @@ impl Context {
         self.offset().map(|offset| (time as i64).wrapping_add(offset))
     }
 
-    /// Like [`Context::realtime`], but prints no warning about a guessed time. For an event that is passed to another process:
-    /// nobody sees the time here.
+    /// Like [`Context::realtime`], but prints no warning about a guessed time. Used for events that are passed to another
+    /// process, because no user sees the time in this process.
     pub fn realtime_unseen(&self, time: u64) -> Option<i64> {
         let found = self.lazy_offset.as_ref().map(|found| found.offset);
         let offset = found.unwrap_or_else(|| Some(self.realtime_offset.load(Relaxed)));
@@ -510,8 +510,8 @@ impl Context {
         (time != 0).then(|| self.realtime(time).unwrap_or(time as i64))
     }
 
-    /// Like [`Context::reached`], but prints no warning about a guessed time. For a result that another process merges: nobody
-    /// sees the time here.
+    /// Like [`Context::reached`], but prints no warning about a guessed time. Used for results that another process merges,
+    /// because no user sees the time in this process.
     pub fn reached_unseen(&self) -> Option<i64> {
         let time = self.reached_time.load(Relaxed);
         (time != 0).then(|| self.realtime_unseen(time).unwrap_or(time as i64))
@@ -523,9 +523,9 @@ impl Context {
     }
 }
 
-/// Waits for another thread that uses a table, which takes microseconds. In a child that a script forked, the lock may never
-/// be released, because the thread that holds it exists only in the parent. So the wait is short, and then the result is
-/// `None`.
+/// Locks a table. Returns `None` if another thread holds the lock for longer than a short wait. Usually it holds the lock for
+/// microseconds. But in a child that a script forked, the lock may never be released, because the thread that holds it exists
+/// only in the parent.
 fn lock_soon<T>(table: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     for _ in 0..LOCK_ATTEMPTS {
         match table.try_lock() {

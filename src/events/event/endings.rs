@@ -16,9 +16,9 @@ pub struct StackEndings {
     not_supported: AtomicU64,
 }
 
-/// The minimum number of incomplete stacks for a message. In addition, at least one of this many stacks must be
-/// incomplete. A few stacks are always incomplete: those in code that is about to return, or in code that was generated
-/// at run time.
+/// A message comes only if at least this number of stacks is incomplete, and at least one of this number (1/10 of all).
+/// A few stacks are always incomplete: those in code that is about to return, or in code that was generated at run
+/// time.
 const MANY: u64 = 10;
 
 impl StackEndings {

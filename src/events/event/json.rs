@@ -1,5 +1,5 @@
-//! An event as a JSON object on one line. Its members have the names of those of events in scripts. Field values are raw;
-//! where the print format has names for them, the names are beside them.
+//! An event as a JSON object on one line. Its members have the names that the members of events have in scripts. Field values
+//! are raw. If the print format has a name for a value, the name is beside it.
 
 use std::{borrow::Cow, fmt::Display, io::Write as _, sync::Arc};
 
@@ -21,7 +21,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     text(name, out);
     member("_time", out);
     number(time, out);
-    // The context of a recording knows the time of day only if the command needs it.
+    // Leave out the time of day for recordings: their context knows it only if the command needs it.
     if let (false, Some(realtime)) = (context.is_recording(), context.realtime(time)) {
         member("_realtime", out);
         number(realtime, out);
@@ -77,7 +77,7 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     let (mut count, mut shown) = (0, Vec::new());
     for field in format.fields().iter().filter(|field| field.number().is_some()) {
         shown.clear();
-        // Numbers in another form, such as hexadecimal ones, are not names.
+        // A number that is only shown in another form, such as a hexadecimal one, is not a name.
         if format.render_field(&field.name, raw, &*context.kernel, &mut shown) && is_name(&shown, field.value(raw)) {
             key(count, &field.name, out);
             text(&utf8(&shown), out);
@@ -91,8 +91,8 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     text(&utf8(&shown), out);
 }
 
-/// Returns whether the text that is shown for a number is a name, and not the number itself in another form. Hexadecimal digits
-/// are a name if they do not mean the number: `D`, the state of a task, is a name unless the number is 13.
+/// Returns whether the text that is shown for a number is a name, and not the number in another form. For example, `D` is a
+/// name (the state of a task), unless the number is 13.
 fn is_name(shown: &[u8], number: Option<Value<'_>>) -> bool {
     let Ok(shown) = std::str::from_utf8(shown) else { return true };
     let number = match number {
@@ -156,7 +156,7 @@ fn scalar(found: Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// JSON is UTF-8. Other bytes are replaced.
+/// Returns bytes as UTF-8, as JSON needs it. Replaces all other bytes.
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
@@ -168,7 +168,7 @@ fn key(at: usize, name: &str, out: &mut Vec<u8>) {
     out.push(b':');
 }
 
-/// Appends the key of a member that is not the first one. The name contains no character that JSON escapes.
+/// Appends the key of a member that is not the first one. `name` must contain no character that JSON escapes.
 fn member(name: &str, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, ",\"{name}\":");
@@ -182,7 +182,7 @@ fn number(number: impl Display, out: &mut Vec<u8>) {
 
 fn text(text: &str, out: &mut Vec<u8>) {
     if text.is_ascii() {
-        // A text can always be written, and writing to a Vec cannot fail.
+        // Any text can be written as JSON, and writing to a Vec cannot fail.
         let _ = serde_json::to_writer(out, text);
     } else {
         object(&text.into(), out);

@@ -48,7 +48,7 @@ pub struct LineContext<'a> {
 /// Appends the line with its newline, and the lines of the frames, to `out`.
 pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'_>, out: &mut Vec<u8>) {
     if let (true, Some(realtime)) = (parts.timestamp, context.realtime) {
-        // If the wall clock is wrong, this date is wrong too. The line still has the time of the perf clock.
+        // The date may be wrong if the wall clock is, but the line also has the time of the perf clock.
         write_date(realtime, out);
         out.push(b' ');
     }
@@ -60,7 +60,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
             let raw = sample.raw();
             latency_characters(raw.get(2).copied().unwrap_or(0), raw.get(3).copied().unwrap_or(0))
         }
-        // Only the data of tracepoints has these flags.
+        // Only tracepoints have these flags in their data.
         Format::Other(_) => *b"....",
     };
     // Rounded to the nearest microsecond, as ftrace does.
@@ -100,7 +100,7 @@ pub fn write_line(sample: &Sample<'_>, parts: LineParts, context: &LineContext<'
     }
     let start = out.len();
     write_text(sample, context, out);
-    // A message that the kernel or a program traces may end with a line break of its own.
+    // A message that the kernel or a program traces may end with a line break of its own. Remove it.
     if out.len() > start && out.ends_with(b"\n") {
         out.pop();
     }
@@ -141,8 +141,8 @@ pub fn write_frames(frames: &[Arc<Frame>], out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the members of a sample. The instruction, numbers and counters are shown with their values, and longer
-/// members with their sizes. Members that the start of the line or the lines of the frames show are skipped.
+/// Writes the members of a sample: the instruction, numbers and counters with their values, and longer members with their
+/// sizes. Skips members that the start of the line or the lines of the frames show.
 fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u8>) {
     let (layout, record) = (&sample.event.layout, sample.record);
     let mut separator = "";
@@ -188,8 +188,8 @@ fn write_members(sample: &Sample<'_>, context: &LineContext<'_>, out: &mut Vec<u
 }
 
 thread_local! {
-    /// The last second for which the date was formatted, in seconds since the Unix epoch, and its text. Formatting a
-    /// date takes longer than all the rest of a line, and most lines have the date of the previous line.
+    /// The last second for which a date was formatted, in seconds since the Unix epoch, and the text of the date. It is cached
+    /// because formatting a date takes longer than the rest of a line, and most lines have the date of the previous line.
     static DATE: RefCell<(i64, String)> = const { RefCell::new((0, String::new())) };
 }
 
@@ -211,7 +211,7 @@ pub fn write_date(realtime: i64, out: &mut Vec<u8>) {
 /// Appends a number in decimal, with at least `width` characters.
 #[inline]
 fn push_number(mut number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
-    // The largest number has 20 digits.
+    // A `u64` has at most 20 digits.
     let mut digits = [fill; 20];
     let mut at = digits.len();
     loop {

@@ -1,9 +1,8 @@
-//! Resolves addresses to what perf passes to Python scripts for them: the symbol with its range, and the mapping.
+//! Resolves addresses to what perf passes to Python scripts: the symbol with its range, and the mapping.
 //!
-//! perf resolves some addresses to other symbols than this crate does for its own scripts. In a recorded call chain, perf
-//! looks up return addresses themselves, not the calls before them. So a return address after a call of a function
-//! that never returns gets the name of the next function. And of the kernel's symbols at one address, perf takes another
-//! one.
+//! For some addresses, perf finds other symbols than this crate does for its own scripts. In a recorded call chain, perf looks
+//! up the return address itself, not the call before it. So a return address after a call of a function that never returns gets
+//! the name of the next function. And if the kernel has several symbols at one address, perf takes another one.
 
 use std::{any::Any, fmt::Write, sync::Arc};
 
@@ -81,7 +80,7 @@ pub struct PerfKernelFrames(FxHashMap<u64, Arc<PerfFrame>>);
 /// The maximum number of cached frames of the kernel.
 const KERNEL_FRAMES: usize = 1 << 14;
 
-/// The maximum number of recorded frames in a call chain, and of unwound ones (`PERF_MAX_STACK_DEPTH` in
+/// The maximum number of recorded frames in a call chain, and also of unwound frames (`PERF_MAX_STACK_DEPTH` in
 /// `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf).
 const MAX_STACK: usize = 127;
 
@@ -107,7 +106,7 @@ pub fn perf_chain(sample: &Sample<'_>, context: &Context) -> Vec<Arc<PerfFrame>>
     {
         let addresses = unwound::addresses(sample, &Copied { registers, stack }, limit, context);
         for (at, addr) in addresses.into_iter().enumerate() {
-            // perf shows and looks up the address of the call's last byte (`get_entries()` in
+            // For a caller, perf shows and looks up the address of the call's last byte (`get_entries()` in
             // `tools/perf/util/unwind-libunwind-local.c`).
             unwound_frames(sample, if at == 0 { addr } else { addr.wrapping_sub(1) }, context, &mut frames);
         }
@@ -122,9 +121,9 @@ pub fn perf_ip(sample: &Sample<'_>, context: &Context) -> Option<Arc<PerfFrame>>
     Some(frame(sample, ip, sample.is_in_kernel().unwrap_or(ip >> 63 == 1), context))
 }
 
-/// Resolves another address in a sample as perf does: the address of a page fault, or the start or the target of a
-/// branch. Unlike [`perf_ip`], this decides by the address whether it belongs to the kernel, because the other end of a
-/// branch may be on the other side (`thread__find_map_fb()` in `tools/perf/util/event.c`).
+/// Resolves another address in a sample as perf does: the address of a page fault, or the start or the target of a branch. The
+/// address itself decides whether it belongs to the kernel, unlike in [`perf_ip`], because a branch may lead from a program
+/// into the kernel or back (`thread__find_map_fb()` in `tools/perf/util/event.c`).
 pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<PerfFrame> {
     frame(sample, addr, addr >> 63 == 1, context)
 }
@@ -192,7 +191,7 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
     PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
 }
 
-/// Returns the frames of an unwound address: those of the functions that were inlined there, and `outer`.
+/// Returns the frames of an unwound address: first those of functions that were inlined there, then `outer`.
 fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item = PerfFrame> {
     let is_file = outer.map.as_ref().is_some_and(|map| map.dso.starts_with('/')) && !is_generated_code(&resolved.dso);
     let inlined = match &mut outer.symbol {
@@ -253,8 +252,8 @@ impl PerfKernelFrames {
     }
 }
 
-/// Resolves an address of the kernel. Also returns whether the frame may be cached. As in `KernelFrames`, frames without
-/// a symbol and frames of generated code may not.
+/// Resolves an address of the kernel. Also returns whether the frame may be cached: frames without a symbol and frames of
+/// generated code may not, as in `KernelFrames`.
 fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
     let kernel = &context.kernel;
     let found = kernel.perf_symbol(addr);
@@ -271,7 +270,7 @@ fn kernel_frame(addr: u64, context: &Context) -> (PerfFrame, bool) {
     let map = (*dso != *"[unknown]").then(|| {
         let build_id = hex(kernel.build_id(&dso).as_deref().unwrap_or_default());
         let (start, end) = kernel.perf_map(addr).unwrap_or((0, u64::MAX));
-        // perf shows the symbol of such code as the file (`machine__process_ksymbol_register()` in
+        // For generated code, perf shows the symbol as the file (`machine__process_ksymbol_register()` in
         // `tools/perf/util/machine.c`).
         let dso = symbol.as_ref().filter(|_| is_generated).map_or(dso, |symbol| Arc::clone(&symbol.name));
         PerfMap { dso, build_id, start, end }

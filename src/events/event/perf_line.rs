@@ -9,8 +9,8 @@ use super::{
     line::push,
 };
 
-/// The widest column of event names. Longer names are not aligned. A recording may have names of any length, and
-/// formatting panics at large widths.
+/// The maximum width of the column of event names. Longer names are not aligned. It is needed because a recording may
+/// have names of any length, and formatting panics at large widths.
 const WIDEST: usize = 256;
 
 /// The properties of an event in a recording that are needed to format its samples.
@@ -75,7 +75,7 @@ impl PerfLines {
             return;
         }
         let has_chain = self.chains == Chains::Shown && shown.sample_type & PERF_SAMPLE_CALLCHAIN != 0;
-        // If frames come after the line, its columns are not aligned.
+        // If the frames follow on lines of their own, perf does not align the columns of this line.
         let in_columns = !(has_chain && columns.has(Column::Ip));
         self.write_head(columns, in_columns, sample, context, out);
         if columns.has(Column::Period) {
@@ -161,8 +161,8 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
     let Chain { frames, recorded } = callchain::chain(sample, context);
     let mut shift = Shift::None;
     for (at, frame) in frames.iter().enumerate() {
-        // True if perf, and not the kernel, unwinds the frame. perf shows inlined functions only for frames that it
-        // unwinds itself (`unwind_entry()` in `tools/perf/util/machine.c`).
+        // perf shows inlined functions only for frames that it unwinds itself, not for those from the kernel
+        // (`unwind_entry()` in `tools/perf/util/machine.c`).
         let unwound = at >= recorded;
         let is_inlined = matches!(frame.origin, Origin::Inlined { .. });
         if is_inlined && !unwound {
@@ -212,8 +212,8 @@ fn write_frame(shown: &Shown<'_>, columns: Columns, sample: &Sample<'_>, out: &m
     }
     if columns.has(Column::Dso) && !matches!(frame.origin, Origin::Inlined { .. }) {
         match is_generated_code(&frame.dso) {
-            // For code that was generated at run time, the perf map is shown: the file in which a process lists the
-            // functions that it generates.
+            // For code that a process generates at run time, show its perf map: the file in which the process lists the
+            // generated functions.
             true => push(out, format_args!(" (/tmp/perf-{}.map)", sample.pid_tid().0)),
             // For code that was generated while the kernel was running, perf shows the symbol as the file
             // (`machine__process_ksymbol_register()` in `tools/perf/util/machine.c`).

@@ -34,8 +34,8 @@ impl<'a> Sample<'a> {
         self.layout().pid_tid(self.record).map_or((-1, -1), |(pid, tid)| (pid as i32, tid as i32))
     }
 
-    /// Returns the id of the thread in which the event happened. If the thread is exiting and the kernel has already
-    /// removed its ids, the id is taken from the tracepoint's own data.
+    /// Returns the id of the thread in which the event happened. If the kernel has already removed the ids of an
+    /// exiting thread, the id comes from the tracepoint's own data.
     #[inline]
     pub fn task(&self) -> i32 {
         match self.pid_tid().1 {

@@ -1,6 +1,6 @@
-//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
-//! the samples of called functions. Does not know how the results are shown. What has no room in memory is added up as
-//! `[others]`.
+//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include the
+//! samples of called functions. Without room in memory, samples are added up as `[others]`. Does not know how the results are
+//! shown.
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap, str::FromStr, sync::Arc};
 
@@ -75,7 +75,7 @@ pub struct AddedSample<'a> {
     pub chain: &'a [Arc<Frame>],
 }
 
-/// The sums that are computed in addition to those of the samples' own functions.
+/// The sums that are computed besides those of the functions in which samples were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerSums {
     /// None.
@@ -88,10 +88,11 @@ pub enum CallerSums {
     Children,
 }
 
-/// The text of keys that have no room in memory.
+/// The text for the keys that have no room in memory.
 const OTHERS: &str = "[others]";
 
-/// The memory of a text, of a line and of a caller, besides the bytes of the text, with the room that growing tables have.
+/// The bytes that a text, a line and a caller take, without the bytes of the text, but including the spare room of growing
+/// tables.
 const TEXT: usize = 128;
 const LINE: usize = 256;
 const CALLER: usize = 128;
@@ -131,7 +132,7 @@ pub struct Shares {
     sums: FxHashMap<Box<[TextId]>, Sum>,
     samples: u64,
     total: u64,
-    /// The number of samples in the line of other keys.
+    /// The number of samples whose keys had no room in memory.
     others: u64,
     memory: Holding,
 }
@@ -177,7 +178,7 @@ impl Shares {
         self.others
     }
 
-    /// Takes memory, if there is room for it.
+    /// Takes this memory from the budget. Returns false if there is no room for it.
     fn has_taken(&mut self, bytes: usize) -> bool {
         let has_room = self.memory.has_room(bytes);
         if has_room {
@@ -186,7 +187,7 @@ impl Shares {
         has_room
     }
 
-    /// Returns the sum of a key. If there is no room for it, returns that of all other keys.
+    /// Returns the sum of a key. If there is no room for the key, returns the sum of `[others]`.
     fn sum(&mut self, key: Box<[TextId]>) -> &mut Sum {
         let is_known = self.sums.contains_key(&key) || self.has_taken(LINE);
         let key = if is_known { key } else { vec![0; key.len()].into() };
@@ -222,7 +223,7 @@ impl Shares {
                 self.memory.set(self.memory.bytes() + CALLER * new);
             }
             CallerSums::Children => {
-                // A function that calls itself is counted once per sample.
+                // Count a function that calls itself only once per sample.
                 let mut seen = FxHashSet::from_iter([key]);
                 for frame in added.chain {
                     seen.insert(self.key(added, Some(frame)));
@@ -235,7 +236,8 @@ impl Shares {
         }
     }
 
-    /// Gives tasks other names: for each name in `names`, the new name. The lines of both names become one line.
+    /// Gives tasks other names: `names` maps each old name to the new one. If a task with the new name has lines, both become
+    /// one.
     pub fn rename_tasks(&mut self, names: &HashMap<String, String>) {
         let is_comm: Vec<bool> = self.by.iter().map(|by| *by == GroupKey::Comm).collect();
         for (mut key, sum) in std::mem::take(&mut self.sums) {
@@ -336,8 +338,8 @@ impl Tree {
         })
     }
 
-    /// Adds a weight to these callers. Adds at most `room` callers that are new, and leaves out the rest. Returns how many were
-    /// new.
+    /// Adds a weight to these callers. Adds at most `room` new callers, and leaves out the rest. Returns the number of new
+    /// callers.
     fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });
@@ -373,9 +375,9 @@ fn function(frame: &Frame) -> &str {
     if &*frame.symbol == UNKNOWN { "[unknown]" } else { &frame.symbol }
 }
 
-/// Returns the name of a frame's file as `perf report` shows it. For a module and a kernel whose paths are known, it is a
-/// name in brackets (`dso__set_module_info()` in `tools/perf/util/dso.c`, `machine__process_kernel_mmap_event()` in
-/// `tools/perf/util/machine.c`).
+/// Returns the name of a frame's file as `perf report` shows it. For the kernel and its modules, this is a name in brackets,
+/// even if their paths are known (`dso__set_module_info()` in `tools/perf/util/dso.c`, `machine__process_kernel_mmap_event()`
+/// in `tools/perf/util/machine.c`).
 fn short_name(frame: &Frame) -> Cow<'_, str> {
     if frame.origin == Origin::Kernel {
         if let Some(module) = module_name(&frame.dso) {
@@ -386,8 +388,8 @@ fn short_name(frame: &Frame) -> Cow<'_, str> {
         }
     }
     match frame.origin {
-        // perf shows code that was generated at run time as a perf map, and perf maps by the process that writes them
-        // (`dso__set_basename()` in `tools/perf/util/dsos.c`).
+        // perf shows code that a process generated at run time as the perf map of this process (`dso__set_basename()` in
+        // `tools/perf/util/dsos.c`).
         Origin::User { pid } | Origin::Inlined { pid } if is_generated_code(&frame.dso) => {
             format!("[JIT] tid {pid}").into()
         }
@@ -474,7 +476,7 @@ mod tests {
         assert_eq!(shown, [("[k] sys", 12, 1), ("[k] read", 9, 9), ("[k] vfs", 7, 2)]);
     }
 
-    /// As if the samples had had the new name from the start.
+    /// Renaming a task gives the same table as if its samples had had the new name from the start.
     #[test]
     fn tasks_that_get_their_names_later_share_the_lines_of_these_names() {
         let names = HashMap::from([(":8".to_owned(), "sh".to_owned())]);

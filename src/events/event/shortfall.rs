@@ -1,8 +1,8 @@
-//! What is missing in the events and spans of a run: how many, whose spans, and why, for people.
+//! Tells people what is missing in the events and spans of a run: how much, for which tasks, and why.
 
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 
-/// How many tasks are named. The others are counted.
+/// The number of tasks that are named. For the rest, only the number is shown.
 const NAMED: usize = 3;
 
 /// What is missing in the events and spans of a run.
@@ -10,22 +10,21 @@ const NAMED: usize = 3;
 pub struct Shortfall {
     /// The number of events that were lost.
     pub lost: u64,
-    /// The number of events of which the kernel did not say which event they are of.
+    /// The number of samples with an unknown event.
     pub unattributed: u64,
     /// How often the kernel throttled sampling.
     pub throttled: u64,
-    /// True if the recording is damaged or cut off, so that nobody knows how many events are missing.
+    /// True if the recording is damaged or cut off. Then the number of missing events is not known.
     pub damaged: bool,
-    /// The number of events of tasks that were not delivered, although no loss was reported.
+    /// The number of events of the scheduler that were not delivered, although no loss was reported.
     pub unseen: u64,
-    /// The number of spans of all tasks that began and have no end that was seen, although no loss was reported.
+    /// The number of spans of all tasks whose end was not seen, although no loss was reported.
     pub unended: u64,
     /// The number of spans that were dropped because there was no room for them.
     pub without_room: u64,
-    /// The number of spans that were dropped for another reason, and of events that were not delivered, of the selected
-    /// tasks.
+    /// The gaps of the selected tasks: the spans that were dropped for another reason, and the events that were not delivered.
     pub gaps: u64,
-    /// How long the spans may have been together that were dropped because events were lost, in ns: at most.
+    /// The maximum total duration of the spans that were dropped because events were lost, in ns.
     pub missing: u64,
     /// The tasks that lack spans, those with the most time or gaps first.
     pub tasks: Vec<IncompleteTask>,
@@ -40,15 +39,15 @@ pub struct IncompleteTask {
     pub tid: i32,
     /// Its name; empty if it is not known.
     pub comm: String,
-    /// How many of its spans were dropped, and of its events not delivered.
+    /// The number of its gaps: dropped spans, and events that were not delivered.
     pub gaps: u64,
-    /// How long those of its spans may have been together that were dropped because events were lost, in ns: at most.
+    /// The maximum total duration of its spans that were dropped because events were lost, in ns.
     pub missing: u64,
 }
 
 impl Shortfall {
-    /// Returns what is missing so far in the events and in the spans. Returns `None` if they are complete. `context` has the
-    /// names of tasks.
+    /// Returns what is missing so far in the events and in the spans; `None` if they are complete. `context` has the names of
+    /// tasks.
     pub fn of(stats: &Stats, context: Option<&Context>) -> Option<Shortfall> {
         let mut all = Incomplete::default();
         stats.spans().iter().for_each(|span| all.add_all(&span.incomplete()));
@@ -70,7 +69,7 @@ impl Shortfall {
         })
     }
 
-    /// Returns what is missing so far in the events alone. Returns `None` if they are complete.
+    /// Returns what is missing so far in the events alone; `None` if they are complete.
     pub fn of_events(stats: &Stats) -> Option<Shortfall> {
         let (lost, unattributed, throttled) = (stats.total_lost(), stats.total_unattributed(), stats.total_throttled());
         let damaged = stats.is_damaged();
@@ -78,8 +77,8 @@ impl Shortfall {
         (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
     }
 
-    /// Returns the tasks with the most time or gaps, and the number of the others: `40 of make/12 (at most 7.250 ms), 3 of
-    /// cc1/17, 20 of 12 others`.
+    /// Returns the tasks with the most missing time or gaps, and the number of all other tasks: `40 of make/12 (at most 7.250
+    /// ms), 3 of cc1/17, 20 of 12 others`.
     pub fn tasks_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
         let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
@@ -102,12 +101,12 @@ impl Shortfall {
         }
     }
 
-    /// Returns the note below a table.
+    /// Returns the note below a table with these numbers.
     pub fn note(&self) -> String {
         format!("(at least: {})", self.reasons())
     }
 
-    /// Returns why numbers are lower bounds.
+    /// Returns why the numbers of a table are lower bounds.
     pub fn reasons(&self) -> String {
         let mut reasons = Vec::new();
         if self.lost != 0 {
@@ -147,7 +146,7 @@ fn counted(number: u64, one: &str, many: &str) -> String {
 }
 
 impl IncompleteTask {
-    /// Returns the tasks that lack spans with their names, those with the most gaps first.
+    /// Returns the tasks that lack spans with their names, those with the most missing time or gaps first.
     pub fn list(incomplete: &Incomplete, context: Option<&Context>) -> Vec<IncompleteTask> {
         let task = |(tid, gaps): (i32, TaskGaps)| {
             let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());
@@ -166,7 +165,7 @@ impl IncompleteTask {
     }
 }
 
-/// Returns the bound of a missing time, in parentheses. The text is empty if there is no bound.
+/// Returns the text for the maximum missing time, in parentheses; empty if no time is missing.
 fn at_most(missing: u64) -> String {
     match missing {
         0 => String::new(),
@@ -191,7 +190,7 @@ mod tests {
     fn complete_spans_have_no_shortfall() {
         let stats = Stats::new(3, 1).with_spans(1);
         stats.spans()[0].add_opened(5);
-        // The tasks that lack spans are not the selected ones.
+        // If only tasks that are not selected lack spans, nothing is missing.
         stats.spans()[0].add_unseen(5);
         assert_eq!(Shortfall::of(&stats, Some(&context())), None);
     }

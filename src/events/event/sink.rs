@@ -28,9 +28,9 @@ pub trait Deliver {
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         None
     }
-    /// Reports that a ring begins to lose events. When the loss has ended, [`Deliver::lost`] is called with its times. This
-    /// call is for receivers that keep state between events. It comes in time for live events in the order of time, and for
-    /// recordings in files.
+    /// Reports that a ring begins to lose events. When the loss is over, [`Deliver::lost`] is called with its times. Receivers
+    /// that keep state between events need this call. It comes before the next event only if live events are delivered in the
+    /// order of time, or if the recording is a file.
     fn loss_begins(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_begins())
     }
@@ -38,21 +38,20 @@ pub trait Deliver {
     fn loss_averted(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_averted())
     }
-    /// Reports that events were lost between two times. Both times are 0 if events are not delivered in the order of
-    /// time.
+    /// Reports that events were lost between two times. Both are 0 if events are not delivered in the order of time.
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.lost(start, end))
     }
-    /// Reports a span that is missing because events were lost, if [`Sink::counts_missing`] says so. Its record is that
-    /// of a span which is still open, and its duration is the longest that the span may have had.
+    /// Reports a span that is missing because events were lost. Called only if [`Sink::counts_missing`] returns true. The
+    /// record is that of an open span, whose duration is the longest that the span may have had.
     fn missing(&mut self, event: usize, record: &[u8]) {
         if let Some(inner) = self.inner() {
             inner.missing(event, record);
         }
     }
-    /// Delivers a record that is not a sample, such as one about a context switch or a count of `perf stat record`.
-    /// Only records of the types that the run requests are delivered ([`perf_prof_format::record::OtherRecords`]), at their place
-    /// among the samples. A record without a time gets the time of the last sample before it, or 0 if there is none.
+    /// Delivers a record that is not a sample, such as a record of a context switch or a count of `perf stat record`. It comes
+    /// at its place among the samples, and only if the run requests its type ([`perf_prof_format::record::OtherRecords`]). A
+    /// record without a time gets the time of the last sample before it, or 0 if there is none.
     fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.other_record(record, time))
     }
@@ -87,17 +86,17 @@ pub trait Sink {
     /// Enters the sink, calls `body`, and leaves the sink.
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver));
 
-    /// Delivers the samples that the sink itself holds back. Called after each batch, when the sink was left.
+    /// Delivers the samples that the sink itself has held back. Called after each batch, when the run loop has left the sink.
     fn deliver_held(&mut self) -> Flow {
         Flow::Continue(())
     }
 
-    /// Returns whether the program counts spans that are missing.
+    /// Returns whether the program wants to count missing spans ([`Deliver::missing`]).
     fn counts_missing(&self) -> bool {
         false
     }
 
-    /// Returns whether the program collects its output. Then [`Deliver::flush`] has to be called from time to time.
+    /// Returns whether the program collects its output, so that [`Deliver::flush`] has to be called from time to time.
     fn collects_output(&self) -> bool {
         false
     }

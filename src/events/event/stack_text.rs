@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Frame, Origin, UNKNOWN};
 use crate::picture::Label;
 
-/// Returns what is known about a frame, for folded stacks and flame graphs.
+/// Returns the label of a frame for folded stacks and flame graphs.
 pub fn frame_label(frame: &Frame) -> Label<'_> {
     match (&*frame.symbol != UNKNOWN, frame.origin == Origin::Kernel) {
         (true, true) => Label::Kernel(&frame.symbol),

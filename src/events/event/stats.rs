@@ -29,8 +29,8 @@ pub struct Stats {
     unattributed: AtomicU64,
     /// How often the kernel throttled an event.
     throttled: AtomicU64,
-    /// How many readers of the recording found that records are missing: it is damaged or cut off. Several readers may find
-    /// the same damage.
+    /// The number of processes that found the recording damaged or cut off, so that records are missing. Several processes may
+    /// find the same damage.
     damaged: AtomicU64,
     /// The number of samples of perf-prof's own threads that were left out.
     own: Arc<AtomicU64>,
@@ -38,21 +38,21 @@ pub struct Stats {
     kernel: Mutex<Option<LossCounts>>,
     /// The ring whose loss is reported to the program now, or [`NO_RING`].
     reported_ring: AtomicUsize,
-    /// The counts of each event by programs in the kernel.
+    /// For each event, the counts of BPF programs in the kernel.
     in_kernel: Vec<InKernel>,
-    /// The counts of spans, whose event types are the last ones.
+    /// The counts of spans, whose event types are the last ones of the run.
     spans: Vec<Arc<SpanCounts>>,
     /// The index of the first event type of a span.
     first_span: usize,
 }
 
-/// The counts of an event by programs in the kernel.
+/// The counts of an event whose samples BPF programs in the kernel add up.
 #[derive(Debug, Default)]
 struct InKernel {
-    /// True if the event is added up there.
+    /// True if BPF programs in the kernel add up the event.
     is_there: AtomicBool,
     added: AtomicU64,
-    /// How often the programs could not run.
+    /// How often the event happened while the programs could not run.
     missed: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl Stats {
         }
     }
 
-    /// Adds the counts of spans. Their event types are the last `count` of all.
+    /// Adds the counts of spans, whose event types are the last `count` of the run.
     pub fn with_spans(self, count: usize) -> Self {
         let spans = std::iter::repeat_with(Arc::default).take(count).collect();
         Self { spans, first_span: self.first_span.saturating_sub(count), ..self }
@@ -95,22 +95,23 @@ impl Stats {
         &self.spans
     }
 
-    /// Uses this count of the samples of perf-prof's own threads that are left out.
+    /// Uses `own` for the number of samples of perf-prof's own threads that are left out.
     pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
         Self { own, ..self }
     }
 
-    /// Notes that an event is added up by programs in the kernel. It has no samples.
+    /// Notes that BPF programs in the kernel add up an event, so that it has no samples.
     pub fn set_in_kernel(&self, event: usize) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_there.store(true, Relaxed));
     }
 
-    /// Returns whether an event is added up by programs in the kernel.
+    /// Returns whether BPF programs in the kernel add up an event.
     pub fn is_in_kernel(&self, event: usize) -> bool {
         self.in_kernel.get(event).is_some_and(|counts| counts.is_there.load(Relaxed))
     }
 
-    /// Adds to the numbers of an event that programs in the kernel have added up and left out as perf-prof's own.
+    /// Adds to the counts of an event: how many samples programs in the kernel have added up, and how many they left out
+    /// because they were perf-prof's own.
     pub fn count_in_kernel(&self, event: usize, added: u64, own: u64) {
         self.in_kernel.get(event).into_iter().for_each(|counts| _ = counts.added.fetch_add(added, Relaxed));
         self.own.fetch_add(own, Relaxed);
@@ -139,7 +140,7 @@ impl Stats {
     /// Counts a delivered sample.
     #[inline]
     pub fn count_delivered(&self, event: usize, ring: usize) {
-        // Only one thread writes, so no locked instruction is needed.
+        // A locked instruction is not needed, because only one thread writes.
         if let Some(count) = self.delivered.get(event * self.rings + ring) {
             count.store(count.load(Relaxed) + 1, Relaxed);
         }
@@ -152,7 +153,7 @@ impl Stats {
         }
     }
 
-    /// Notes the ring whose loss is reported to the program from now on. `None` if the report is over.
+    /// Notes the ring whose loss is reported to the program from now on; `None` after the report.
     pub fn set_reported_ring(&self, ring: Option<usize>) {
         self.reported_ring.store(ring.unwrap_or(NO_RING), Relaxed);
     }
@@ -210,13 +211,13 @@ impl Stats {
         self.summed().map(|count| count.load(Relaxed)).collect()
     }
 
-    /// Returns whose spans are incomplete in this process, so that another process can add it with
+    /// Returns the incomplete spans of this process as numbers, so that another process can add them with
     /// [`Stats::add_incomplete`]. `name` returns the name that a task had at a time.
     pub fn incomplete(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
         self.spans.iter().flat_map(|span| span.incomplete().encode(&name)).collect()
     }
 
-    /// Adds what [`Stats::incomplete`] returned in other processes.
+    /// Adds the numbers that [`Stats::incomplete`] returned in other processes.
     pub fn add_incomplete(&self, mut numbers: &[u64]) {
         while !numbers.is_empty() && !self.spans.is_empty() {
             for span in &self.spans {
@@ -233,7 +234,7 @@ impl Stats {
         }
     }
 
-    /// Sets all counts of delivered and lost events to 0: the run begins again.
+    /// Sets all counts of delivered and lost events to 0, because the run begins again.
     pub fn clear(&self) {
         let in_kernel = self.in_kernel.iter().flat_map(|counts| [&counts.added, &counts.missed]);
         self.summed().chain(in_kernel).for_each(|count| count.store(0, Relaxed));
@@ -272,7 +273,7 @@ impl Stats {
     pub fn per_ring(&self) -> Vec<(u64, u64)> {
         let column =
             |ring| self.delivered.iter().skip(ring).step_by(self.rings.max(1)).map(|count| count.load(Relaxed)).sum();
-        // If the kernel counts lost samples separately, use these counts. PERF_RECORD_LOST also counts lost side-band
+        // If the kernel counts lost samples separately, use its counts, because PERF_RECORD_LOST also counts lost side-band
         // records.
         let kernel = self.kernel();
         let counted = |ring: usize| kernel.as_ref().and_then(|counts| counts.samples_per_ring.get(ring).copied());
@@ -284,7 +285,7 @@ impl Stats {
         self.lost_in_ring.get(ring).map_or(0, |lost| lost.load(Relaxed))
     }
 
-    /// Returns the number of all delivered samples, and of what programs in the kernel added up.
+    /// Returns the number of all delivered samples, including those that programs in the kernel added up.
     pub fn total_delivered(&self) -> u64 {
         let samples: u64 = self.delivered.iter().map(|count| count.load(Relaxed)).sum();
         samples + self.total_in_kernel()

@@ -19,13 +19,13 @@ pub enum SpansOf {
 pub struct Targets {
     /// The selected processes. `None` if processes do not limit the selection. The set may become empty during the run.
     processes: Option<HashSet<i32>>,
-    /// The processes that the user named, if they may start during the run.
+    /// The processes that the user named, if they may start during the run; otherwise empty.
     named: HashSet<i32>,
     /// The selected threads. `None` if threads do not limit the selection.
     threads: Option<HashSet<i32>>,
     /// The selected cgroups. `None` if cgroups do not limit the selection.
     cgroups: Option<SelectedCgroups>,
-    /// The threads that were not selected because nothing said in which cgroups they were.
+    /// The threads that were not selected because their cgroups were not known.
     of_unknown_cgroups: HashSet<i32>,
 }
 
@@ -33,7 +33,7 @@ pub struct Targets {
 const MOST_UNKNOWN: usize = 1 << 16;
 
 impl Targets {
-    /// Selects the threads that are among `tids` and belong to one of the processes `pids`, which run already. An empty
+    /// Selects the threads that are among `tids` and belong to one of the processes `pids`, which are already running. An empty
     /// list does not limit the selection.
     pub fn running(pids: &[u32], tids: &[u32]) -> Targets {
         let ids = |ids: &[u32]| (!ids.is_empty()).then(|| ids.iter().map(|&id| id as i32).collect());
@@ -41,14 +41,14 @@ impl Targets {
         Targets { processes: ids(pids), named, threads: ids(tids), cgroups: None, of_unknown_cgroups }
     }
 
-    /// Selects the threads that are also in one of these cgroups, or below one of them. An empty list does not limit the
+    /// Limits the selection to threads in one of these cgroups, or below one of them. An empty list does not limit the
     /// selection.
     pub fn in_cgroups(self, names: &[String]) -> Targets {
         let cgroups = (!names.is_empty()).then(|| SelectedCgroups::new(names.iter().cloned()));
         Targets { cgroups, ..self }
     }
 
-    /// Like `running`, for a recording: the processes may start during the run.
+    /// Like `running`, but for a recording, whose processes may start during the run.
     pub fn recorded(pids: &[u32], tids: &[u32]) -> Targets {
         let targets = Targets::running(pids, tids);
         Targets { named: targets.processes.clone().unwrap_or_default(), ..targets }
@@ -59,7 +59,7 @@ impl Targets {
         let Some(processes) = &mut self.processes else { return };
         match processes.contains(&parent) {
             true => _ = processes.insert(child),
-            // The id of a selected process was used again.
+            // Another process now has the id of a selected process.
             false if parent != child && !self.named.contains(&child) => _ = processes.remove(&child),
             false => {}
         }
@@ -81,7 +81,7 @@ impl Targets {
         cgroups.contains(id, || context.cgroup_path(id))
     }
 
-    /// Returns the number of threads that were not selected because nothing said in which cgroups they were.
+    /// Returns the number of threads that were not selected because their cgroups were not known.
     pub fn of_unknown_cgroups(&self) -> usize {
         self.of_unknown_cgroups.len()
     }
@@ -103,7 +103,7 @@ mod tests {
         let has = |targets: &Targets, pid| targets.contains(100, || pid);
         assert!([7, 8, 9].iter().all(|&pid| has(&targets, Some(pid))));
         assert!(!has(&targets, Some(4)) && !has(&targets, None));
-        // A new thread of a selected process, and an id that another process has now.
+        // A selected process gets a new thread, and an unselected process gets the id of a selected one.
         targets.forked(7, 7);
         targets.forked(3, 9);
         assert!(has(&targets, Some(7)) && !has(&targets, Some(9)));
@@ -137,7 +137,7 @@ mod tests {
         assert!(Targets::recorded(&[], &[]).in_cgroups(&[]).has_cgroup_of(50, &context));
     }
 
-    /// A selection that has become empty is not a selection of all tasks.
+    /// If a selection becomes empty, it does not select all tasks.
     #[test]
     fn a_process_that_another_one_replaced_leaves_nothing_selected() {
         let mut targets = Targets::running(&[7], &[]);
@@ -153,7 +153,7 @@ mod tests {
         targets.forked(3, 9);
         let has = |targets: &Targets, pid| targets.contains(100, || Some(pid));
         assert!(has(&targets, 7) && has(&targets, 8) && !has(&targets, 9) && !has(&targets, 3));
-        // A child is selected until its number belongs to another process.
+        // A child is selected until another process gets its id.
         targets.forked(3, 8);
         assert!(has(&targets, 7) && !has(&targets, 8));
     }

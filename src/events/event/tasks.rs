@@ -26,7 +26,7 @@ pub struct Tasks {
     processes: HashMap<i32, i32>,
     /// The threads that have exited, in the order of their exits.
     exited: VecDeque<i32>,
-    /// Threads without a name that no longer exist. They are not looked up again.
+    /// Threads without a name that no longer exist, so that they are not looked up again.
     gone: HashSet<i32>,
 }
 
@@ -37,7 +37,7 @@ impl Tasks {
         let names = self.names.entry(tid).or_default();
         // The rings are read one after the other, so an older name may arrive after a newer one.
         let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
-        // If a task gets the same name many times, its earlier names must not be dropped.
+        // Do not store the same name again: repeated names would displace the task's earlier names.
         if at == 0 || *names[at - 1].1 != *comm {
             names.insert(at, (time, comm.into()));
         }
@@ -47,7 +47,8 @@ impl Tasks {
         self.drop_oldest();
     }
 
-    /// Notes the name that a thread already had at the start of the run. Does nothing if such a name is already known.
+    /// Notes the name that a thread had at the start of the run. Does nothing if a name from before the run is already
+    /// known.
     pub fn named_before_run(&mut self, tid: i32, comm: &[u8]) {
         let names = self.names.entry(tid).or_default();
         if names.front().is_none_or(|&(since, _)| since != 0) {
@@ -83,7 +84,7 @@ impl Tasks {
         self.drop_oldest();
     }
 
-    /// Notes that a thread without a name does not exist.
+    /// Notes that a thread does not exist. It has no name.
     pub fn note_gone(&mut self, tid: i32) {
         if self.gone.len() >= MOST_TASKS {
             self.gone.clear();
@@ -91,8 +92,7 @@ impl Tasks {
         self.gone.insert(tid);
     }
 
-    /// Returns whether a thread is known not to exist. A new thread with the same id has a name from its first record
-    /// on.
+    /// Returns whether a thread is known not to exist. A new thread with the same id gets a name, and so exists again.
     pub fn is_gone(&self, tid: i32) -> bool {
         self.gone.contains(&tid)
     }
@@ -107,11 +107,11 @@ impl Tasks {
         holding.map(|(_, comm)| &**comm)
     }
 
-    /// Returns the time at which the name that the thread had at `time` was replaced; `u64::MAX` if it was not.
+    /// Returns the time at which another name replaced the one that the thread had at `time`; `u64::MAX` if none did.
     pub fn replaced(&self, tid: i32, time: u64) -> u64 {
         let names = self.names.get(&tid).filter(|_| tid != 0);
         let next = names.and_then(|names| names.iter().find(|&&(since, _)| since > time && since != names[0].0));
-        // The first name also holds for the time before it.
+        // The first name also holds for the time before it, so it replaces nothing.
         next.map_or(u64::MAX, |&(since, _)| since)
     }
 
@@ -121,8 +121,8 @@ impl Tasks {
             self.names.remove(&tid);
             self.processes.remove(&tid);
         }
-        // A reused thread id may be in this list twice. In this case, a name may be dropped too early, but the memory
-        // stays limited.
+        // A reused thread id may be in this list twice. Then a name may be dropped too early, but the memory stays
+        // limited.
         while self.exited.len() > MOST_TASKS {
             self.exited.pop_front();
         }

@@ -77,8 +77,8 @@ impl EventType {
     }
 
     /// Returns the name of the function that handles the event if the script has no function with the name from
-    /// [`EventType::handler_name`]. It is made from the event's name without modifiers: for `cycles:u`, from `cycles`.
-    /// Recorders add such modifiers automatically for users who may not trace the kernel.
+    /// [`EventType::handler_name`]. It is made from the event's name without modifiers: from `cycles` for `cycles:u`.
+    /// Recorders add modifiers automatically for users who may not trace the kernel.
     pub fn plain_handler_name(&self) -> Option<String> {
         match (&self.format, &self.alias) {
             (Format::Other(format), None) => {
@@ -96,8 +96,8 @@ impl EventType {
         self.layout.members().filter(move |_| has_members)
     }
 
-    /// Returns [`EventType::members`] without the ids, the task, the time, the CPU and the call chain, which every
-    /// event has or which are shown elsewhere.
+    /// Returns [`EventType::members`] without those that every event has or that are shown elsewhere: the ids, the
+    /// task, the time, the CPU and the call chain.
     pub fn own_members(&self) -> impl Iterator<Item = SampleMember> + use<> {
         use SampleMember::*;
         let is_own = |of: &SampleMember| !matches!(of, Identifier | Id | StreamId | Pid | Tid | Time | Cpu | Callchain);

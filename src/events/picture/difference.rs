@@ -7,7 +7,7 @@ use super::{Label, Stacks};
 /// The stacks of two sets with the weight in each.
 #[derive(Debug)]
 pub struct StackDifference {
-    /// The stacks, in an order in which each function becomes one box, with the weights before and after.
+    /// The stacks, each with its weights before and after, in an order in which each function becomes one box.
     stacks: Vec<(String, u64, u64)>,
     before: u64,
     after: u64,
@@ -22,7 +22,7 @@ impl StackDifference {
             add(weights.entry(stack.to_owned()).or_default());
             let root = order.root();
             let end = stack.split(';').fold(root, |caller, name| order.child(caller, Label::Name(name)));
-            // The weights only mark the stacks, so they cannot add up to too much.
+            // A weight of 1 only marks the stack, so the sum of all weights cannot overflow.
             let _ = order.add_weight(end, 1);
         };
         before.for_each(|stack, weight| add_stack(stack, &|sums| sums.0 += weight));
@@ -35,7 +35,7 @@ impl StackDifference {
         StackDifference { stacks, before: before.total(), after: after.total() }
     }
 
-    /// Returns whether the later set is empty.
+    /// Returns whether there are no stacks in the later set.
     pub fn is_without_later(&self) -> bool {
         self.after == 0
     }
@@ -46,8 +46,8 @@ impl StackDifference {
         self.stacks.iter().map(|(stack, before, after)| format!("{stack} {before} {after}"))
     }
 
-    /// Like [`StackDifference::lines`], but the weights before are scaled so that both sums are about equal. The
-    /// recordings may have different lengths, so shares are compared.
+    /// Like [`StackDifference::lines`], but scales the weights before so that both sums are about equal. This compares
+    /// shares, because the recordings may have different lengths.
     pub fn scaled_lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| {
             let scaled = u128::from(*before) * u128::from(self.after) / u128::from(self.before.max(1));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn shares_are_compared_and_not_weights() {
-        // The second recording is ten times as long. `same` has a half of both.
+        // The second recording is ten times as long. `same` has half of the weight in both.
         let before = stacks(&[("same", 50), ("more", 10), ("less", 40)]);
         let after = stacks(&[("same", 500), ("more", 400), ("less", 100)]);
         let difference = StackDifference::new(&before, &after);

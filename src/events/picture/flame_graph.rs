@@ -17,7 +17,7 @@ pub struct FlameGraphStyle {
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
     pub count_name: String,
-    /// What the weights are divided by where they are shown in this unit; 0 stands for 1.
+    /// The number by which shown weights are divided to get this unit; 0 stands for 1.
     pub divisor: u64,
     /// The direction in which stacks grow.
     pub growth: StackDirection,
@@ -52,8 +52,8 @@ pub fn draw(stacks: &Stacks, look: &FlameGraphStyle, to: impl Write) -> Result<(
     draw_lines(stacks.lines(), look, to)
 }
 
-/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box shows whether its function
-/// has a larger (red) or a smaller (blue) share of its own than before.
+/// Writes the flame graph of the later set of stacks to `to` as an SVG. The colour of a box compares its function's own share
+/// with that of the earlier set: red if it is larger, blue if it is smaller.
 pub fn draw_difference(difference: &StackDifference, look: &FlameGraphStyle, to: impl Write) -> Result<(), DrawError> {
     if difference.is_without_later() {
         return Err(DrawError::Empty);
@@ -73,7 +73,7 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     };
     // If a function's name does not fit into its box, the end of the name is cut off, because the start is more useful.
     options.text_truncate_direction = TextTruncateDirection::Right;
-    // A function has the same colour in every flame graph.
+    // With this option, a function has the same colour in every flame graph.
     options.deterministic = true;
     // The lines are in an order in which each function becomes one box. Without this option, inferno would sort the
     // lines and destroy the order. With this option, it keeps the order and starts with the last line.
@@ -84,12 +84,12 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     Ok(to.write_all(with_names(&String::from_utf8_lossy(&svg)).as_bytes())?)
 }
 
-/// The width of a picture that is shown alone, and of a letter, in pixels. inferno uses the same.
+/// The width of a picture that is shown alone, and of a letter, in pixels, as in inferno.
 const WIDTH: f64 = 1200.0;
 const LETTER: f64 = 7.1;
 
-/// Writes names into the boxes, as far as they fit. inferno leaves that to the picture's script, which knows its width, but many
-/// programs that show pictures run no scripts in them.
+/// Writes names into the boxes, as far as they fit. inferno leaves this to a script in the picture, which knows the picture's
+/// width, but many programs that show pictures run no scripts.
 fn with_names(svg: &str) -> String {
     const EMPTY: &str = "></text>";
     let mut parts = svg.split("<title>");
@@ -110,7 +110,7 @@ fn with_names(svg: &str) -> String {
     named
 }
 
-/// Returns a name of XML with at most this number of letters.
+/// Cuts a name off after this number of letters. An escape of XML such as `&lt;` counts as one letter.
 fn shortened(name: &str, letters: usize) -> String {
     const ESCAPED: [(&str, &str); 5] =
         [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];
@@ -217,7 +217,7 @@ mod tests {
         assert!(matches!(draw(&Stacks::default(), &samples(), Vec::new()), Err(DrawError::Empty)));
     }
 
-    /// The drawing adds up the weights. The sum would overflow if `Stacks` did not limit it.
+    /// inferno adds up the weights. Their sum would overflow if `Stacks` did not limit it.
     #[test]
     fn the_heaviest_stacks_are_drawn() {
         let svg = svg(&stacks(&[("a", u64::MAX - 1), ("b", 1)]), &samples());

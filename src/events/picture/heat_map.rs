@@ -1,22 +1,22 @@
-//! Counts of values over time, on a logarithmic scale: what a heat map shows.
+//! The data of a heat map: counts of values over time, on a logarithmic scale.
 
 use std::collections::BTreeMap;
 
-/// The largest number of columns. If the times need more, neighbouring columns become one.
+/// The maximum number of columns. If the times need more, neighbouring columns become one.
 const COLUMNS: u64 = 512;
-/// The number of rows for each power of two is 2 to the power of this.
+/// The base-2 logarithm of the number of rows for each power of two.
 const ROWS_LOG: u32 = 2;
 
 /// Counts of values by their time and their size.
 ///
-/// A column stands for 2^n ns, with the same n for all columns, the smallest one with which all times fit into 512
-/// columns. So the result does not depend on the order in which values are added, and parts can be merged. A power of
-/// two of the values has four rows.
+/// A column stands for 2^n ns. `n` is the same for all columns: the smallest with which all times fit into 512 columns.
+/// So the result does not depend on the order in which values are added, and parts can be merged. Each power of two of
+/// the values has four rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatMap {
     /// The counts by column and row.
     cells: BTreeMap<(u64, u8), u64>,
-    /// The first and the last time, if there is a value.
+    /// The first and the last time in ns; `None` without values.
     times: Option<(u64, u64)>,
     below_zero: u64,
 }
@@ -37,7 +37,7 @@ pub fn row_of(value: u64) -> u8 {
     let power = (value | 1).ilog2();
     let row = match power.checked_sub(ROWS_LOG) {
         None => value,
-        // The bits after the highest one select the row.
+        // The two bits after the highest one select the row.
         Some(shift) => (u64::from(shift) << ROWS_LOG) + (value >> shift),
     };
     row as u8
@@ -85,8 +85,8 @@ impl HeatMap {
         }
     }
 
-    /// Makes a heat map of the cells, the first and the last time and the number of values below zero of another one.
-    /// `None` if the cells are not between these times.
+    /// Restores a heat map from its cells, its first and last time, and its number of values below zero. Returns `None`
+    /// if a cell is not between these times.
     pub fn restored(cells: &[Cell], times: Option<(u64, u64)>, below_zero: u64) -> Option<HeatMap> {
         let mut map = HeatMap { cells: BTreeMap::new(), times, below_zero };
         let columns = times.map(|(first, last)| first >> map.shift()..=last >> map.shift());
@@ -124,10 +124,10 @@ impl HeatMap {
         self.cells.values().fold(self.below_zero, |sum, &count| sum.saturating_add(count))
     }
 
-    /// The number of bits of a time that do not select the column.
+    /// Returns the number of lower bits of a time that do not select the column.
     fn shift(&self) -> u32 {
         let (first, last) = self.times.unwrap_or_default();
-        // The highest bit in which the columns may differ decides, so the loop has at most two rounds.
+        // This value is at most two too small, so the loop has at most two rounds.
         let mut shift = (last - first).checked_ilog2().map_or(0, |power| power.saturating_sub(COLUMNS.ilog2()));
         while (last >> shift) - (first >> shift) >= COLUMNS {
             shift += 1;
@@ -135,7 +135,7 @@ impl HeatMap {
         shift
     }
 
-    /// Makes the columns as wide as these times need.
+    /// Makes the columns wide enough for these times.
     fn reach(&mut self, first: u64, last: u64) {
         let before = self.shift();
         let (old_first, old_last) = self.times.unwrap_or((first, last));

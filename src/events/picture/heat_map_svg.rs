@@ -22,7 +22,7 @@ pub struct HeatMapStyle {
     pub subtitle: Option<String>,
     /// The title of the axis of the values. `None` stands for `value`.
     pub value: Option<String>,
-    /// The unit of the values. Those of `ns`, `us`, `ms` and `s` are shown in the unit that fits each of them.
+    /// The unit of the values. Values in `ns`, `us`, `ms` or `s` are each shown in the unit that fits the value.
     pub unit: String,
 }
 
@@ -31,16 +31,16 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 60.0;
-/// The height of all rows, unless this makes a row higher than [`HIGHEST_ROW`].
+/// The height of all rows together, unless a row would be higher than [`HIGHEST_ROW`].
 const ROWS: f64 = 420.0;
 const HIGHEST_ROW: f64 = 14.0;
 /// The colours of the smallest count, of the middle and of the largest one: red, green, blue.
 const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0, 0.0, 40.0]];
-/// A heat map with more boxes has no title for each of them.
+/// The maximum number of boxes for which each box has a title.
 const TITLES: usize = 2000;
 /// The number of colours of a heat map with many boxes.
 const SHADES: f64 = 24.0;
-/// About how many times are written below the columns.
+/// The approximate number of times that are written below the columns.
 const TIMES: u64 = 8;
 
 /// Writes the heat map to `to` as an SVG.
@@ -94,7 +94,7 @@ pub fn draw_heat_map(map: &HeatMap, style: &HeatMapStyle, to: impl Write) -> Res
     Ok(svg::write(to, &document.add(boxes).add(axis).add(values).add(key(height - 22.0, most)))?)
 }
 
-/// Returns a box for each count, which shows its numbers under the mouse.
+/// Returns a box for each count. Its title shows the numbers under the mouse.
 fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut boxes = Group::new().set("shape-rendering", "crispEdges");
     for cell in cells {
@@ -112,8 +112,8 @@ fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> 
     boxes
 }
 
-/// Returns the same boxes, with one title for all boxes of a row that have the same colour. The title says how many values a
-/// box has. Used for many boxes, because a title for each box would make the file large.
+/// Returns the boxes as paths: one path with one title for all boxes of a row that have the same colour. The title says how
+/// many values a box has. Used if there are many boxes, because a title for each box would make the file large.
 fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
     for cell in cells {
@@ -123,7 +123,7 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
         let (path, low, high) =
             of_colors.entry((cell.row, shade)).or_insert_with(|| (String::new(), cell.count, cell.count));
         (*low, *high) = ((*low).min(cell.count), (*high).max(cell.count));
-        // A string takes all that is written.
+        // Writing to a String cannot fail.
         let _ = write!(path, "M{x} {y}h{width}v{height}h-{width}z");
     }
     let mut boxes = Group::new().set("shape-rendering", "crispEdges");
@@ -137,7 +137,7 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     boxes
 }
 
-/// Returns the key of the colours: what counts they stand for.
+/// Returns the key of the colours, which shows the counts that they stand for.
 fn key(y: f64, most: u64) -> Group {
     const STEPS: u32 = 24;
     let (width, height, right) = (6.0, 10.0, WIDTH - RIGHT - 40.0);
@@ -158,7 +158,7 @@ fn key(y: f64, most: u64) -> Group {
     key.add(label(left - 6.0, "end", "values in a box: 1")).add(label(right + 6.0, "start", &most.to_string()))
 }
 
-/// Where the boxes are.
+/// The geometry of the boxes.
 struct Frame {
     first_column: f64,
     /// The width of a column and the height of a row.
@@ -201,7 +201,7 @@ impl Frame {
     }
 }
 
-/// The numbers of a heat map as texts.
+/// Formats the numbers of a heat map.
 struct Shown<'a> {
     map: &'a HeatMap,
     style: &'a HeatMapStyle,
@@ -247,7 +247,7 @@ fn rounded(place: f64) -> f64 {
     (place * 100.0).round() / 100.0
 }
 
-/// Returns the colour of a count, on a logarithmic scale: single slow requests must be visible beside millions.
+/// Returns the colour of a count. The scale is logarithmic, so that single slow requests are visible beside millions of others.
 fn color(count: u64, most: u64) -> String {
     let share = ((count as f64).ln() / (most.max(2) as f64).ln()).clamp(0.0, 1.0) * 2.0;
     let (from, to) = if share < 1.0 { (COLORS[0], COLORS[1]) } else { (COLORS[1], COLORS[2]) };

@@ -1,4 +1,4 @@
-//! A histogram with a row for each power of two: as text in the format that is known from BPF tools, or as HTML.
+//! A histogram with a row for each power of two: as text in the format of BPF tools, or as HTML.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use std::ops::Range;
 pub struct Log2Histogram {
     /// The counts of the values 0 and 1, 2 and 3, 4 to 7, 8 to 15, ...
     rows: [u64; ROWS],
-    /// The number of values below zero, for example differences between two times that are in the wrong order.
+    /// The number of values below zero, for example differences of two times in the wrong order.
     negative: u64,
 }
 
@@ -75,7 +75,7 @@ impl Log2Histogram {
         text
     }
 
-    /// Returns the same rows as a table in HTML, for notebooks.
+    /// Returns the rows of [`Log2Histogram::text`] as a table in HTML, for notebooks.
     pub fn html(&self, name: &str) -> String {
         let most = self.largest_count();
         let name = escaped(name);

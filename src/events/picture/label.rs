@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use perf_prof_format::control_characters::is_command;
 
-/// What is known about a frame.
+/// The label of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label<'a> {
     /// A function of a program, or any other name.
@@ -21,7 +21,7 @@ impl Label<'_> {
     /// The number of kinds of labels.
     pub const KINDS: usize = 4;
 
-    /// Returns the number of the label's kind, and the label's text. Two labels are equal if both values are equal.
+    /// Returns the number of the label's kind, and the label's text. Two labels with the same kind and text are equal.
     pub fn parts(&self) -> (usize, &str) {
         match self {
             Label::Name(text) => (0, text),
@@ -31,8 +31,8 @@ impl Label<'_> {
         }
     }
 
-    /// Returns the frame's name. The names of kernel frames end in `_[k]`, which palettes recognise and flame graphs do
-    /// not show.
+    /// Returns the frame's name. The names of kernel frames end in `_[k]`, which palettes recognise and flame graphs
+    /// hide.
     pub fn text(&self) -> String {
         match self {
             Label::Name(name) => frame(name).into_owned(),
@@ -65,11 +65,11 @@ fn frame(name: &str) -> Cow<'_, str> {
     if name.contains(';') {
         name = name.replace(';', ":").into();
     }
-    // A line that starts with `# ` would be read as a comment.
+    // Tools would read a line that starts with `# ` as a comment.
     if let Some(rest) = name.strip_prefix("# ") {
         name = format!("#_{rest}").into();
     }
-    // A number at the end would be read as the first of two weights.
+    // Tools would read a number at the end as the first of two weights.
     if let Some((begin, end)) = name.rsplit_once(' ')
         && end.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     {
@@ -78,8 +78,8 @@ fn frame(name: &str) -> Cow<'_, str> {
     name
 }
 
-/// Replaces each character that cannot be part of a line or of XML with a `?`. Such characters may occur, because a
-/// task can choose any bytes as its name.
+/// Replaces each character that cannot be part of a line or of XML with a `?`. Names may contain any bytes, because a
+/// task can choose its name.
 pub fn printable(text: &str) -> Cow<'_, str> {
     // Besides control characters, XML 1.0 (section 2.2) excludes two code points that are not characters.
     let bad = |c: char| c.is_control() || is_command(c) || matches!(c, '\u{fffe}' | '\u{ffff}');

@@ -1,8 +1,8 @@
 //! Stacks with weights, merged as they are added. A stack is a node in a tree of frames, so adding a known stack takes
 //! two look-ups per frame and no memory.
 //!
-//! Stacks are drawn in the order of the tree. Tools for flame graphs sort the lines of folded text. That splits `f` where
-//! `f.part.0` sorts between `f` and `f;g`. The order of the tree does not.
+//! Stacks are drawn in the order of the tree. Tools for flame graphs sort the lines of folded text instead. This splits the box
+//! of `f`, because `f.part.0` sorts between `f` and `f;g`.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,8 @@ pub struct Stacks {
     memory: Holding,
 }
 
-/// The memory of a frame in the tree, and of a label and its name besides their bytes, with the room that growing tables have.
+/// The bytes that a node of the tree takes, and that a label and its name take besides their text, including the spare room of
+/// growing tables.
 const NODE: usize = 160;
 const LABEL: usize = 256;
 
@@ -87,8 +88,8 @@ impl Stacks {
         StackNode(0)
     }
 
-    /// Returns the node of the frame `label` that is called from the node `caller`. Adds this node if it does not exist
-    /// yet. A run of frames of the same file without symbols is one node, because it says no more than one of them.
+    /// Returns the node of the frame `label` that is called from the node `caller`. Adds the node if it does not exist yet.
+    /// Adjacent frames without symbols of the same file become one node, because several say no more than one.
     pub fn child(&mut self, caller: StackNode, label: Label<'_>) -> StackNode {
         let is_unknown = matches!(label, Label::InFile(_) | Label::InKernel(_));
         let name = self.name(label);
@@ -136,7 +137,7 @@ impl Stacks {
         if let Some(&known) = self.labels[kind].get(text) {
             return known;
         }
-        // Different labels may have the same text. They share one name, because a reader cannot tell them apart.
+        // Different labels may have the same text. They share one name, because users cannot tell them apart.
         let shown = label.text();
         let name = match self.labels[0].get(shown.as_str()) {
             Some(&known) => known,
@@ -151,8 +152,8 @@ impl Stacks {
     }
 
     /// Calls `visit` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
-    /// Stacks that share their outer frames are adjacent. Sorting the lines as text would not ensure that: `f.part.0`
-    /// would come between `f` and `f;g`.
+    /// Stacks that share their outer frames are adjacent, which sorting the lines as text would not ensure: `f.part.0` would
+    /// come between `f` and `f;g`.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&str, u64)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
@@ -266,7 +267,7 @@ mod tests {
         });
         let added = added.count();
         assert!((100..5000).contains(&added) && budget.held() <= budget.share(), "{added}");
-        // What is there already needs no room.
+        // A node that exists already needs no room.
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f0")).is_some());
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f1")).is_none());
     }

@@ -1,4 +1,4 @@
-//! A timeline: slices, instants and values of counters on named tracks. Does not know how it is written.
+//! A timeline: slices, instants and values of counters on named tracks. Does not know the format of files.
 
 use std::collections::HashMap;
 
@@ -56,7 +56,7 @@ pub struct Entry {
     pub name: Option<NameId>,
     /// The start, in ns.
     pub time: u64,
-    /// What happens at this time.
+    /// The kind of the entry.
     pub shape: Shape,
     /// The arguments, with their names.
     pub arguments: Box<[(NameId, Argument)]>,
@@ -64,12 +64,12 @@ pub struct Entry {
     pub stack: Box<[NameId]>,
 }
 
-/// What happens at the time of an entry.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Shape {
-    /// A slice begins, which takes this many ns.
+    /// A slice that begins at the entry's time and lasts for this many ns.
     Slice(u64),
-    /// A moment.
+    /// An instant.
     Instant,
     /// A counter has a new value.
     Value(Number),
@@ -102,7 +102,7 @@ pub enum Argument {
 /// Why something cannot be added to a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TimelineError {
-    /// A track shows either slices or a counter.
+    /// A track cannot show both slices and a counter.
     #[error("the track {name} shows {shown}, and cannot show {wanted} too")]
     Content {
         /// The track's name.
@@ -112,10 +112,10 @@ pub enum TimelineError {
         /// What cannot be added.
         wanted: &'static str,
     },
-    /// A track of another timeline.
+    /// The track is one of another timeline.
     #[error("the track does not belong to this timeline")]
     Track,
-    /// A flow goes from one slice to another one.
+    /// A flow starts or ends at an entry that does not exist or is a value of a counter.
     #[error("there is no slice or instant {0} in this timeline")]
     Entry(u32),
     /// There are more entries than can be numbered.
@@ -195,7 +195,7 @@ impl Timeline {
         Ok(())
     }
 
-    /// Adds everything that is in another timeline. Tracks with the same names and the same parents become one.
+    /// Adds everything that is in another timeline. Tracks with the same name and the same parent become one.
     pub fn update(&mut self, other: &Timeline) -> Result<(), TimelineError> {
         let mut tracks: Vec<TrackId> = Vec::with_capacity(other.tracks.len());
         for Track { name, parent, .. } in &other.tracks {
@@ -246,7 +246,7 @@ impl Timeline {
         if let Some(&name) = self.by_text.get(text) {
             return name;
         }
-        // There cannot be more names than fit: each is at least a byte of memory, and entries are counted.
+        // The number fits: each name takes at least a byte of memory, and the number of entries is limited.
         let name = NameId(self.names.len() as u32);
         self.names.push(text.to_owned());
         self.by_text.insert(text.to_owned(), name);

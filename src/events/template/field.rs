@@ -13,7 +13,7 @@ use crate::event::SpanFormat;
 pub const METHODS: [&str; 8] = ["keys", "values", "items", "get", "to_dict", "print", "array", "text"];
 
 /// Returns how a script reads a field that is not an attribute of its event; `None` for other fields. A field is not an
-/// attribute if a method of events has the same name, or if the name has a meaning in Python.
+/// attribute if a method of events has its name, or if Python gives the name a meaning.
 pub fn access_by_key(name: &str) -> Option<String> {
     let is_special = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
     (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))
@@ -27,7 +27,7 @@ pub const SPAN_MEMBERS: [(&str, &str, &str); 4] = [
     ("comm", "str", "name of the task at the end of the span"),
 ];
 
-/// Returns the members that only spans have. A field of a span's key may have one of their names.
+/// Returns the members that only spans have. It leaves out those with the name of a field, which hides the member.
 pub fn span_members(fields: &[Field]) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SPAN_MEMBERS.into_iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
 }
@@ -57,11 +57,11 @@ pub fn field_line(field: &Field) -> String {
     let note: String =
         access_by_key(name).into_iter().chain(array_access(field)).map(|note| format!("; {note}")).collect();
     let line = format!("{name} : {}    (C: {}{note})", python_type(field), field.c_type());
-    // The text of a recording's format may have any characters. A docstring has one line for each field.
+    // The format in a recording may have any characters, but the docstring has one line for each field.
     without_controls(&line).into_owned()
 }
 
-/// Returns the line of a docstring that describes a field of a span. A field of a source says what it holds.
+/// Returns the line of a docstring that describes a field of a span. For a source, the line says what the field holds.
 pub fn span_field_line(span: &SpanFormat, field: &Field) -> String {
     match span.about(&field.name) {
         "" => field_line(field),

@@ -20,7 +20,7 @@ pub enum FieldSigns {
     True,
 }
 
-/// The first line of a script whose fields have their true sign. The kernel reads it when the file is run.
+/// The first line of a script whose fields have their true sign. The kernel reads this line when the file is executed.
 const SIGNED_FIRST_LINE: &str = "#!/usr/bin/env -S perf-prof script --signed -s\n";
 
 const BEGIN: &str = r#"# A script for `perf-prof script -s`, with a handler for each tracepoint of a recording. perf runs it too.
@@ -98,8 +98,8 @@ def dict_text(a_dict, separator):
     return separator.join("%s=%s" % item for item in sorted(a_dict.items()))
 "#;
 
-/// Returns the text of a script with a handler for each tracepoint among `events`, in the order of their ids. If there
-/// are other events, the script has a function for their samples too.
+/// Returns the text of a script with a handler for each tracepoint among `events`, in the order of their ids. If `events` has
+/// others, the script has a function for their samples too.
 pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
     let mut text = String::from(match signs {
         FieldSigns::AsPerf => "",
@@ -111,7 +111,7 @@ pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
     tracepoints.sort_by_key(|(format, _)| format.id);
     let mut written = HashSet::new();
     for (format, name) in &tracepoints {
-        // The samples of an event whose name cannot be the name of a function go to trace_unhandled.
+        // If an event's name cannot be the name of a function, its samples go to trace_unhandled.
         if is_usable_name(name) && written.insert(name) {
             handler(&mut text, format, name);
         }
@@ -145,7 +145,7 @@ fn handler(text: &mut String, format: &EventFormat, name: &str) {
     text.push_str("    )\n    print_sample(perf_sample_dict)\n    print_callchain(common_callchain)\n");
 }
 
-/// Returns the lines of a list of parameters.
+/// Returns a list of parameters, broken into lines.
 fn lines(parameters: &[String]) -> String {
     const LONGEST: usize = 110;
     let (mut text, mut line) = (String::new(), String::new());
@@ -161,7 +161,7 @@ fn lines(parameters: &[String]) -> String {
     if line.is_empty() { text } else { text + &line + "\n" }
 }
 
-/// The names that a handler uses. A parameter with such a name would hide the other use.
+/// The names that a handler uses. A parameter with one of these names would hide what the handler needs.
 const USED_NAMES: [&str; 15] = [
     "event_name",
     "context",
@@ -180,7 +180,7 @@ const USED_NAMES: [&str; 15] = [
     "symbol_str",
 ];
 
-/// Names that Python does not allow for parameters: its keywords, and one constant.
+/// Names that Python does not allow for parameters: its keywords, and `__debug__`.
 const KEYWORDS: [&str; 36] = [
     "False",
     "None",
@@ -220,8 +220,8 @@ const KEYWORDS: [&str; 36] = [
     "__debug__",
 ];
 
-/// Returns whether Python allows a name for functions and parameters. Only ASCII names are allowed here: Python
-/// regards some different names with other letters as the same name.
+/// Returns whether Python allows a name for functions and parameters. It accepts only ASCII names, because Python regards some
+/// names with other letters as the same name.
 fn is_usable_name(name: &str) -> bool {
     starts_a_name(name) && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !KEYWORDS.contains(&name)
 }
@@ -246,7 +246,8 @@ fn parameter(field: &str, taken: &mut HashSet<String>) -> String {
     name
 }
 
-/// Returns text as a string literal of Python. The text comes from a recording, which anybody may have made.
+/// Returns text as a string literal of Python. It escapes the text, because the text comes from a recording, which anybody may
+/// have made.
 fn literal(text: &str) -> String {
     let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
     format!("\"{}\"", without_controls(&escaped))
@@ -349,10 +350,10 @@ mod tests {
     #[test]
     fn text_of_a_format_is_never_code() {
         assert_eq!(literal("a\"+b\\n\n\r\u{85}{}%s"), r#""a\"+b\\n\x0a\x0d\x85{}%s""#);
-        // The name of a pointer to a function may have nearly all characters.
+        // The kernel's formats allow nearly all characters in the name of a pointer to a function.
         let hostile = ["(*x\"],print#)(int)", "(*y\rimport os)(int)", "(*z:)(int)", "__debug__", "a.b$"];
         let mut events = vec![tracepoint("s\"\r", &format("n():\rimport os\r", 1, &hostile, ""))];
-        // A letter that Python does not allow in names, and a name that it does not allow at all.
+        // The first name has a letter that Python does not allow in names. The second one is `__debug__` with its system.
         events.push(tracepoint("s", &format("ⓐ", 2, &["x"], "")));
         events.push(tracepoint("", &format("debug__", 3, &["x"], "")));
         let text = perf_script_template(&events, FieldSigns::AsPerf);

@@ -1,4 +1,4 @@
-//! Writes the types of events for type checkers and editors: a class with typed fields for each event.
+//! Writes the types of events for type checkers and editors: for each event, a class with typed fields.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -45,7 +45,7 @@ const KEYWORDS: [&str; 35] = [
     "not", "or", "pass", "raise", "return", "try", "while", "with", "yield",
 ];
 
-/// The class with the handlers' names and types.
+/// The class that declares the handlers' names and types.
 const HANDLERS: &str = "Handlers";
 
 /// The members that every event has, whatever fields it has.
@@ -104,7 +104,8 @@ fn class_names(events: &[&EventType]) -> Vec<String> {
     events.iter().map(|event| unique(event)).collect()
 }
 
-/// Returns a name in the form of class names. Names come from a recording, which anybody may have made.
+/// Returns a name in the form of class names. It drops other characters than letters and digits, because names come
+/// from a recording, which anybody may have made.
 fn capitalised(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
     let upper = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
@@ -113,14 +114,14 @@ fn capitalised(name: &str) -> String {
     if is_no_name { format!("Event{class}") } else { class }
 }
 
-/// A field or member, as its property shows it.
+/// A property of a class: a field or member of the event.
 struct Property {
     name: String,
     /// The module of the type.
     module: &'static str,
     /// The name of the type.
     python: &'static str,
-    /// The types of the items, if there are any.
+    /// The types of the items, for example `[_builtins.int, ...]`; empty if there are none.
     items: &'static str,
     text: String,
 }
@@ -195,11 +196,11 @@ fn class(text: &mut String, event: &EventType, class: &str) {
     text.push_str("    \"\"\"\n\n");
     for Property { name, module, python, items, text: of } in attributes {
         let of = in_docstring(of);
-        // The class may have a field that is called `int` or `property`.
+        // Name the modules, because the class may have a field that is called `int` or `property`.
         let _ = write!(text, "    @_builtins.property\n    def {name}(self) -> {module}.{python}{items}:\n");
         let _ = writeln!(text, "        \"\"\"{of}\"\"\"");
     }
-    // Without this line, a name that is no field would have the type Any.
+    // Without this line, type checkers would give any unknown name the type Any.
     text.push_str("    __getattr__: None  # type: ignore\n");
 }
 

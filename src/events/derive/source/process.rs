@@ -103,8 +103,8 @@ fn end(span: &SpanView<'_>) -> End {
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // Skip samples from before the last exec(), which say nothing about the end of the process, and exits of threads that did
-    // not end last.
+    // Skip samples from before the last exec(), which say nothing about the end of the process. An exit says nothing about it
+    // either if a fatal signal follows.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);
     let delivered = |is_wanted: fn(i64, u64) -> bool| {

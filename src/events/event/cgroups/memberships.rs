@@ -1,22 +1,22 @@
 //! The cgroup of each task: from its samples, from forks and from moves.
 //!
-//! A sample holds the cgroup of the task that runs. A span may belong to another task, for example to one that is woken. So
-//! the cgroup of each task is remembered from its own samples, and a new task is in the cgroup of the task that creates it.
+//! A sample contains the cgroup of the task that runs. A span may belong to another task, for example to one that is woken. So
+//! the cgroup of each task is remembered from its own samples, and a new task starts in the cgroup of the task that creates it.
 
 use rustc_hash::FxHashMap;
 
-/// The maximum number of threads, and of processes that moved, that are remembered.
+/// The maximum number of remembered threads, and of remembered processes that moved.
 const MOST: usize = 1 << 18;
 
 /// In which cgroup each thread is now, as far as is known.
 #[derive(Debug, Default)]
 pub struct Memberships {
     threads: FxHashMap<i32, Thread>,
-    /// The processes that moved as a whole.
+    /// The cgroups of processes that moved as a whole.
     processes: FxHashMap<i32, Place>,
-    /// The number of changes.
+    /// The number of changes so far.
     changes: u64,
-    /// Up to this time, the memberships come from an earlier part of the recording.
+    /// The memberships up to this time come from an earlier part of the recording.
     since: u64,
 }
 
@@ -27,8 +27,8 @@ struct Thread {
     own: Place,
 }
 
-/// A cgroup, and the number of the change that set it. If two places contradict each other, the one with the higher number is
-/// right.
+/// A cgroup, and the number of the change that set it. If a thread and its process have different places, the one with the
+/// higher number is right.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cgroup: u64,
@@ -45,7 +45,7 @@ impl Memberships {
         }
     }
 
-    /// Notes that a thread was in this cgroup before the run, unless something newer is known.
+    /// Notes that a thread was in this cgroup before the run. Does nothing if its cgroup is already known.
     pub fn contained(&mut self, cgroup: u64, pid: i32, tid: i32) {
         if self.of_task(tid).is_none() {
             self.add(cgroup, pid, tid);
@@ -55,7 +55,7 @@ impl Memberships {
     fn place(&mut self, cgroup: u64) -> Place {
         self.changes += 1;
         if self.threads.len().max(self.processes.len()) >= MOST {
-            // No machine runs this many tasks, so most of them have ended.
+            // No machine runs this many tasks, so most of the remembered tasks have ended.
             self.threads.clear();
             self.processes.clear();
         }
@@ -67,20 +67,21 @@ impl Memberships {
         self.threads.insert(tid, Thread { pid, own });
     }
 
-    /// Notes that `parent` created `child`, a thread of the process `pid`. It is in the cgroup of its parent.
+    /// Notes that `parent` created `child`, a thread of the process `pid`. The child starts in the cgroup of its parent.
     pub fn forked(&mut self, parent: i32, (pid, child): (i32, i32), time: u64) {
         if time <= self.since {
             return;
         }
         match self.of_task(parent) {
             Some(cgroup) => self.add(cgroup, pid, child),
-            // The id may have belonged to another task.
+            // Forget the child's cgroup, because the id may have belonged to another task.
             None => drop(self.threads.remove(&child)),
         }
     }
 
-    /// Notes that a thread moved to a cgroup. If it is the first thread of its process, the whole process moved: only
-    /// threaded cgroups take single threads, and the event does not say which of both happened.
+    /// Notes that a thread moved to a cgroup. The event does not say whether only the thread or its whole process moved. If it
+    /// is the first thread of its process, the whole process counts as moved, because only threaded cgroups take single
+    /// threads.
     pub fn moved(&mut self, tid: i32, cgroup: u64) {
         match self.threads.get(&tid) {
             Some(&Thread { pid, .. }) if pid != tid => self.add(cgroup, pid, tid),
@@ -100,8 +101,8 @@ impl Memberships {
         Some(of_process.unwrap_or(&own).cgroup)
     }
 
-    /// Takes over the memberships of an earlier part of a recording. The records about tasks that were created up to the
-    /// time `since` come again.
+    /// Takes over the memberships of an earlier part of a recording, up to the time `since`. Fork records up to this time come
+    /// again and are ignored.
     pub fn take(&mut self, from: &mut Memberships, since: u64) {
         *self = Memberships { since, ..std::mem::take(from) };
     }
@@ -118,14 +119,15 @@ mod tests {
         tasks.contains(5, 10, 11);
         tasks.forked(11, (20, 20), 1);
         assert_eq!([10, 11, 20, 30].map(|tid| tasks.of_task(tid)), [Some(5), Some(5), Some(5), None]);
-        // A whole process, then one thread, and then a sample of another one.
+        // First the whole process moves, then one thread moves, and then a sample of another thread comes.
         tasks.moved(10, 6);
         assert_eq!([10, 11, 20].map(|tid| tasks.of_task(tid)), [Some(6), Some(6), Some(5)]);
         tasks.moved(11, 7);
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(6), Some(7)]);
         tasks.contains(8, 10, 10);
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(8), Some(7)]);
-        // A new thread of a process that moved, a thread that was never seen, and an id that is used again.
+        // A process that moved gets a new thread, a thread moves that was never seen, and a thread gets an id that was used
+        // before.
         tasks.forked(11, (10, 12), 2);
         tasks.moved(40, 8);
         tasks.forked(99, (20, 20), 3);

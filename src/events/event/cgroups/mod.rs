@@ -10,9 +10,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 pub use self::{memberships::Memberships, selected::SelectedCgroups};
 use super::{Context, Sample, UNKNOWN_COMM};
 
-/// The maximum memory for paths, in bytes. A recording may name any number of cgroups.
+/// The maximum memory for paths, in bytes. There is a limit because a recording may name any number of cgroups.
 const PATHS: usize = 32 << 20;
-/// What a path takes besides its own bytes, in bytes.
+/// The bytes that a path takes besides its own.
 const ENTRY: usize = 64;
 /// The maximum number of ids without a path that are remembered.
 const UNNAMED: usize = 1 << 16;
@@ -20,11 +20,11 @@ const UNNAMED: usize = 1 << 16;
 /// The cgroups of a run.
 #[derive(Debug, Default)]
 pub struct Cgroups {
-    /// The path of each cgroup, by its id. The kernel does not use ids again.
+    /// The path of each cgroup, by its id. The kernel never uses an id again.
     paths: FxHashMap<u64, Arc<[u8]>>,
     /// The memory that the paths take, in bytes.
     bytes: usize,
-    /// The ids that were looked up in vain.
+    /// The ids for which no path was found.
     unnamed: FxHashSet<u64>,
     /// The cgroups of tasks; `None` if they are not followed.
     pub tasks: Option<Memberships>,
@@ -40,8 +40,8 @@ impl Cgroups {
         }
     }
 
-    /// Returns the path of a cgroup, if it is known. `find` returns the paths of all cgroups. It is called for an id that
-    /// was never looked up before.
+    /// Returns the path of a cgroup, if it is known. `find` returns the paths of all cgroups; it is called for the first
+    /// look-up of an unknown id.
     pub fn path(&mut self, id: u64, find: impl FnOnce() -> Vec<(u64, Vec<u8>)>) -> Option<Arc<[u8]>> {
         if !self.knows(id) {
             find().iter().for_each(|(id, path)| self.named(*id, path));
@@ -53,7 +53,7 @@ impl Cgroups {
         self.paths.get(&id).cloned()
     }
 
-    /// Returns whether a cgroup with this id was met before.
+    /// Returns whether the path of a cgroup is known, or was looked up without success.
     #[inline]
     pub fn knows(&self, id: u64) -> bool {
         self.paths.contains_key(&id) || self.unnamed.contains(&id)
@@ -64,7 +64,7 @@ impl Cgroups {
         self.tasks.get_or_insert_default();
     }
 
-    /// Returns those of the names that no known cgroup has.
+    /// Returns the names that match no known cgroup.
     pub fn without_match(&self, names: &[String]) -> Vec<String> {
         let has = |name: &String| {
             let selected = SelectedCgroups::new([name.clone()]);
@@ -73,15 +73,15 @@ impl Cgroups {
         names.iter().filter(|name| !has(name)).cloned().collect()
     }
 
-    /// Returns whether a path and an id that an event names belong together, as far as is known. Each hierarchy has ids of
-    /// its own.
+    /// Returns whether the cgroup with this id is known to have this path. An event may name an id and a path of another
+    /// hierarchy, whose ids are different.
     pub fn has(&self, id: u64, path: &[u8]) -> bool {
         self.paths.get(&id).is_some_and(|known| **known == *path)
     }
 }
 
-/// Returns what is shown for a cgroup: its path, or its id if it has no known path. The id 0 stands for a task whose cgroup
-/// is not known.
+/// Returns the text for a cgroup: its path, or its id if its path is not known. The id 0 means that the task's cgroup is not
+/// known.
 pub fn shown_cgroup(id: u64, path: Option<&[u8]>) -> Cow<'_, [u8]> {
     match path {
         Some(path) => path.into(),
@@ -90,7 +90,7 @@ pub fn shown_cgroup(id: u64, path: Option<&[u8]>) -> Cow<'_, [u8]> {
     }
 }
 
-/// Returns what is shown for the cgroup of a sample; `None` if the samples do not have it.
+/// Returns the text for the cgroup of a sample; `None` if the samples do not have it.
 pub fn cgroup_text(sample: &Sample<'_>, context: &Context) -> Option<Vec<u8>> {
     let id = sample.cgroup()?;
     Some(shown_cgroup(id, context.cgroup_path(id).as_deref()).into_owned())

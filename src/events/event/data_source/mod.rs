@@ -21,17 +21,17 @@ const LEVELS: [&str; 14] = [
 /// The names of the bits of `mem_snoop`.
 const SNOOPS: [&str; 5] = ["N/A", "None", "Hit", "Miss", "HitM"];
 
-/// The names of the bits of `mem_dtlb`. The bits for a hit and a miss are shown after the others.
+/// The names of the bits of `mem_dtlb`. The bits for a hit and a miss are shown after all others.
 const TLBS: [&str; 7] = ["N/A", "HIT", "MISS", "L1", "L2", "Walker", "Fault"];
 
 /// The bits of `mem_lvl` and of `mem_dtlb` for a hit and for a miss.
 const HIT: u64 = 1 << 1;
 const MISS: u64 = 1 << 2;
 
-/// The data source that perf shows for samples without one: nothing is available.
+/// The data source that perf shows for samples without one. It says that nothing is available.
 pub const NO_DATA_SOURCE: u64 = 0x0508_0021;
 
-/// Returns the text of a data source: operation, level, snoop, TLB, lock, and what blocked it. The bits are those of
+/// Returns the text of a data source: operation, level, snoop, TLB, lock, and the reason for a block. The bits are those of
 /// `union perf_mem_data_src` in `include/uapi/linux/perf_event.h`.
 pub fn data_source_text(source: u64) -> String {
     let bits = |at: u32, count: u32| source >> at & ((1 << count) - 1);
@@ -67,9 +67,9 @@ pub fn data_source_text(source: u64) -> String {
     text
 }
 
-/// Appends the level of the memory hierarchy. Recent kernels report it as a number.
+/// Appends the level of the memory hierarchy. Recent kernels report a number (`number`) besides the bits (`levels`).
 fn level(text: &mut String, levels: u64, number: u64, remote: u64, hops: u64) {
-    // With a number of hops, perf shows only the level that is reported as a number.
+    // If there is a number of hops, perf shows only the numeric level.
     let shown = if hops == 0 { levels & !(HIT | MISS) } else { 0 };
     let mut names: Vec<String> = named(shown, &LEVELS).iter().map(|&name| name.to_owned()).collect();
     match number {
@@ -121,9 +121,9 @@ fn joined(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Data sources, each with the text that perf 6.1 printed for it: every bit of every member, and random numbers.
-    /// Left out are those for which perf prints `(null)`, as it does for unknown numbers of hops, and those that perf cuts
-    /// off because they are too long.
+    /// Data sources, each with the text that perf 6.1 printed for it: every bit of every member, and random numbers. The list
+    /// leaves out those for which perf prints `(null)`, as it does for unknown numbers of hops, and those with texts that perf
+    /// cuts off because they are too long.
     const OF_PERF: &str = include_str!("of_perf.txt");
 
     #[test]

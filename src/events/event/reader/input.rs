@@ -16,13 +16,13 @@ pub struct Input<'a> {
 /// The facts about an event that are not in its record.
 #[derive(Clone, Copy)]
 pub enum Facts<'a> {
-    /// They are looked up in the event's run.
+    /// Look them up in the context of the event's run.
     Run(&'a Context),
-    /// They were looked up when the event was copied.
+    /// They were stored when the event was copied.
     Kept(&'a KeptFacts),
 }
 
-/// The facts about an event that were looked up when it was copied.
+/// The facts about an event that are stored with a copy of the event.
 #[derive(Clone, Debug, Default)]
 pub struct KeptFacts {
     /// The name of the task.
@@ -54,7 +54,7 @@ impl Facts<'_> {
 }
 
 impl KeptFacts {
-    /// Returns the memory that it points to, in bytes. Frames are not counted, because all events of a run share them.
+    /// Returns the bytes that the facts have allocated. Frames are not counted, because all events of a run share them.
     pub fn heap_bytes(&self) -> usize {
         let parts: usize = self.parts.iter().map(|part| size_of::<KeptFacts>() + part.heap_bytes()).sum();
         self.comm.as_ref().map_or(0, Vec::len) + size_of::<Arc<Frame>>() * self.frames.len() + parts
@@ -80,7 +80,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns the path of the cgroup in which the task was, or what is shown for a cgroup without a known path.
+    /// Returns the path of the cgroup in which the task was, or the text for a cgroup without a known path.
     pub fn cgroup(&self) -> Vec<u8> {
         let id = self.sample.cgroup().unwrap_or(0);
         shown_cgroup(id, self.cgroup_path(id).as_deref()).into_owned()
@@ -102,7 +102,7 @@ impl Input<'_> {
         }
     }
 
-    /// Returns everything about the event that is not in its record, for a copy of the event.
+    /// Returns the facts about the event that are not in its record, for a copy of the event.
     pub fn kept(&self) -> KeptFacts {
         let facts = match self.facts {
             Facts::Run(_) => self.facts,

@@ -1,5 +1,5 @@
-//! The reader of names: how the value with a name is read from an event, for keys, filters, sums and columns. Names are
-//! resolved here, and nowhere else.
+//! The reader of names: finds out how the value with a name is read from an event, for keys, filters, sums and columns.
+//! Names are resolved only here.
 
 mod input;
 mod part;
@@ -28,7 +28,7 @@ pub enum Read {
     },
     /// A field of a tracepoint.
     Field(Field),
-    /// A member of a sample that is no tracepoint.
+    /// A member of a sample of an event that is no tracepoint.
     Member(SampleMember),
     /// The id of the process.
     Pid,
@@ -75,7 +75,8 @@ pub(crate) enum ReadKind {
     Bytes,
 }
 
-/// The members that every event has.
+/// The members of all kinds of events, and how they are read. Events without a period or a cgroup lack `_period` or
+/// `_cgroup`.
 const OWN: [(&str, Read); 9] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
@@ -89,9 +90,9 @@ const OWN: [(&str, Read); 9] = [
 ];
 /// The member with the event's name.
 const EVENT: &str = "_event";
-/// The name of the task of a span. Spans have the member `comm`, unless they have a field of this name.
+/// The member with the name of a span's task. A span lacks it if it has a field of this name.
 const COMM: &str = "comm";
-/// The number of names at the start of `OWN` that a field of the same name does not replace, as for event objects.
+/// The first members of `OWN`, this many, win over a field with the same name, as for event objects.
 const NOT_REPLACED: usize = 4;
 
 /// Returns how a name is read from the samples of an event.
@@ -127,7 +128,7 @@ pub(crate) fn names(event: &EventType) -> Vec<String> {
     own.chain(fields.map(|field| field.name.clone())).chain(members).chain(parts).collect()
 }
 
-/// Events other than tracepoints have the member `period` instead.
+/// Returns whether an event has the member `_period`. Events other than tracepoints have `period` instead.
 fn has_period(event: &EventType) -> bool {
     event.format.tracepoint().is_some()
 }
@@ -159,7 +160,7 @@ fn fixed_member(member: SampleMember, event: &EventType) -> Option<Read> {
 fn fixed_field(field: &Field, event: &EventType) -> Option<Read> {
     let at = event.layout.raw_offset()?.checked_add(field.offset)?;
     let ty = field.number()?;
-    // The offset of a value that is narrower than its slot is the offset of the slot only on little-endian machines.
+    // A value that is narrower than its slot is at the start of the slot only on little-endian machines.
     let is_whole = usize::from(ty.width) == field.size;
     (is_whole || cfg!(target_endian = "little")).then_some(Read::Number { at, ty })
 }
@@ -208,7 +209,8 @@ impl Read {
         }
     }
 
-    /// Returns the text of a value that is not in the record in this form; `None` for other values.
+    /// Returns the text of a value that has to be made, because the record does not contain it; `None` for other
+    /// values.
     pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),

@@ -3,20 +3,21 @@
 use super::{Input, Read, ReadError, ReadKind, names, resolve};
 use crate::event::{EventType, Format, SpanFormat, SpanPart};
 
-/// The parts of a span, and how names of their fields begin.
+/// The parts of a span, each with the prefix of its field names.
 const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", SpanPart::End)];
 
 /// How a value is read from a part of a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRead {
     part: SpanPart,
-    /// For each input of the span, how the value is read if this input is the part. `None` for inputs without it.
+    /// For each input of the span, how the value is read if a sample of this input is the part; `None` for inputs without the
+    /// value.
     of_inputs: Box<[Option<Read>]>,
 }
 
 impl PartRead {
-    /// Returns how a name is read from the spans of an event type. Returns `None` if the name does not belong to a part, or if
-    /// the events are no spans.
+    /// Returns how a name is read from the spans of an event type; `None` if the name has no prefix of a part, or if the events
+    /// are no spans.
     pub(super) fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
         let Format::Span(span) = &event.format else { return None };
         let (part, name) = PARTS.iter().find_map(|(start, part)| Some((*part, name.strip_prefix(start)?)))?;
@@ -25,12 +26,12 @@ impl PartRead {
         if of_inputs.iter().any(Option::is_some) {
             return Some(Ok(PartRead { part, of_inputs }));
         }
-        // The error of an input that has the name says more than the error of one that lacks it.
+        // Prefer the error of an input that has the name, because it says more than the error of an input that lacks it.
         let errors = found.into_iter().filter_map(Result::err);
         Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
     }
 
-    /// Returns the part of the span, and how the value is read if this input is the part.
+    /// Returns the part of the span, and how the value is read if a sample of this input is the part.
     pub fn of_input(&self, input: usize) -> (SpanPart, Option<&Read>) {
         (self.part, self.of_inputs.get(input).and_then(Option::as_ref))
     }
@@ -40,13 +41,13 @@ impl PartRead {
         self.of_inputs.iter().flatten()
     }
 
-    /// Returns the kind of the values. The first input that has such values decides it.
+    /// Returns the kind of the values: that of the first input that has the value.
     pub(super) fn kind(&self) -> ReadKind {
         self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
     }
 
-    /// Returns the part of a span as a separate event, and how the value is read from it. Returns `None` if the span is
-    /// open and has no end, or if the part has no such value.
+    /// Returns the part of a span as a separate event, and how the value is read from this event. Returns `None` if the span is
+    /// open and has no end, or if the part lacks the value.
     #[inline]
     pub fn of<'a>(&self, input: &Input<'a>) -> Option<(&Read, Input<'a>)> {
         let Format::Span(span) = &input.sample.event.format else { return None };
@@ -57,7 +58,7 @@ impl PartRead {
     }
 }
 
-/// Returns the names of what the parts of a span have.
+/// Returns the names of the values that the parts of a span have, with their prefixes.
 pub(super) fn part_names(span: &SpanFormat) -> Vec<String> {
     let mut of_inputs: Vec<String> = span.inputs.iter().flat_map(names).collect();
     of_inputs.sort_unstable();

@@ -20,7 +20,7 @@ pub struct SpanCounts {
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
-    /// The number of spans that were open before the counting began. Another process has counted them in `opened`.
+    /// The number of spans that were open before the counting began. Another process has counted them as opened.
     before: AtomicU64,
     incomplete: Mutex<Incomplete>,
 }
@@ -68,7 +68,7 @@ impl SpanCounts {
         (self.before.load(Relaxed) + self.opened()).saturating_sub(self.ended() + self.dropped())
     }
 
-    /// Returns whose spans are incomplete.
+    /// Returns the tasks whose spans are incomplete.
     pub fn incomplete(&self) -> MutexGuard<'_, Incomplete> {
         self.incomplete.lock().unwrap_or_else(PoisonError::into_inner)
     }

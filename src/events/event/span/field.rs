@@ -14,24 +14,25 @@ use super::SpanView;
 pub struct SpanField {
     /// Its name.
     pub name: String,
-    /// What it holds; empty for a field of the event that begins the span.
+    /// A description of the value; empty for a field of the event that begins the span.
     pub about: &'static str,
     /// The type of its values.
     pub kind: SpanFieldKind,
     /// Where its values come from.
     pub source: SpanFieldSource,
-    /// What the value of a computed field is, or the number on which its text depends. `None` if only its function knows.
+    /// Where the value of a computed field comes from, or the number on which its text depends. `None` if only its function
+    /// knows.
     pub origin: Option<Origin>,
 }
 
-/// A value of a span, as a program in the kernel can have it.
+/// The source of a value of a span, if a BPF program in the kernel can read it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The part of the key with this index.
     Key(usize),
     /// The field with this name of the event that ends the span.
     End(&'static str),
-    /// The name of the task in which the span ends. It is a text.
+    /// The name of the task in which the span ends, as text.
     Comm,
 }
 
@@ -57,9 +58,9 @@ pub enum SpanFieldKind {
 /// Where the values of a field come from.
 #[derive(Clone, Debug)]
 pub enum SpanFieldSource {
-    /// A field of the event that begins the span. For each input: its field; `None` in those that begin no spans.
+    /// A field of the event that begins the span. For each input: the field, or `None` if the input begins no spans.
     Begin(Vec<Option<Field>>),
-    /// A function computes it.
+    /// A function that computes them.
     Computed(ComputeField),
 }
 
@@ -74,10 +75,10 @@ pub enum ComputeField {
     Uint(fn(&SpanView<'_>) -> u64),
     /// A time in ns.
     Time(fn(&SpanView<'_>) -> u64),
-    /// Text. A NUL would end it.
+    /// Text, which ends at its first NUL.
     Text(for<'a> fn(&SpanView<'a>) -> Cow<'a, [u8]>),
-    /// Text that depends only on a number of the span: the first function returns the number, the second one the text.
-    /// So a filter is evaluated once for each number.
+    /// Text that depends only on a number of the span. The first function returns the number, and the second one the text for
+    /// it. So a filter by the text is evaluated once for each number.
     TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
     /// The text of user space with this name. `None` if it could not be read, or if the span has no such text.
     UserText(&'static str, for<'a> fn(&SpanView<'a>, &str) -> Option<&'a [u8]>),
@@ -112,9 +113,9 @@ pub(super) enum SpanValue<'a> {
 }
 
 impl SpanField {
-    /// Creates the field for a part of the key or an argument of a probe. `fields` has the field in each input.
+    /// Creates the field for a part of the key or an argument of a probe. `fields` has for each input its field.
     pub fn of_begin(name: &str, fields: Vec<Option<Field>>) -> SpanField {
-        // The arguments of system calls say `signed:0`, whatever their type is.
+        // The kind has the sign of the C type. The format's own `signed` is 0 for all arguments of system calls.
         let kind = match fields.iter().flatten().next().map(|field| &field.kind) {
             Some(kind) if kind.is_text() => SpanFieldKind::Text,
             Some(FieldKind::Int { signed: true, .. }) => SpanFieldKind::Int,
@@ -123,7 +124,7 @@ impl SpanField {
         SpanField { name: name.to_owned(), about: "", kind, source: SpanFieldSource::Begin(fields), origin: None }
     }
 
-    /// Returns its value in a span. `None` if the record of the begin is too short.
+    /// Returns the value of the field in a span; `None` if the record of the begin is too short.
     pub(super) fn value<'a>(&self, view: &SpanView<'a>) -> Option<SpanValue<'a>> {
         match &self.source {
             SpanFieldSource::Computed(ComputeField::Int(compute)) => Some(SpanValue::Int(compute(view))),

@@ -1,4 +1,4 @@
-//! Whose spans are incomplete: the tasks that lack spans, and the CPUs whose idle task has no events.
+//! The incomplete spans: which tasks lack spans, and which CPUs deliver no events of their idle task.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,11 @@ use rustc_hash::FxHashMap;
 /// The maximum number of tasks that are counted one by one.
 const MOST_TASKS: usize = 10_000;
 
-/// The maximum number of CPUs that are counted: more than there are. A damaged recording may have any numbers.
+/// The maximum number of CPUs that are counted. No machine has more, but a damaged recording may have any numbers.
 const MOST_CPUS: usize = 1 << 16;
 
-/// How often the idle task of a CPU may be missing by chance: CPUs do not start to deliver events at the same time.
+/// How many switches of a CPU's idle task may be missing by chance, because CPUs do not start to deliver events at the
+/// same time.
 const BY_CHANCE: u64 = 2;
 
 /// The tasks that lack spans, and the CPUs whose idle task has no events.
@@ -23,37 +24,37 @@ pub struct Incomplete {
     cpus: BTreeMap<u32, CpuGaps>,
 }
 
-/// What a task lacks.
+/// The gaps of a task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskGaps {
-    /// How many of its spans were dropped, and of its events not delivered.
+    /// The number of its dropped spans, and of its events that were not delivered.
     pub count: u64,
-    /// How long those of its spans may have been together that were dropped because events were lost, in ns: at most.
+    /// The maximum total duration of its spans that were dropped because events were lost, in ns.
     pub missing: u64,
-    /// The time of the last one in ns.
+    /// The time of the last gap in ns.
     pub time: u64,
-    /// The name of the task; empty if it has to be looked up.
+    /// The name of the task, if another process has found it; empty if it has to be looked up.
     pub name: [u8; 16],
 }
 
 /// Whether events of a CPU's idle task are delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IdleEvents {
-    /// A switch from it was not delivered.
+    /// A switch away from the idle task was not delivered.
     Missing,
-    /// One was delivered.
+    /// An event of the idle task was delivered.
     Delivered,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CpuGaps {
     missing: u64,
-    /// How many processes, which replay parts of a recording, have seen an event of the idle task.
+    /// How many of the processes that replay parts of a recording have seen an event of the idle task.
     delivered: u64,
 }
 
 impl Incomplete {
-    /// Adds what is missing in other spans.
+    /// Adds the gaps of other spans.
     pub fn add_all(&mut self, other: &Incomplete) {
         self.of_others += other.of_others;
         self.missing_of_others += other.missing_of_others;
@@ -112,26 +113,26 @@ impl Incomplete {
         self.tasks.values().map(|gaps| gaps.count).sum::<u64>() + self.of_others
     }
 
-    /// Returns how long all dropped spans may have been, in ns.
+    /// Returns the maximum total duration of all dropped spans, in ns.
     pub fn missing(&self) -> u64 {
         self.tasks.values().map(|gaps| gaps.missing).sum::<u64>() + self.missing_of_others
     }
 
-    /// Returns the tasks, those with the most time or gaps first.
+    /// Returns the tasks, those with the most missing time or gaps first.
     pub fn tasks(&self) -> Vec<(i32, TaskGaps)> {
         let mut tasks: Vec<_> = self.tasks.iter().map(|(&task, &gaps)| (task, gaps)).collect();
         tasks.sort_unstable_by_key(|&(task, gaps)| (std::cmp::Reverse((gaps.missing, gaps.count)), task));
         tasks
     }
 
-    /// Returns the CPUs that were idle, as switches show, but delivered no event of their idle task.
+    /// Returns the CPUs that delivered no event of their idle task, although their switches show that they were idle.
     pub fn cpus_without_idle_events(&self) -> Vec<u32> {
         let silent = self.cpus.iter().filter(|(_, gaps)| gaps.delivered == 0 && gaps.missing > BY_CHANCE);
         silent.map(|(&cpu, _)| cpu).collect()
     }
 
     /// Returns everything as numbers, for [`Incomplete::merge`] in another process. `name` returns the name that a task
-    /// had at a time: the other process may not know it.
+    /// had at a time. The name is encoded too, because the other process may not know it.
     pub fn encode(&self, name: impl Fn(i32, u64) -> Option<Vec<u8>>) -> Vec<u64> {
         let lengths = [self.tasks.len() as u64, self.cpus.len() as u64];
         let mut numbers = vec![self.of_others, self.missing_of_others, lengths[0], lengths[1]];
@@ -148,7 +149,7 @@ impl Incomplete {
         numbers
     }
 
-    /// Adds the numbers of another process. Returns the numbers behind them.
+    /// Adds the numbers of another process. Returns the rest of `numbers`, which comes after them.
     pub fn merge<'a>(&mut self, numbers: &'a [u64]) -> &'a [u64] {
         let [of_others, missing_of_others, tasks, cpus, rest @ ..] = numbers else { return &[] };
         self.of_others += of_others;
@@ -168,7 +169,7 @@ impl Incomplete {
     }
 }
 
-/// Splits off this many rows of numbers, or as many as there are.
+/// Splits off `count` rows of numbers, or as many as there are.
 fn split_rows<const N: usize>(numbers: &[u64], count: u64) -> (&[[u64; N]], &[u64]) {
     let all = numbers.as_chunks::<N>().0;
     let rows = &all[..usize::try_from(count).map_or(all.len(), |count| count.min(all.len()))];

@@ -1,13 +1,13 @@
 //! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
 //! that the span is made of.
 //!
-//! A delivered span is a record in the layout of its own event type. Time and CPU are taken from the end. The task is taken
-//! from the end too, unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`,
-//! `open`, the fields, and behind them the whole records of the begin, of the end, and of the samples between them. So fields
-//! are decoded as those of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own
-//! types. The call chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If both
-//! records together are larger, their ends are cut off. Copies of user stacks are at the ends. If a copy is cut off, it is not
-//! unwound, and the chain has only the recorded frames.
+//! A delivered span is a record in the layout of its own event type. Its time and its CPU are those of the end. So is its task,
+//! unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`, `open`, the fields,
+//! and behind them the whole records of the begin, of the end, and of the samples between them. So fields are decoded as those
+//! of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own types. The call
+//! chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If the records of the begin
+//! and the end are larger together, their ends, which contain copies of user stacks, are cut off. A stack that is cut off is
+//! not unwound, so the chain has only the recorded frames.
 
 mod counts;
 mod field;
@@ -34,14 +34,14 @@ pub use self::{
 };
 use super::{Context, EventType, Sample};
 
-/// The offsets in the raw data of a span. The common fields, which have 8 bytes, come first.
+/// The offsets in the raw data of a span, which begins with the common fields (8 bytes).
 const DURATION: usize = 8;
 const OPEN: usize = 16;
-/// The indices of the two events, with 2 bytes each.
+/// The indices of the begin event and the end event, with 2 bytes each.
 const EVENTS: usize = 20;
-/// The places of the two records, with 4 bytes each: the offset, and the size in the upper half.
+/// Where the records of the begin and the end are, with 4 bytes each: the offset, and the size in the upper half.
 const RECORDS: usize = 24;
-/// The place of the samples between the begin and the end, in the same form.
+/// Where the samples between the begin and the end are: the offset, and the size in the upper half.
 const NOTES: usize = 32;
 /// The fields, with 8 bytes each.
 const FIELDS: usize = 40;
@@ -68,7 +68,7 @@ pub struct SpanFormat {
     pub task: SpanTask,
     /// The fields besides `duration` and `open`.
     pub fields: Vec<SpanField>,
-    /// What a span has to fulfil to be delivered, as the user typed it; empty if all spans are delivered.
+    /// The conditions for the delivery of a span, as the user typed them; empty if all spans are delivered.
     pub conditions: String,
 }
 
@@ -113,14 +113,13 @@ pub struct SpanSamples<'a> {
     pub begin: (usize, &'a [u8]),
     /// The index of the event that ends the span, and its record. `None` if the span is still open.
     pub end: Option<(usize, &'a [u8])>,
-    /// The samples between them, in the form that [`notes`] reads.
+    /// The samples between the begin and the end, in the form that [`notes`] reads.
     pub notes: &'a [u8],
     /// The first two parts of the key, if they are numbers.
     pub key: [u64; 2],
     /// The time from the begin to the end in ns.
     pub duration: u64,
-    /// The threads that ran meanwhile on the CPU on which the span ended, the longest first.
-    /// `None` if this was not observed.
+    /// The threads that ran during the span on the CPU on which it ended, the longest first. `None` if this was not observed.
     pub ran: Option<&'a [Ran]>,
 }
 
@@ -158,7 +157,7 @@ impl SpanFormat {
             let offset = FIELDS + 8 * at;
             let (c_type, size, signed, form, argument) = match kind {
                 SpanFieldKind::Text => ("__data_loc char[]", 4, 0, "%s", format!("__get_str({name})")),
-                // Lines do not show what most spans do not have.
+                // Leave out this field in lines, because most spans have no value for it.
                 SpanFieldKind::UserText => {
                     text += &format!("\tfield:{USER_TEXT} {name};\toffset:{offset};\tsize:4;\tsigned:0;\n");
                     continue;
@@ -194,7 +193,7 @@ impl SpanFormat {
         })
     }
 
-    /// Sets what a span has to fulfil to be delivered.
+    /// Sets the conditions for the delivery of a span, as text.
     pub fn with_conditions(self, conditions: &str) -> Self {
         Self { conditions: conditions.to_owned(), ..self }
     }
@@ -207,7 +206,7 @@ impl SpanFormat {
         }
     }
 
-    /// Returns what a field of a source holds; empty for other fields.
+    /// Returns the description of a field of a source; empty for other fields.
     pub fn about(&self, field: &str) -> &'static str {
         let of_spans = [("duration", "ns from its begin to its end"), ("open", "True if it has not ended")];
         let own = self.fields.iter().find(|own| own.name == field).map(|own| own.about);
@@ -260,15 +259,13 @@ impl SpanFormat {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
     }
 
-    /// Returns the texts that a filter compares with fields of the spans, or their patterns, each with the index of the
-    /// field.
+    /// Returns the texts or patterns with which a filter compares fields of the spans, each with the index of the field.
     pub fn texts_of<'a>(&self, filter: &'a Filter) -> Vec<(usize, &'a str)> {
         let texts = filter.texts().into_iter();
         texts.filter_map(|(offset, text)| Some((offset.checked_sub(FIELDS)? / 8, text))).collect()
     }
 
-    /// Returns the field that a filter reads, if it reads only this field and the field is text that depends only on a
-    /// number.
+    /// Returns the index of the only field that a filter reads, if it is a text that depends only on a number; else `None`.
     pub fn text_of_number(&self, filter: &Filter) -> Option<usize> {
         let at = filter.only_place()?.checked_sub(FIELDS)? / 8;
         let is_such =
@@ -293,7 +290,7 @@ impl SpanFormat {
         Some(text(&self.view(&nothing, None), number).into_owned())
     }
 
-    /// Returns what the field at this offset of the raw data is.
+    /// Returns which field is at this offset of the raw data.
     pub fn field_at(&self, offset: usize) -> Option<SpanFieldAt> {
         match offset {
             DURATION => Some(SpanFieldAt::Duration),
@@ -329,9 +326,9 @@ impl SpanFormat {
         );
     }
 
-    /// Writes the record of a span to `out`, which is cleared first. The task, the time and the CPU are taken from the end. The
-    /// cgroup is the one in which the task is now. If the two records are too large for one record, their ends, which contain
-    /// copies of user stacks, are cut off.
+    /// Writes the record of a span to `out`, which is cleared first. The time and the CPU are those of the end. The cgroup is
+    /// the one in which the task is now. If the records of the begin and the end are too large for one record, their ends,
+    /// which contain copies of user stacks, are cut off.
     ///
     /// `context` has the names of tasks and the recording's architecture; without it, fields that need them are empty.
     pub fn write(&self, layout: &SampleLayout, span: &SpanSamples<'_>, context: Option<&Context>, out: &mut Vec<u8>) {
@@ -382,7 +379,7 @@ impl SpanFormat {
         put(out, 6, &size.to_ne_bytes());
     }
 
-    /// Writes the fields of the raw data, up to the records. A field of the span that is not wanted is 0.
+    /// Writes the fields of the raw data, up to the records. Fields of the span that are not wanted are 0.
     fn write_fields(
         &self,
         last: &Sample<'_>,
@@ -406,7 +403,7 @@ impl SpanFormat {
                         Some(SpanValue::Bytes(bytes)) => bytes.get(..LONGEST).unwrap_or(bytes),
                         _ => &[],
                     };
-                    // A text has its NUL, and what is absent has none.
+                    // A text ends with a NUL, and an absent text has no byte at all.
                     let is_absent = kind == SpanFieldKind::UserText && value.is_none();
                     let nul = usize::from(kind != SpanFieldKind::Words && !is_absent);
                     let place = (out.len() - start) as u32 | ((bytes.len() + nul) as u32) << 16;
@@ -456,7 +453,7 @@ impl SpanFormat {
     }
 }
 
-/// Writes bytes to a place that exists already.
+/// Overwrites bytes at a place of `out`.
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = out.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

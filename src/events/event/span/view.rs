@@ -15,10 +15,10 @@ use crate::event::{Context, EventType, Sample, UNKNOWN_COMM};
 pub struct SpanNote<'a> {
     /// The index of its event among the inputs of the span.
     pub input: usize,
-    /// The index of the rule of this event that keeps it.
+    /// The index of the rule that keeps the sample, among the rules of its event.
     pub rule: usize,
-    /// How often the rule applied during the span, if this is the rule's first note; otherwise 0. Not all of these
-    /// samples are kept.
+    /// For the first note of a rule: how often the rule applied during the span. It may be more than the kept notes. 0 for
+    /// other notes.
     pub count: u32,
     /// The record of the sample.
     pub record: &'a [u8],
@@ -73,7 +73,7 @@ impl<'a> SpanView<'a> {
     }
 
     /// Returns the process of a thread, and the thread. The process comes from a sample that was taken in the thread, or from
-    /// the records about tasks. It is -1 if it is not known.
+    /// the records about tasks. It is -1 if none of them has it.
     pub fn task(&self, tid: i32) -> (i32, i32) {
         let own = [Some(self.begin()), self.end()].into_iter().flatten().find(|part| part.tid() == tid);
         let known = || self.context.and_then(|context| context.process(tid));
@@ -81,7 +81,7 @@ impl<'a> SpanView<'a> {
         (own.map(|part| part.pid()).filter(|&pid| pid > 0).or_else(known).unwrap_or(-1), tid)
     }
 
-    /// Returns the text of a sample, as the print format of its event has it.
+    /// Returns the text of a sample in the print format of its event.
     pub fn text(&self, part: &PartView<'a>) -> Vec<u8> {
         let mut text = Vec::new();
         if let Some(format) = part.event.and_then(|event| event.format.tracepoint()) {
@@ -133,13 +133,13 @@ impl<'a> SpanView<'a> {
         self.samples.end.map(|(input, record)| PartView { event: self.inputs.get(input), record })
     }
 
-    /// Returns the sample that ended the span, or the one that began it if it is open.
+    /// Returns the sample that ended the span, or the sample that began it if the span is open.
     pub fn last(&self) -> PartView<'a> {
         self.end().unwrap_or_else(|| self.begin())
     }
 
-    /// Returns the kept samples between them. The first one of each rule comes with the number of times that the rule
-    /// applied, and the others with 0.
+    /// Returns the kept samples between the begin and the end, each with a number: for the first sample of a rule, how often
+    /// the rule applied; 0 for the others.
     pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
         let Self { inputs, samples, .. } = *self;
         notes(samples.notes)
@@ -151,17 +151,17 @@ impl<'a> SpanView<'a> {
         self.notes().map(|(part, _)| part).find(|part| part.is(name))
     }
 
-    /// Returns how often rules that keep samples of the tracepoint with this name applied during the span.
+    /// Returns how often the rules that keep samples of the tracepoint with this name applied during the span.
     pub fn count(&self, name: &str) -> u64 {
         self.notes().filter(|(part, _)| part.is(name)).map(|(_, count)| u64::from(count)).sum()
     }
 
-    /// Returns one of the first two parts of the key. 0 if it is text.
+    /// Returns one of the first two parts of the key; 0 if this part is text.
     pub fn key(&self, at: usize) -> i64 {
         self.samples.key.get(at).map_or(0, |&number| number as i64)
     }
 
-    /// Returns the threads that ran meanwhile on the CPU on which the span ended, the longest first. `None` if this was not
+    /// Returns the threads that ran during the span on the CPU on which it ended, the longest first. `None` if this was not
     /// observed.
     pub fn ran(&self) -> Option<&'a [Ran]> {
         self.samples.ran
@@ -254,7 +254,7 @@ impl<'a> PartView<'a> {
         self.sample().map_or(-1, |sample| sample.pid_tid().1)
     }
 
-    /// Returns whether the event happened in an interrupt. Then its task is the one that was interrupted.
+    /// Returns whether the event happened in an interrupt. If so, its task is only the one that was interrupted.
     pub fn is_in_interrupt(&self) -> bool {
         // TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ in include/linux/trace_events.h.
         self.int("common_flags") & (0x08 | 0x10) != 0

@@ -1,5 +1,5 @@
-//! The packets that fill the tables of Perfetto's SQL about the kernel: `sched`, `thread_state`, `thread`, `process`,
-//! `counter` and `ftrace_event`.
+//! The packets about the kernel, from which Perfetto fills the tables `sched`, `thread_state`, `thread`, `process`,
+//! `counter` and `ftrace_event` of its SQL.
 
 use prost::{Message, Oneof};
 
@@ -25,7 +25,7 @@ pub struct FtraceEvent {
     pub event: Option<Event>,
 }
 
-/// The events that fill tables.
+/// The kinds of events from which Perfetto fills tables.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Event {
     #[prost(message, tag = "4")]

@@ -1,6 +1,6 @@
-//! The trace of a kernel: scheduling, threads, processes and the counters of CPUs, in the packets from which Perfetto fills
-//! the tables of its SQL, and other events as instants of their threads. It is written as the events come, so it needs no
-//! memory for them.
+//! The trace of a kernel. Scheduling, threads, processes and the counters of CPUs go into the packets from which Perfetto fills
+//! the tables of its SQL; other events become instants of their threads. The trace is written as the events come, so they take
+//! no memory.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -27,10 +27,10 @@ const BUNDLE: usize = 256;
 /// The states in which a task leaves the CPU for the last time: `EXIT_DEAD` and `EXIT_ZOMBIE` (include/linux/sched.h).
 const EXIT_STATES: i64 = 0x10 | 0x20;
 
-/// A state that Perfetto shows as unknown: above all bits of a kernel since 4.14 (`task_state.cc`).
+/// A state that Perfetto shows as unknown: a bit above all bits of kernels since 4.14 (`task_state.cc`).
 const UNKNOWN_STATE: i64 = 0x8000;
 
-/// The machine of a trace. What is not known is left out.
+/// The machine on which the events happened. Unknown parts are left out.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
     /// The host's name.
@@ -52,7 +52,7 @@ pub struct Task {
     pub prio: i32,
 }
 
-/// An event that fills tables.
+/// An event from which Perfetto fills tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelEvent {
     /// `sched:sched_switch`.
@@ -64,7 +64,7 @@ pub enum KernelEvent {
         /// The task that gets the CPU.
         next: Task,
     },
-    /// `sched:sched_waking`, or another event that makes a task runnable.
+    /// `sched:sched_waking`, or another event that makes a task runnable, and the CPU on which the task is to run.
     Waking(Task, i32),
     /// `sched:sched_wakeup`, if the recording has `sched:sched_waking` too.
     Wakeup(Task, i32),
@@ -109,11 +109,11 @@ pub struct Place {
     pub cpu: u32,
     /// The time, in ns.
     pub time: u64,
-    /// The thread that had the CPU.
+    /// The thread that ran on the CPU.
     pub tid: i32,
 }
 
-/// Another event of a thread.
+/// An event that becomes an instant of its thread.
 #[derive(Clone, Debug, Default)]
 pub struct ThreadMoment {
     /// The name of the event.
@@ -124,16 +124,16 @@ pub struct ThreadMoment {
     pub stack: Vec<String>,
 }
 
-/// The CPU of events, and what is not written yet.
+/// A CPU: its events that are not written yet, and the task that runs.
 #[derive(Default)]
 struct Cpu {
     events: Vec<FtraceEvent>,
     has_lost: bool,
-    /// The task that has the CPU, and the time when it was last seen there.
+    /// The running task, and the time at which it was last seen there.
     running: Option<(Task, u64)>,
 }
 
-/// What Perfetto was told about a thread.
+/// The data about a thread that was written.
 struct Told {
     pid: i32,
     name: String,
@@ -145,7 +145,7 @@ pub struct KernelTrace<'a, W> {
     packets: Packets<'a, W>,
     cpus: HashMap<u32, Cpu>,
     threads: HashMap<i32, Told>,
-    /// The tracks of processes with their names.
+    /// The track and the name of each process.
     processes: HashMap<i32, (u64, String)>,
     /// The numbers of the names that were written.
     names: HashMap<String, u64>,
@@ -158,7 +158,7 @@ pub struct KernelTrace<'a, W> {
 pub enum ThreadEnds {
     /// `sched:sched_process_free`.
     Freed,
-    /// No event reports the end. A thread is taken to have ended when it leaves its CPU for the last time.
+    /// No event. A thread is taken to have ended when it leaves its CPU for the last time.
     LeftCpu,
 }
 
@@ -184,7 +184,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Writes the time of day that belongs to a time of the trace.
+    /// Writes which time of day belongs to a time of the trace.
     pub fn date(&mut self, time: u64, realtime: u64) -> io::Result<()> {
         let clock = |(id, time)| Clock { clock_id: Some(id), timestamp: Some(time) };
         self.packets.write(TracePacket {
@@ -201,7 +201,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         self.cpus.values_mut().for_each(|cpu| cpu.has_lost = true);
     }
 
-    /// Writes the process and the name of a thread, if they are new. `main` is the name of the process.
+    /// Writes the process and the name of a thread, if they have changed. `main` is the name of the process.
     pub fn thread(&mut self, (tid, pid): (i32, i32), name: &str, main: &str, time: u64) -> io::Result<()> {
         if self.threads.get(&tid).is_some_and(|told| told.pid == pid && told.name == name) {
             return Ok(());
@@ -241,7 +241,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes an event.
     pub fn event(&mut self, place: Place, event: KernelEvent) -> io::Result<()> {
         let is_known = self.cpus.get(&place.cpu).is_some_and(|cpu| cpu.running.is_some());
-        // Perfetto needs no switch to the task that leaves a CPU first.
+        // Perfetto does not need a switch to the task that is the first to leave a CPU.
         if is_known || !matches!(event, KernelEvent::Switch { .. }) {
             self.seen(place);
         }
@@ -264,9 +264,9 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         Ok(())
     }
 
-    /// Notes which task has the CPU. If the last switch was to another task, switches are missing: they were lost, or the
-    /// recording has only the switches of some tasks. Then the last task had the CPU at least until it was last seen there.
-    /// Without a switch, Perfetto would let it run to the end of the trace.
+    /// Notes which task runs on the CPU. If the last switch was to another task, switches are missing: they were lost, or the
+    /// recording has only the switches of some tasks. Then this writes a switch away from the last task, at the time at which
+    /// it was last seen there. Otherwise, Perfetto would let it run to the end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {
@@ -291,7 +291,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         }
     }
 
-    /// A thread has ended. Its id may belong to another one later.
+    /// Forgets a thread that has ended. Its id may belong to another thread later.
     fn forget(&mut self, tid: i32) {
         self.threads.remove(&tid);
         self.processes.remove(&tid);
@@ -342,7 +342,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Returns the number of a name, which is added to `new` if it was not written yet.
+    /// Returns the number of a name. Adds the name to `new` if it was not written yet.
     fn name(&mut self, name: String, new: &mut InternedData) -> u64 {
         let iid = self.names.len() as u64 + 1;
         match self.names.entry(name) {
@@ -356,7 +356,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         }
     }
 
-    /// Writes what is left.
+    /// Writes the events that are left.
     pub fn finish(mut self) -> io::Result<()> {
         let mut cpus: Vec<_> = mem::take(&mut self.cpus).into_iter().collect();
         cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
@@ -443,7 +443,7 @@ mod tests {
         KernelEvent::Switch { prev: task(prev), state, next: task(next) }
     }
 
-    /// Returns the events of each bundle, as time, kind and task, and whether events were lost before them.
+    /// Returns for each bundle its events (the time and a text), and whether events were lost before them.
     fn events(packets: &[TracePacket]) -> Vec<(Vec<(u64, String)>, bool)> {
         let shown = |event: &FtraceEvent| {
             let text = match event.event.as_ref().unwrap() {

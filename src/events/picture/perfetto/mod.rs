@@ -14,7 +14,7 @@ pub use self::kernel_trace::{KernelEvent, KernelTrace, Machine, Place, Task, Thr
 use self::packet::*;
 use super::timeline::{Argument, Content, Entry, EntryId, NameId, Number, Shape, Timeline, TrackId};
 
-/// A point of the trace: the start of an entry or the end of a slice.
+/// An event of the trace: the start of an entry or the end of a slice.
 #[derive(Clone, Copy)]
 struct Point {
     time: u64,
@@ -29,14 +29,14 @@ enum Side {
     End,
 }
 
-/// A further track for slices that overlap others of their track without being nested in them.
+/// An extra track for slices that overlap others of their track without being nested in them.
 struct Lane {
     uuid: u64,
     of: TrackId,
 }
 
-/// Writes the trace. Slices of a track that overlap without being nested go to further tracks with the same name and
-/// parent, because slices of a track of Perfetto have to be nested.
+/// Writes the trace. Perfetto requires that the slices of a track are nested. So slices that overlap without being
+/// nested go to extra tracks with the same name and parent.
 pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
     let mut packets = Packets::new(to);
     packets.write(TracePacket {
@@ -48,7 +48,7 @@ pub fn write(timeline: &Timeline, to: &mut impl Write) -> io::Result<()> {
     for (number, track) in timeline.tracks().iter().enumerate() {
         let id = TrackId(number as u32);
         let further = lanes.iter().filter(|lane| lane.of == id).map(|lane| lane.uuid);
-        // A track without entries can be the parent of others.
+        // Write tracks without entries too, because they can be the parents of others.
         for uuid in std::iter::once(uuid(id)).chain(further) {
             packets.write(TracePacket {
                 track_descriptor: Some(TrackDescriptor {
@@ -113,7 +113,7 @@ fn start(timeline: &Timeline, entry: &Entry) -> TrackEvent {
     }
 }
 
-/// Returns all points by time, and the further tracks for slices that overlap.
+/// Returns all points by time, and the extra tracks for slices that overlap.
 fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
     let mut by_track: Vec<Vec<EntryId>> = vec![Vec::new(); timeline.tracks().len()];
     for (number, entry) in (0..).zip(timeline.entries()) {
@@ -122,7 +122,7 @@ fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
     let (mut points, mut lanes) = (Vec::with_capacity(2 * timeline.entries().len()), Vec::<Lane>::new());
     for (track, mut entries) in (0..).map(TrackId).zip(by_track) {
         let entry = |id: EntryId| &timeline.entries()[id.0 as usize];
-        // A slice comes before the slices and instants inside it.
+        // Sort a slice before the slices and instants inside it.
         entries.sort_by_key(|&id| (entry(id).time, Reverse(duration(entry(id)))));
         let mut lane = uuid(track);
         while !entries.is_empty() {
@@ -138,7 +138,7 @@ fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
     (points, lanes)
 }
 
-/// Adds the points of the entries that are nested in each other. Returns the entries that are left for another lane.
+/// Adds the points of entries that are nested in each other. Returns the entries that are left for another lane.
 fn put_in_lane<'a>(
     entries: Vec<EntryId>,
     lane: u64,
@@ -181,12 +181,12 @@ fn names(timeline: &Timeline) -> InternedData {
     InternedData { event_names: all.clone(), debug_annotation_names: all }
 }
 
-/// Perfetto's numbers of names start at 1.
+/// Returns Perfetto's number of a name. These numbers start at 1.
 fn iid(NameId(name): NameId) -> u64 {
     u64::from(name) + 1
 }
 
-/// The number of a track. 0 would be the default track of the sequence.
+/// Returns the number of a track. It starts at 1, because 0 is the default track of the sequence.
 fn uuid(TrackId(track): TrackId) -> u64 {
     u64::from(track) + 1
 }
@@ -204,7 +204,7 @@ mod tests {
         Trace::decode(&*bytes).unwrap()
     }
 
-    /// Returns start, end and name of each slice, as a reader finds them: an end belongs to the last open slice.
+    /// Returns start, end and name of each slice, as Perfetto finds them: an end belongs to the last open slice.
     fn slices(trace: &Trace) -> Vec<(u64, u64, u64)> {
         let (mut open, mut slices, mut last) = (HashMap::<u64, Vec<(u64, u64)>>::new(), Vec::new(), 0);
         for packet in trace.packet.iter().filter(|packet| packet.track_event.is_some()) {

@@ -1,5 +1,5 @@
-//! The packets of a trace. The messages and the numbers of their fields are those of `protos/perfetto/trace/` in Perfetto;
-//! only the fields that are written are listed.
+//! The packets of a trace. The messages and the numbers of their fields are those of `protos/perfetto/trace/` in Perfetto.
+//! Fields that are never written are left out.
 
 use std::io::{self, Write};
 
@@ -177,7 +177,7 @@ pub struct ThreadDescriptor {
 #[derive(Clone, PartialEq, Message)]
 pub struct CounterDescriptor {}
 
-/// All packets are of one sequence, so they share their names.
+/// All packets belong to one sequence, so that they share their names.
 const SEQUENCE: u32 = 1;
 
 /// The first packet defines the names, the others need them (`TracePacket.SequenceFlags`).
