@@ -1,6 +1,5 @@
-//! perf-prof under the name `perf`: accepts the options of perf that change nothing here, gives `record` the default
-//! event and rate of perf, and ends with the status of perf after wrong usage. Wrappers of scripts call perf-prof in
-//! this way.
+//! perf-prof under the name `perf`, as wrappers of scripts call it: accepts the options of perf that change nothing here, gives
+//! `record` the default event and rate of perf, and exits with the status of perf after wrong usage.
 
 use std::{ffi::OsString, path::Path};
 
@@ -18,8 +17,8 @@ pub fn is_started_as_perf(argv: &[OsString]) -> bool {
     argv.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "perf")
 }
 
-/// The options of `perf record` without a value that change nothing here, with their letters. A recording always has
-/// what they request: raw data, times, periods, CPUs and build ids. The last one reads a recording of any owner.
+/// The options of `perf record` without a value that change nothing here, with their letters. A recording always has what they
+/// request: raw data, times, periods, CPUs and build ids. The last option of the list allows recordings of any owner.
 const OF_RECORD: [(&str, Option<char>); 8] = [
     ("raw-samples", Some('R')),
     ("timestamp", Some('T')),
@@ -31,19 +30,19 @@ const OF_RECORD: [(&str, Option<char>); 8] = [
     ("force", Some('f')),
 ];
 
-/// Adds the options of perf that are accepted only under its name.
+/// Adds the options that are accepted only under the name `perf`.
 pub fn with_options_of_perf(commands: Command) -> Command {
     let commands = commands.mut_subcommand("record", with_options_of_record);
     ["script", "report"].into_iter().fold(commands, |commands, name| commands.mut_subcommand(name, with_itrace))
 }
 
-/// Adds the option that says how perf decodes hardware traces. Hardware traces are not decoded here, and in a recording
-/// without them, perf ignores the option.
+/// Adds the option that says how perf decodes hardware traces. It changes nothing: hardware traces are not decoded here, and in
+/// a recording without them, perf ignores the option too.
 fn with_itrace(command: Command) -> Command {
     command.arg(Arg::new("itrace").long("itrace").num_args(0..=1).require_equals(true).hide(true))
 }
 
-/// Prints the folder with perf's scripts if that is all that the command line requests, as `perf --exec-path` does.
+/// Prints the folder with perf's scripts if the first word is `--exec-path`, as perf does. Returns whether it is.
 #[cfg(feature = "python")]
 pub fn print_exec_path(argv: &[OsString]) -> bool {
     let is_asked = argv.get(1).is_some_and(|word| word == "--exec-path");

@@ -1,5 +1,5 @@
-//! Makes the index of `perf-prof help WORD`, and tells the linker where the shared library of CPython is at run time. The
-//! wing `python` checks that library.
+//! Makes the index of `perf-prof help WORD`, and tells the linker where the shared library of CPython is at run time. The wing
+//! `python` checks that this library can be used.
 
 #[path = "build/documents.rs"]
 mod documents;
@@ -40,8 +40,8 @@ fn shipped_scripts() {
     }
 }
 
-/// Writes two indexes: one of the documents, and one of the package `perf_prof` and the scripts. The second one is only for
-/// builds with Python.
+/// Writes two indexes: one of the documents, and one of the package `perf_prof` and the scripts. Only builds with Python have
+/// the second one.
 fn help_index() {
     println!("cargo::rerun-if-changed=src/cli/build.rs");
     println!("cargo::rerun-if-changed=src/cli/build");

@@ -1,4 +1,4 @@
-//! The recording, or the part of one, that a report or a table is compared with (`--diff`, `--diff-time`).
+//! The earlier recording, or part of a recording, with which a report or a table is compared (`--diff`, `--diff-time`).
 
 use std::{path::PathBuf, str::FromStr};
 
@@ -8,7 +8,7 @@ use perf_prof_session::plan::Input;
 /// A part of a recording.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// As typed.
+    /// The text that the user typed.
     text: String,
     times: TimeRanges,
 }
@@ -21,7 +21,8 @@ impl FromStr for Part {
     }
 }
 
-/// Returns what a recording is compared with, and its name for people. It is read with the same options.
+/// Returns the recording with which `after` is compared, and its name for people. It is read with the same options as
+/// `after`.
 pub fn earlier(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<(Input, String)> {
     let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
     let mut name = path.display().to_string();

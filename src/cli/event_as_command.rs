@@ -8,7 +8,8 @@ use perf_prof_format::spec::{EventKind, EventSpec, named_event, parse_events};
 use perf_prof_session::selectors;
 use perf_prof_system::{shell::shell_quote, workload::WorkloadError};
 
-/// Adds the hint to use `-e` to an error if the command cannot be executed, and its name is a list of events.
+/// Adds the hint to use `-e` to an error if it says that the command cannot be executed, and the command's name is a list of
+/// events.
 pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Error {
     let mut refused = error.chain().filter_map(|cause| cause.downcast_ref());
     let refused = refused.find(|error| matches!(error, WorkloadError::Exec { .. }));
@@ -20,7 +21,7 @@ pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Er
     }
 }
 
-/// Adds the hint to write `--` to an error if one of the words behind the first event is not an event but a program.
+/// Adds the hint to write `--` to an error if a word behind the first event is the name of a program and not of an event.
 pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::Error {
     match words.iter().skip(1).position(|word| !are_events(word) && is_program(word)) {
         Some(at) => anyhow!("{error:#}; to run a command, write `--` before it: `-- {}`", words[at + 1..].join(" ")),
@@ -28,8 +29,8 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
     }
 }
 
-/// Returns a warning if the arguments of a script seem to be a command that the user wants to trace. Words behind a script are
-/// the script's arguments. Users of `perf-prof top` may expect a command there, because for `top` it comes behind `--`.
+/// Returns a warning if the words behind a script seem to be a command that the user wants to trace, as in `perf-prof top EVENT
+/// -- COMMAND`. They are the script's arguments.
 #[cfg(feature = "python")]
 pub fn command_behind_script(args: &[OsString]) -> Option<String> {
     let at = args.iter().position(|arg| arg == "--")?;
@@ -44,7 +45,7 @@ fn is_program(word: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
-/// Returns whether a text is a list of events. A path such as `./a:b` is a program.
+/// Returns whether a text is a list of events. A path such as `./a:b` is none, because it names a program.
 fn are_events(text: &str) -> bool {
     !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
 }

@@ -54,8 +54,7 @@ pub fn report(failure: &Failure, wrong_usage: u8) -> ExitStatus {
     ExitStatus(status)
 }
 
-/// Returns an error and its causes as one line. Many errors already contain the text of their cause. This text is not
-/// repeated.
+/// Returns an error and its causes as one line. Leaves out the text of a cause that the error already contains.
 fn one_line(error: &anyhow::Error) -> String {
     let mut text = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
@@ -87,7 +86,8 @@ pub fn from_clap(error: &clap::Error, read_on: impl Into<Cow<'static, str>>) -> 
     Err(Failure::Usage(message(error), read_on.into()))
 }
 
-/// Returns a tip if an option was typed with one hyphen: `-min 5` is the option `-m` with the value `in`.
+/// Returns a tip if an option was typed with one hyphen. For example, clap reads `-min 5` as the option `-m` with the
+/// value `in`.
 fn one_hyphen_tip(error: &clap::Error, words: impl Iterator<Item = String>) -> Option<String> {
     let Some(ContextValue::String(value)) = error.get(ContextKind::InvalidValue) else { return None };
     let is_of_word = |word: &String| {
@@ -98,7 +98,7 @@ fn one_hyphen_tip(error: &clap::Error, words: impl Iterator<Item = String>) -> O
     Some(format!("`{word}` is `{} {value}`; long options begin with two hyphens", &word[..word.len() - value.len()]))
 }
 
-/// Returns a tip if events are selected with `-e` by a command that takes them without it.
+/// Returns a tip if `-e` was used with a command that takes events without it: `top` and `hist`.
 fn events_tip(error: &clap::Error, mut words: impl Iterator<Item = String>) -> Option<String> {
     let command = words.nth(1).filter(|word| ["top", "hist"].contains(&word.as_str()))?;
     let is_option = matches!(error.get(ContextKind::InvalidArg), Some(ContextValue::String(word)) if ["-e", "--event"].contains(&word.as_str()));
@@ -106,7 +106,7 @@ fn events_tip(error: &clap::Error, mut words: impl Iterator<Item = String>) -> O
         .then(|| format!("write the events without -e: `perf-prof {command} EVENT,...`"))
 }
 
-/// Returns a tip if the command is unknown: the names of commands that are like it.
+/// Returns a tip if the command is unknown: the names of similar commands.
 fn command_tip(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
     let near = similar_names(word, super::program().get_subcommands().map(clap::Command::get_name));
@@ -116,14 +116,14 @@ fn command_tip(error: &clap::Error) -> Option<String> {
 /// Returns clap's message about wrong usage as one line.
 pub fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    // clap's text is a message, followed by paragraphs with tips, the usage and where to find help.
+    // clap's text begins with the message. Paragraphs with tips, the usage and where to find help follow.
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
     let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");
-    // One tip says how to pass an unknown option to the traced command. Such an option is a mistake in most cases.
+    // Leave out the tip how to pass an unknown option to the traced command: in most cases, the option is a mistake.
     let mut tips = paragraphs.flat_map(str::lines).filter_map(|line| line.trim().strip_prefix("tip: "));
     let of_clap = || tips.find(|tip| !tip.starts_with("to pass '")).map(str::to_owned);
-    // For `tpo`, clap suggests `python`.
+    // Use own tips for commands: for `tpo`, clap suggests `python`.
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => command_tip(error),
         _ => events_tip(error, env::args()).or_else(|| one_hyphen_tip(error, env::args())).or_else(of_clap),

@@ -1,7 +1,7 @@
 //! The command line, and the executable `perf-prof`: argv to options to plans, help texts, and the commands that
 //! inspect the machine.
 //!
-//! This wing is the only one that knows argv. Its room `native` is the module of the Python package.
+//! This wing is the only one that knows argv. Its room `native` is the native module of the Python package.
 //!
 //! # Where a change goes
 //!
@@ -114,7 +114,8 @@ enum Subcommands {
     Help(help::Help),
 }
 
-/// Returns all commands. `python` is included for the help text only: its arguments are split before clap parses them.
+/// Returns all commands. `python` is included only for the help text, because its arguments are split before clap
+/// parses them.
 fn program() -> clap::Command {
     let commands = Program::command();
     #[cfg(feature = "python")]
@@ -124,7 +125,7 @@ fn program() -> clap::Command {
 
 /// Runs the command line `argv`, whose first word is the name of the program.
 pub fn main(argv: &[OsString]) -> ExitStatus {
-    // Only tracefs is read with the additional right to read files.
+    // Only reads of tracefs use the capability to read any file.
     capability::hold_back_right_to_read();
     let wrong_usage = if as_perf::is_started_as_perf(argv) { as_perf::WRONG_USAGE } else { failure::WRONG_USAGE };
     run(argv).unwrap_or_else(|failure| failure::report(&failure, wrong_usage))

@@ -177,7 +177,7 @@ impl List {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { system, name, ..EventRow::new(event, kind) };
-        // The name of the source `function` is followed by a probe.
+        // The source `function` has a probe behind its name.
         let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
         let definition = of_source.and_then(source::source);
         row.about = definition.map(|source| source.about);
@@ -190,7 +190,7 @@ impl List {
             return Ok(Some(row));
         }
         let Some(system) = system else {
-            // A PMU alone, without terms, is not an event, so it has no members.
+            // A PMU without terms is not an event, so it has no members.
             row.fields = members(event, machine).ok().flatten();
             return Ok(Some(row));
         };
@@ -222,8 +222,8 @@ fn members(event: &str, machine: &dyn Machine) -> anyhow::Result<Option<Vec<Fiel
     Ok(members.map(|members| members.map(FieldRow::of_sample).collect()))
 }
 
-/// Returns the events that match any of `globs`, or all events if there is no glob. A glob without a match is an error.
-/// If `events` has no tracepoints, `closed` is the reason.
+/// Returns the events that match any of `globs`, or all events if there is no glob. Fails if a glob has no match.
+/// `closed` is the reason if `events` has no tracepoints.
 fn select_events<'a>(
     globs: &[String],
     events: &[(&'a str, &'static str)],
@@ -291,7 +291,8 @@ fn print(out: &mut impl Write, row: &EventRow<'_>) -> io::Result<()> {
 
 impl FieldRow {
     fn new(field: &Field) -> Self {
-        // An argument of a system call may be narrower than its slot. A script gets the argument, so this is its size.
+        // An argument of a system call may be narrower than its slot in the record. A script gets the argument, so this
+        // is the argument's size.
         let number = field.number();
         let size = number.map_or(field.size, |number| number.width.into());
         let (python, c_type) = (python_type(field), Some(field.c_type()));
@@ -313,7 +314,7 @@ impl FieldRow {
         Self { name: field.name, python, signed, size, offset: None, c_type, access: None, meaning }
     }
 
-    /// Returns the fields of a source. Those with numbers are 64 bits wide.
+    /// Returns the fields of a source. Numbers are 64 bits wide.
     fn of_source(source: &SourceDefinition) -> Vec<Self> {
         let row = |name: &str, kind, meaning| {
             let (python, signed) = match kind {

@@ -1,18 +1,18 @@
-//! What `perf-prof list` prints for patterns of probes: functions and static probes of programs and libraries.
+//! The part of `perf-prof list` for patterns of probes: functions and static probes of programs and libraries.
 
 use anyhow::{Context, Result, bail};
 use perf_prof_format::spec::{EventKind, Probe, ProbeKind, SpanEvents, parse_events};
 use perf_prof_session::selectors::{self, FoundProbe, StaticField};
 use serde::Serialize;
 
-/// The arguments of `list`, by what they list.
+/// The arguments of `list`, and the probes that they match.
 #[derive(Default)]
 pub struct Patterns {
-    /// Selectors of functions, each with the source that it belongs to, if it does.
+    /// The selectors of functions. A selector of the source `function` comes with the name of the source.
     pub functions: Vec<(String, Option<String>)>,
-    /// Static probes, each with its selector.
+    /// The static probes, each with its selector.
     pub probes: Vec<(String, FoundProbe)>,
-    /// The other patterns.
+    /// The patterns that are not for probes.
     pub others: Vec<String>,
 }
 
@@ -21,9 +21,9 @@ pub struct Patterns {
 pub struct PlaceRow {
     /// Its address, as `objdump` shows it.
     pub address: u64,
-    /// Where its arguments are, as the file says it.
+    /// The places of its arguments, in the notation of the file.
     pub arguments: String,
-    /// Whether the program may skip the probe while nobody traces it.
+    /// Whether the program may skip the probe while no tracer uses it.
     pub semaphore: bool,
 }
 
@@ -91,7 +91,7 @@ impl PlaceRow {
     }
 }
 
-/// Returns the size and the sign of an argument that the kernel can read.
+/// Returns the size in bytes and the sign of an argument; `None` if the kernel cannot read the argument.
 pub fn number_of(field: &StaticField) -> Option<(usize, bool)> {
     let name = field.type_name.as_ref().ok()?;
     let bits: usize = name.get(1..)?.parse().ok()?;

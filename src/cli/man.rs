@@ -83,13 +83,14 @@ fn page(command: &Command, name: &str, see_also: &[&str], out: &mut impl Write) 
     roff.to_writer(out)
 }
 
-/// Returns the date of the pages: today, or the date that packagers set so that each build gives the same files.
+/// Returns the date of the pages: today, or the date in SOURCE_DATE_EPOCH, with which each build of a package gives the
+/// same files.
 fn date() -> String {
     let set = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| DateTime::from_timestamp(seconds.parse().ok()?, 0));
     set.unwrap_or_else(Utc::now).format("%Y-%m-%d").to_string()
 }
 
-/// Adds the possible values of an option to its text, as `--help` does. A separate list would be longer.
+/// Adds the possible values of an option to its text, as `--help` does, because a separate list would be longer.
 fn with_values_in_text(arg: Arg) -> Arg {
     let values = arg.get_possible_values();
     let names: Vec<&str> = values.iter().filter(|value| !value.is_hide_set()).map(PossibleValue::get_name).collect();
@@ -122,7 +123,7 @@ fn epilogue(roff: &mut Roff, text: &str) {
             }
         } else if is_head(&lines, line, at) {
             let head = line.trim_end_matches(':');
-            // A command in the head keeps its case.
+            // A head with a command keeps its case.
             let head = if head.contains('`') { head.to_owned() } else { head.to_uppercase() };
             roff.control("SH", [head.as_str()]);
         } else {

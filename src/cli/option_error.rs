@@ -23,7 +23,7 @@ pub enum OptionError {
     /// An event selector is wrong.
     #[error("-e {0}")]
     Event(#[from] SpecError),
-    /// `--filter` before the first `-e`.
+    /// `--filter` comes before the first `-e`.
     #[error(
         "--filter {filter} has no event: write it after the -e of the tracepoints that it selects", filter = shell_quote(.0)
     )]
@@ -40,7 +40,7 @@ pub enum OptionError {
         .0.display()
     )]
     SeveralRecordings(PathBuf),
-    /// Two options that do not fit together.
+    /// Two options do not fit together.
     #[error("{}", .0.message(option_name))]
     Plan(PlanError),
 }

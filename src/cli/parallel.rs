@@ -1,5 +1,5 @@
-//! `perf-prof parallel`: divides a recording into parts and runs a command that reads it once for each part, several at
-//! the same time.
+//! `perf-prof parallel`: divides a recording into parts, and runs a command once for each part, several at the same
+//! time. The command reads the recording.
 
 use std::{
     env,
@@ -127,7 +127,7 @@ fn is_perf_prof_script(word: &OsStr) -> bool {
             .any(|two| two[0].rsplit('/').next().is_some_and(|name| name == "perf-prof") && two[1] == "python")
     };
     let path = Path::new(word);
-    // The file is searched in the same way as by execvp: in PATH if the word has no slash.
+    // Search the file as execvp does: in PATH if the word has no slash.
     let found = if word.as_encoded_bytes().contains(&b'/') {
         Some(path.to_owned())
     } else {
@@ -164,8 +164,9 @@ impl Parallel {
         self.output_dir.as_deref().unwrap_or(Path::new(USUAL_FOLDER))
     }
 
-    /// Returns an error if the output folder is not empty: files of an earlier run would be mixed with those of this
-    /// run. A folder whose name nobody typed has to be new: another user may have put a link or a folder there.
+    /// Creates the output folder. Fails if it is not empty, because files of an earlier run would be mixed with those
+    /// of this run. If the user did not type its name, it has to be new: another user may have put a link or a folder
+    /// there.
     fn make_output_folder(&self) -> anyhow::Result<()> {
         let folder = self.output_dir().display();
         if self.output_dir.is_none() {
@@ -200,7 +201,7 @@ impl Parallel {
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
-        // The jobs check the owner too, with the options of the command.
+        // The jobs check the owner of the recording too, so the command's option for this decides here as well.
         let force = self.command.iter().any(|word| word == "-f" || word == "--force");
         let recorded = read_extent(&input, &ReadLimits { owner: owner(force), memory: None })?;
         if self.per_cpu && recorded.cpus.is_empty() {
@@ -276,7 +277,7 @@ impl Parallel {
         if shown {
             let _ = writeln!(io::stderr());
         }
-        // If a job fails, the error is the only message. The messages of the other jobs stay in their files.
+        // If a job has failed, the user gets only this error. The messages of all other jobs stay in their files.
         if let Err(error @ JobError::Interrupted) = result {
             bail!(error);
         }
@@ -302,8 +303,8 @@ impl Parallel {
 enum MessageContent {
     /// Nothing, or only the line that a successful replay prints about the loaded script.
     Empty,
-    /// Only the line about the script, and the message that no sample of the part was selected. A job cannot know if
-    /// this is a mistake: other parts may have samples.
+    /// Only the line about the script, and the message that no sample of the part was selected. A job cannot know
+    /// whether this is a mistake, because other parts may have samples.
     NoSample,
     /// Messages that the user should read.
     Messages,

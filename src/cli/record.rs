@@ -168,7 +168,7 @@ impl Record {
         Ok(recorder::run(&plan)?)
     }
 
-    /// Uses the defaults of `perf record`: the event that is recorded if none is selected, and the rate.
+    /// Uses the defaults of `perf record` for the event, if none is selected, and for the rate.
     pub fn use_defaults_of_perf(&mut self) {
         if self.events.is_empty() {
             self.events.push(as_perf::default_event().to_owned());
@@ -222,8 +222,8 @@ impl Record {
     }
 }
 
-/// Returns whether these arguments of `record` contain a command. Wrong arguments are not reported here, because the
-/// recorder reports them.
+/// Returns whether these arguments of `record` contain a command. Returns false for wrong arguments, which the recorder
+/// reports.
 #[cfg(feature = "python")]
 pub(super) fn has_command(args: &[OsString]) -> bool {
     let words = std::iter::once(OsString::from("record")).chain(args.iter().cloned());

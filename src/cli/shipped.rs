@@ -87,8 +87,8 @@ impl Scripts {
 }
 
 impl Run {
-    /// Returns whether the word after `run` is a script. Then clap must not parse what follows, because an option such as
-    /// `--help` belongs to the script.
+    /// Returns whether the word after `run` is a script. If so, clap must not parse the words behind it, because an option such
+    /// as `--help` belongs to the script.
     pub fn names_script(argv: &[OsString]) -> bool {
         argv.get(2).is_some_and(|name| !name.as_encoded_bytes().starts_with(b"-"))
     }
@@ -105,8 +105,8 @@ impl Run {
         let folder = ScriptFolder::new()?;
         let path = folder.0.join(format!("{}.py", script.name));
         fs::write(&path, script.text).with_context(|| format!("cannot write {}", path.display()))?;
-        // The order is the same as when the kernel starts a script through its first line: the options of that line, the
-        // script, the other options.
+        // Use the order in which the kernel starts a script through its first line: the options of this line, the script, the
+        // other options.
         let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
         let given = python::given(path.as_os_str()).unwrap_or_default();
         let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into_os_string()]);
@@ -129,14 +129,15 @@ fn about(text: &str) -> &str {
     text.split_once("\"\"\"").and_then(|(_, docstring)| docstring.lines().next()).unwrap_or_default()
 }
 
-/// A folder that only this user can use, for the time of the run. Tools and messages show the script's path.
+/// A folder for the script that only this user can use. It exists during the run, because tools and messages show the script's
+/// path.
 struct ScriptFolder(PathBuf);
 
 impl ScriptFolder {
     fn new() -> Result<ScriptFolder, Failure> {
         let in_folder = env::temp_dir();
-        // Process ids are used again, so an earlier run may have left a folder of this name. It may belong to another user, so
-        // it is not used.
+        // An earlier run with the same process id may have left a folder of this name, and it may belong to another user. So an
+        // existing folder is not used.
         for number in 0..u16::MAX {
             let path = in_folder.join(format!("perf-prof-run-{}-{number}", process::id()));
             match DirBuilder::new().mode(0o700).create(&path) {
@@ -151,7 +152,7 @@ impl ScriptFolder {
 
 impl Drop for ScriptFolder {
     fn drop(&mut self) {
-        // The folder is in the folder for temporary files. If it cannot be removed, nothing depends on that.
+        // Ignore an error: the folder is among the temporary files, and nothing depends on its removal.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

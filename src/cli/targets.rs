@@ -44,8 +44,8 @@ impl EventCgroups {
     }
 }
 
-/// Returns a function that changes the help of `-p` and `-t`: it says that `ends`, such as "the run", ends when the selected
-/// tasks have exited.
+/// Returns a function that makes the help of `-p` and `-t` say that `ends`, for example "the run", ends when the selected tasks
+/// have exited.
 pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     move |arg| {
         let tasks = match arg.get_id().as_str() {
@@ -57,8 +57,8 @@ pub fn until_exit(ends: &'static str) -> impl FnMut(Arg) -> Arg {
     }
 }
 
-/// Changes the options of the target for commands that also read recordings: they have longer names too, and the samples of
-/// idle tasks can be selected.
+/// Changes the target options for commands that also read recordings: adds longer names, and lets the user select the samples
+/// of idle tasks.
 pub fn or_samples(arg: Arg) -> Arg {
     match arg.get_id().as_str() {
         "cpus" => arg.alias("cpus").help("Only these CPUs, for example 0-3,7"),

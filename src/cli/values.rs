@@ -6,7 +6,8 @@ use perf_prof_format::spec::parse_interval;
 use perf_prof_session::plan::{Owner, Verbosity};
 use perf_prof_system::shell::shell_quote;
 
-/// Reads the interval of `-i`. Other commands name a recording with `-i`, so an error mentions --input.
+/// Parses the interval of `-i`. If the text is a file, the error mentions --input, because other commands take a recording with
+/// `-i`.
 pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     parse_interval(text).map_err(|error| match Path::new(text).exists() {
         true => format!("{error}; --input {} reads the recording", shell_quote(text)),
@@ -14,11 +15,11 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// The largest number without a unit that is more likely to mean seconds than milliseconds.
+/// A number without a unit up to this one probably means seconds, not milliseconds.
 const FEW: u64 = 100;
 
-/// Parses how long a run lasts. A number without a unit means milliseconds, as for `-i`. Nobody wants a run of 5 ms, so a
-/// small number needs a unit.
+/// Parses how long a run lasts. A number without a unit means milliseconds, as for `-i`. A small number needs a unit, because
+/// nobody wants a run of 5 ms.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match text.trim().parse::<u64>() {
         Ok(number) if number < FEW => Err(format!("`{number}` has no unit; write {number}s, or {number}ms")),

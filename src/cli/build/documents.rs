@@ -1,5 +1,5 @@
-//! Reads the documents for the index of `perf-prof help WORD`: their sections, each with its rows of tables and its
-//! sentences.
+//! Reads the documents for the index of `perf-prof help WORD`. The result is their sections, each with its rows of
+//! tables and its sentences.
 
 use std::{fs, path::Path};
 
@@ -49,9 +49,10 @@ enum Line<'a> {
     Code,
     /// The begin or the end of a block of code.
     Fence,
-    /// The start of a part that is generated from help texts or stubs. The index has their originals.
+    /// The start of a part that is generated from help texts or stubs. The index skips the part, because it has the
+    /// originals.
     Generated,
-    /// The end of such a part.
+    /// The end of a generated part.
     EndOfGenerated,
     /// The first line of an item of a list.
     Item(&'a str),
@@ -119,7 +120,7 @@ fn end_paragraph(paragraph: &mut String, section: Option<&mut Section>) {
     }
 }
 
-/// Adds a line of code if it is a command or a selector. Other code would cause meaningless hits.
+/// Adds a line of code if it is a command or a selector. Any other code would cause meaningless hits.
 fn add_command(section: Option<&mut Section>, line: &str) {
     let line = line.trim();
     if let Some(section) = section
@@ -135,7 +136,7 @@ fn cells(line: &str) -> Vec<String> {
     line.split('|').map(|cell| plain(cell.trim()).replace('\u{1}', "|")).collect()
 }
 
-/// Adds a row of a table. All cells behind the first one are its text.
+/// Adds a row of a table. The first cell is its name, and the other cells are its text.
 fn add_row(section: Option<&mut Section>, head: &str, mut cells: Vec<String>) {
     let name = cells.remove(0).replace('`', "");
     cells.retain(|cell| !cell.is_empty());

@@ -1,10 +1,11 @@
 //! The sections of the index that `perf-prof help WORD` searches, and their encoding as text in the executable.
 
-/// A thing with a name and a place to read on: a section of a document, a script, or a part of the package `perf_prof`.
+/// An entry of the index with a name and a place to read on: a section of a document, a script, or a part of the
+/// package `perf_prof`.
 pub struct Section {
     /// The kind of the section, for the reader of the index.
     pub kind: &'static str,
-    /// Where to read on.
+    /// The command or document in which the user can read on.
     pub place: String,
     /// Its name.
     pub name: String,

@@ -4,13 +4,13 @@ use std::{fs, path::Path};
 
 use super::index::{Row, Section, sentences};
 
-/// The documents that describe the package, in the order in which a name is looked up in them.
+/// The documents that describe the package. A name is looked up in them in this order.
 const DOCUMENTS: [&str; 4] = ["docs/reference.md", "docs/library.md", "docs/aggregators.md", "docs/testing.md"];
 
-/// The document for names that the others do not mention.
+/// The document for names that none of [`DOCUMENTS`] mentions.
 const MODULE: &str = "docs/reference.md#the-module-perf_prof";
 
-/// The files with the public names of the package, and the prefix of these names.
+/// The files with the public names of the package. Each comes with the prefix of its names.
 const FILES: [(&str, &str); 7] = [
     ("_native.pyi", ""),
     ("_runs.py", ""),
@@ -21,7 +21,8 @@ const FILES: [(&str, &str); 7] = [
     ("script.py", "script."),
 ];
 
-/// Returns the functions, classes, methods and members of the package. `documents` are the sections to read on in.
+/// Returns the functions, classes, methods and members of the package. `documents` are the sections in which the user can read
+/// on.
 pub fn of_package(root: &Path, documents: &[Section]) -> Vec<Section> {
     let folder = root.join("python/perf_prof");
     let read = |file: &str| {
@@ -32,7 +33,7 @@ pub fn of_package(root: &Path, documents: &[Section]) -> Vec<Section> {
     let is_public = |name: &str| init.contains(&format!(" {name} as {name},"));
     let mut found = Vec::new();
     for (file, prefix) in FILES {
-        // testing.py exports this function of the native module under this name.
+        // testing.py exports the native function `_make_event` as `make_event`.
         let text = read(file).replace("def _make_event(", "def make_event(");
         let first = found.len();
         add_file(&text, prefix, documents, &mut found);
@@ -134,8 +135,8 @@ fn docstring(lines: &[&str]) -> Vec<String> {
     text.split("\n\n").flat_map(|paragraph| sentences(&paragraph.replace('\n', " "))).collect()
 }
 
-/// Returns the place that describes a name: the section with this heading, else the first one with a row about the name,
-/// else the first one that mentions it.
+/// Returns the place that describes a name: the section with this heading, else the first section with a row about the name,
+/// else the first section that mentions the name.
 fn place_of(name: &str, documents: &[Section]) -> String {
     // Without parentheses, the name of a function may be an ordinary word or a command.
     let is_class = name.starts_with(char::is_uppercase);
@@ -175,7 +176,7 @@ fn script(name: &str, text: &str) -> Section {
     let mut section = Section::new("script", format!("scripts/{name} --usage"), format!("scripts/{name}"));
     let lines: Vec<&str> = text.lines().collect();
     let mut described = docstring(lines.get(1..).unwrap_or_default());
-    // Lines with two blanks are rows of tables.
+    // Lines with two blanks in a row are rows of tables.
     described.retain(|line| !line.starts_with("usage:") && !line.contains("  "));
     section.lines = described;
     section.rows = common_options(text);
@@ -210,7 +211,7 @@ fn common_options(text: &str) -> Vec<Row> {
     of_script.map(row).collect()
 }
 
-/// Returns the string literal that follows a mark in the same call.
+/// Returns the string literal that follows `mark`, if it belongs to the same call of add_argument().
 fn after<'a>(call: &'a str, mark: &str) -> &'a str {
     let end = call.find("add_argument(").unwrap_or(call.len());
     call[..end].split_once(mark).and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default()

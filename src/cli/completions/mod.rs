@@ -1,5 +1,5 @@
-//! `perf-prof completions`: prints the completion script for a shell. The script calls the hidden command `perf-prof
-//! complete` to get the words that fit, because events and scripts differ between machines.
+//! `perf-prof completions`: prints the completion script for a shell. To get the words that fit, the script calls the
+//! hidden command `perf-prof complete`, because events and scripts differ between machines.
 
 mod values;
 
@@ -98,10 +98,10 @@ fn candidates(program: Command, words: Vec<OsString>) -> Vec<CompletionCandidate
         None => (values::with_completers(program, &words[..last]), words),
     };
     let last = words.len() - 1;
-    // An error means that nothing fits.
+    // If clap reports an error, there are no completions.
     let folder = env::current_dir().ok();
     let mut found = engine::complete(&mut command, words, last, folder.as_deref()).unwrap_or_default();
-    // A shell reads one candidate per line.
+    // A shell reads one candidate per line, so drop candidates with a line break or a tab.
     found.retain(|candidate| !candidate.get_value().as_encoded_bytes().iter().any(|byte| b"\n\t".contains(byte)));
     found
 }

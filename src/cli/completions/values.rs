@@ -19,8 +19,8 @@ use crate::help;
 #[cfg(feature = "python")]
 use crate::script::script_names;
 
-/// Returns all commands with completers for the values that clap does not know. Clap completes options, fixed values,
-/// and the paths of options whose value is a path. `before` are the words before the one that is completed.
+/// Returns all commands, with completers for the values that clap does not know. Clap itself completes options, fixed
+/// values, and values that are paths. `before` are the words before the completed one.
 pub fn with_completers(program: Command, before: &[OsString]) -> Command {
     let all = program.clone();
     program.mut_subcommands(|command| {
@@ -33,7 +33,7 @@ pub fn with_completers(program: Command, before: &[OsString]) -> Command {
     })
 }
 
-/// Returns the command line of `--exec`: `--exec PROGRAM [ARGS...]`.
+/// Returns a command with the arguments of `--exec`: `--exec PROGRAM [ARGS...]`.
 pub fn command_line(before: &[OsString]) -> Command {
     let after = Place::of(before.len() == 1);
     Command::new("exec").disable_help_flag(true).arg(
@@ -45,7 +45,8 @@ pub fn command_line(before: &[OsString]) -> Command {
     )
 }
 
-/// The arguments of `perf-prof python` that are no options. Clap does not parse them, so it does not know them.
+/// Returns the arguments of `perf-prof python` that are no options. Clap does not know them, because perf-prof parses
+/// them itself.
 fn arguments_of_python() -> [Arg; 2] {
     [Arg::new("module").index(1).num_args(1), Arg::new("args").index(2).num_args(1..)]
 }
@@ -122,7 +123,7 @@ fn fixed(word: &OsStr, values: &[&'static str]) -> Vec<CompletionCandidate> {
     values.iter().filter(|value| value.starts_with(&*word)).map(CompletionCandidate::new).collect()
 }
 
-/// Returns the folders and Python files that fit.
+/// Returns the folders and Python files that start like `word`.
 fn scripts(word: &OsStr) -> Vec<CompletionCandidate> {
     PathCompleter::any().filter(|path| path.extension() == Some(OsStr::new("py"))).complete(word)
 }
@@ -153,7 +154,7 @@ fn event_list(word: &OsStr) -> Vec<CompletionCandidate> {
 /// because a kernel has more than a thousand tracepoints.
 fn events(word: &OsStr) -> Vec<CompletionCandidate> {
     let word = word.to_string_lossy();
-    // Without permission for tracefs, all other events can still be used.
+    // If tracefs may not be read, complete only the other events, which can still be used.
     let text = Tracefs::find().and_then(|found| found.available_events()).unwrap_or_default();
     let tracepoints = text.lines().filter(|event| event.starts_with(&*word));
     if word.contains(':') {

@@ -1,4 +1,4 @@
-//! Checks whether the events of each CPU's idle task arrive: a task sleeps on the CPU, and the switches to the idle task
+//! Checks whether the events of each CPU's idle task arrive. A task sleeps on the CPU. Meanwhile, the switches to the idle task
 //! and away from it are counted.
 
 use std::{
@@ -15,11 +15,11 @@ use perf_prof_system::{CallError, perf, procfs, thread::pin, tracefs::Tracefs};
 
 use super::Check;
 
-/// How long the task sleeps on a CPU, all naps together, and how long a nap is.
+/// How long the task sleeps on a CPU altogether, and the length of one nap.
 const SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(1);
 
-/// The switches to the idle task of a CPU, and from it. The kernel makes them in pairs.
+/// The number of switches to the idle task of a CPU, and of switches away from it. The kernel makes them in pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Switches {
     cpu: u32,
@@ -34,7 +34,7 @@ pub(super) fn idle_events() -> Check {
     }
 }
 
-/// Sleeps on all CPUs at the same time.
+/// Sleeps on all CPUs at the same time, and returns the switches of each CPU.
 fn measure() -> anyhow::Result<Vec<Switches>> {
     let id = Tracefs::find()?.id("sched", "sched_switch")?;
     let cpus: Vec<u32> = procfs::online_cpus()?.iter().collect();
@@ -68,7 +68,7 @@ fn read(counter: &OwnedFd) -> Result<u64, CallError> {
     Ok(count[0])
 }
 
-/// Sleeps on a CPU, if this process may use it. A nap on a CPU that has nothing else to do leaves it to its idle task.
+/// Sleeps on a CPU, if this process may use it. If the CPU has nothing else to do, its idle task runs during each nap.
 fn sleep_on(cpu: u32) {
     let cpus: CpuSet = [cpu].into_iter().collect();
     if pin(&cpus).is_ok() {
@@ -83,7 +83,7 @@ fn judge(switches: &[Switches]) -> Check {
     let name = "idle tasks";
     let list =
         |is: fn(&Switches) -> bool| -> CpuSet { switches.iter().filter(|cpu| is(cpu)).map(|cpu| cpu.cpu).collect() };
-    // One switch to the idle task proves nothing: at the end the CPU may still be idle. So at least two are needed.
+    // A CPU is silent only after two switches to its idle task: after one, it may still be idle at the end.
     let silent = list(|cpu| cpu.to_idle > 1 && cpu.from_idle == 0);
     let busy = list(|cpu| cpu.to_idle <= 1 && cpu.from_idle == 0);
     let others = list(|cpu| cpu.to_idle <= 1 || cpu.from_idle != 0);
@@ -105,8 +105,8 @@ fn judge(switches: &[Switches]) -> Check {
     Check::warn(name, detail, Some(&mend(&silent, &others)))
 }
 
-/// Returns what helps. A program on another CPU does not help if its device interrupts a silent one. A CPU that is never idle
-/// does not run its idle task.
+/// Returns the advice for silent CPUs. Running a program on other CPUs does not help if a device interrupts a silent CPU. It
+/// always helps to keep the CPU busy, because then it does not run its idle task.
 fn mend(silent: &CpuSet, others: &CpuSet) -> String {
     let first = silent.iter().next().unwrap_or_default();
     let awake = format!(

@@ -28,8 +28,8 @@ pub(super) fn kernel() -> Check {
     Check::ok("kernel", format!("Linux {}, {}", line("/proc/sys/kernel/osrelease"), std::env::consts::ARCH))
 }
 
-/// Returns the result of a check if tracepoints cannot be used. For a user who may trace, such as root, it is a
-/// failure. For other users it is a warning, because scripts with other events can run.
+/// Returns the result of a check if tracepoints cannot be used. It is a failure for a user who may trace, such as root,
+/// and a warning for others, whose scripts can use other events.
 fn without_tracepoints(name: &'static str, why: impl fmt::Display, mend: Option<&str>) -> Check {
     match may_trace() {
         true => Check::fail(name, why.to_string(), mend),
@@ -45,7 +45,7 @@ pub(super) fn tracefs() -> Check {
             Check::ok(name, format!("{}, {} tracepoints", tracefs.root().display(), events.lines().count()))
         }
         Err(TracefsError::NotMounted(error)) => {
-            // Without mode=755, only root could read tracefs.
+            // With the default mode, only root could read tracefs, so the command has mode=755.
             let mend = match may_trace() {
                 true => "sudo mount -t tracefs nodev /sys/kernel/tracing",
                 false => "sudo mount -t tracefs -o mode=755 nodev /sys/kernel/tracing",
@@ -60,8 +60,8 @@ pub(super) fn tracefs() -> Check {
     }
 }
 
-/// Opens one tracepoint on one CPU without enabling it, as a run does. If the kernel refuses, tracepoints of system
-/// calls may still open in the user's own processes.
+/// Opens one tracepoint on one CPU without enabling it, as a run does. If the kernel refuses this, it may still allow
+/// tracepoints of system calls in the user's own processes.
 pub(super) fn tracepoint() -> Check {
     let name = "tracepoint";
     let open = |system, event, attach| -> anyhow::Result<()> {
@@ -105,7 +105,7 @@ pub(super) fn hardware() -> Check {
     let counted = perf::open(&attr, perf::Attach::Thread(0, None)).and_then(|cycles| {
         let mut count = [0];
         perf::enable(cycles.as_fd())?;
-        // Some work, so that the counter can count cycles.
+        // Do some work, so that the counter can count cycles.
         std::hint::black_box((0..100_000u64).fold(0, |sum, n| std::hint::black_box(sum ^ n)));
         perf::read(cycles.as_fd(), &mut count)?;
         Ok(count[0])
@@ -118,7 +118,8 @@ pub(super) fn hardware() -> Check {
     Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
 }
 
-/// Probes with arguments are defined in tracefs. If tracefs is unmounted before the end of a run, its definitions stay.
+/// Checks for probes that earlier runs left in tracefs. A run defines its probes with arguments there. They stay if
+/// tracefs is unmounted before the run ends.
 pub(super) fn left_over_probes() -> Check {
     let name = "left-over probes";
     let Ok(tracefs) = Tracefs::find() else { return Check::ok(name, "unknown: there is no tracefs") };

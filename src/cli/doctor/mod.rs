@@ -31,7 +31,7 @@ pub struct Doctor {
 struct Check {
     name: &'static str,
     state: State,
-    /// What was found, and what it means for the user.
+    /// What the check found, and what this means for the user.
     detail: String,
     /// The command that fixes the problem.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -74,9 +74,9 @@ fn check_paranoid_level(level: Option<i32>, may_trace: bool, own: impl Fn() -> O
     Check::warn(name, format!("{is}: {allowed}; {}", what_lower_levels_allow(level)), Some(mend))
 }
 
-/// Returns what each lower level allows in addition. Tracepoints of system calls need no lower level: every user who may trace
-/// a task in the kernel may read the data of these tracepoints (`perf_trace_event_perm()` in `kernel/trace/trace_event_perf.c`,
-/// TRACE_EVENT_FL_CAP_ANY).
+/// Returns what each lower level allows in addition. It leaves out tracepoints of system calls, which need no lower level:
+/// every user who may trace a task in the kernel may read their data (`perf_trace_event_perm()` in
+/// `kernel/trace/trace_event_perf.c`, TRACE_EVENT_FL_CAP_ANY).
 fn what_lower_levels_allow(level: i32) -> String {
     let steps = [
         (1, "level 1 also allows kernel events and system calls of these processes"),
@@ -113,7 +113,7 @@ pub(super) fn capabilities() -> Check {
     Check::warn(name, format!("{detail}: processes of other users cannot be traced"), Some("sudo perf-prof ..."))
 }
 
-/// Checks whether the kernel may add up events.
+/// Checks whether BPF programs in the kernel may add up events.
 pub(super) fn in_kernel() -> Check {
     let name = "tables in the kernel";
     match perf_prof_in_kernel::load::check() {
@@ -145,7 +145,8 @@ pub(super) fn kernel_symbols() -> Check {
     let is_capable = capability::has(CAP_SYSLOG) && procfs::is_in_first_user_namespace();
     let symbols = Symbols { restrict, level: procfs::perf_event_paranoid(), is_capable };
     let mut line = String::new();
-    // The first symbols may really have address 0 (per-CPU variables); functions (`T`) never have address 0.
+    // Read the address of a function (`T`), which is never 0. The first symbols may really have the address 0, because they are
+    // per-CPU variables.
     let read = fs::File::open("/proc/kallsyms").map(|file| {
         BufReader::new(file).lines().map_while(Result::ok).find(|line| line.contains(" T ")).map(|found| line = found)
     });
@@ -201,7 +202,7 @@ mod tests {
         expected.assert_eq(&checks.into_iter().map(text).collect::<String>());
     }
 
-    /// Each level allows something else, so the advice must not be `kernel.perf_event_paranoid=-1` at every level.
+    /// Each level allows something different, so the advice must not always be `kernel.perf_event_paranoid=-1`.
     #[test]
     fn the_advice_depends_on_the_level() {
         let levels = [4, 2, 1, 0, -1].map(Some);

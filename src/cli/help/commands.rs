@@ -1,4 +1,4 @@
-//! The commands, their options and the examples in their help texts, as entries of the index. They come from clap's
+//! The entries of the index for commands, their options, and the examples in their help texts. All come from clap's
 //! definitions.
 
 use clap::{Arg, Command};
@@ -29,12 +29,12 @@ pub fn entries(program: &Command) -> Vec<Entry> {
         for option in command.get_arguments().filter(|option| is_listed(option)) {
             let entry = Entry::new(Kind::Option, form(option), text(option), &place);
             match found.iter_mut().find(|other| other.name == entry.name && other.text == entry.text) {
-                // Several commands share an option: their names are joined in one entry.
+                // If several commands have the same option, one entry names all of them.
                 Some(other) => other.place = joined(&other.place, command.get_name()),
                 None => found.push(entry),
             }
         }
-        // The examples of `help` itself are left out: they contain words that users search for.
+        // Leave out the examples of `help` itself, because they contain words that users search for.
         let epilogue = command.get_after_long_help().filter(|_| !is_help).map(ToString::to_string).unwrap_or_default();
         found.extend(examples(&epilogue).into_iter().map(|(line, text)| Entry::new(Kind::Example, line, text, &place)));
     }
@@ -48,7 +48,7 @@ fn is_listed(option: &Arg) -> bool {
     !help && (!option.is_hide_set() || is_negation)
 }
 
-/// Returns an option as help texts show it: `-p, --pid <LIST>`.
+/// Returns the notation of an option in help texts: `-p, --pid <LIST>`.
 fn form(option: &Arg) -> String {
     let short = option.get_short().map(|letter| format!("-{letter}"));
     let long = option.get_long().map(|name| format!("--{name}"));
@@ -91,8 +91,8 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command lines in a help text with their explanations. An explanation is before its command line, which
-/// is indented more, or behind it.
+/// Returns the command lines in a help text with their explanations. An explanation is behind its command line, or
+/// before it and less indented.
 fn examples(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();

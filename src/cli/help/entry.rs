@@ -69,7 +69,7 @@ impl Kind {
         }
     }
 
-    /// Returns the weight of the kind, for entries that match equally well. Things to use come before things to read.
+    /// Returns the weight of the kind. Among entries that match equally well, things to use come before things to read.
     pub fn weight(self) -> f32 {
         match self {
             Kind::Command | Kind::Program => 1.2,
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// Something that users can find, with the place of its description.
+/// Something that users can search for, with the place of its description.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
     /// Its kind.
@@ -104,7 +104,7 @@ impl Entry {
         Entry { kind, name: name.into(), text: text.into(), place: place.into(), more: Vec::new() }
     }
 
-    /// Returns the essential part of the name: a method without its class and its parameters, an option without its
+    /// Returns the name without its accessories: a method without its class and its parameters, an option without its
     /// value and its script.
     pub fn own_name(&self) -> &str {
         let name = self.name.split(['(', '<']).next().unwrap_or(&self.name);
@@ -116,7 +116,7 @@ impl Entry {
         }
     }
 
-    /// Returns whether this is the entry's name. Case is ignored, and so is text in parentheses.
+    /// Returns whether the entry has this name, apart from case and from text in parentheses.
     pub fn is_named(&self, name: &str) -> bool {
         let own = self.name.split(['(', '<', '=']).next().unwrap_or(&self.name).to_lowercase();
         let own = own.trim();

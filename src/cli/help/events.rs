@@ -1,4 +1,4 @@
-//! Events, their fields, members and columns, as entries of the index. They come from the tables in the code.
+//! The entries of the index for events, their fields, members and columns. They come from the tables in the code.
 
 use perf_prof_events::{
     derive::source::{SOURCES, SourceDefinition},

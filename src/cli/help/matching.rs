@@ -1,4 +1,4 @@
-//! How well an entry matches the typed words: by its name, by its text, or by a synonym.
+//! Computes how well an entry matches the typed words: by its name, by its text, or by a synonym.
 
 use super::{
     entry::Entry,
@@ -6,7 +6,7 @@ use super::{
     words::{excerpt, matches, words},
 };
 
-/// The scores of matches: of the whole name, in the name, in the line of text, and in the lines behind it.
+/// The scores of a match of the whole name, of a part of the name, of the line of text, and of the further lines.
 const WHOLE: f32 = 15.0;
 /// See [`WHOLE`].
 pub const NAME: f32 = 10.0;
@@ -23,9 +23,9 @@ const WIDTH: usize = 106;
 pub struct Term {
     /// The typed text.
     pub typed: String,
-    /// Its words, and the phrases among its synonyms.
+    /// The typed words, and the synonyms that are words or phrases.
     phrases: Vec<Phrase>,
-    /// Its synonyms that are names of entries.
+    /// The synonyms that are names of entries.
     names: Vec<Name>,
 }
 
@@ -33,7 +33,7 @@ pub struct Term {
 #[derive(Clone, Debug)]
 struct Phrase {
     words: Vec<String>,
-    /// How much a match counts.
+    /// The factor for the score of a match.
     weight: f32,
 }
 
@@ -41,7 +41,7 @@ struct Phrase {
 #[derive(Clone, Debug)]
 struct Name {
     name: &'static str,
-    /// How much a match counts.
+    /// The factor for the score of a match.
     weight: f32,
 }
 
@@ -52,7 +52,7 @@ impl Term {
         term.phrases.push(Phrase { words: words(typed), weight: 1.0 });
         for (at, other) in synonyms::others(typed).into_iter().enumerate() {
             let weight = SYNONYM - FURTHER * at.min(6) as f32;
-            // A synonym such as `--time` is the name of an option, and not a word of texts.
+            // A synonym such as `--time` is the name of an option, and is not searched for in texts.
             match other.starts_with(['-', '_']) {
                 true => term.names.push(Name { name: other, weight }),
                 false => term.phrases.push(Phrase { words: words(other), weight }),
@@ -74,7 +74,7 @@ pub struct Match<'t> {
     pub score: f32,
     /// The words that match.
     phrase: &'t [String],
-    /// The matching line behind the text, if neither the name nor the text matches.
+    /// The index of the matching line in `more`; `None` if the name or the text matches.
     line: Option<usize>,
 }
 
@@ -94,8 +94,7 @@ pub struct Indexed<'a> {
     entry: &'a Entry,
     /// The words of its name.
     pub name: Vec<String>,
-    /// The words of the full name. For a method, they include the class; `name` does not, because the entry is not about the
-    /// class.
+    /// The words of the full name. For a method, only they include the class, because the entry is not about the class.
     whole_name: Vec<String>,
     /// The words of its line of text.
     pub text: Vec<String>,

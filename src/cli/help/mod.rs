@@ -1,5 +1,6 @@
-//! `perf-prof help`: the help of a command, or everything that matches a word: options, events, functions, scripts,
-//! documents. The index is made of clap's definitions, of tables in the code, and of the documents at build time.
+//! `perf-prof help`: shows the help of a command, or everything that matches a word: options, events, functions,
+//! scripts, documents. The index consists of clap's definitions, tables in the code, and the documents as they were at
+//! build time.
 
 mod commands;
 mod entry;
@@ -113,13 +114,14 @@ impl Help {
         if self.all || self.words.is_empty() { Amount::All } else { Amount::Best }
     }
 
-    /// Searches. If the only word is the name of a program, the ways to trace it come first.
+    /// Searches for the words. If there is only one word and it is the name of a program, the ways to trace this
+    /// program come first.
     fn found(&self, index: &[Entry]) -> Found {
         let found = search(index, &self.words);
         let [word] = self.words.as_slice() else { return found };
         let is_known = match Known::of(word) {
             Known::Well => true,
-            // A word such as `time` is also the name of a program.
+            // A word such as `time` is also the name of a program, but if an entry has this name, the user means the entry.
             Known::InPath => !found.mistyped.is_empty() || !found.is_name(),
             Known::No => false,
         };

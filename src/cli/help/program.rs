@@ -9,19 +9,19 @@ use super::{
     synonyms,
 };
 
-/// Whether a word is the name of a known program.
+/// How well a word is known as the name of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Known {
-    /// Many machines run a program of this name.
+    /// It is a program that many machines run.
     Well,
-    /// A folder of PATH has a program of this name.
+    /// It is a program in a folder of PATH.
     InPath,
-    /// No program is known.
+    /// It is not known as a program.
     No,
 }
 
 impl Known {
-    /// Returns whether a word is the name of a known program.
+    /// Returns how well a word is known as the name of a program.
     pub fn of(word: &str) -> Known {
         Known::in_path(word, &env::var_os("PATH").unwrap_or_default())
     }

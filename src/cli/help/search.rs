@@ -8,9 +8,9 @@ use super::{
     synonyms,
 };
 
-/// Hits with a smaller score, as a share of the best score, are shown only if all hits are requested.
+/// The minimum score of a good hit, as a share of the best score. Other hits are shown only with `--all`.
 const GOOD: f32 = 0.3;
-/// The same for documents. It is lower, so that documents are shown even if a name matches well.
+/// The minimum share for documents. It is lower, so that documents are shown even if a name matches well.
 const GOOD_DOCUMENT: f32 = 0.1;
 /// The minimum likeness of a word that replaces a mistyped one.
 const MISTYPED: f64 = 0.7;
@@ -22,9 +22,9 @@ const NEAR: f64 = 0.45;
 pub struct Found {
     /// All hits, best first.
     pub hits: Vec<Hit>,
-    /// Words without a match, each with the word that was searched for instead.
+    /// The words without a match, each with the word that was searched for instead.
     pub mistyped: Vec<Mistyped>,
-    /// If there is no hit: words that are similar to a typed word.
+    /// Words that are similar to typed words without a match.
     pub near: Vec<String>,
 }
 
@@ -39,13 +39,13 @@ pub struct Mistyped {
 
 /// A word of the index that is similar to a typed word.
 struct Near {
-    /// From 0 to 1.
+    /// How similar the word is, from 0 to 1.
     likeness: f64,
     word: String,
 }
 
 impl Found {
-    /// Returns whether the name of the best hit matches.
+    /// Returns whether the best hit matches by its name.
     pub fn is_name(&self) -> bool {
         self.hits.first().is_some_and(|hit| hit.score >= NAME * 0.5)
     }
@@ -75,7 +75,7 @@ pub fn search(entries: &[Entry], typed: &[String]) -> Found {
         hits.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| a.entry.name.cmp(&b.entry.name)));
         hits
     };
-    // If no entry has all words, uses the entries with the most words.
+    // If no entry has all words, take the entries with the most words.
     found.hits = (1..=terms.len()).rev().map(hits).find(|hits| !hits.is_empty()).unwrap_or_default();
     let best = found.hits.first().map_or(0.0, |hit| hit.score);
     for hit in &mut found.hits {

@@ -1,9 +1,9 @@
-//! Words that users type for things that have other names here.
+//! Words that users type for things that have another name in perf-prof.
 
 use super::words::stem;
 
-/// Words, and the words or phrases that are searched for too. Commas separate them. Names that exist are found without
-/// this table.
+/// Words that users type, and the words or phrases that are searched for as well. Commas separate them. Names that
+/// exist in perf-prof need no row.
 const SYNONYMS: [(&str, &str); 59] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
@@ -90,7 +90,7 @@ const SYNONYMS: [(&str, &str); 59] = [
     ("diff, compare, before after, regression", "--diff, difference, compare"),
 ];
 
-/// Names of programs that many machines run. A name that is not in this list is found in PATH.
+/// Programs that many machines run. All other programs are found in PATH.
 const PROGRAMS: &str = "nginx apache2 httpd haproxy envoy redis redis-server postgres mysqld mariadbd mongod sqlite3 java node \
                         python3 ruby php php-fpm perl dotnet bash sshd dockerd containerd kubelet qemu rustc gcc clang make";
 
@@ -105,7 +105,7 @@ pub fn others(phrase: &str) -> Vec<&'static str> {
     rows.flat_map(|(_, terms)| terms.split(", ")).collect()
 }
 
-/// Returns whether two phrases have the same words, except for the endings of the words.
+/// Returns whether two phrases have the same words, ignoring the endings of words.
 fn same(one: &str, other: &str) -> bool {
     one == other || one.split(' ').map(stem).eq(other.split(' ').map(stem))
 }

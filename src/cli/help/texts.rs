@@ -1,5 +1,5 @@
-//! The documents, and with Python also the package `perf_prof` and the shipped scripts, as entries of the index. The
-//! build script (`src/cli/build/`) reads them and writes the index that this file reads.
+//! The entries of the index for documents, and with Python also for the package `perf_prof` and the shipped scripts.
+//! The build script (`src/cli/build/`) reads all of them and writes the index that this file reads.
 
 use super::entry::{Entry, Kind};
 
@@ -34,7 +34,7 @@ fn kind(kind: &str, place: &str, name: &str) -> Kind {
     match kind {
         "script" => Kind::Script,
         "member" => Kind::Member,
-        // Aggregators are classes.
+        // The aggregators are the classes in this document.
         "module" if place.starts_with("docs/aggregators.md") && name.starts_with(char::is_uppercase) => {
             Kind::Aggregator
         }
@@ -53,7 +53,7 @@ fn add_line(entry: &mut Entry, line: &str) {
     }
 }
 
-/// Adds a row of a table. The head of the table's first column gives the kind of the rows.
+/// Adds a row of a table. `head`, the head of the table's first column, decides the kind of the entry.
 fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text: &str) {
     let place = found[section].place.clone();
     let kind = match head {
@@ -61,12 +61,12 @@ fn add_row(found: &mut Vec<Entry>, section: usize, head: &str, name: &str, text:
             let name = format!("{} {name}", found[section].name);
             return found.push(Entry::new(Kind::Script, name, text, place));
         }
-        // The first cell is a question, and the second one the command that answers it.
+        // The first cell is a question, and the second one is the command that answers it.
         "symptom" => return found.push(Entry::new(Kind::Example, text.replace('`', ""), name, place)),
         "ATTR" => Kind::Attribute,
         "function" if place.starts_with("docs/reference.md") => Kind::Callback,
         "variable" => Kind::Environment,
-        // A row with several names becomes a line of its section, because these names have their own entries.
+        // A row with several names becomes a line of its section, because each of these names has an entry of its own.
         "selector" | "modifier" if !name.contains(", ") => Kind::Event,
         "column" => Kind::Column,
         "message" => Kind::Message,

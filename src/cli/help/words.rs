@@ -1,7 +1,7 @@
 //! Divides texts into words, and computes how well a word of a text matches a typed word.
 
-/// How well a word matches a typed word: if only the endings differ, if it starts with the typed word, or if it
-/// contains it.
+/// The likeness of a word to a typed word: if only the endings differ, if the word starts with the typed word, or if it
+/// contains the typed word.
 const STEM: f32 = 0.9;
 const START: f32 = 0.65;
 const INSIDE: f32 = 0.4;
@@ -46,7 +46,7 @@ pub fn stem(word: &str) -> &str {
     }
 }
 
-/// Returns how well a word of a text matches a typed word, from 0 to 1.
+/// Returns the likeness of a word of a text to a typed word, from 0 to 1.
 pub fn likeness(word: &str, typed: &str) -> f32 {
     match () {
         () if word == typed => 1.0,
@@ -57,7 +57,7 @@ pub fn likeness(word: &str, typed: &str) -> f32 {
     }
 }
 
-/// Returns how well a text matches a phrase: the value of the phrase's worst word.
+/// Returns how well a text matches a phrase: the likeness for the phrase's worst word.
 pub fn matches(text: &[String], phrase: &[String]) -> f32 {
     let best = |typed: &String| text.iter().map(|word| likeness(word, typed)).fold(0.0, f32::max);
     phrase.iter().map(best).fold(1.0, f32::min)
@@ -72,7 +72,7 @@ pub fn excerpt(line: &str, phrase: &[String], width: usize) -> String {
     let hit = |piece: &str| words(piece).iter().any(|word| phrase.iter().any(|typed| likeness(word, typed) > 0.0));
     let at = pieces.iter().position(|piece| hit(piece)).unwrap_or(0);
     let length = |pieces: &[&str]| pieces.iter().map(|piece| piece.chars().count() + 1).sum::<usize>();
-    // The words before the hit explain it, so half of the width is for them.
+    // Half of the width is for the words before the hit, because they explain it.
     let mut from = at;
     while from > 0 && length(&pieces[from - 1..=at]) < width / 2 {
         from -= 1;

@@ -15,8 +15,8 @@ use super::{
     split,
 };
 
-/// Returns the help of the script `module`: its docstring. Returns `None` if the script has no docstring, or was not
-/// started through its first line: then the user typed `perf-prof python` and wants the help of this command.
+/// Returns the help of the script `module`: its docstring. Returns `None` if it has no docstring, or if the script was
+/// not started through its first line: then the user wants the help of `perf-prof python`.
 pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     given_by_first_line(argv, module)?;
     let mut text = String::new();
@@ -39,9 +39,9 @@ fn docstring(script: &str) -> Option<&str> {
     rest.strip_prefix(quotes)?.split_once(quotes).map(|(text, _)| text.trim())
 }
 
-/// Returns how many events of the command line come from the first line of the script `module`. These are the first
-/// events of the command line, and the script is written for these events. Returns 0 if the script was not started
-/// through its first line.
+/// Returns how many events of the command line come from the first line of the script `module`. They are the first
+/// events of the command line, for which the script is written. Returns 0 if the script was not started through its
+/// first line.
 pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
     given_by_first_line(argv, module).map_or(0, |given| events_of(given).len())
 }
@@ -62,8 +62,8 @@ pub fn given(module: &OsStr) -> Option<Vec<OsString>> {
 /// Returns the options on the first line of the script `module`, if the script was started through this line.
 fn given_by_first_line(argv: &[OsString], module: &OsStr) -> Option<Vec<OsString>> {
     let given = given(module)?;
-    // If the command line starts with the words of the first line, and then has the script, the kernel made it from the
-    // first line. Otherwise the user typed it.
+    // If the command line begins with the words of the first line, followed by the script, the kernel made it from the
+    // first line. Otherwise the user typed the command line.
     let typed = argv.get(2..)?;
     (typed.starts_with(&given) && typed.get(given.len()).is_some_and(|typed| typed == module)).then_some(given)
 }

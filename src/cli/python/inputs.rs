@@ -1,5 +1,5 @@
-//! The recordings of `--input`: decides how they are replayed, and parses the hidden option for replaying one part for
-//! another process.
+//! The recordings of `--input`: decides how they are replayed. Also parses the hidden option with which another process makes
+//! this one replay a part.
 
 use std::{
     ffi::OsString,
@@ -11,7 +11,7 @@ use perf_prof_session::plan::PlanError;
 
 use super::{options::Options, plan::ScriptPlanError};
 
-/// Returns how the recordings are replayed, if there are several, or if an executor replays them. `words` are the options
+/// Returns how the recordings are replayed; `None` if there is at most one recording and no executor. `words` are the options
 /// as typed.
 pub fn recordings(
     paths: Vec<PathBuf>,

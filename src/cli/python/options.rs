@@ -302,8 +302,7 @@ pub fn command() -> Command {
         .after_help(AFTER_HELP)
         .after_long_help(LONG_HELP)
         .disable_version_flag(true)
-        // The first line of a script may contain options. If the command line has the same option, it comes later and
-        // replaces the first one.
+        // If an option is on the script's first line and on the command line, the one on the command line comes later and wins.
         .args_override_self(true)
         .max_term_width(110);
     command.build();

@@ -45,7 +45,7 @@ pub enum ScriptPlanError {
     /// No `-e`, but the script has one.
     #[error("no event selected; the first line of {0} selects events if the script is started by it: `{1}`")]
     NoEventBesideFirstLine(String, String),
-    /// No script.
+    /// There is no script.
     #[error(
         "no script: give a script after the options, for example `perf-prof python {0} script.py`; write `help` \
          instead of the script to print a template"
@@ -96,8 +96,8 @@ impl From<PlanError> for ScriptPlanError {
 /// Makes the plan. `argv` is the whole command line; templates and recordings contain it.
 pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptPlan, ScriptPlanError> {
     let paths = match (&options.part, options.input.last()) {
-        // This process replays a part for another one. That process has expanded the patterns, and has added the recording
-        // behind the options that the user typed. So the last `--input` counts.
+        // This process replays a part for another process. The other process has expanded the patterns, and has appended the
+        // recording to the options that the user typed. So the last `--input` counts.
         (Some(_), Some(path)) => vec![path.clone()],
         _ => expand(&options.input)?,
     };
@@ -120,7 +120,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     };
     let own_events = match &module {
         Module::Script { module, .. } if !paths.is_empty() => {
-            // A script that is typed behind `perf-prof python` is still written for the events of its first line.
+            // A script that the user starts with `perf-prof python SCRIPT` is still written for the events of its first line.
             let typed = events.len();
             if typed == 0 {
                 events = first_line::events(module);
@@ -200,7 +200,7 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
         interval: options.interval,
         limit: options.exit_n,
         usage_every: options.usage_self,
-        // The process that merges the results writes to this file.
+        // The output goes to the process that merges the results, which writes it to the file.
         output: if part.is_some() { None } else { options.output },
         face: Face::Script,
         verbosity: verbosity(options.verbose, options.quiet),
@@ -250,7 +250,7 @@ mod tests {
         plan(options, split, &argv)
     }
 
-    /// Compares with `expected` those lines of the plan that differ from a plan without options.
+    /// Compares with `expected` the lines of the plan that differ from a plan without options.
     #[track_caller]
     fn check(args: &[&str], expected: Expect) {
         let unindented = |line: &str| line.strip_prefix("    ").unwrap_or(line).to_owned();

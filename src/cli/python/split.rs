@@ -1,7 +1,6 @@
 //! Splits the arguments of `perf-prof python` into perf-prof's options, the script's name and the script's arguments.
 //!
-//! Uses only the names of the options and the kind of value that each option takes. Both come from the definitions in
-//! `options`.
+//! Uses only the names of the options and the kind of value that each option takes, as defined in `options`.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -13,10 +12,11 @@ use perf_prof_format::spec::{CallGraph, similar_names};
 /// The option before the command to trace: all arguments after it are the command.
 pub const EXEC: &str = "exec";
 
-/// An option that belongs to the script after the script's name: many scripts have an option `-f FILE` of their own.
+/// An option that belongs to the script if it comes after the script's name, because many scripts have an option `-f
+/// FILE`.
 const BEFORE_MODULE: &[u8] = b"-f";
 
-/// This option, after the script's name, belongs to the script if there is no recording to replay.
+/// An option that, after the script's name, belongs to the script unless a recording is replayed.
 const WITH_INPUT: &[u8] = b"--force";
 
 /// The names of an option, and the kind of value that it takes.
@@ -118,7 +118,7 @@ pub fn split(flags: &[Flag], args: impl IntoIterator<Item = OsString>) -> Result
                 Some(OptionForm::ValueFollows) => {
                     let value =
                         args.next().ok_or_else(|| SplitError::MissingValue(arg.to_string_lossy().into_owned()))?;
-                    // Option and value become one argument. Otherwise clap would read a value such as `-5` as an
+                    // Join the option and its value, because clap would read a separate value such as `-5` as an
                     // option.
                     split.options.push(join_option_value(arg, value));
                 }
@@ -165,7 +165,7 @@ fn option_form(flags: &[Flag], arg: &OsStr) -> Option<OptionForm> {
             (ValueKind::Value | ValueKind::Optional, Some(_)) | (ValueKind::Nothing, None) => {
                 Some(OptionForm::Complete)
             }
-            // perf-prof's `--order` takes no value, so `--order=asc` is an option of the script.
+            // An option with a value that it does not take, such as `--order=asc`, belongs to the script.
             (ValueKind::Nothing, Some(_)) => None,
         };
     }
@@ -264,7 +264,7 @@ mod tests {
         check("x.py -h", expect![[r#"["-h"] "x.py" []"#]]);
     }
 
-    /// `-f` and `--force` allow recordings of other users. Scripts may have options with these names.
+    /// `-f` and `--force` allow recordings of other users, but scripts may have options with these names too.
     #[test]
     fn force_belongs_to_the_script_unless_it_replays() {
         check("-f --input p x.py -f y", expect![[r#"["-f", "--input=p"] "x.py" ["-f", "y"]"#]]);
@@ -328,7 +328,7 @@ mod tests {
             let out = bytes(&split.options) + bytes(&split.script_args) + split.module.as_ref().map_or(0, |module| module.len())
                 + split.workload.as_deref().map_or(0, bytes);
             let taken: usize = args.iter().map(String::len).sum();
-            // `--` and `--exec` (8 bytes) may be removed. A `=` may be added for each option joined with its value.
+            // Only `--` and `--exec` (8 bytes) may be missing, and a `=` may be added for each option with a value.
             prop_assert!(out + 8 >= taken && out <= taken + args.len(), "{split:?}");
         }
     }

@@ -27,7 +27,7 @@ impl Wrapper {
     }
 }
 
-/// A file that was found, with the value of PERF_EXEC_PATH for it.
+/// A file in a folder with scripts, with the value of PERF_EXEC_PATH for this folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The file.
@@ -41,7 +41,7 @@ pub struct Found {
 pub struct Description {
     /// The name, for `perf-prof script NAME`.
     pub name: String,
-    /// Its arguments: `<comm>` must be given, `[comm]` may be given.
+    /// The names of its arguments: `<comm>` is required, `[comm]` is optional.
     pub args: String,
     /// One line about its purpose.
     pub text: String,

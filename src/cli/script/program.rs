@@ -1,5 +1,5 @@
-//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of their run: on a
-//! recording, on live events, or through the wrappers of scripts that have names.
+//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of a run of such a script:
+//! on a recording, on live events, or through the wrappers of scripts with names.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -89,7 +89,7 @@ pub struct ProgramOptions {
     args: Vec<OsString>,
 }
 
-/// The options of `perf-prof script` that also apply to scripts.
+/// The options of `perf-prof script` that apply both to text output and to scripts.
 #[derive(Clone, Copy)]
 pub struct OtherOptions<'a> {
     /// The recording and its samples, or the target of live events.
@@ -104,7 +104,7 @@ pub struct OtherOptions<'a> {
     pub argv: &'a [OsString],
 }
 
-/// What the arguments after the options request.
+/// The request in the arguments after the options.
 enum Request {
     /// Run a script on a recording or on live events.
     Script { script: OsString, args: Vec<OsString> },
@@ -128,7 +128,7 @@ fn unknown(name: &OsStr) -> Failure {
     )
 }
 
-/// The error for a word that is neither a script nor a name. It may be the path of a recording.
+/// Returns the error for a word that is neither a script nor the name of one. The word may be the path of a recording.
 fn no_script(word: &OsStr) -> Failure {
     let shown = word.to_string_lossy();
     let read_on = format!(
@@ -172,7 +172,7 @@ fn template_file(spec: &OsStr) -> Result<ScriptFile, Failure> {
     }
 }
 
-/// As in perf.
+/// The text of perf.
 const LANGUAGES: &str = "
 Scripting language extensions (used in perf script -s [spec:]script.[spec]):
 
@@ -181,7 +181,7 @@ Scripting language extensions (used in perf script -s [spec:]script.[spec]):
 ";
 
 impl ProgramOptions {
-    /// Runs what the options request. Returns `None` if they request nothing, so the recording is shown as text.
+    /// Runs what the options request. Returns `None` if they request no script, so that the recording is shown as text.
     pub fn run(self, others: OtherOptions<'_>) -> Result<Option<ExitStatus>, Failure> {
         if let (Some(filter), true) = (self.filters.first(), self.events.is_empty()) {
             return Err(usage(format!(
@@ -262,7 +262,7 @@ impl ProgramOptions {
     /// Makes the plan of a run of a script.
     fn plan(&self, script: OsString, args: Vec<OsString>, others: OtherOptions<'_>) -> Result<ScriptPlan, Failure> {
         let OtherOptions { of, symbols, argv, .. } = others;
-        // A script is opened before the events, so a wrong name costs nothing.
+        // Open the script before the events, so that a wrong name is reported at once.
         open_regular(Path::new(&script))
             .map_err(|error| usage(format!("cannot open the script {}: {}", script.display(), error.source)))?;
         let (run, args) = if self.events.is_empty() {
@@ -330,7 +330,7 @@ impl ProgramOptions {
 
 /// Separates the arguments of a script on live events from the command after `--`.
 fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
-    // If `--` is in front of all arguments, clap has removed it.
+    // clap removes a `--` that comes before all arguments.
     let is_separated = argv.len().checked_sub(args.len() + 1).is_some_and(|before| argv[before] == "--");
     let command = match args.iter().position(|arg| arg == "--") {
         _ if is_separated => std::mem::take(&mut args),
@@ -340,8 +340,8 @@ fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec
     (args, command)
 }
 
-/// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are
-/// recorded. For other scripts, the arguments that it needs come first, and the rest belongs to the recorder.
+/// Runs both wrappers of a script. As in perf, a script whose name ends in `top` gets all arguments, and all CPUs are recorded.
+/// For any other script, its required arguments come first, and the rest belongs to the recorder.
 fn live(name: &OsStr, mut args: Vec<OsString>, all_cpus: bool) -> Result<u8, Failure> {
     let (Some(record), Some(report)) =
         (folders::wrapper(name, Wrapper::Record), folders::wrapper(name, Wrapper::Report))

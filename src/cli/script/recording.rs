@@ -81,7 +81,8 @@ pub struct RecordingOptions {
     header_only: bool,
 }
 
-/// Parses the value of --max-stack. Larger numbers become the largest possible one, because call chains are shorter.
+/// Parses the value of --max-stack. A number that is too large becomes the largest possible one, because call chains are
+/// shorter anyway.
 fn parse_max_stack(text: &str) -> Result<u16, String> {
     let frames: Result<u64, _> = text.parse();
     frames

@@ -23,10 +23,10 @@ use perf_prof_system::{process, procfs, shell::shell_quote, signals::Signals};
 
 use super::folders::Found;
 
-/// A private folder in which this program is called `perf`. The folder is removed at the end.
+/// A private folder in which this program is called `perf`. It is removed when the value is dropped.
 struct FolderOfPerf(PathBuf);
 
-/// The ways to run this program.
+/// How this program can be run.
 enum This {
     /// As an executable of its own.
     Executable(PathBuf),
@@ -95,8 +95,8 @@ impl FolderOfPerf {
         }
     }
 
-    /// Returns PATH with this folder in front. If PATH is not set, nothing is appended: an empty entry would mean the
-    /// current folder.
+    /// Returns PATH with this folder in front. If PATH is not set, returns the folder and the usual ones, because an
+    /// empty entry would mean the current folder.
     fn path(&self) -> Result<OsString> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
         let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
@@ -114,7 +114,7 @@ impl Drop for FolderOfPerf {
 
 /// The running wrappers.
 struct Running {
-    /// The status of the last wrapper is returned.
+    /// The wrappers in their order. The status of the last one is returned.
     children: Vec<Child>,
     this: This,
     /// Whether the wrappers get the signals of the terminal.
@@ -122,12 +122,12 @@ struct Running {
     folder: FolderOfPerf,
 }
 
-/// Whether Ctrl-C in a terminal reaches the wrappers directly.
+/// Whether Ctrl-C in the terminal reaches the wrappers without perf-prof.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terminal {
-    /// The terminal sends signals to the whole process group.
+    /// Yes: the terminal sends signals to the whole process group.
     Ours,
-    /// The wrappers have a process group of their own, and signals are passed on.
+    /// No: the wrappers have a process group of their own, and perf-prof passes signals on.
     None,
 }
 
@@ -194,7 +194,7 @@ impl Running {
                 if statuses.iter().all(Option::is_some) {
                     break status;
                 }
-                // The recordings are no longer read, so these runs are ended.
+                // The last wrapper has ended, so nothing reads the recordings any more. End the recorders.
                 for pid in self.runs_of_this().into_iter().filter(|pid| !unread.contains(pid)).collect::<Vec<_>>() {
                     process::send_signal(pid, libc::SIGTERM);
                     unread.push(pid);
@@ -202,7 +202,7 @@ impl Running {
             }
             thread::sleep(PAUSE);
         };
-        // If a signal has killed a shell, the programs that it started may still run.
+        // Wait for the programs of a shell that a signal has killed: they may still run.
         while asked.iter().any(|&pid| !procfs::has_exited(pid)) {
             thread::sleep(PAUSE);
         }

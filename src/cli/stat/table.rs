@@ -77,7 +77,8 @@ impl Text {
         text
     }
 
-    /// Returns a row. `width` is the width of the names of events, and `cgroup` that of paths of cgroups, if rows have them.
+    /// Returns a row. `width` is the width of the column of events, and `cgroup` that of the column of cgroups, if there is
+    /// one.
     fn row(&self, row: &Row<'_>, width: usize, cgroup: Option<usize>) -> String {
         let unit = match row.event.unit() {
             Unit::Nanoseconds => "msec",
@@ -174,7 +175,7 @@ mod tests {
     use super::*;
     use crate::stat::json;
 
-    /// The counts of each event: its name, the CPU, and for each descriptor the value, time enabled and time running.
+    /// The counts of each event: its name, the CPU, and for each descriptor the value, the time enabled and the time running.
     type Counts<'a> = &'a [(&'a str, Option<u32>, &'a [(u64, u64, u64)])];
 
     fn event(name: &str) -> Event {
@@ -330,7 +331,7 @@ mod tests {
         let run = Run { tallies, elapsed: Duration::from_secs(2), cpu_time: None };
         let subject = Subject { name: "cgroups a", events: &events, cgroups: &cgroups };
         let table = Table::from_runs(subject, Span::Whole, std::slice::from_ref(&run));
-        // A metric relates counts of the same cgroup.
+        // A metric is made of counts of the same cgroup.
         expect![[r#"
 
             Counts of cgroups a:

@@ -95,11 +95,11 @@ impl WatchOptions {
             frequency: self.rate.freq,
             ring_size: self.mmap_pages,
             buffer: self.buffer,
-            // The names of tasks are correct only in the order of time, because a task may get its name on one CPU and
-            // run on another one later.
+            // Deliver the events in the order of time, because a task may get its name on one CPU and run on another
+            // one later.
             order: DeliveryOrder::Time,
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
-            // Printing a line is a system call. If the command traced itself, each line would cause another one.
+            // Leave out perf-prof itself: printing a line is a system call, so each line would cause another one.
             own_threads: OwnThreads::LeftOut,
             in_kernel: needs.in_kernel,
             duration: self.duration,

@@ -25,7 +25,7 @@ use crate::{
     values,
 };
 
-/// How often a screen is drawn if the user gives no interval.
+/// The interval between two drawings of the screen, if the user gives none.
 const DRAWN_EVERY: Duration = Duration::from_secs(1);
 
 /// Which events are added up, and how the sums are shown.
@@ -90,13 +90,13 @@ impl TallyOptions {
         if events.is_empty() && !self.of.is_of_recording() {
             return Err(OptionError::NoEventToCount(name, example));
         }
-        // No screen with a command, because the command would write to the same terminal.
+        // Draw no screen if there is a command, because the command would write to the same terminal.
         let is_screen =
             !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
         let has_stacks = !self.of.is_of_recording() && request_stacks(&mut events, by) == Stacks::OfEveryEvent;
         let chains = self.call_graph.or((self.callchains || has_stacks).then(CallGraph::default));
-        // A recording has the cgroups of its samples or not.
+        // Request cgroups only in a live run: a recording has them or not.
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
@@ -117,17 +117,17 @@ impl TallyOptions {
     }
 }
 
-/// Which events a live run has to record with their call chains.
+/// The events that a live run has to record with their call chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stacks {
-    /// Those that have an attribute for it.
+    /// The events with an attribute `stack`.
     AsWritten,
-    /// All of them.
+    /// All events.
     OfEveryEvent,
 }
 
-/// Requests the call chains that keys are made of. Spans get the attribute that their keys need, because only one of the events
-/// that a span is made of has to have a call chain.
+/// Requests the call chains that the keys need. A span gets an attribute that says which of its two events needs a call chain,
+/// because usually only one does.
 fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
     let is_stack = |name: &str| name.trim_start_matches('_') == "stack";
     let has = |part: &str| {
