@@ -116,7 +116,7 @@ fn command_tip(error: &clap::Error) -> Option<String> {
 /// Returns clap's message about wrong usage as one line.
 pub fn message(error: &clap::Error) -> String {
     let text = error.render().to_string();
-    // clap's text begins with the message. Paragraphs with tips, the usage and where to find help follow.
+    // clap's text begins with the message. After it come paragraphs with tips, with the usage, and with a hint at --help.
     let mut paragraphs = text.split("\n\n");
     let message = paragraphs.next().unwrap_or_default().trim_start_matches("error: ");
     let mut message = message.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -80,12 +80,6 @@ impl SharedFile {
         &self.0
     }
 
-    /// Returns whether the standard input is a pipe.
-    pub fn stdin_is_pipe() -> bool {
-        let stdin = duplicate(libc::STDIN_FILENO).ok().and_then(|stdin| stdin.metadata().ok());
-        stdin.is_some_and(|metadata| metadata.file_type().is_fifo())
-    }
-
     /// Returns a path that leads to the file, even if there is another file at its path by now.
     pub fn path(&self) -> PathBuf {
         path_of(&self.0)

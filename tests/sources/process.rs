@@ -56,7 +56,7 @@ static void child(const char *name, void (*run)(int), int kill_by) {
 static void code(int fd) { (void)fd; _exit(3); }
 static void large(int fd) { (void)fd; _exit(0x1234); }
 static void raw(int fd) { (void)fd; syscall(SYS_exit, 4); }
-static void segv(int fd) { (void)fd; raise(SIGSEGV); }
+static void segv(int fd) { (void)fd; int *volatile nowhere = 0; *nowhere = 1; }
 static void aborts(int fd) { (void)fd; abort(); }
 static void runs(int fd) { (void)fd; execl(shell, "sh", "-c", "exit 5", NULL); }
 static void killed(int fd) { ready(fd); pause(); }
@@ -121,7 +121,7 @@ import perf_prof
 
 def process(e):
     print('seen', e.comm, e.pid, e.exit_code, e.signal or '-', e.ppid, e.filename or '-', e.duration > 0, e._pid == e.pid,
-        e.parent_comm)
+        e.parent_comm, e.sender_comm or '-', e.sender_pid, e.by_kernel)
 
 def __exit__():
     counts = perf_prof.stats()['events']['process']
@@ -129,7 +129,7 @@ def __exit__():
 ";
 
 #[test]
-fn a_process_has_its_exit_code_or_its_signal() {
+fn a_process_has_its_exit_code_or_its_signal_and_who_sent_it() {
     needs([Need::Tracefs, Need::Compilers]);
     let folder = tempfile::tempdir().unwrap();
     let program = compile(folder.path(), "children", CHILDREN, &["-O1", "-pthread"]);
@@ -163,6 +163,13 @@ fn a_process_has_its_exit_code_or_its_signal() {
         assert_eq!((words[0], words[5], words[6]), (comm, file, "True"), "{out}");
         // It had this name when it created the process.
         assert_eq!((words[7], words[8]), ("True", "children"), "{name}: {out}");
+        let sender = match signal.as_str() {
+            "-" => ["-", "-1", "0"],
+            "SIGSEGV" => ["-", "-1", "1"],
+            "SIGABRT" => [name, pid, "0"],
+            _ => ["children", parents[0], "0"],
+        };
+        assert_eq!(words[9..12], sender, "{name}: {out}");
     }
     // Threads are not processes.
     assert_eq!(seen.len(), truths.len(), "{out}");

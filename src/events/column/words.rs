@@ -33,10 +33,10 @@ struct TypeLoads {
     whole: usize,
 }
 
-/// The place of an integer.
+/// Where an integer is in a record, and how it is made from the word that ends there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Load {
-    /// The end of the integer.
+    /// The offset in the record, in bytes, at which the integer ends (exclusive).
     end: usize,
     /// The number of bits of the word that do not belong to the integer.
     shift: u8,

@@ -80,7 +80,7 @@ pub trait Deliver {
 /// The receiver of events. When a sink is entered, it acquires what its program needs, such as the interpreter's lock.
 /// The run loop enters the sink once for a whole batch of events, and leaves it before it waits for events.
 pub trait Sink {
-    /// Called once before the first batch, when the events are enabled.
+    /// Called once, before the first batch. Live events are already enabled then.
     fn begin(&mut self) {}
 
     /// Enters the sink, calls `body`, and leaves the sink.

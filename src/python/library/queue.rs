@@ -212,12 +212,12 @@ pub struct QueueSink {
     batch: EventBatch,
     /// The number of samples that are still to be left out.
     skipped: u64,
-    /// Called when the events are enabled.
+    /// Called once, after the events were enabled.
     begun: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl QueueSink {
-    /// Creates the sink. `begun` is called when the events are enabled.
+    /// Creates the sink. `begun` is called once, after the events were enabled.
     pub fn new(queue: Arc<Queue>, begun: impl FnOnce() + Send + 'static) -> QueueSink {
         QueueSink { queue, batch: EventBatch::default(), skipped: 0, begun: Some(Box::new(begun)) }
     }

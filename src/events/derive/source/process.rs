@@ -2,7 +2,7 @@
 
 use perf_prof_format::{abi::signals, spec::Nesting};
 
-use super::{Field, Rule, Scope, SourceDefinition};
+use super::{Field, Rule, Scope, SourceDefinition, signal::is_by_kernel};
 use crate::{
     derive::span::Keep,
     event::{PartView, SpanTask, SpanView},
@@ -75,27 +75,44 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
             "signal",
             "the signal that ended it; empty if none did; unknown if it was not seen: SIGKILL was delivered, and nobody sent a signal to the process",
             |span| match end(span) {
-                End::Signal(Some(number)) => signals::signal_name(number).into_owned().into_bytes().into(),
+                End::Signal(Some(sent)) => signals::signal_name(sent.int("sig")).into_owned().into_bytes().into(),
                 End::Signal(None) => b"unknown".into(),
                 End::Exit(_) | End::Unknown => b"".into(),
             },
         )
         .one_of(|| signals::signal_names().chain(["unknown".into()]).collect(), ""),
+        Field::int("sender_pid", "process that sent this signal; -1 if the kernel did, or nobody was seen", |span| {
+            sender(span).filter(|sent| !is_by_kernel(sent)).map_or(-1, |sent| sent.pid().into())
+        }),
+        Field::text("sender_comm", "name of the task that sent this signal; empty if there is no `sender_pid`", |span| {
+            sender(span).filter(|sent| !is_by_kernel(sent)).map_or(b"".into(), |sent| span.comm(&sent))
+        }),
+        Field::uint("by_kernel", "1 if the kernel sent this signal: for a fault, a timer, a closed pipe; else 0", |span| {
+            sender(span).is_some_and(|sent| is_by_kernel(&sent)).into()
+        }),
     ],
     ends_soon: false,
     narrow: None,
 };
 
+/// Returns the sample of the signal that ended a process, when it was sent.
+fn sender<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
+    match end(span) {
+        End::Signal(sent) => sent.filter(|sent| sent.is("signal_generate")),
+        End::Exit(_) | End::Unknown => None,
+    }
+}
+
 /// How a process ended.
-enum End {
+enum End<'a> {
     Exit(i64),
-    /// The number of the signal, if it is known.
-    Signal(Option<i64>),
+    /// A signal, when it was sent or, if nobody was seen to send it, when it was delivered. `None` if its number is not known.
+    Signal(Option<PartView<'a>>),
     /// The process is alive, or no event says how it ended.
     Unknown,
 }
 
-fn end(span: &SpanView<'_>) -> End {
+fn end<'a>(span: &SpanView<'a>) -> End<'a> {
     if span.end().is_none() {
         return End::Unknown;
     }
@@ -113,16 +130,20 @@ fn end(span: &SpanView<'_>) -> End {
         of_signal.filter(|part| is_wanted(part.int("sig"), part.uint("sa_handler"))).last()
     };
     let after_exit = |part: &PartView<'_>| exit.is_none_or(|exit| exit.time() < part.time());
+    let sent_before = |part: &PartView<'_>| {
+        let time = part.time();
+        span.note("signal_generate").filter(|sent| sent.time() <= time)
+    };
     if let Some(killed) = delivered(|sig, handler| sig != 9 && handler == 0).filter(after_exit) {
-        return End::Signal(Some(killed.int("sig")));
+        let sent = sent_before(&killed).filter(|sent| sent.int("sig") == killed.int("sig"));
+        return End::Signal(sent.or(Some(killed)));
     }
     if let Some(killed) = delivered(|sig, handler| sig == 9 && handler == 0).filter(after_exit) {
         let handled = delivered(|_, handler| handler != 0);
-        let sent = span.note("signal_generate").filter(|sent| sent.time() <= killed.time());
         let was_handled = |sent: &PartView<'_>| {
             handled.is_some_and(|handled| handled.time() >= sent.time() && handled.int("sig") == sent.int("sig"))
         };
-        return End::Signal(sent.filter(|sent| !was_handled(sent)).map(|sent| sent.int("sig")));
+        return End::Signal(sent_before(&killed).filter(|sent| !was_handled(sent)));
     }
     exit.map_or(End::Unknown, |exit| End::Exit(exit.int("error_code")))
 }

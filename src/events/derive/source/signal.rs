@@ -6,7 +6,7 @@ use perf_prof_format::{
 };
 
 use super::{Field, Rule, Scope, SourceDefinition, texts};
-use crate::event::SpanTask;
+use crate::event::{PartView, SpanTask};
 
 /// A signal is sent to a process or to a thread. `pid` of `signal_generate` is the id of this process or thread.
 ///
@@ -47,13 +47,8 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
             let begin = span.begin();
             if begin.is_in_interrupt() { b"".into() } else { span.comm(&begin) }
         }),
-        // A positive code means that the kernel sent the signal (sigaction(2), si_code). SIGPIPE from write() is an
-        // exception: it has the code of kill(), 0, but is sent to one thread (`send_sig()` with priv 0 in
-        // kernel/signal.c).
         Field::uint("by_kernel", "1 if the kernel sent it: for a fault, a timer, a child that ended; else 0", |span| {
-            let begin = span.begin();
-            let is_of_write = begin.int("code") == 0 && begin.int("group") == 0;
-            (begin.int("code") > 0 || is_of_write || begin.is_in_interrupt()).into()
+            is_by_kernel(&span.begin()).into()
         }),
         Field::int("target", "id of the process or thread that it is for", |span| span.key(0)),
         Field::text("target_comm", "name of the process or thread that it is for", |span| {
@@ -74,6 +69,16 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
     ends_soon: false,
     narrow: None,
 };
+
+/// Returns whether the kernel itself sent the signal that a `signal_generate` reports.
+///
+/// A positive code means that the kernel sent it (sigaction(2), si_code). SIGPIPE from write() has the code 0, as signals of
+/// kill() have. But it is for one thread, and those of kill() are for a process (`send_sig()` with priv 0 in
+/// kernel/signal.c). In an interrupt, the current task is not the sender.
+pub(super) fn is_by_kernel(sent: &PartView<'_>) -> bool {
+    let is_of_write = sent.int("code") == 0 && sent.int("group") == 0;
+    sent.int("code") > 0 || is_of_write || sent.is_in_interrupt()
+}
 
 /// The keys of a signal that is delivered as SIGKILL: SIGKILL itself, and the signals that end a process by default and
 /// dump no core: SIGTERM, SIGINT, SIGHUP, SIGPIPE, SIGALRM, SIGUSR1, SIGUSR2, SIGSTKFLT, SIGVTALRM, SIGPROF, SIGIO,

@@ -455,8 +455,7 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
-    /// Reports the losses whose records have neither a CPU nor a time. These losses may be of any ring, so they end at
-    /// the time `after` of the next sample, whatever its ring.
+    /// Reports the losses whose records have neither a CPU nor a time. They may be of any ring, so the next sample ends them.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         // The program is told here that the loss begins, because the loss is reported at once.
