@@ -232,7 +232,7 @@ fn select_events<'a>(
     for glob in globs {
         if !events.iter().any(|(event, _)| matches_event(glob, event)) {
             if let Some(error) = closed {
-                bail!("no event matches `{glob}`, but tracepoints cannot be listed: {error}");
+                bail!("tracepoints cannot be listed, and no other event matches `{glob}`: {error}");
             }
             if selectors::is_system_call(glob) {
                 bail!(

@@ -56,7 +56,7 @@ impl Patterns {
         }
         if !processes.is_empty() && found.functions.is_empty() && found.probes.is_empty() {
             bail!(
-                "-p selects processes for the files of probes: usdt:PATTERN, uprobe:PATTERN@FILE, function:PATTERN@FILE"
+                "-p is only for probes in files, and none is given: usdt:PATTERN, uprobe:PATTERN@FILE, function:PATTERN@FILE"
             );
         }
         Ok(found)

@@ -270,7 +270,7 @@ fn cgroups_that_cannot_be_read_or_selected_are_errors() {
     let error = failed(&["top", "offcpu", "--cgroups", &cgroup.name, "-C", "0"]);
     assert!(error.contains("leave -C and cpus= out"), "{error}");
     let error = failed(&["trace", "-e", "offcpu,page-faults", "--cgroups", &cgroup.name]);
-    assert!(error.contains("page-faults would be delivered for all tasks too"), "{error}");
+    assert!(error.contains("tasks cannot be selected for page-faults in the same run"), "{error}");
 }
 
 #[test]

@@ -323,7 +323,7 @@ def __sample__(event):
         counting(text),
         expect![[r#"
         ValueError limit=0: give a number of keys from 1 to 1073741824
-        ValueError 9 keys are more than 8, the largest number of keys
+        ValueError there are 9 keys; at most 8 are possible
         ValueError linear=(low, high, step): low has to be less than high, and step more than 0
         ValueError linear=(low, high, step): there are 1000000000 ranges, more than 100000; give a larger step
         TypeError by is the name of a field, or a tuple or list of names

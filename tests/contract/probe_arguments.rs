@@ -161,8 +161,8 @@ fn arguments_that_cannot_be_read_say_why() {
     }
     expect![[r#"
         uprobe:sum@./p//m/: the function has no parameter `m`; its parameters are n, text, byte
-        uprobe:scaled@./p//factor/: the parameter `factor` is not in a general register (a structure, a floating-point number, or after one of them); write where it is, for example %REGISTER or +OFFSET(%sp)
-        uprobe:made@./p//number/: the parameter `number` is not in a general register (a structure, a floating-point number, or after one of them); write where it is, for example %REGISTER or +OFFSET(%sp)
+        uprobe:scaled@./p//factor/: the parameter `factor` is not in a general register, because it or a parameter before it is a structure or a floating-point number; write where it is, for example %REGISTER or +OFFSET(%sp)
+        uprobe:made@./p//number/: the parameter `number` is not in a general register, because it or a parameter before it is a structure or a floating-point number; write where it is, for example %REGISTER or +OFFSET(%sp)
         uprobe:sum@./p//n/: the parameter `n` is not known, because no debug information was found for the function; write $argN or %REGISTER instead
         uprobe:sum+1@./p//$arg1/: `$arg1`: the arguments of a function are in their registers only where the function starts; write %REGISTER, or probe the start of the function
         uretprobe:sum@./p//$arg1/: `$arg1`: the arguments of a function are in their registers only where the function starts; write %REGISTER, or probe the start of the function

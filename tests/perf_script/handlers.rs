@@ -134,8 +134,8 @@ fn parameters_that_name_no_field_are_refused_before_the_start() {
     assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
     assert!(said(&output).contains("the functions are sched__sched_switch; the events are sched:sched_process_exec"));
     for (wrong, expected) in [
-        ("sched__sched_process_exec = 5", "sched__sched_process_exec has to be a function, and it is int"),
-        ("trace_end = 'x'", "trace_end has to be a function, and it is str"),
+        ("sched__sched_process_exec = 5", "sched__sched_process_exec has to be a function, but it is int"),
+        ("trace_end = 'x'", "trace_end has to be a function, but it is str"),
         ("def trace_unhandled(a): pass", "trace_unhandled() has 1 parameters"),
     ] {
         let output = recorded.run(&format!("{start}{wrong}\ndef sched__sched_process_exit(*all): pass"));
@@ -216,7 +216,7 @@ fn a_recording_that_is_cut_off_gives_the_events_before_its_end() {
         let output = recorded.run(script_with_handler);
         assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
         for part in
-            ["is cut off", "names and fields of tracepoints are not known", "has functions for no event of this run"]
+            ["is cut off", "names and fields of tracepoints are not known", "has no function for any event of this run"]
         {
             assert!(said(&output).contains(part), "{part}: {}", said(&output));
         }

@@ -80,7 +80,10 @@ fn counts_that_belong_to_nothing_are_told_once() {
     let records: Vec<Vec<u8>> = (900..1000).map(stat).chain([NATIVE.sample(50, 30)]).collect();
     let output = run(&records, PRINT);
     assert_eq!(stdout(&output), "sample 30\n");
-    assert_eq!(said(&output), "perf-prof: warning: a count has the id 900, which no event has\n");
+    assert_eq!(
+        said(&output),
+        "perf-prof: warning: the recording is damaged: a count has the id 900, but no event has it\n"
+    );
 }
 
 #[test]

@@ -178,7 +178,10 @@ fn other_events_cannot_be_selected_for_a_task_beside_those_of_all_tasks() {
     needs([Need::Tracefs]);
     let outcome = perf_prof(&["trace", "-e", "offcpu,sched:sched_switch", "-p", "1"]).output().unwrap();
     let message = String::from_utf8(outcome.stderr).unwrap();
-    assert!(message.contains("offcpu is made of events of all tasks, and sched:sched_switch would be"), "{message}");
+    assert!(
+        message.contains("offcpu needs the events of all tasks, so tasks cannot be selected for sched:sched_switch"),
+        "{message}"
+    );
     assert_eq!(outcome.status.code(), Some(2));
 }
 

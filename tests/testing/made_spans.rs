@@ -163,8 +163,8 @@ for selector in "span:x=sched:sched_wak*..sched:sched_switch//key=pid:next_pid/"
             TypeError span:pair needs the event that begins it: begin=dict(...)
             ValueError these events make no span of span:pair: its key is pid in begin and next_pid in end, and end must not be before begin
             ValueError these events make no span of span:pair: its key is pid in begin and next_pid in end, and end must not be before begin
-            ValueError span:pair: duration is not the time from begin to end
-            TypeError span:pair: a span that is open has no duration yet: give end=
+            ValueError span:pair: duration= differs from the time between begin and end; leave it out
+            TypeError span:pair: duration= needs an end: give end=, or leave duration= out for an open span
             TypeError span:pair: begin has a value of type int; it needs an event or a dict of keywords
             ValueError span:pair: sched:sched_switch cannot be its begin
             TypeError sched:sched_waking has no field 'pif'; it has _time, _cpu, _pid, _tid, _period, _realtime, _ip, _addr, _comm, _cgroup, _callchain, comm, pid, prio, target_cpu

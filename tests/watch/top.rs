@@ -374,7 +374,7 @@ fn a_misspelt_system_call_is_an_error_and_one_that_nobody_made_is_named() {
     needs([Need::Tracefs]);
     let misspelt = run(&["top", "syscall/name=opnat/"], &words(1, 0, 0));
     assert_eq!(misspelt.status.code(), Some(1));
-    assert!(said(&misspelt).contains("no `name` of syscall is `opnat`; did you mean openat"), "{}", said(&misspelt));
+    assert!(said(&misspelt).contains("`name` of syscall is never `opnat`; did you mean openat"), "{}", said(&misspelt));
     let rows = [
         (&["top", "syscall/name=reboot/"][..], "perf-prof: syscall: there was no span for `name=reboot`\n"),
         (&["trace", "-e", "syscall/name=getpgid, min=60s/"], "none of 5 spans fulfils `name=getpgid, min=60s`\n"),

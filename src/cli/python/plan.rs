@@ -43,7 +43,7 @@ pub enum ScriptPlanError {
     )]
     NoEvent,
     /// No `-e`, but the script has one.
-    #[error("no event selected; the first line of {0} selects events if the script is started by it: `{1}`")]
+    #[error("no event selected; the events in the first line of {0} count only if you start the script itself: `{1}`")]
     NoEventBesideFirstLine(String, String),
     /// There is no script.
     #[error(

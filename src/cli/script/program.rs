@@ -123,7 +123,7 @@ fn usage(message: impl ToString) -> Failure {
 fn unknown(name: &OsStr) -> Failure {
     let name = name.to_string_lossy();
     Failure::Usage(
-        format!("there is no script `{name}`, neither a file nor a name"),
+        format!("`{name}` is neither the file nor the name of a script"),
         "`perf-prof script -l` lists the scripts that have names".into(),
     )
 }

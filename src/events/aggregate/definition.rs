@@ -38,7 +38,7 @@ pub enum Measure {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DefinitionError {
     /// There are more keys than a table may have.
-    #[error("{0} keys are more than {MAX_KEYS}, the largest number of keys")]
+    #[error("there are {0} keys; at most {MAX_KEYS} are possible")]
     TooManyKeys(usize),
     /// The limit is not a useful number.
     #[error("limit={0}: give a number of keys from 1 to {MAX_LIMIT}")]

@@ -95,7 +95,7 @@ pub enum SpecError {
     },
     /// An attribute that tracepoints cannot have.
     #[error(
-        "{selector}: the attribute {attribute} is for events other than tracepoints; remove it (every hit of a tracepoint is an event)"
+        "{selector}: the attribute {attribute} is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
     )]
     NotForTracepoints {
         /// The selector.
@@ -216,7 +216,9 @@ pub enum SpanSyntaxError {
     #[error("argument: {0}")]
     Argument(ValueError),
     /// An argument for events that are no probes.
-    #[error("{0}: only probes have arguments, and the span has tracepoints there")]
+    #[error(
+        "{0}.NAME=FETCH: only probes have arguments, but the {0} of this span is a tracepoint; remove the argument"
+    )]
     NoProbe(&'static str),
     /// The events of the span are not system calls, and there is no key.
     #[error(
@@ -224,7 +226,7 @@ pub enum SpanSyntaxError {
     )]
     NoKey,
     /// A key for a source.
-    #[error("{0} has a key of its own; leave key= out")]
+    #[error("the source {0} sets its key itself; remove key=")]
     KeyOfSource(String),
     /// A span in a group.
     #[error("a span cannot be in a group; write it outside of the braces")]

@@ -39,7 +39,7 @@ pub fn string_of_argument(index: usize) -> &'static str {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum StringError {
     /// There is no such field.
-    #[error("{event} has no field `{field}`; its strings: {known}")]
+    #[error("{event} has no field `{field}`; its fields that point to strings: {known}")]
     Unknown {
         /// The event.
         event: String,
@@ -49,7 +49,7 @@ pub enum StringError {
         known: String,
     },
     /// The field is no address.
-    #[error("the field `{field}` of {event} is no address of a string; its strings: {known}")]
+    #[error("the field `{field}` of {event} does not point to a string; fields that do: {known}")]
     NoAddress {
         /// The event.
         event: String,
@@ -292,10 +292,13 @@ mod tests {
     #[test]
     fn only_addresses_have_strings() {
         let error = |name: &str| openat().with_strings(&[name.to_owned()]).unwrap_err().to_string();
-        assert_eq!(error("path"), "syscalls:sys_enter_openat has no field `path`; its strings: filename");
+        assert_eq!(
+            error("path"),
+            "syscalls:sys_enter_openat has no field `path`; its fields that point to strings: filename"
+        );
         assert_eq!(
             error("flags"),
-            "the field `flags` of syscalls:sys_enter_openat is no address of a string; its strings: filename"
+            "the field `flags` of syscalls:sys_enter_openat does not point to a string; fields that do: filename"
         );
     }
 

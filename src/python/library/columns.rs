@@ -127,7 +127,7 @@ impl Batches {
 
     fn next_rows(&self, py: Python<'_>) -> PyResult<Option<RecordBatch>> {
         let Some(mut rows) = self.rows().take() else {
-            return Err(PyRuntimeError::new_err("another thread waits for the next of these batches"));
+            return Err(PyRuntimeError::new_err("another thread reads from these batches; read them in one thread"));
         };
         let filled = self.fill(py, &mut rows);
         *self.rows() = Some(rows);

@@ -133,7 +133,7 @@ pub enum ScriptError {
         error: String,
     },
     /// The script has a value with the name of a handler, and the value is no function.
-    #[error("{name} has to be a function, and it is {kind}: define {name}(...), or give the value another name")]
+    #[error("{name} has to be a function, but it is {kind}: define {name}(...), or give the value another name")]
     NoFunction {
         /// The name.
         name: String,
@@ -159,7 +159,9 @@ pub enum ScriptError {
         error: Box<PlanError>,
     },
     /// The recording has no event that the script handles.
-    #[error("{module} has functions for no event of this run: the functions are {functions}; the events are {events}")]
+    #[error(
+        "{module} has no function for any event of this run; its functions: {functions}; events of this run: {events}"
+    )]
     NoEvents {
         /// The script.
         module: String,

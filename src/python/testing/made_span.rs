@@ -87,12 +87,16 @@ pub fn make_span(
             let part =
                 make.part(&end, "end", |action| matches!(action, Action::End | Action::EndFirst), Some(&parts[0]))?;
             if time.is_some_and(|time| part.sample().time() != time) {
-                return Err(PyValueError::new_err(format!("{name}: duration is not the time from begin to end")));
+                return Err(PyValueError::new_err(format!(
+                    "{name}: duration= differs from the time between begin and end; leave it out"
+                )));
             }
             parts.push(part);
         }
         (None, Some(_)) => {
-            return Err(PyTypeError::new_err(format!("{name}: a span that is open has no duration yet: give end=")));
+            return Err(PyTypeError::new_err(format!(
+                "{name}: duration= needs an end: give end=, or leave duration= out for an open span"
+            )));
         }
         (None, None) => {}
     }

@@ -87,8 +87,8 @@ pub fn check(selected: &[Selected]) -> Result<()> {
     let is_probe = |event: &&Selected| matches!(event.spec.kind, EventKind::Probe(_));
     match selected.iter().find(|event| is_probe(event) && event.request.definition.is_none()) {
         Some(probe) => bail!(
-            "{}: a recording stores a probe as its tracepoint in tracefs, but here tracefs has no tracepoint for an \
-             address in the kernel; use a function name instead of the address",
+            "{}: a probe at an address in the kernel cannot be recorded, because tracefs has no tracepoint for it; use a \
+             function name instead of the address",
             probe.spec.selector
         ),
         None => Ok(()),

@@ -74,7 +74,9 @@ pub fn split(capture: &mut Capture, threads: &Threads, files: &Files<'_>, wake: 
     let &Files { destination, folder, flush_bytes, strays } = files;
     let ring_cpus = capture.ring_cpus();
     let Some(cpus) = ring_cpus.iter().copied().collect::<Option<CpuSet>>() else {
-        bail!("--threads: with -t, a thread has one ring for all CPUs, and a ring cannot be split by CPU; use -p");
+        bail!(
+            "--threads cannot be used with -t: each traced thread has one ring for all CPUs, which cannot be divided; use -p"
+        );
     };
     let online = procfs::online_cpus()?;
     let layout = layout(threads, &cpus, &online, group)?;

@@ -165,7 +165,7 @@ pub enum DwarfError {
     #[error("damaged DWARF: {0}")]
     Malformed(&'static str),
     /// There is no memory left for the data that has to be read.
-    #[error("the debug information takes more memory than the limit")]
+    #[error("the debug information is too large for the symbol cache; --symbol-cache makes it larger")]
     TooLarge,
 }
 

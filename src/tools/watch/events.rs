@@ -27,8 +27,8 @@ pub fn deliver<R: Receiver>(
 ) -> Result<(ExitStatus, R)> {
     if plan.capture.events.iter().any(wants_locks_of_programs) {
         output::say(
-            "lock has waits for locks of the kernel, and none of the kind futex; scripts/lockstat.py --futex shows waits \
-             for locks of programs",
+            "`lock` shows only waits for locks of the kernel; for futexes, which are locks of programs, use \
+             scripts/lockstat.py --futex",
         );
     }
     // If the user presses Ctrl-C while events are opened, a live run ends as soon as it has started. A recording that is a

@@ -181,10 +181,12 @@ impl Top {
         let mut notes = period.groups.notes(shown);
         // The sums of the other fields are in tables of their own, which may fold other keys.
         if period.more_sums.iter().any(|groups| groups.others().keys != 0) && period.groups.others().keys == 0 {
-            notes.push("there were too many keys for all sums: sums may have been larger".to_owned());
+            notes.push("too many keys: some sums are incomplete, and the true values may be larger".to_owned());
         }
         if period.missing.is_some() {
-            notes.push("(missing ms: at most so long were the spans that were open when events were lost)".to_owned());
+            notes.push(
+                "(missing ms: the longest that spans which were open when events were lost can have lasted)".to_owned(),
+            );
         }
         notes
     }

@@ -11,7 +11,7 @@ pub enum SourceTargetError {
     /// The user selected a source that needs the events of all tasks, and an event that would then be delivered for all
     /// tasks too.
     #[error(
-        "{source_name} is made of events of all tasks, and {other} would be delivered for all tasks too; leave the \
+        "{source_name} needs the events of all tasks, so tasks cannot be selected for {other} in the same run; leave the \
          selection of tasks out, or use separate runs"
     )]
     Mixed {
@@ -22,8 +22,8 @@ pub enum SourceTargetError {
     },
     /// The source needs the events of all CPUs, but only some CPUs are selected.
     #[error(
-        "{source_name} may begin on one CPU and end on another, so it needs the events of all CPUs; leave -C and cpus= \
-         out, and select tasks with -p, -t or --cgroups, or spans with a filter"
+        "{source_name} needs the events of all CPUs, because it may begin on one CPU and end on another; leave -C and \
+         cpus= out; for fewer spans, use -p, -t, --cgroups or a filter"
     )]
     Parts {
         /// The source.

@@ -56,7 +56,7 @@ fn every_source_selects_tasks_by_their_names() {
 fn options_and_filters_that_a_source_does_not_have_are_reported() {
     let rows = [
         ("offcpu/blockd=5/", "offcpu has no option `blockd`; did you mean blocked?"),
-        ("offcpu/pid=make/", "`make` is not a number; `pid` of offcpu is one"),
+        ("offcpu/pid=make/", "pid=make: `pid` of offcpu has to be a number"),
         ("offcpu/pdi > 3/", "the filter `pdi > 3`: the event has no field `pdi`"),
         ("syscall/failed=1/", "syscall has no option `failed`"),
         ("lock/comms=make/", "lock has no option `comms`; did you mean comm?"),
@@ -73,14 +73,14 @@ fn options_and_filters_that_a_source_does_not_have_are_reported() {
 #[test]
 fn a_value_that_a_field_never_has_is_an_error() {
     let rows = [
-        ("syscall/name=opnat/", "no `name` of syscall is `opnat`; did you mean openat"),
+        ("syscall/name=opnat/", "`name` of syscall is never `opnat`; did you mean openat"),
         ("syscall/name=read|opnat/", "`opnat`"),
-        ("syscall/name==\"opnat\" && duration > 5/", "no `name` of syscall is `opnat`; did you mean openat"),
-        ("syscall/!(name ~ \"opnat*\")/", "no `name` of syscall is `opnat*`"),
-        ("syscall/errno=ENONET1/", "no `errno` of syscall is `ENONET1`; did you mean ENONET"),
+        ("syscall/name==\"opnat\" && duration > 5/", "`name` of syscall is never `opnat`; did you mean openat"),
+        ("syscall/!(name ~ \"opnat*\")/", "`name` of syscall is never `opnat*`"),
+        ("syscall/errno=ENONET1/", "`errno` of syscall is never `ENONET1`; did you mean ENONET"),
         ("offcpu/state=sleepng/", "did you mean sleeping?\nits values: preempted, sleeping, disk"),
         ("task-state/state=runable/", "did you mean runnable?"),
-        ("signal/name=TERM/", "no `name` of signal is `TERM`"),
+        ("signal/name=TERM/", "`name` of signal is never `TERM`"),
         ("block-io/op=wirte/", "did you mean write?"),
     ];
     for (selector, part) in rows {

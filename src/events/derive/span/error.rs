@@ -65,7 +65,7 @@ pub enum SpanError {
         known: String,
     },
     /// A value of an option that is not a number.
-    #[error("`{value}` is not a number; `{option}` of {source_name} is one")]
+    #[error("{option}={value}: `{option}` of {source_name} has to be a number")]
     OptionValue {
         /// The name of the source.
         source_name: String,
@@ -75,7 +75,7 @@ pub enum SpanError {
         value: String,
     },
     /// A value that the field of a source never has.
-    #[error("no `{field}` of {source_name} is `{value}`{}{known}", did_you_mean(.near))]
+    #[error("`{field}` of {source_name} is never `{value}`{}{known}", did_you_mean(.near))]
     UnknownValue {
         /// The name of the source.
         source_name: String,

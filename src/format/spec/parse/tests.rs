@@ -455,13 +455,13 @@ fn rates_and_members_are_not_for_tracepoints() {
     check(
         "a:b//period=3/",
         expect![
-            "error: a:b//period=3/: the attribute period is for events other than tracepoints; remove it (every hit of a tracepoint is an event)"
+            "error: a:b//period=3/: the attribute period is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
         ],
     );
     check(
         "a:b//sample=addr/",
         expect![
-            "error: a:b//sample=addr/: the attribute sample is for events other than tracepoints; remove it (every hit of a tracepoint is an event)"
+            "error: a:b//sample=addr/: the attribute sample is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
         ],
     );
     check(

@@ -331,7 +331,7 @@ impl Aggregator {
         let mut restored = Vec::with_capacity(rows.len());
         for row in rows {
             let (key, amount): (Bound<'_, PyAny>, Bound<'_, PyAny>) = row.extract()?;
-            let wrong = || PyTypeError::new_err("the pickle of a table has a key that is not one");
+            let wrong = || PyTypeError::new_err("the pickle of this table is damaged: a value cannot be a key");
             restored.push((key_from(&key, &names)?.ok_or_else(wrong)?, amount_from(&amount)?));
         }
         let mut groups = self.groups.lock();

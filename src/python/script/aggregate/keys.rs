@@ -99,7 +99,9 @@ pub fn amount_from(parts: &Bound<'_, PyAny>) -> PyResult<Amount> {
     for (range, count) in ranges {
         // The check keeps a damaged pickle from using much memory.
         if range > Buckets::MAX_RANGE {
-            return Err(PyValueError::new_err("the pickle of a distribution has a range that does not exist"));
+            return Err(PyValueError::new_err(
+                "the pickle of this distribution is damaged: it has a range that does not exist",
+            ));
         }
         of.add_to_range(range, count);
     }

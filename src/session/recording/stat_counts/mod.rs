@@ -77,13 +77,13 @@ pub struct RoundCount {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatError {
     /// No event has the id.
-    #[error("a count has the id {0}, which no event has")]
+    #[error("the recording is damaged: a count has the id {0}, but no event has it")]
     UnknownEvent(u64),
     /// The event was not counted on the CPU.
-    #[error("a count is for CPU {0}, on which its event was not counted")]
+    #[error("the recording is damaged: a count is for CPU {0}, where its event was not counted")]
     UnknownCpu(i32),
     /// The recording does not list the thread.
-    #[error("a count is for thread number {0}, which the recording does not list")]
+    #[error("the recording is damaged: a count is for entry {0} of the list of threads, which is shorter")]
     UnknownThread(u32),
     /// There are more counts than a recording may have.
     #[error("a round has more than {MAX_COUNTS} counts")]

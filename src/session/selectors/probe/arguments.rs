@@ -32,7 +32,7 @@ pub enum ArgumentError {
     },
     /// The parameter is not in a general register.
     #[error(
-        "the parameter `{0}` is not in a general register (a structure, a floating-point number, or after one of them); write where it is, for example %REGISTER or +OFFSET(%sp)"
+        "the parameter `{0}` is not in a general register, because it or a parameter before it is a structure or a floating-point number; write where it is, for example %REGISTER or +OFFSET(%sp)"
     )]
     Place(String),
     /// The argument is on the stack, because there are not enough registers.

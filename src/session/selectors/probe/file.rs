@@ -34,8 +34,8 @@ pub enum FileError {
     NoFile,
     /// The selected process has not mapped a file of this name, and no such file is in its search folders.
     #[error(
-        "the selected process has not mapped {name}, and there is none in the folders in which it would be found: a statically \
-         linked program has no libraries"
+        "the selected process has not mapped {name}, and {name} is not in the folders that the process searches; if its program \
+         is linked statically, it has no libraries: give the path of the program"
     )]
     NotMapped {
         /// The name.

@@ -41,7 +41,7 @@ pub enum ElfError {
     #[error("{0} bytes of symbols are too many")]
     TooLarge(u64),
     /// The end of perf-prof was requested while the file was read.
-    #[error("perf-prof was asked to end while it read the symbols")]
+    #[error("the run ended while the symbols were read")]
     Interrupted,
 }
 

@@ -109,7 +109,7 @@ fn spec_near(near: &[String]) -> String {
 
 fn only_exported(stripped: bool) -> &'static str {
     if stripped {
-        "; only exported functions are known: the debug symbols of the file, which have all, are missing"
+        "; the file is stripped, so only its exported functions are known; its debug symbols have all"
     } else {
         ""
     }

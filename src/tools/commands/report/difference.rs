@@ -40,7 +40,7 @@ impl Change {
 pub(super) fn warn_of_other_events(before: &Before, events: &[String], events_before: &[String]) {
     if shares_no_event(events, events_before) {
         output::say(format_args!(
-            "warning: {} has none of these events, so the difference says nothing: it has {}, and the report is of {}",
+            "warning: the recordings have no event in common, so they cannot be compared: {} has {}, the other has {}",
             before.name,
             events_before.join(", "),
             events.join(", ")

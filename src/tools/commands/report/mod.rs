@@ -227,8 +227,8 @@ impl Reading {
         sums.rename_tasks();
         if sums.cut_stacks != 0 {
             output::say(format_args!(
-                "the call chains of {} samples are cut in the flame graph: all together take more than their share of \
-                 --buffer",
+                "the flame graph has only parts of the call chains of {} samples: all chains together do not fit into \
+                 their share of --buffer",
                 sums.cut_stacks
             ));
         }
