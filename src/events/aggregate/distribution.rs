@@ -7,21 +7,21 @@ const STEPS: u64 = 8;
 /// The largest number of ranges of equal width.
 const MAX_RANGES: i128 = Buckets::MAX_RANGE as i128;
 
-/// The ranges whose values are counted together, and the unit in which they are shown. Ranges, sums and percentiles are in the
-/// unit of the values. They are divided only where they are shown.
+/// The ranges whose values are counted together. Ranges, sums and percentiles are in the unit of the values. When they
+/// are shown, they are divided by `divisor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buckets {
     ranges: Ranges,
-    /// The number by which shown values are divided, at least 1.
+    /// The number by which values are divided when they are shown, at least 1.
     divisor: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranges {
-    /// Eight ranges for each power of two of the shown unit, and as many below 1. They are shown as one row for each power
-    /// of two.
+    /// In the shown unit: eight ranges from each power of two to the next one, also for powers below 1 (fewer for the
+    /// smallest values). All ranges from one power of two to the next are shown as one row.
     Log2,
-    /// Ranges of the same width `step`, from `low` up to `high`, which is not part of the last range.
+    /// Ranges of the width `step`. The first one starts at `low`, and the last one ends before `high`.
     Linear { low: i64, high: i64, step: i64 },
 }
 
@@ -30,7 +30,7 @@ enum Ranges {
 pub struct LinearRanges {
     /// The start of the first range.
     pub low: i64,
-    /// The end of the last range; it is not part of the range.
+    /// The end of the last range (exclusive).
     pub high: i64,
     /// The width of a range.
     pub step: i64,
@@ -51,10 +51,10 @@ pub enum LinearError {
 }
 
 impl Buckets {
-    /// The largest number of a range.
+    /// The highest index that a range can have, and the maximum number of ranges of equal width.
     pub const MAX_RANGE: u32 = 100_000;
 
-    /// Returns a row for each power of two of the shown unit.
+    /// Returns ranges that are shown as one row for each power of two.
     pub const fn log2(divisor: u64) -> Buckets {
         Buckets { ranges: Ranges::Log2, divisor }
     }
@@ -114,9 +114,9 @@ impl Buckets {
         }
     }
 
-    /// Converts a value to the unit of the ranges by powers of two: the shown unit divided by a power of two. So each shown row
-    /// consists of whole ranges. This unit is not larger than the unit of the value, so that small values are counted in narrow
-    /// ranges too.
+    /// Converts a value to the unit of the `Log2` ranges, which is the shown unit divided by a power of two. With this
+    /// unit, no range belongs to two shown rows. It is at most as large as the unit of the value, so that small values
+    /// are counted in narrow ranges too.
     #[inline]
     fn scaled(self, value: i128) -> u64 {
         let scaled = if self.divisor == 1 { value } else { (value << self.shift()) / i128::from(self.divisor) };
@@ -144,13 +144,13 @@ impl Buckets {
         }
     }
 
-    /// Returns the smallest value of a range by powers of two, in the shown unit and without its fraction.
+    /// Returns the smallest value of a `Log2` range in the shown unit, rounded down.
     pub(super) fn shown_start(self, range: u32) -> u64 {
         u64::try_from(scaled_start(range.into()) >> self.shift()).unwrap_or(u64::MAX)
     }
 }
 
-/// Returns the smallest value of a range by powers of two, in the unit of [`Buckets::scaled`].
+/// Returns the smallest value of a `Log2` range, in the unit of [`Buckets::scaled`].
 fn scaled_start(range: u64) -> i128 {
     let (power, step) = (range / STEPS + 2, range % STEPS);
     if range < STEPS { range.into() } else { i128::from(STEPS + step) << (power - 3) }
@@ -197,7 +197,7 @@ pub struct Distribution {
     pub below: u64,
     /// The number of values above the last range.
     pub above: u64,
-    /// The number of the range that `ranges[0]` counts.
+    /// The index of the range whose count is `ranges[0]`.
     first: u32,
     /// The counts of the ranges from the first one with a value to the last one.
     ranges: Vec<u64>,

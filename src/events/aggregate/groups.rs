@@ -16,8 +16,8 @@ use super::{
 };
 use crate::event::reader::{Facts, Input};
 
-/// When a table is full, this part of its keys or of its memory is folded at once (1/4), because folding one key each time
-/// would be slow.
+/// When a table is full, a quarter of its keys or of its memory is folded at once, because folding one key each time
+/// would be slow. This is the divisor.
 const FOLDED_PART: usize = 4;
 
 /// The amount of a key.
@@ -213,8 +213,8 @@ impl Groups {
         }
     }
 
-    /// Takes the table's memory from this budget. Only a table that gets no events needs this, because adding an event does the
-    /// same.
+    /// Makes the table take its memory from this budget. Adding an event does the same, so only a table that gets no
+    /// events needs this call.
     pub fn within(mut self, budget: &Budget) -> Groups {
         self.take_memory_from(budget);
         self
@@ -373,7 +373,8 @@ impl Groups {
         self.values = before.values.keep(&rows);
     }
 
-    /// Returns how many of the first rows can be kept: at most `most_rows`, in at most `most_bytes`.
+    /// Returns how many of `rows` can be kept, counted from the first one: at most `most_rows`, in at most
+    /// `most_bytes`.
     fn fitting(&self, rows: &[usize], most_rows: usize, most_bytes: usize) -> usize {
         let mut has_text = vec![false; self.texts.len()];
         let mut left = most_bytes;
@@ -388,7 +389,7 @@ impl Groups {
         rows.iter().take(most_rows).take_while(fits).count()
     }
 
-    /// Takes out all rows. The texts stay.
+    /// Removes all rows from the table and returns them. The texts stay in the table.
     fn take_rows(&mut self) -> Table {
         let rows = std::mem::replace(&mut self.rows, Rows::new(self.definition.keys.len() + 1));
         let values = std::mem::replace(&mut self.values, Values::new(self.definition.measure));
@@ -415,7 +416,7 @@ impl Groups {
         self.rows.len() == 0
     }
 
-    /// Returns the amount of a key.
+    /// Returns the amount of a key; `None` if the table does not have the key.
     pub fn get(&self, key: &[KeyPart]) -> Option<Amount> {
         let words = known_words(key, &self.texts)?;
         self.rows.find(words.as_slice()).map(|row| self.values.get(row))

@@ -62,7 +62,7 @@ impl Word {
     /// Returns the word of a signed number.
     #[inline]
     pub fn signed(number: i64) -> Word {
-        // A number has the same word, whether its field is signed or not.
+        // A number that is not negative has the same word in signed and in unsigned fields.
         Word { kind: u64::from(number < 0), word: number as u64 }
     }
 
@@ -146,7 +146,7 @@ fn words_with(key: &[KeyPart], mut index: impl FnMut(&[u8]) -> Option<u32>) -> O
     Some(words)
 }
 
-/// Returns the places of texts in a row's words.
+/// Returns the positions in `words`, a row's words, at which there is the index of a text.
 fn text_places(words: &[u64]) -> impl Iterator<Item = usize> + use<> {
     let kinds = words.first().copied().unwrap_or(0);
     (1..words.len()).filter(move |at| matches!((kinds >> (8 * (at - 1))) & 0xff, TEXT | BYTES))

@@ -103,7 +103,7 @@ impl Largest {
         Largest { definition, entries, seen: 0, without_room: 0, bytes: 0, memory: None }
     }
 
-    /// Returns what is compared.
+    /// Returns the definition, which says which values are compared.
     pub fn definition(&self) -> &Definition {
         &self.definition
     }

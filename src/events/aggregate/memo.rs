@@ -28,8 +28,9 @@ pub struct Memo {
     last: Option<(i32, KnownName)>,
     /// The latest time for which a name was looked up.
     latest: u64,
-    /// Maps the hash of a chain's frames to the frames and the index of their text. The hash is of the addresses of the
-    /// frames in memory. So the frames are kept: no other frame can get their addresses.
+    /// The cached call chains: the frames of each chain, and the index of its text. The key is a hash of the memory
+    /// addresses of the `Frame`s. The cache keeps the frames, so that these addresses are not used again for other
+    /// frames.
     chains: FxHashMap<u64, (Vec<Arc<Frame>>, u32)>,
     /// The index of the path of each cgroup, by the cgroup's id.
     cgroups: FxHashMap<u64, u32>,
@@ -43,8 +44,8 @@ struct KnownName {
     /// The number of task-name changes that were known at the lookup (see `Context::task_changes`).
     changes: u64,
     since: u64,
-    /// The time until which the name is valid. It has an end because events may be added long after they were read,
-    /// when later names are known.
+    /// The time until which the name is valid: the time of the next change of the name that was known at the lookup. An
+    /// event may be added long after it was read, when such a later change is already known.
     until: u64,
     text: u32,
 }
@@ -107,8 +108,8 @@ impl Memo {
             return known.text;
         }
         let (comm, until) = context.comm_until(task, time).unzip();
-        // Cache a name only for times from the latest event on, because a late event may be older than the last change
-        // of the name.
+        // Cache the name only if this event is not older than the latest one so far. The name at an earlier time may
+        // not be valid for the next events.
         let is_kept = comm.is_some() && time >= self.latest;
         self.latest = self.latest.max(time);
         let text = named(comm, texts);

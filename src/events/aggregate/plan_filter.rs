@@ -10,8 +10,8 @@ use crate::event::{EventType, Format, Sample, SpanFormat, SpanPart};
 pub enum PlanFilter {
     /// A filter over fields of the event itself.
     OfEvent(Filter),
-    /// A filter over fields of the events that begin and end a span. Each pair of inputs has an element at index `begin *
-    /// inputs + end`: the filter if both inputs have its fields, else `None`.
+    /// A filter over fields of the events that begin and end a span. For each pair of inputs, the element at index
+    /// `begin * inputs + end` is the filter, or `None` if one of the inputs lacks a field that the filter needs.
     OfPairs(Vec<Option<Filter>>),
 }
 
@@ -53,7 +53,8 @@ fn of_pairs(text: &str, span: &SpanFormat) -> Result<Vec<Option<Filter>>, Filter
     if found.iter().any(Result::is_ok) {
         return Ok(found.into_iter().map(Result::ok).collect());
     }
-    // Prefer other errors to a missing field, because an event of a pair that does not begin or end spans may lack the field.
+    // Return another error rather than that of a missing field: the missing field may be an error only of a pair that
+    // makes no spans.
     let errors = found.into_iter().filter_map(Result::err);
     let unknown = FilterError::Field { field: text.to_owned() };
     Err(errors.max_by_key(|error| !matches!(error, FilterError::Field { .. })).unwrap_or(unknown))

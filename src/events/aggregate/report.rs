@@ -158,12 +158,13 @@ impl Groups {
 }
 
 impl Buckets {
-    /// Returns a value as text: a whole number, or divided with three digits after the point.
+    /// Returns a value as text. If the divisor is 1, the text is a whole number; otherwise it is the quotient with
+    /// three digits after the point.
     pub fn shown(self, value: i128) -> String {
         match i128::from(self.divisor()) {
             1 => value.to_string(),
             divisor => {
-                // Integers keep all digits exact, also of sums that a float cannot hold.
+                // Calculate with integers: they keep all digits, even of sums that are too large for a float.
                 let thousandths = value.unsigned_abs() * 1000 / divisor.unsigned_abs();
                 let sign = if value < 0 { "-" } else { "" };
                 format!("{sign}{}.{:03}", thousandths / 1000, thousandths % 1000)
@@ -202,8 +203,8 @@ impl Distribution {
         Report { columns, rows: rows.collect(), notes: Vec::new() }.html()
     }
 
-    /// Returns the counts of the shown rows, each with the smallest value of the row, in the unit of the values. The row of the
-    /// values below all ranges has `None`.
+    /// Returns a pair for each shown row: the smallest value of the row in the unit of the values, and the count. The
+    /// smallest value is `None` for the row that counts all values below the first range.
     pub fn rows(&self, buckets: Buckets) -> Vec<(Option<i128>, u64)> {
         let own = |shown: i128| shown * i128::from(buckets.divisor());
         let Some(LinearRanges { high, .. }) = buckets.as_linear() else {

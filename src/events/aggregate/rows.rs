@@ -73,7 +73,7 @@ impl Rows {
         self.push(key)
     }
 
-    /// Returns the row of a key.
+    /// Returns the index of a key's row; `None` if no row has the key.
     pub fn find(&self, key: &[u64]) -> Option<usize> {
         if self.slots.is_empty() || key.len() != self.width {
             return None;
@@ -88,7 +88,7 @@ impl Rows {
         Row::New(self.len - 1)
     }
 
-    /// Returns the slot of a key's row, or the free slot where the row would be.
+    /// Returns the slot that has the key's row. If no row has the key, returns the free slot for such a row.
     #[inline]
     fn slot(&self, key: &[u64]) -> usize {
         let mask = self.slots.len() - 1;

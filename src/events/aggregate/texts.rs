@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// The bytes that a text takes besides its own: its counts, two pointers to it, its index, and the spare room of growing
-/// tables.
+/// The memory of a stored text in addition to its own bytes: the counts of its `Arc`, two pointers to it, its index,
+/// and the spare room of growing tables.
 const TEXT: usize = 128;
 
 /// Texts with their indexes.
@@ -36,7 +36,7 @@ impl Texts {
         index
     }
 
-    /// Returns the index of a text; `None` if it was not added.
+    /// Returns the index of a text; `None` if the text is not stored.
     pub fn find(&self, text: &[u8]) -> Option<u32> {
         self.indexes.get(text).copied()
     }
@@ -52,7 +52,8 @@ impl Texts {
         TEXT + text.len()
     }
 
-    /// Drops the texts for which `is_kept` is false. Returns for each old index the new one.
+    /// Drops the texts for which `is_kept` is false. Returns the new index of each kept text, by its old index. The
+    /// elements of dropped texts have no meaning.
     pub fn keep(&mut self, is_kept: &[bool]) -> Vec<u32> {
         let mut next = 0;
         let place = |&kept: &bool| {

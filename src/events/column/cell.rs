@@ -55,7 +55,7 @@ impl Cell {
         }
     }
 
-    /// Returns whether the values need the names of addresses.
+    /// Returns whether addresses must be resolved to functions to read the values.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Cell::Callchain => true,
@@ -164,7 +164,7 @@ impl<'a> From<Value<'a>> for Datum<'a> {
 }
 
 impl Cell {
-    /// Returns the number that a cell of numbers has.
+    /// Returns the value as a number; `None` if the record ends before the value, or if the value is not a number.
     #[inline]
     pub fn number(&self, input: &Input<'_>) -> Option<Number> {
         match self {
@@ -190,7 +190,7 @@ impl Cell {
             },
             Cell::Callchain => {
                 let frames = input.frames();
-                // Inlined functions are left out: they have the address of the function that contains them.
+                // Leave out inlined functions: their address is that of the function that contains them.
                 let own = |frame: &&std::sync::Arc<Frame>| !matches!(frame.origin, Origin::Inlined { .. });
                 let numbers = frames.iter().filter(own).map(|frame| Number { word: frame.addr, signed: false });
                 Some(Datum::List(numbers.collect()))

@@ -27,11 +27,11 @@ pub enum ColumnType {
 
 use ColumnType::*;
 
-/// The name of the elements of lists, which other implementations of Arrow use too.
+/// The name that a list's elements have in the schema. Other implementations of Arrow use the same name.
 const ITEM: &str = "item";
 
 impl ColumnType {
-    /// Returns the type that fits the values of both types. If no other type fits, this is text.
+    /// Returns a type that can hold the values of both types. This is text if no other type can.
     pub fn with(self, other: ColumnType) -> ColumnType {
         const BIT: IntType = IntType { width: 1, signed: false };
         match (self, other) {

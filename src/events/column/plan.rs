@@ -28,7 +28,7 @@ pub struct Plan {
     pub(super) columns: Vec<ColumnPlan>,
     /// The names and types of the columns in Arrow.
     pub schema: SchemaRef,
-    /// Whether addresses are looked up.
+    /// Whether addresses must be resolved to functions to read the columns.
     pub needs_symbols: bool,
     /// Whether times of the wall clock are needed.
     pub needs_realtime: bool,

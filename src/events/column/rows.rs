@@ -49,9 +49,9 @@ pub struct BatchLimit {
 }
 
 impl BatchLimit {
-    /// Returns the limit for batches of this many rows, if `count` batches are filled at the same time. Together, the batches
-    /// get a quarter of the budget's share, because the texts of a batch are in memory twice while it is finished, and other
-    /// batches wait or are written.
+    /// Returns the limit for batches of `rows` rows, of which `count` are filled at the same time. Together, they get a
+    /// quarter of the budget's share. The rest is needed because a batch has its texts in memory twice while it is
+    /// finished, and because finished batches wait until they are written.
     pub fn new(rows: usize, budget: &Budget, count: usize) -> BatchLimit {
         BatchLimit { rows, bytes: (budget.share() / 4 / count.max(1)).min(MOST_BYTES) }
     }

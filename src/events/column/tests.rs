@@ -135,7 +135,8 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
         let fields: Vec<String> =
             format.common_fields().iter().chain(format.fields()).map(|field| field.name.clone()).collect();
         let size = format.fields().iter().map(|field| field.offset + field.size).max().unwrap_or(8);
-        // The first record is whole, the second may be cut anywhere, the third has no whole field.
+        // The first record has all fields, the second one may end at any byte, and the third one ends before the first
+        // field is complete.
         let bytes = |sizes| prop::collection::vec(any::<u8>(), sizes);
         let raws = (bytes(size..size + 24), bytes(0..size + 24), bytes(0..9));
         let raws = raws.new_tree(&mut runner).unwrap().current();
@@ -162,7 +163,7 @@ fn columns_of_all_tracepoints_have_the_values_of_their_fields() {
     assert!(events > 2_000, "{events}");
 }
 
-/// Returns a value as a column with this type has it, which fits several events.
+/// Returns the value as a column of type `ty` holds it, after the type was chosen to fit the values of several events.
 fn fitted(value: Shown, ty: &DataType) -> Shown {
     let number = |value: &Shown| match value {
         Shown::Number(number) => number.to_string(),
@@ -363,7 +364,8 @@ fn names_that_no_event_has_are_errors() {
 fn integers_that_a_record_lacks_are_null() {
     let types = two_types();
     let names = ["_time", "_tid", "code", "common_pid", "size"].map(str::to_owned);
-    // These are more rows than are read at a time, and records of each type that are cut off at all places.
+    // The complete records are more than the buffer holds at a time. The other rows are a record of each type, cut off
+    // at every possible length.
     let whole: Vec<(usize, Vec<u8>)> = (0..700).map(|at| signed(b"make", 1 << (at % 63), at, -1)).collect();
     let cut = |(event, record): (usize, Vec<u8>)| (8..=record.len()).map(move |end| (event, record[..end].to_vec()));
     let rows: Vec<(usize, Vec<u8>)> =

@@ -1,6 +1,6 @@
-//! Columns of integers that are at the same offset in all records of an event type. The integers of one record after
-//! the other are read into a buffer of words. Every few hundred rows, the buffer is appended to the columns, each of
-//! which has its own integer type.
+//! Columns of integers that are at the same offset in all records of an event type. First, the integers of the records
+//! are read into a buffer of words, row by row. Every few hundred rows, the buffer is appended to the columns. Each
+//! column has its own integer type.
 
 use arrow_array::ArrayRef;
 use perf_prof_format::{record::RECORD_HEADER, tracefs::IntType};
@@ -20,7 +20,7 @@ pub(super) struct Words {
     types: Vec<TypeLoads>,
     /// The buffer: the integers that were read, one row after the other.
     read: Vec<u64>,
-    /// The number of integers at the start of `read` that are in use.
+    /// The number of integers that `read` currently holds. They are at its start.
     filled: usize,
     /// The number of rows that were appended to the columns.
     appended: usize,
@@ -44,10 +44,10 @@ struct Load {
 }
 
 impl Load {
-    /// For a value that an event lacks: a place behind the end of all records.
+    /// The load of a value that an event lacks: its offset is after the end of every record.
     const NOWHERE: Load = Load { end: usize::MAX, shift: 0, signed: false };
 
-    /// Returns the place of the integer that a cell reads; `None` for other cells.
+    /// Returns how to load the integer that a cell reads; `None` for a cell that reads something else.
     fn of_cell(cell: &Cell) -> Option<Load> {
         match *cell {
             Cell::Read(Read::Number { at, ty: IntType { width: width @ (1 | 2 | 4 | 8), signed } })
@@ -62,7 +62,7 @@ impl Load {
     /// Returns the integer with its sign, as a word. `None` if the record ends before it.
     #[inline(always)]
     fn word(self, record: &[u8]) -> Option<u64> {
-        // Reads the 8 bytes that end where the integer ends. They are all in the record, because its header comes
+        // Read the 8 bytes up to the end of the integer. The record has them all, because its header of 8 bytes is
         // before the integer.
         let word = record.get(self.end - 8..self.end)?.first_chunk()?;
         let word = u64::from_ne_bytes(*word);
