@@ -33,8 +33,8 @@ pub trait Derivation: Send {
     /// Makes the derivation keep a record for each span that is missing, for [`Derivation::take_missing`].
     fn keep_missing(&mut self) {}
 
-    /// Passes a record to `take` for each span that is missing because of losses. Its duration is the longest that the dropped
-    /// span may have had.
+    /// Passes a record to `take` for each span that is missing because of losses. The duration in the record is the
+    /// maximum that the span may have had.
     fn take_missing(&mut self, _take: &mut dyn FnMut(&[u8])) {}
 
     /// Makes the derivation keep its state but deliver nothing, until [`Derivation::continue_in`] is called.
@@ -86,8 +86,8 @@ pub fn delivered(types: &[EventType], derived: &[Derived]) -> Vec<EventType> {
     types.iter().zip(are_delivered).filter(|(_, is_delivered)| *is_delivered).map(|(event, _)| event.clone()).collect()
 }
 
-/// Returns for each of the `events` events whether a program receives its samples: it does not if the event is only an input of
-/// derived events.
+/// Returns for each of the first `events` event types whether a program receives its samples. A program does not
+/// receive the samples of an input of derived events.
 pub fn are_delivered(events: usize, derived: &[Derived]) -> Vec<bool> {
     (0..events).map(|event| !derived.iter().any(|derived| derived.inputs.contains(&event))).collect()
 }

@@ -21,8 +21,8 @@ const HELD: usize = 1 << 20;
 /// A sink that runs derivations before it delivers to another sink. Without derivations, it costs one comparison per
 /// batch.
 ///
-/// If all events are inputs of derivations, most batches produce no derived samples. So derived samples are held, and the other
-/// sink is entered only if there are any, not for each batch.
+/// If all events are inputs of derivations, most batches produce no derived samples. So derived samples are held back
+/// until the batch ends, and the other sink is entered only if there are any.
 pub struct DerivingSink<'a> {
     sink: &'a mut dyn Sink,
     derivations: Derivations,
@@ -36,7 +36,7 @@ pub struct DerivingSink<'a> {
 /// The started derivations, each with the index of the event type of its derived samples.
 pub struct Derivations(Vec<(usize, Box<dyn Derivation>)>);
 
-/// Whether samples were lost without a report to the derivations.
+/// Whether samples were lost of which the derivations have not been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
     /// Samples were lost, and the derivations do not know it yet.
@@ -285,7 +285,8 @@ impl Sink for DerivingSink<'_> {
     }
 }
 
-/// Takes calls while the other sink is not entered. For any call except samples of inputs, it enters the other sink.
+/// Receives calls while the other sink is not entered. Samples of inputs do not need the other sink. Any other call
+/// enters it.
 impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, outlet, .. } = self;
@@ -293,7 +294,7 @@ impl Deliver for DerivingSink<'_> {
         let (derived, derivation) = &mut derivations.0[derivation];
         let flow = derivation.sample(input, record, &mut |record| {
             held.hold(*derived, record);
-            // When the limit is reached, the derivation gets no more samples. So it counts no further spans.
+            // At the limit, stop: the derivation must not get more samples, because it would count further spans.
             if held.samples.len() as u64 >= outlet.left { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
         });
         if flow.is_break() || held.records.len() > HELD { self.deliver_held_samples() } else { flow }
@@ -417,7 +418,8 @@ mod tests {
 
     use super::*;
 
-    /// A derivation that emits a start and an end as one record. After a loss, it forgets a start that has no end yet.
+    /// A derivation that emits one record for a start and its end. A loss makes it forget a start whose end has not
+    /// come.
     #[derive(Default)]
     struct Pair(Option<u8>);
 

@@ -97,8 +97,9 @@ fn largest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     issue(span).unwrap_or_else(|| span.begin())
 }
 
-/// Returns the name of the operation in `rwbs`, which `blk_fill_rwbs()` in kernel/trace/blktrace.c writes: an F if a flush
-/// precedes, the operation, and flags. A flush is an empty write that a flush precedes.
+/// Returns the name of the operation in `rwbs`, a text that `blk_fill_rwbs()` in kernel/trace/blktrace.c writes. It has
+/// an F if a flush comes before the operation, then a letter for the operation, then flags. A flush request is an empty
+/// write with this F.
 fn operation(begin: &PartView<'_>) -> &'static str {
     let rwbs = begin.text("rwbs");
     if rwbs.starts_with(b"F") && begin.int("nr_sector") == 0 {
@@ -128,8 +129,8 @@ mod tests {
     /// A request: its sector, and its begin and end in ms.
     type Request = (i64, u64, Option<u64>);
 
-    /// Runs the source on the requests. Returns each task that lacks spans with its number of gaps, and how many requests of
-    /// task 7 have no end.
+    /// Runs the source on the requests. Returns the tasks that lack spans, each with the number of its gaps, and the
+    /// number of spans whose end was not seen.
     fn missing(requests: &[Request], events: &[&'static str]) -> (Vec<(i32, u64)>, u64) {
         let events: Vec<_> = events.iter().map(|&name| MadeEvent { name, fields: FIELDS, print: "\"\"" }).collect();
         let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
@@ -154,7 +155,7 @@ mod tests {
             // Two requests are open at the end.
             (&[seen(10, 1), seen(20, 300), (30, 280, None), (40, 301, None)], 0),
             (&[seen(10, 1), (20, 5, None), seen(30, 300)], 1),
-            // The next request for the same sectors comes.
+            // The second request has no completion, but a later request for the same sectors shows that it is over.
             (&[seen(10, 1), (20, 5, None), seen(20, 300), seen(30, 301)], 1),
             // Two requests for the same sectors at the same time.
             (&[seen(10, 1), (20, 5, Some(10)), (20, 6, Some(11)), seen(30, 300)], 0),

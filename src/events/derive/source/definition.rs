@@ -46,12 +46,12 @@ pub struct SourceDefinition {
     /// Whether its spans are short, so that a span which stays open for long shows that its end was not delivered. For example,
     /// some kernels do not deliver an end in an interrupt that hits an idle task.
     pub ends_soon: bool,
-    /// Returns a filter for the source's events that follows from the options, or `None`. The filter only saves work, because
-    /// the spans are filtered too.
+    /// A function that makes a filter for the source's events from the options. It saves work only: the spans are
+    /// filtered in any case.
     pub narrow: Option<Narrow>,
 }
 
-/// Returns a filter for events that follows from the options, or `None`.
+/// A function that makes a filter for events from the options. Returns `None` if the options allow no such filter.
 type Narrow = fn(&[SpanOption]) -> Option<String>;
 
 /// Whether the events of a span happen in its own task or in any task. This decides how tasks are selected.
@@ -117,7 +117,8 @@ pub struct Field {
     pub value: ComputeField,
     /// The texts that it may hold; `None` if they cannot be listed.
     pub values: Option<FieldValues>,
-    /// The source of the value, or of the number on which its text depends; `None` if only the function knows it.
+    /// Where the value comes from, so that it can be computed without `value`. If the field is a text for a number,
+    /// this is the source of the number. `None` if only `value` can compute it.
     pub origin: Option<SpanOrigin>,
 }
 
@@ -178,17 +179,17 @@ impl Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::EndFirst, key)
     }
 
-    /// The samples are kept with the open span.
+    /// The samples are kept with the open span that has the key.
     pub const fn note(event: &'static str, key: &'static str, keep: Keep) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Note(keep), key)
     }
 
-    /// The samples drop the open span, because its end is not known.
+    /// The samples drop the open span that has the key, because its end is not known.
     pub const fn discard(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Discard, key)
     }
 
-    /// The samples are wakeups. If one shows that the task has run since its last wakeup, it drops the open span.
+    /// The samples are wakeups. A wakeup drops the open span if it shows that the task has run since the wakeup before.
     pub const fn discard_woken_again(event: &'static str, key: &'static str) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::DiscardWokenAgain, key)
     }
@@ -243,7 +244,7 @@ impl Rule {
         Rule { after: Some(condition), ..self }
     }
 
-    /// Marks the event as one without which the source works.
+    /// Marks the event as optional: the source also works without it.
     pub const fn optional(self) -> Rule {
         Rule { presence: Presence::Optional, ..self }
     }
@@ -311,7 +312,7 @@ impl Field {
         Field { values: Some(FieldValues { list, unnamed }), ..self }
     }
 
-    /// Says where the value comes from, or the number on which the text depends.
+    /// Sets the origin of the value. For a text that depends on a number, it is the origin of the number.
     pub const fn is(self, origin: SpanOrigin) -> Field {
         Field { origin: Some(origin), ..self }
     }
@@ -374,9 +375,9 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns whether a span of the source that stays open for long shows that events are missing. This is so only if the run
-    /// has the events of all `Discard` rules: without them, a span that has no end stays open. `discards` is the number of
-    /// these rules whose events the run has.
+    /// Returns whether events are missing if a span of the source stays open for long. This holds only if the run has
+    /// the events of all `Discard` rules, because without them, a span may stay open although no event is missing.
+    /// `discards` is the number of `Discard` rules whose events the run has.
     pub(crate) fn misses_ends(&self, discards: usize) -> bool {
         let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
         self.ends_soon && all.count() == discards
@@ -387,7 +388,7 @@ impl SourceDefinition {
         self.flags.iter().any(|flag| flag.name == STRINGS)
     }
 
-    /// Returns the fields with the strings of its events.
+    /// Returns fields for the strings to which the arguments of its events point; none if it has no such strings.
     pub(crate) fn string_fields(&self) -> impl Iterator<Item = SpanField> {
         self.has_strings().then(syscall::string_fields).into_iter().flatten()
     }
@@ -421,7 +422,7 @@ impl SourceDefinition {
         let text = parts.join(" && ");
         let filter = Filter::parse(&text, &format.format).map_err(|error| wrong(&text, error))?;
         for (field, text) in format.texts_of(&filter) {
-            // Fields beyond the source's own are arguments of probes, which may hold any text.
+            // A field that is not one of the source's own is an argument of a probe, which may hold any text.
             self.fields.get(field).map_or(Ok(()), |field| self.check_value(field, text))?;
         }
         Ok(Some(filter))

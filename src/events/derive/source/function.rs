@@ -13,8 +13,8 @@ const POPPED: &str = "\\8";
 const POPPED: &str = "\\0";
 
 /// The stack pointer at a call identifies the call. The kernel does not report the return of a call that ends by
-/// longjmp() or an exception, nor of calls beyond the 64 open ones that it follows. A call without a return stays open
-/// until another call has the same stack pointer, so no other return ends it.
+/// longjmp() or an exception. It follows at most 64 open calls of a task, and does not report the returns of further
+/// ones. A call without a return stays open until another call has the same stack pointer, so no other return ends it.
 pub(super) const FUNCTION: SourceDefinition = SourceDefinition {
     system: "function",
     name: "function",

@@ -11,7 +11,8 @@ use crate::{
 /// The CPU is a part of the key because the timer of a sleep is on the stack of its task. Before the timer's function
 /// has returned on one CPU, the task may run again on another CPU and start a new timer at the same address.
 ///
-/// If a timer is started again before it expires, it has a new time. So the last start counts.
+/// A timer may be started several times before it expires. Each start sets a new expiry time, so only the last start
+/// counts.
 pub(super) const HRTIMER: SourceDefinition = SourceDefinition {
     system: "",
     name: "hrtimer",
@@ -56,8 +57,8 @@ fn start<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("hrtimer_start")
 }
 
-/// Returns the sample of the start, if a task started the timer. Returns `None` if an interrupt did, because the
-/// sample's task is only the interrupted one.
+/// Returns the sample of the timer's start if a task started the timer. Returns `None` if an interrupt started it,
+/// because the task in the sample is then the interrupted one.
 fn starter<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     start(span).filter(|start| !start.is_in_interrupt())
 }

@@ -5,8 +5,8 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::event::SpanTask;
 
-/// A virtual CPU is a thread, which identifies it. The number of the virtual CPU is not in the key, because each
-/// virtual machine has a CPU 0.
+/// The key is the thread, because each virtual CPU is a thread of its own. The number of the virtual CPU is not in the
+/// key, because it is the same in several virtual machines.
 pub(super) const KVM_EXIT: SourceDefinition = SourceDefinition {
     system: "",
     name: "kvm-exit",

@@ -98,7 +98,7 @@ fn a_source_without_missing_events_is_complete() {
 fn a_cpu_without_events_of_its_idle_task_and_the_tasks_that_lack_spans_are_known() {
     for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
         let (run, _) = run(source, &naps(Idle::Missing));
-        // The first nap begins before anything is known about the CPU's idle task.
+        // The gap in a nap is found when the next nap begins, so the gap in the last of the ten naps is not found.
         assert_eq!((run.gaps(), run.cpus_without_idle_events()), (vec![(7, 9)], vec![1]), "{}", source.name);
     }
 }
@@ -143,7 +143,7 @@ fn a_wakeup_that_was_not_delivered_ends_no_span_and_is_counted() {
     }
 }
 
-/// The task sleeps between the wakeups, and no switch of it is delivered in this time.
+/// Between its two wakeups, the task ran and slept again, but none of its switches in this time was delivered.
 #[test]
 fn a_wait_ends_before_the_task_is_woken_again() {
     let begins = [switch(1, 1, (6, SLEEPS), 7), switch(1, 200, (7, SLEEPS), 0)];
@@ -325,8 +325,9 @@ proptest! {
         for source in [&OFFCPU, &ONCPU, &RUNQUEUE, &TASK_STATE] {
             for idle in [Idle::Delivered, Idle::Missing] {
                 let mut machine = Machine::new();
-                // If neither the wakeup of a task nor the switch to it is delivered, the next wakeup of the task may come while
-                // the task runs. Then `task-state` cannot know that the task slept for a shorter time.
+                // `task-state` cannot detect one case: both the wakeup of a sleeping task and the switch to it are
+                // missing, and the next wakeup comes while the task runs. The task seems to have slept until this
+                // wakeup.
                 let is_possible = |step: &&Step| {
                     !matches!(step, Step::SetState { .. }) || idle == Idle::Delivered || source.name != "task-state"
                 };

@@ -34,8 +34,8 @@ pub use self::{
 };
 use super::span::SpanError;
 
-/// All sources, in the order in which they are listed. Their names are also in [`perf_prof_format::spec::SPAN_SOURCES`], for the
-/// grammar.
+/// All sources, in the order in which they are listed. The grammar has their names in
+/// [`perf_prof_format::spec::SPAN_SOURCES`].
 pub const SOURCES: &[&SourceDefinition] = &[
     &syscall::SYSCALL,
     &offcpu::OFFCPU,
@@ -59,7 +59,7 @@ pub const SOURCES: &[&SourceDefinition] = &[
 /// The option of a source for the strings to which the arguments of its events point.
 const STRINGS: &str = "str";
 
-/// Returns the fields of an event whose strings must be read for the option `str` of a span.
+/// Returns the fields of an event whose strings must be read, because the span has the option `str`.
 pub fn strings_of(span: &SpanSpec, event: &EventKind) -> Vec<String> {
     let is_of_call = matches!(event, EventKind::Tracepoint { system, .. } if system == "raw_syscalls");
     if asks_for_strings(span) && is_of_call { vec![ARGUMENTS.to_owned()] } else { Vec::new() }
@@ -70,7 +70,7 @@ pub(crate) fn asks_for_strings(span: &SpanSpec) -> bool {
     span.is_source() && span.options.iter().any(|option| option.name == STRINGS)
 }
 
-/// Returns whether the span is of a source that has the option `str`.
+/// Returns whether the span is of a source whose definition has the option `str`.
 pub fn has_strings(span: &SpanSpec) -> bool {
     source_of(span).ok().flatten().is_some_and(SourceDefinition::has_strings)
 }

@@ -19,9 +19,10 @@ macro_rules! fatal {
 /// A new task that is not a thread of its creator (flag CLONE_THREAD, 0x10000) opens a span. The exit of the last thread of its
 /// process ends the span.
 ///
-/// The exit code is the argument of exit_group(), or of exit() in the main thread. A fatal signal is delivered without a
-/// handler. Most fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends a SIGKILL to each
-/// thread. From then on, the kernel drops further signals. So the last signal that was sent is the fatal one.
+/// The exit code is the argument of exit_group(), or of exit() in the main thread. A signal is fatal if it is delivered
+/// without a handler. Most fatal signals are delivered as SIGKILL, because `complete_signal()` in kernel/signal.c sends
+/// a SIGKILL to each thread. After that, the kernel drops further signals to the process. So the last signal that was
+/// sent is the fatal one.
 pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     system: "",
     name: "process",
@@ -95,7 +96,8 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the sample of the signal that ended a process, when it was sent.
+/// Returns the `signal_generate` sample of the signal that ended a process; `None` if the process ended in another way,
+/// or if the sample was not seen.
 fn sender<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     match end(span) {
         End::Signal(sent) => sent.filter(|sent| sent.is("signal_generate")),
@@ -106,7 +108,8 @@ fn sender<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
 /// How a process ended.
 enum End<'a> {
     Exit(i64),
-    /// A signal, when it was sent or, if nobody was seen to send it, when it was delivered. `None` if its number is not known.
+    /// A signal: the sample of its sending, or that of its delivery if the sending was not seen. `None` if the number
+    /// of the signal is not known.
     Signal(Option<PartView<'a>>),
     /// The process is alive, or no event says how it ended.
     Unknown,
@@ -120,8 +123,8 @@ fn end<'a>(span: &SpanView<'a>) -> End<'a> {
     if let Some(exit) = span.note("sys_enter_exit_group") {
         return End::Exit(exit.int("error_code"));
     }
-    // Skip samples from before the last exec(), which say nothing about the end of the process. An exit says nothing about it
-    // either if a fatal signal follows.
+    // Ignore samples from before the last exec(), and an exit() that a fatal signal followed: neither says how the
+    // process ended.
     let exec = span.note("sched_process_exec").map_or(0, |exec| exec.time());
     let exit = span.note("sys_enter_exit").filter(|exit| exit.time() > exec);
     let delivered = |is_wanted: fn(i64, u64) -> bool| {

@@ -26,7 +26,8 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
         // A task that leaves its CPU was running. If it still has an open span, events were missed.
         Rule::discard("sched:sched_switch", "prev_pid"),
         Rule::begin("sched:sched_switch", "prev_pid").when("prev_pid != 0 && !(prev_state & 0xff)"),
-        // A task that is woken twice has run in between. So the first wait is over, and its end is not known.
+        // A task that is woken twice has run between the two wakeups. So its first wait is over, and the end of this
+        // wait is not known.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
         Rule::discard_woken_again("sched:sched_wakeup_new", "pid"),
         // But a task that was preempted on its way to sleep may be woken while it is already waiting for a CPU
@@ -80,11 +81,11 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns the threads that ran on the CPU on which a wait ended.
+/// Returns the threads that ran during a wait, on the CPU on which the wait ended.
 fn ran<'a>(span: &SpanView<'a>) -> Cow<'a, [Ran]> {
     match (span.ran(), span.end()) {
         (Some(ran), _) => ran.into(),
-        // A sample of the end alone tells only which task ran last.
+        // If the runs were not observed, the sample of the end still tells which task ran last.
         (None, Some(end)) => {
             vec![Ran { comm: end.text("prev_comm").into(), tid: end.int("prev_pid"), time: span.duration() }].into()
         }
@@ -105,7 +106,8 @@ fn by_name(threads: &[Ran]) -> Vec<Ran> {
     names
 }
 
-/// Returns the list of threads or names with their times as text. `who` returns the name in front of the time.
+/// Returns a list of runs as text, each with its time in ns. `who` returns the text before the time: a thread or a
+/// name.
 fn text<'a>(ran: &[Ran], who: fn(&Ran) -> Vec<u8>) -> Cow<'a, [u8]> {
     let texts = ran.iter().map(|ran| [who(ran), format!(" {}", ran.time).into_bytes()].concat());
     texts.collect::<Vec<_>>().join(&b", "[..]).into()
@@ -146,7 +148,7 @@ mod tests {
         let samples = [
             wakeup(10, first),
             switch(20, other, 0, first),
-            // The thread `first` takes this sample itself, so its process is known.
+            // This sample is taken in the thread `first`, so its process is known.
             switch(30, first, 1, other),
             wakeup(40, unknown),
             switch(50, other, 1, unknown),

@@ -72,9 +72,9 @@ pub(super) const SIGNAL: SourceDefinition = SourceDefinition {
 
 /// Returns whether the kernel itself sent the signal that a `signal_generate` reports.
 ///
-/// A positive code means that the kernel sent it (sigaction(2), si_code). SIGPIPE from write() has the code 0, as signals of
-/// kill() have. But it is for one thread, and those of kill() are for a process (`send_sig()` with priv 0 in
-/// kernel/signal.c). In an interrupt, the current task is not the sender.
+/// A positive code means that the kernel sent the signal (sigaction(2), si_code). The SIGPIPE of a write() has the code
+/// 0, as signals of kill() have. But this SIGPIPE is for one thread, and signals of kill() are for a process
+/// (`send_sig()` with priv 0 in kernel/signal.c). In an interrupt, the current task is not the sender.
 pub(super) fn is_by_kernel(sent: &PartView<'_>) -> bool {
     let is_of_write = sent.int("code") == 0 && sent.int("group") == 0;
     sent.int("code") > 0 || is_of_write || sent.is_in_interrupt()

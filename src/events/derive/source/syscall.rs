@@ -19,8 +19,8 @@ const RT_SIGRETURN: i64 = 15;
 #[cfg(not(target_arch = "x86_64"))]
 const RT_SIGRETURN: i64 = 139;
 
-/// The key of rt_sigreturn. The kernel reports its return with the number -1, and it does so for no other call. So a return
-/// with -1 ends the thread's open rt_sigreturn.
+/// The key that ends a rt_sigreturn. A return with the number -1 can only be that of a rt_sigreturn, so it ends the
+/// open rt_sigreturn of the thread.
 #[cfg(target_arch = "x86_64")]
 const RESTORED: &str = "_tid+id|_tid+15";
 #[cfg(not(target_arch = "x86_64"))]

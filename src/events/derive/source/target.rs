@@ -8,8 +8,8 @@ use super::{Scope, source_of};
 /// Why tasks or CPUs cannot be selected together with a source.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SourceTargetError {
-    /// The user selected a source that needs the events of all tasks, and an event that would then be delivered for all
-    /// tasks too.
+    /// The user selected tasks, a source that needs the events of all tasks, and an event that is not a source. In one
+    /// run, this event would be delivered for all tasks too.
     #[error(
         "{source_name} needs the events of all tasks, so tasks cannot be selected for {other} in the same run; leave the \
          selection of tasks out, or use separate runs"
@@ -60,8 +60,9 @@ pub fn check_coverage(events: &[EventSpec], coverage: Coverage) -> Result<(), So
     Ok(())
 }
 
-/// Returns the tasks whose events must be opened: the selected ones or all. Fails if a source needs the events of all
-/// tasks and another event is not a source, because that event would be delivered for all tasks too.
+/// Returns [`Scope::Task`] if the events of the selected tasks suffice, or [`Scope::Machine`] if the events of all
+/// tasks must be opened. Fails if a source needs all tasks and another event is not a source, because that event would
+/// be delivered for all tasks too.
 pub fn scope(events: &[EventSpec]) -> Result<Scope, SourceTargetError> {
     let is_source = |event: &EventSpec| match &event.kind {
         EventKind::Span(span) => source_of(span).ok().flatten(),

@@ -26,7 +26,7 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
         Rule::end("sched:sched_switch", "next_pid").after(is_runnable),
         Rule::discard("sched:sched_switch", "next_pid"),
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
-        // A task that is woken twice has run in between, so its wait for a CPU is over.
+        // A task that is woken twice has run between the two wakeups, so its first wait for a CPU is over.
         Rule::discard_woken_again("sched:sched_wakeup", "pid"),
         // A task on its way to sleep may be woken while it still runs (`ttwu_runnable()` in kernel/sched/core.c). Such
         // a wakeup does not end the span.

@@ -100,7 +100,8 @@ fn established<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     changes(span).find(|part| part.int("newstate") == 1)
 }
 
-/// Returns the last change of state with the port of the socket, which has none before it sends.
+/// Returns the last change of state in which the socket has a port, or else the first change. A client's socket usually
+/// has no port yet in its first change.
 fn latest<'a>(span: &SpanView<'a>) -> PartView<'a> {
     changes(span).filter(|part| part.int("sport") != 0).last().unwrap_or_else(|| span.begin())
 }

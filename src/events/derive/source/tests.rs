@@ -111,7 +111,7 @@ fn filter_of(selector: &str) -> Result<Option<Filter>, SpanError> {
     source.filter(span, spec.filter.as_deref(), &source.span_fields())
 }
 
-/// The arguments of a function's probe are fields behind those of the source.
+/// In a filter, the arguments of a function's probe are fields too. They come after the fields of the source.
 #[test]
 fn a_filter_may_compare_the_text_of_an_argument() {
     let spec = parse_events("function:f@\"/bin/true\"/q ~ \"SELECT*\"/").unwrap().remove(0);

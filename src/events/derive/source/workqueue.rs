@@ -11,7 +11,7 @@ use crate::{
 /// The worker is a part of the key. The function may free its work item. Then another worker can start a new item at
 /// the same address before the function has returned (`process_one_work()` in kernel/workqueue.c).
 ///
-/// Cancelling work has no event. So a span begins when the work was queued last.
+/// Cancelling work has no event, so work may be queued several times before it runs. Only the last queueing counts.
 pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
     system: "",
     name: "workqueue",

@@ -30,21 +30,22 @@ pub(super) struct Engine {
     layout: SampleLayout,
     /// For each field of the span: whether the filter reads it.
     filtered_fields: Vec<bool>,
-    /// Whether the filter reads text that is computed for each span.
+    /// Whether the filter reads a text that has to be computed for each span.
     has_text_filter: bool,
     /// The cache of the filter's results, if the filter reads only one text and the text depends on a number.
     verdicts: Option<Verdicts>,
     open: OpenSpans,
     /// The samples of `Ahead` rules, by their keys, until a span begins.
     ahead: OpenSpans,
-    /// The spans that losses dropped. `missing_records` are the records of those that have ended since; `None` if the sink does
-    /// not want them.
+    /// The spans that losses dropped and that may not have ended yet. `missing_records` has a record for each dropped
+    /// span whose latest possible end is known; it is `None` if the sink does not want these records.
     missing: Missing,
     missing_records: Option<Vec<Box<[u8]>>>,
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
-    /// Tells which open spans should have ended; `None` if an open span does not show that events are missing.
+    /// Tells which open spans should have ended. `None` for a span that may stay open for long although no event is
+    /// missing.
     overdue: Option<Overdue>,
     counts: Arc<SpanCounts>,
     /// The time of the last sample.
@@ -147,7 +148,8 @@ impl Engine {
     ) -> Flow {
         let Self { format, open, counts, .. } = self;
         let layout = |of: usize| &format.inputs[of].layout;
-        // A sample that arrives late may be older than the open span. Then it does not end this span, but an earlier one.
+        // A sample that arrives late may be older than the open span. Such a sample belongs to an earlier span, so it
+        // does not end this one.
         let is_later = |begin: OpenSpan<&[u8]>| layout(begin.input).time(begin.split().0).unwrap_or(0) <= time;
         let begin = match which {
             Which::Last => open.close_if(key, is_later),
@@ -210,7 +212,7 @@ impl Engine {
             Change::ComesAfterWakeup => scheduler.comes_after_wakeup(at, task),
             Change::Wakes => scheduler.wakes(at, task),
         }
-        // While a ring loses events, some are missing anyway.
+        // Missing events are not counted while a ring loses events, because the loss explains them.
         if self.lossy_rings == 0 {
             for &task in self.scheduler.contradicted().iter().filter(|&&task| self.may_lack_spans(task, at.time)) {
                 self.counts.add_unseen(1);
@@ -243,8 +245,8 @@ impl Engine {
         !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
     }
 
-    /// Returns whether spans of this task would be delivered, so that a missing one is a gap. The name of the task is that at
-    /// `time`.
+    /// Returns whether spans of this task would be delivered, so that a missing span is a gap. Uses the name that the
+    /// task had at `time`.
     fn may_lack_spans(&self, task: i32, time: u64) -> bool {
         let names = &self.span.task_names;
         let is_named = || self.context.comm(task, time).is_none_or(|comm| matches_any(names, &comm));
@@ -253,9 +255,9 @@ impl Engine {
 
     /// Counts the open span of a key as missing. Called when the key begins again.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // A span of a source counts only if it was open for long. Two requests for the same sectors of a device may be open
-        // together, and the kernel does not report the end of some spans. `schedule` counts the missing events of the
-        // scheduler.
+        // A span of a source counts only if it was open for long, because a second begin alone does not show that
+        // events are missing: the kernel does not report the ends of some spans, and two requests for the same sectors
+        // of a device may be open together. `schedule` counts the missing events of the scheduler.
         let is_overdue = self.is_overdue(key, time);
         self.counts.add_unended(is_overdue.into());
         if self.span.spec.nesting == Nesting::Replaced
@@ -266,8 +268,8 @@ impl Engine {
         }
     }
 
-    /// Returns whether the open span with this key should have ended before this time. While a ring loses events, the answer is
-    /// no.
+    /// Returns whether the open span with this key should have ended before `time`. Returns false while a ring loses
+    /// events.
     fn is_overdue(&self, key: &Key, time: u64) -> bool {
         let age = |begin: u64| time.saturating_sub(begin);
         self.lossy_rings == 0
@@ -277,7 +279,7 @@ impl Engine {
                 .is_some_and(|overdue| self.began(key).is_some_and(|begin| overdue.is_overdue(age(begin))))
     }
 
-    /// Counts the spans that are open at the end and should have ended before.
+    /// Counts the spans that are open at the end of the run although they should have ended.
     fn count_overdue(&self) {
         let Some(overdue) = self.overdue.as_ref().filter(|_| self.lossy_rings == 0) else { return };
         let age = |begin: &OpenSpan<&[u8]>| {
@@ -300,8 +302,8 @@ impl Engine {
         }
     }
 
-    /// Counts for how long dropped spans may have lasted. It leaves out spans that the user did not select, as far as their
-    /// begin tells.
+    /// Adds up how long dropped spans may have lasted. Leaves out a span if its begin shows that the user did not
+    /// select it.
     fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
         for MissingSpan { key, begin, until } in spans {
             let (record, notes) = begin.split();
@@ -325,8 +327,8 @@ impl Engine {
         }
     }
 
-    /// Counts for how long the open spans of a key may have lasted. Called when the key begins again although no end was
-    /// delivered.
+    /// Adds up how long the earlier spans of a key may have lasted: those that a loss dropped, and the one that is
+    /// still open. Called when the key begins again although no end was delivered.
     fn count_missing_before(&mut self, key: &Key, time: u64) {
         if self.span.spec.nesting != Nesting::Replaced {
             return;
@@ -390,9 +392,9 @@ impl Engine {
         passes
     }
 
-    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not pass. So the
-    /// cheapest checks come first: numbers, then the task, then texts. The fields that no check needs are computed only for a
-    /// span that is delivered.
+    /// Delivers a span if its task is selected and the span passes the filter over its fields. Most spans do not pass,
+    /// so the cheaper check comes first: the filter if it reads only numbers, otherwise the task. Fields that the
+    /// filter does not read are computed only for spans that are delivered.
     fn deliver(&mut self, samples: &SpanSamples<'_>, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let is_task_first = self.has_text_filter;
         let is_refused = is_task_first && !self.selects_task(samples)
@@ -525,7 +527,7 @@ impl Derivation for Engine {
         self.open.move_to(context.budget());
         self.ahead.move_to(context.budget());
         self.output = Output::Delivered;
-        // The caller reports the losses that go on again.
+        // If a ring is still losing events, the caller reports this loss again.
         self.lossy_rings = 0;
     }
 
@@ -536,7 +538,7 @@ impl Derivation for Engine {
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
         }
-        // The counts still count these spans as open.
+        // These spans still count as open.
         while let Some(key) = self.open.oldest_key().map(Key::numbers) {
             let Some(begin) = self.open.take_oldest() else { break };
             let (begin_record, notes) = begin.split();

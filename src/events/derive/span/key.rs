@@ -1,4 +1,4 @@
-//! The keys of spans: where an event has the values of a key, and the values.
+//! The keys of spans: how an event's records are read for a key, and the values of a key.
 
 use std::hash::Hasher;
 
@@ -11,11 +11,11 @@ use rustc_hash::FxHasher;
 
 use super::SpanError;
 
-/// Where the records of an event have the values of a key.
+/// How the values of a key are read from the records of an event.
 #[derive(Clone, Debug)]
 pub struct KeyPlan(Vec<Part>);
 
-/// Where the records of an event have one part of a key.
+/// How one part of a key is read from the records of an event.
 #[derive(Clone, Debug)]
 pub enum Part {
     /// The id of the thread.
@@ -44,7 +44,7 @@ pub enum Key {
 }
 
 impl Key {
-    /// Returns the hash of the key. It leaves out the tag of the enum, because all keys of a span have the same tag.
+    /// Returns the hash of the key. The variant is not hashed, because all keys of a span have the same variant.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mut hasher = FxHasher::default();
@@ -67,7 +67,8 @@ impl Key {
         }
     }
 
-    /// Returns its first two parts, if they are numbers.
+    /// Returns the parts of a key of one or two numbers; the second number is 0 if there is only one. Returns zeros for
+    /// any other key.
     #[inline]
     pub fn numbers(&self) -> [u64; 2] {
         match self {

@@ -1,8 +1,8 @@
 //! The spans that a loss of events dropped, and for how long each of them may have lasted.
 //!
-//! The begin of a dropped span is known. Its end was lost, so it ended before the loss was over. There is one exception: if the
-//! next event of its key is an end, the span may have lasted until this end. Spans that also began among the lost events leave
-//! no trace.
+//! The begin of a dropped span is known. Its end was lost, so the span ended before the loss was over, with one
+//! exception: if the next event of its key is an end, the span may have lasted until this end. A span that began during
+//! the loss leaves no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -12,8 +12,9 @@ use super::{
     table::{OpenSpan, OpenSpans},
 };
 
-/// The maximum memory and number of dropped spans whose end may still come. Beyond it, all of them count as ended with the
-/// loss. So a table of open spans never has less room after a loss than before.
+/// The maximum memory and number of dropped spans whose end may still come. If there are more, all of them count as
+/// ended with the loss. These spans do not use the budget of the open spans, so a loss never leaves less room for open
+/// spans.
 const BYTES: usize = 1 << 20;
 const MOST: u32 = 4096;
 
@@ -58,14 +59,16 @@ impl Missing {
         }
     }
 
-    /// Takes out a span of this key, because an end with the key came at this time. It may be the end of this span.
+    /// Takes out a span of this key because an end with the key came at `time`. Returns the span with `time` as its
+    /// latest end, because this may be its end. Returns `None` if no span of the key was dropped.
     pub fn end(&mut self, key: &Key, time: u64) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: time })
     }
 
-    /// Takes out the span of this key, because another span with the key begins. While events are lost, `until` is the time of
-    /// this begin. If it is `None`, the span ended with the last loss.
+    /// Takes out the span of this key because another span with the key begins. `until` is the latest time at which the
+    /// span may have ended: the time of the new begin while events are being lost, or `None` for the end of the last
+    /// loss.
     pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })

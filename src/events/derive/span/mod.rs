@@ -59,14 +59,14 @@ pub struct Span {
     definition: Option<&'static SourceDefinition>,
     fields: Vec<SpanField>,
     filters: Option<Filters>,
-    /// The conditions for the delivery of a span, as the user typed them.
+    /// The text of the conditions that a span has to meet to be delivered, as the user typed them.
     conditions: String,
     /// Whether the user asked for strings, but the span's events have none.
     lacks_strings: bool,
-    /// The names of the tasks whose spans are delivered, with wildcards; empty for all tasks, and if `filters` compares the
-    /// names.
+    /// The names of the tasks whose spans are delivered; they may have wildcards. Empty if spans of all tasks are
+    /// delivered, or if `filters` compares the names instead.
     comms: Vec<String>,
-    /// The same names, also if `filters` compares them because the span has a field `comm`.
+    /// The selected names in any case: also those that `filters` compares because the span has a field `comm`.
     task_names: Vec<String>,
 }
 
@@ -232,8 +232,8 @@ impl Span {
         self.spec.to_string()
     }
 
-    /// Returns whether only the spans of the selected tasks are delivered, although the events of all tasks arrive. This is so
-    /// for sources. A program that selected two events gets all spans, and can select tasks itself.
+    /// Returns whether only spans of the selected tasks are delivered, although the events of all tasks arrive. True
+    /// for sources only: a program that selected two events gets all spans, and can select tasks itself.
     fn selects_tasks(&self) -> bool {
         self.definition.is_some()
     }
@@ -277,8 +277,8 @@ fn argument_names(spec: &SpanSpec) -> Vec<String> {
     spec.arguments.begin.iter().map(name).collect()
 }
 
-/// Adds a field for each argument of the probes that begin the span, unless another field of the span has its name. Such an
-/// argument is only a field of the begin event.
+/// Adds a field for each argument of the probes that begin the span. If another field of the span has the same name,
+/// the argument can be read only from the begin event.
 fn add_argument_fields(
     names: &[String],
     formats: &[(Arc<EventFormat>, &[usize])],

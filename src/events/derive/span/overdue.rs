@@ -10,15 +10,15 @@ const TIMES: u64 = 10;
 /// The minimum age in ns of an overdue span if no span has ended. It is longer because a device may be slow.
 const LEAST_OF_ALL: u64 = 1_000_000_000;
 
-/// If no span has ended, and at least this number of spans has this age in ns, all of them are overdue. A device that works on
-/// so many requests completes the first one earlier, unless it stands still.
+/// If no span has ended, and at least this number of open spans is older than this age in ns, all these spans are
+/// overdue. A device that works completes one of so many requests earlier.
 const MANY: usize = 8;
 const LEAST_OF_MANY: u64 = 10_000_000;
 
-/// Tells which open spans are overdue, by the duration of the longest span that ended.
+/// Tells which open spans are overdue, by a comparison with the longest span that ended.
 #[derive(Debug, Default)]
 pub(super) struct Overdue {
-    /// The duration in ns; `None` if no span has ended.
+    /// The duration of the longest span that ended, in ns; `None` if no span has ended.
     longest: Option<u64>,
 }
 
@@ -28,13 +28,13 @@ impl Overdue {
         self.longest = self.longest.max(Some(duration));
     }
 
-    /// Returns whether a span that has been open for this time should have ended.
+    /// Returns whether an open span of this age in ns should have ended.
     pub fn is_overdue(&self, age: u64) -> bool {
         age > self.longest.map_or(LEAST_OF_ALL, |longest| longest.saturating_mul(TIMES).max(LEAST))
     }
 
-    /// Returns a function that tells for the age of a span whether it is overdue at the end of a run. `ages` are the ages of
-    /// all open spans.
+    /// Returns a function that takes the age of an open span in ns, and returns whether the span is overdue at the end
+    /// of the run. `ages` are the ages of all open spans.
     pub fn at_end(&self, ages: impl Iterator<Item = u64>) -> impl Fn(u64) -> bool {
         let are_many = self.longest.is_none() && ages.filter(|&age| age > LEAST_OF_MANY).nth(MANY - 1).is_some();
         move |age| self.is_overdue(age) || are_many && age > LEAST_OF_MANY

@@ -23,7 +23,8 @@ pub struct SpanRule {
     pub other_keys: Vec<Vec<String>>,
     /// If set, the rule applies only to samples that pass this filter.
     pub when: Option<&'static str>,
-    /// If set, the rule applies only if the open span with this key meets the condition, or if no span with this key is open.
+    /// If set, the rule applies only if the open span with this key meets the condition, or if there is no open span
+    /// with this key.
     pub after: Option<BeginCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
@@ -31,7 +32,7 @@ pub struct SpanRule {
     pub only_if: Option<FieldCondition>,
 }
 
-/// A condition on the sample that began an open span and on the first number of its key.
+/// A condition on an open span. Gets the sample that began the span, and the first number of the span's key.
 pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
 
 /// A condition on the event's format.
@@ -53,7 +54,7 @@ impl FieldCondition {
     }
 }
 
-/// An action of a sample on the open span of its key.
+/// The effect that a sample has on the open span of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// The sample opens a span. An open one with the same key is dropped, unless spans are nested.
@@ -70,22 +71,22 @@ pub enum Action {
     Note(Keep),
     /// The sample drops the span.
     Discard,
-    /// The sample is a wakeup. It drops the span if it shows that the task of the key has run since its last wakeup. Its event
-    /// needs a rule with `Change::Wakes` before this one.
+    /// The sample is a wakeup. It drops the span if it shows that the task of the key has run since the wakeup before.
+    /// A rule with `Change::Wakes` for the same event must come before this rule.
     DiscardWokenAgain,
-    /// The sample is kept until the sample that opens a span recalls it. The key is a key of samples that are kept ahead, not
-    /// of spans.
+    /// The sample is kept until another sample recalls it. The key is not that of a span: samples that are kept ahead
+    /// have keys of their own.
     Ahead(Keep),
     /// The sample recalls the sample that is kept ahead with this key. If it also opens a span, the span keeps the recalled
     /// sample.
     Recall,
     /// The sample drops the sample that is kept ahead with this key.
     Forget,
-    /// The task whose name is in this field, and whose thread id is the key, runs on the CPU from now on. A span that ends
-    /// can then list the tasks that ran meanwhile.
+    /// From now on, the CPU runs the task whose name is in this field, and whose thread id is the key. The engine notes
+    /// this, so that a span can list the tasks that ran during its time.
     Run(&'static str),
-    /// The scheduler changes the state of the task in the key. The key has `prev_state` too if the task leaves a CPU. From the
-    /// changes, the engine finds out which events were not delivered.
+    /// The scheduler changes the state of the task in the key. If the task leaves a CPU, `prev_state` is the second
+    /// part of the key. The engine finds missing events by comparing successive changes.
     Schedule(Change),
 }
 
@@ -102,7 +103,7 @@ pub enum Change {
     Wakes,
 }
 
-/// Which samples of a rule an open span keeps. It counts all of them.
+/// Which of a rule's samples an open span keeps. The number of all its samples is counted in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// The first one.
@@ -136,7 +137,7 @@ impl Action {
         matches!(self, Action::End | Action::EndFirst)
     }
 
-    /// Returns whether the samples of the event have call chains, if the span has this setting.
+    /// Returns whether the samples of an event with this action have call chains, if the span has the setting `stack`.
     pub fn has_chain(self, stack: SpanStack) -> bool {
         match stack {
             SpanStack::Inherit => false,

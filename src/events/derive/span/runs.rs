@@ -6,11 +6,12 @@ use rustc_hash::FxHashMap;
 
 use crate::event::Ran;
 
-/// The maximum number of runs that are kept for each CPU. If a wait saw more, its first part is charged to no task.
+/// The maximum number of runs that are kept for each CPU. If more tasks ran during a wait, the first part of the wait
+/// is charged to no task.
 const MOST: usize = 4096;
 
-/// The maximum number of runs of all CPUs, because a recording may state many CPUs. If there are more, all runs are
-/// forgotten.
+/// The maximum number of runs of all CPUs together. There is a limit because a recording may name any number of CPUs.
+/// When it is reached, all runs are forgotten.
 const MOST_OF_ALL: usize = 1 << 20;
 
 /// The maximum size of a task's name in bytes. The kernel's names have 16 (TASK_COMM_LEN), but a recording may state

@@ -1,5 +1,5 @@
-//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported. They show when the next event of
-//! a CPU or of a task contradicts the last one.
+//! Finds switches and wakeups of tasks that were not delivered, although no loss was reported. Such an event is found
+//! when a later event of the same CPU or task contradicts the earlier ones.
 //!
 //! The switches of a CPU are a chain: the task that leaves is the task that came last. Some kernels deliver no events of the
 //! idle tasks of some CPUs. Then the chain has a gap after each switch to the idle task.
@@ -11,8 +11,8 @@ use crate::event::IdleEvents;
 /// The thread id of the idle tasks.
 const IDLE: i32 = 0;
 
-/// For this time after the first event, in ns, missing wakeups are not counted: a live run enables the events of one CPU after
-/// the other, so those of some CPUs are still off.
+/// Missing wakeups are not counted for this time after the first event, in ns. A live run enables the events of one CPU
+/// after the other, so in this time, some CPUs may not deliver events yet.
 const STARTING: u64 = 100_000_000;
 
 /// A second wakeup of a task on the same CPU within this time, in ns, is the same wakeup. If both the waker and the task are
@@ -27,13 +27,14 @@ const MOST: usize = 1 << 18;
 #[derive(Debug, Default)]
 pub(super) struct Scheduler {
     cpus: FxHashMap<u32, Cpu>,
-    /// The tasks that exist, as far as they were seen.
+    /// The states of the tasks, as far as their events show them.
     tasks: FxHashMap<i32, State>,
     /// The time of the first event.
     first: Option<u64>,
-    /// The tasks of which the last event shows that an earlier event was not delivered.
+    /// The tasks of which an earlier event was not delivered, as the last event shows.
     contradicted: Vec<i32>,
-    /// Whether the last event is a second wakeup of a task: the task has run since the first one, although no switch shows it.
+    /// Whether the last event is the second wakeup of a task without a switch to the task in between. Such a task has
+    /// run between the two wakeups.
     is_woken_again: bool,
 }
 
@@ -60,8 +61,8 @@ struct Wakeup {
     at: At,
     /// Whether the task was off its CPU at the wakeup. If false, the task may have been running since before the first event.
     is_off_cpu: bool,
-    /// Whether the task was woken before, and no event was counted as missing for this yet. If the task comes to a CPU next,
-    /// one is counted.
+    /// Whether this is a second wakeup for which no missing event was counted yet. The missing event is counted if the
+    /// next event of the task is a switch to it.
     is_second: bool,
 }
 
@@ -75,8 +76,8 @@ pub(super) struct At {
 }
 
 impl Scheduler {
-    /// Notes that a task leaves a CPU. `state` is the `prev_state` of the switch. Returns what this shows about the CPU's idle
-    /// task.
+    /// Notes that a task leaves a CPU. `state` is the `prev_state` of the switch. Returns whether an event of the CPU's
+    /// idle task was delivered or is missing, if this switch shows it.
     pub fn leaves(&mut self, at: At, task: i32, state: i64) -> Option<IdleEvents> {
         self.begin(at);
         let cpu = self.cpus.entry(at.cpu).or_default();
@@ -141,8 +142,8 @@ impl Scheduler {
             None => new(false),
             // A task on its way to sleep may be woken while it still runs.
             Some(State::Running) => State::Running,
-            // A task on its way to sleep may also have been preempted (`ttwu_runnable()`). It waited already, and goes on
-            // waiting.
+            // A task may also have been preempted on its way to sleep (`ttwu_runnable()`). It is already waiting for a
+            // CPU, and goes on waiting.
             Some(State::Runnable | State::Blocked) => new(true),
             Some(State::Woken(last)) => {
                 let after = at.time.saturating_sub(last.at.time);
@@ -150,7 +151,8 @@ impl Scheduler {
                     return;
                 }
                 self.is_woken_again = true;
-                // If the task may have been running since before the first event, the next switch tells.
+                // If the task may have been running since before the first event, do not decide yet: its next switch
+                // shows it.
                 let is_missed = self.is_started(last.at) && is_started;
                 if is_missed && last.is_off_cpu {
                     self.contradicted.push(task);
@@ -162,8 +164,8 @@ impl Scheduler {
         self.tasks.insert(task, state);
     }
 
-    /// Returns whether the last event is a second wakeup of a task: the task has run since the first one, although no switch
-    /// shows it. If a wait for a CPU is open, it is over.
+    /// Returns whether the last event is the second wakeup of a task without a switch to the task in between. The task
+    /// has run between the two wakeups, so an open wait for a CPU is over.
     pub fn is_woken_again(&self) -> bool {
         self.is_woken_again
     }
@@ -181,7 +183,7 @@ impl Scheduler {
         }
     }
 
-    /// Returns the tasks of which the last event shows that an earlier event was not delivered.
+    /// Returns the tasks of which an earlier event was not delivered, as the last event shows.
     pub fn contradicted(&self) -> &[i32] {
         &self.contradicted
     }

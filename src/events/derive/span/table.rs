@@ -1,5 +1,5 @@
-//! The table of open spans: their records by key, in the order in which they were opened. Their number and their bytes are
-//! bounded: without room for a new span, the oldest ones are dropped.
+//! The table of open spans: their records by key, in the order in which they were opened. The number and the memory of
+//! the spans are limited. If there is no room for a new span, the oldest spans are dropped.
 
 use hashbrown::{HashTable, hash_table::Entry};
 use perf_prof_format::spec::Nesting;
@@ -13,11 +13,11 @@ pub(super) struct OpenSpans {
     /// For each key, the slot of the span that was opened last.
     by_key: HashTable<u32>,
     slots: Vec<Slot>,
-    /// For each slot, the slot of the next span with the same key, in the order of opening. For the last span with a key, it is
-    /// the slot of the first one, so that both ends of the chain are found at once. An element is valid only if several spans
-    /// have the key, so the list stays empty until a key has two spans.
+    /// Links the spans with the same key in the order in which they were opened. For each slot, this is the slot of the
+    /// next span with the same key. The last span of a key links back to the first one, so that both are found without
+    /// a walk. An element is valid only if several spans have the key. So the list stays empty until this happens.
     above: Vec<u32>,
-    /// The first unused slot. [`Slot::below`] is the next one.
+    /// The first unused slot. The next unused slots are linked by [`Slot::below`].
     unused: u32,
     oldest: u32,
     newest: u32,
@@ -34,19 +34,19 @@ struct Slot {
     key: Key,
     /// The record of the event that began the span, and after it the notes.
     record: Box<[u8]>,
-    /// The spans that were opened before and after this one.
+    /// The slots of the spans that were opened directly before and after this one.
     older: u32,
     newer: u32,
-    /// The span with the same key that was opened before this one.
+    /// The slot of the span with the same key that was opened directly before this one.
     below: u32,
     input: u16,
 }
 
-/// No slot has this index.
+/// Stands for no slot.
 const NONE: u32 = u32::MAX;
 
-/// The bytes that a slot takes: its own, as many for the spare room of a growing vector, its index, and the memory allocator's
-/// header of its record.
+/// The memory that an open span takes besides its key and record: its slot, as much again for the spare room of the
+/// growing vector, its index in the table, and the memory allocator's header of the record.
 const SLOT: usize = 2 * size_of::<Slot>() + 16;
 
 /// A span in the table, or one that was taken out of the table.
@@ -102,8 +102,9 @@ impl OpenSpans {
         self.len.into()
     }
 
-    /// Opens a span. Returns two numbers: the dropped spans with the same key, and the spans that were dropped for lack of
-    /// room. The latter are the oldest ones, or the new one if the table is empty.
+    /// Opens a span. Returns the number of spans that were dropped because they have the same key, and the number of
+    /// spans that were dropped for lack of room. For lack of room, the oldest spans are dropped, and the new one if
+    /// there is not enough room even without them.
     pub fn open(&mut self, key: Key, input: usize, record: &[u8]) -> (u64, u64) {
         self.open_nested(key, input, record, self.nesting)
     }
@@ -185,13 +186,13 @@ impl OpenSpans {
         Some(self.bottom(top))
     }
 
-    /// Returns the slot of the span that was opened first with the same key as the span at `top`, which was opened
-    /// last.
+    /// Returns the slot of the oldest span with the same key as the span in the slot `top`, which must be the newest
+    /// one with this key.
     fn bottom(&self, top: u32) -> u32 {
         if self.slots[top as usize].below == NONE { top } else { self.above[top as usize] }
     }
 
-    /// Makes the slot `at` the top of its key's chain, above `below`.
+    /// Links the slot `at`, as the newest of its key, to `below`, which was the newest before.
     fn put_above(&mut self, at: u32, below: u32) {
         self.slots[at as usize].below = below;
         if below != NONE {

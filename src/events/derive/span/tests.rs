@@ -168,8 +168,8 @@ fn a_filter_sees_the_duration_and_the_fields_of_both_events() {
     }
 }
 
-/// Fields are costly: some look up the name of a task. So for a span that does not pass the filter, only the fields
-/// that the filter reads are computed.
+/// Fields are costly to compute: some look up the name of a task. For a span that does not pass the filter, only the
+/// fields that the filter reads are computed.
 #[test]
 fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() {
     thread_local! {
@@ -192,7 +192,8 @@ fn fields_that_the_filter_does_not_read_are_computed_only_for_spans_that_pass() 
         ("number > 7", &[], &[]),
         ("duration >= 30 && number != 3", &[], &[]),
         ("cpu == 2 && number >= 2", &[2, 3], &[2, 3]),
-        // The filter reads the text, so it is computed for each span, and again for the one that passes.
+        // The text is computed for each span because the filter reads it, and once more when the span that passes is
+        // delivered.
         ("text == \"b\"", &[1, 2, 2, 3], &[2]),
     ];
     for (filter, computed, delivered) in rows {
@@ -236,8 +237,8 @@ fn a_filter_over_text_that_depends_on_a_number_is_asked_once_for_each_number() {
         origin: None,
     };
     let fields: Vec<SpanField> = fields.into_iter().map(field).collect();
-    // `spans` has the number and the end of each span. `rows` has for each filter the spans that pass, and the numbers for
-    // which the filter computes the text.
+    // Each element of `spans` is the number in the span's begin and the number in its end. Each row has a filter, the
+    // indices of the spans that pass, and the numbers for which the filter computes the text.
     let spans = [(1, 0), (2, 0), (1, 9), (2, 9), (1, 0), (3, 9)];
     let rows: [(&str, &[usize], &[i64]); 6] = [
         ("name == \"call1\"", &[0, 2, 4], &[1, 2, 3]),
@@ -324,7 +325,7 @@ enum LossStep {
     Lost,
 }
 
-/// A border between two parts of a run may lie anywhere, also within a loss. The derivation continues in the next part.
+/// Wherever a run is split into two parts, even during a loss, the spans are the same.
 #[test]
 fn a_border_within_a_loss_changes_no_span() {
     use LossStep::{LossBegins, Lost, Sample};
@@ -357,7 +358,8 @@ fn a_border_within_a_loss_changes_no_span() {
                 sums = [run.counts.ended(), run.counts.dropped()];
                 run.counts = Arc::new(SpanCounts::default());
                 run.engine.continue_in(run.counts.clone(), &Arc::new(Context::new(Box::new(NoKernel), 0)));
-                // Report the losses that go on again, as a caller does. The step itself follows below.
+                // Report again the losses that are still going on, as a caller does. The step itself is delivered
+                // below.
                 let before = lossy - i32::from(step == LossBegins) + i32::from(step == Lost);
                 (0..before).for_each(|_| run.engine.loss_begins());
             }
@@ -506,7 +508,7 @@ proptest! {
     }
 }
 
-/// A span is dropped by another span with its key, by a loss that begins, and by a loss that is going on.
+/// A span is dropped when its key begins again, when it ends during a loss, and when it is open at the end of a loss.
 #[test]
 fn the_tasks_of_dropped_spans_are_counted() {
     let selector = "span:x=s:begin..s:end//key=number:other/";
@@ -525,7 +527,7 @@ fn the_tasks_of_dropped_spans_are_counted() {
     assert_eq!(gaps(&run), [(5, 1, 11)]);
     sample(&mut run, 0, 12, 7, 2);
     sample(&mut run, 0, 13, 7, 3);
-    // One span ends while events are lost, and one span is open then.
+    // During the loss, one span ends and another one stays open.
     run.engine.loss_begins();
     assert_eq!(sample(&mut run, 1, 14, 8, 2), 0);
     run.engine.lost(13, 15);
