@@ -97,7 +97,7 @@ impl Sides {
 pub const UNKNOWN: &str = "Unknown";
 
 /// Returns whether `dso` stands for code that was generated while the kernel was running: BPF programs, ftrace
-/// trampolines, or copies of instructions that a probe has replaced.
+/// trampolines, or copies of instructions that were replaced by a probe.
 pub(super) fn is_generated_kernel_code(dso: &str) -> bool {
     dso == "[bpf]" || dso.starts_with("[__builtin__")
 }
@@ -109,8 +109,8 @@ pub struct KernelFrames {
     returns: FxHashMap<u64, Arc<Frame>>,
 }
 
-/// The maximum number of frames in each of the two caches. A frame takes about half a kilobyte, including the data that
-/// a sink derives from it.
+/// The maximum number of frames in each of the two caches of kernel frames. A frame takes about half a kilobyte,
+/// including the data that a sink derives from it.
 const KERNEL_FRAMES: usize = 1 << 14;
 
 impl KernelFrames {
@@ -185,12 +185,12 @@ pub fn chain(sample: &Sample<'_>, context: &Context) -> Chain {
         return Chain::default();
     }
     let sides = context.sides();
-    // The kernel writes a context marker even if a chain has only kernel frames or only user frames, but a recording may lack
-    // markers. Then the address itself shows whether it belongs to the kernel: kernel addresses have their top bit set on every
-    // 64-bit architecture that perf runs on.
     if sample.is_of_guest() {
         return guest_chain(sample, sides);
     }
+    // Whether the last context marker is that of the kernel. The kernel writes a marker even for a chain of one kind of frames,
+    // but a recording may lack markers. Without a marker, the address itself shows whether it belongs to the kernel: kernel
+    // addresses have their top bit set on every 64-bit architecture that perf runs on.
     let mut marked = None;
     let mut frames = Vec::with_capacity(sample.callchain().size_hint().0);
     let mut kind = AddressKind::Instruction;
@@ -252,7 +252,8 @@ pub fn ip_frame(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).into_iter().next()
 }
 
-/// Returns the frame of a sample's instruction with the function in the symbol table, even if an inlined function is there.
+/// Returns the frame of a sample's instruction with the function in the symbol table, even if the instruction is in an
+/// inlined function.
 pub fn ip_function(sample: &Sample<'_>, context: &Context) -> Option<Arc<Frame>> {
     ip_frames(sample, context).pop()
 }

@@ -91,8 +91,8 @@ const TRACEPOINT: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Event, Tr
 const SAMPLED: Columns = Columns::from_list(&[Comm, Tid, Cpu, Time, Period, Event, Ip, Symbol, Offset, Dso]);
 const PLACE: Columns = Columns::from_list(&[Ip, Symbol, Offset, Dso]);
 
-/// The columns that can be shown only if the samples have a certain member. The period is not in this list: if the
-/// samples have no period, the period in the attr is shown.
+/// The columns that are shown only if the samples have a certain member. The column of the period is not in this list:
+/// without the member, it shows the period in the attr.
 const NEEDS: [(u64, Columns); 6] = [
     (PERF_SAMPLE_IP, PLACE),
     (PERF_SAMPLE_TID, Columns::from_list(&[Pid, Tid])),
@@ -133,7 +133,7 @@ enum OfEvents {
 enum Listed {
     /// Exactly these columns.
     Only(Columns),
-    /// The columns that an event would have without this list, with changes.
+    /// Changes to the columns that an event would have without this list.
     Changed { more: Columns, less: Columns },
 }
 

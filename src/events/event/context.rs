@@ -28,7 +28,8 @@ const UNWIND_CACHE: usize = 64 << 20;
 /// PERF_MAX_STACK_DEPTH.
 const MAX_STACK: usize = 127;
 
-/// How often the lock of a table is tried before the caller goes on without the table, and the pause between two attempts.
+/// The maximum number of attempts to lock a table, and the pause between two attempts. If all of them fail, the caller
+/// goes on without the table.
 const LOCK_ATTEMPTS: u32 = 20;
 const LOCK_PAUSE: Duration = Duration::from_micros(100);
 
@@ -39,15 +40,16 @@ pub struct Context {
     /// The offset between the events' clock and the wall clock, in nanoseconds. The time of an event plus this offset
     /// is the time since the Unix epoch.
     realtime_offset: AtomicI64,
-    /// If set, used instead of `realtime_offset`: determines the offset when it is first needed.
+    /// If set, this offset is used instead of `realtime_offset`. It is determined when it is first needed.
     lazy_offset: Option<LazyLock<FoundOffset, FindOffset>>,
     /// The time up to which a recording has been read, in nanoseconds of the recording's clock. 0 for live events.
     reached_time: AtomicU64,
     tasks: Mutex<Tasks>,
-    /// The number of changes of `tasks`.
+    /// The number of times that `tasks` may have changed.
     task_changes: AtomicU64,
     cgroups: Mutex<Cgroups>,
-    /// The tasks that the user selected, if the events of all tasks are delivered. `None` if all tasks are selected.
+    /// The tasks that the user selected, in a run in which the events of all tasks are delivered. `None` if all tasks
+    /// are selected.
     targets: Option<Mutex<Targets>>,
     spans_of: SpansOf,
     /// The process id of perf-prof itself, whose spans are not delivered.
@@ -73,7 +75,7 @@ pub struct Context {
 /// A function that determines the offset between the events' clock and the wall clock.
 type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
 
-/// The offset between the events' clock and the wall clock, as far as it was found.
+/// The offset between the events' clock and the wall clock, as the result of a search.
 #[derive(Debug)]
 pub struct FoundOffset {
     /// The number to add to the events' times, in nanoseconds. `None` if it is not known.
@@ -180,9 +182,10 @@ impl Context {
         Self { targets: targets.map(Mutex::new), spans_of, ..self }
     }
 
-    /// Sets the machine on which the events happened, if it may be another one than this machine. `name` is its architecture,
-    /// as `uname -m` prints it. The names of registers and the rules of unwinding depend on the architecture. If `name` is
-    /// `None`, it is assumed to be that of this machine, as in perf (`perf_env__arch()` in `tools/perf/util/env.c`).
+    /// Sets the architecture of the machine on which the events happened, which may be another machine than this one.
+    /// `name` is the architecture as `uname -m` prints it. The names of registers and the rules of unwinding depend on
+    /// it. If `name` is `None`, the architecture of this machine is assumed, as in perf (`perf_env__arch()` in
+    /// `tools/perf/util/env.c`).
     pub fn with_machine(mut self, name: Option<&str>) -> Self {
         if let Some(name) = name {
             self.machine = Some(name.to_owned());
@@ -243,7 +246,8 @@ impl Context {
         });
     }
 
-    /// Calls `work` with the symbolizer, to report what processes do, if the run uses the side-band records about processes.
+    /// If the run uses the side-band records about processes, calls `work` with the symbolizer, so that `work` can
+    /// report a record to it.
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
         if self.processes != ProcessRecords::Unused {
             self.with_symbols(work);
@@ -251,8 +255,8 @@ impl Context {
     }
 
     /// Handles a process that executes another program or has exited. If the run uses the side-band records about
-    /// processes, `tell` reports the change to the symbolizer. Otherwise the process is forgotten, because the mappings
-    /// that were read from procfs are no longer valid.
+    /// processes, calls `tell`, which reports the change to the symbolizer. Otherwise forgets the process, because the
+    /// mappings that were read from procfs are no longer valid.
     pub fn program_ended(&self, pid: u32, tell: impl FnOnce(&mut Symbolizer)) {
         match self.processes {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
@@ -260,9 +264,10 @@ impl Context {
         }
     }
 
-    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this function
-    /// before the first event is delivered. So no thread ever waits here for another thread. In a child that a script forked,
-    /// this wait would never end, because the other thread does not exist there.
+    /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this
+    /// function before the first event is delivered. These conditions ensure that no thread waits here for another
+    /// thread. In a child that a script forked, such a wait would never end, because the child does not have the other
+    /// thread.
     pub fn with_symbols<R>(&self, work: impl FnOnce(&mut Symbolizer) -> R) -> R {
         // Ignore a poisoned lock, as in `with_tasks`.
         work(&mut self.symbols.lock().unwrap_or_else(PoisonError::into_inner))
@@ -291,8 +296,8 @@ impl Context {
         // Ignore a poisoned lock: a panic elsewhere leaves the names incomplete at worst.
         let mut tasks = self.tasks.lock().unwrap_or_else(PoisonError::into_inner);
         let result = work(&mut tasks);
-        // Count the change after it was made and with the lock held, so that a name from before it never comes with the new
-        // number.
+        // Count the change after it was made, but while the lock is held. Otherwise, the new number could be read
+        // together with a name from before the change.
         self.task_changes.fetch_add(1, Relaxed);
         result
     }
@@ -311,7 +316,7 @@ impl Context {
             tasks.forked(ptid, tid, time);
             tasks.belongs(tid, pid);
         });
-        // A fork record without a time is about a task that existed before the recording: recorders write these records too.
+        // The time 0 means that the task existed before the recording: recorders write fork records for such tasks too.
         if time == 0 {
             return;
         }
@@ -430,7 +435,8 @@ impl Context {
         self.comm_until(tid, time).map(|(comm, _)| comm)
     }
 
-    /// Returns the name that a thread had at `time`, and the time until which it had this name, as far as is known.
+    /// Returns the name that a thread had at `time`, and the time of its next change of name that is known. The second
+    /// value is `u64::MAX` if no such change is known. Returns `None` if no name is known.
     pub fn comm_until(&self, tid: i32, time: u64) -> Option<(Vec<u8>, u64)> {
         let Some(mut tasks) = self.tasks_soon() else {
             return match self.processes {
@@ -451,13 +457,13 @@ impl Context {
         Some((tasks.name(tid, time)?.to_vec(), tasks.replaced(tid, time)))
     }
 
-    /// Returns the task names; `None` if their lock stays taken.
+    /// Returns the task names; `None` if their lock could not be taken for a short time.
     fn tasks_soon(&self) -> Option<MutexGuard<'_, Tasks>> {
         lock_soon(&self.tasks)
     }
 
-    /// Reads the names of all tasks, and their cgroups if they are followed. So both are known even if a task exits before they
-    /// are needed.
+    /// Reads the names of all tasks, and also their cgroups if the cgroups of tasks are followed. So they are known
+    /// later, even if a task has exited by then.
     pub fn find_tasks(&self) {
         let are_followed = self.with_cgroups(|cgroups| cgroups.tasks.is_some());
         for pid in procfs::processes() {

@@ -1,5 +1,4 @@
-//! Counts the reasons why unwinding of stacks ended, so that the user learns why frames are missing. Does not unwind
-//! stacks.
+//! Counts why the unwinding of stacks ended, so that the user learns why frames are missing. Does not unwind stacks.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -16,9 +15,8 @@ pub struct StackEndings {
     not_supported: AtomicU64,
 }
 
-/// A message comes only if at least this number of stacks is incomplete, and at least one of this number (1/10 of all).
-/// A few stacks are always incomplete: those in code that is about to return, or in code that was generated at run
-/// time.
+/// The message is shown only if at least 10 stacks are incomplete, and if these are at least 1/10 of all stacks. A few
+/// stacks are always incomplete: those in code that is about to return, or in code that was generated at run time.
 const MANY: u64 = 10;
 
 impl StackEndings {
@@ -37,7 +35,7 @@ impl StackEndings {
         count.fetch_add(1, Relaxed);
     }
 
-    /// Returns the message for the end of the run, if many stacks are incomplete.
+    /// Returns the message for the end of the run; `None` if few stacks are incomplete.
     pub fn summary(&self) -> Option<String> {
         let reasons = [
             (&self.stack_ends, "the stack is larger than its copy, use a larger SIZE in --call-graph dwarf,SIZE"),

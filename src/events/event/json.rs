@@ -21,7 +21,7 @@ pub fn write_json(name: &str, sample: &Sample<'_>, context: &Context, out: &mut 
     text(name, out);
     member("_time", out);
     number(time, out);
-    // Leave out the time of day for recordings: their context knows it only if the command needs it.
+    // Leave out the time of day for recordings: it is known only for commands that need it.
     if let (false, Some(realtime)) = (context.is_recording(), context.realtime(time)) {
         member("_realtime", out);
         number(realtime, out);
@@ -91,8 +91,8 @@ fn tracepoint(format: &Arc<EventFormat>, raw: &[u8], context: &Context, out: &mu
     text(&utf8(&shown), out);
 }
 
-/// Returns whether the text that is shown for a number is a name, and not the number in another form. For example, `D` is a
-/// name (the state of a task), unless the number is 13.
+/// Returns whether the text that is shown for a number is a name. It is not if it is the number in another form, such
+/// as hexadecimal. For example, `D` is a name (the state of a task), unless the number is 13.
 fn is_name(shown: &[u8], number: Option<Value<'_>>) -> bool {
     let Ok(shown) = std::str::from_utf8(shown) else { return true };
     let number = match number {
@@ -156,12 +156,12 @@ fn scalar(found: Value<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Returns bytes as UTF-8, as JSON needs it. Replaces all other bytes.
+/// Returns bytes as UTF-8, which JSON requires. Bytes that are not valid UTF-8 become U+FFFD.
 fn utf8(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// Appends the key of an object's member. `at` is the number of members before it.
+/// Appends the key of an object's member. `at` is the number of members that the object already has.
 fn key(at: usize, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(if at > 0 { b"," } else { b"" });
     text(name, out);

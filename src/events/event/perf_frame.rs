@@ -26,8 +26,8 @@ pub struct PerfFrame {
     /// Data of any type that a sink derives from the frame. As long as the frame is cached, later samples get the same
     /// object with the same data.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
-    /// The address. In a call chain, recorded frames have the recorded address. A frame that was unwound from a copy of
-    /// the stack has the address before the return address, except the innermost one.
+    /// The address. For a recorded frame, it is the address in the record. For a frame that was unwound from a copy of
+    /// the stack, it is the return address minus 1, except for the innermost frame.
     pub ip: u64,
     /// The offset of the address in the mapped file. Outside of files, and in the kernel, it is the address itself.
     pub file_offset: u64,
@@ -80,8 +80,8 @@ pub struct PerfKernelFrames(FxHashMap<u64, Arc<PerfFrame>>);
 /// The maximum number of cached frames of the kernel.
 const KERNEL_FRAMES: usize = 1 << 14;
 
-/// The maximum number of recorded frames in a call chain, and also of unwound frames (`PERF_MAX_STACK_DEPTH` in
-/// `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf).
+/// The maximum number of recorded frames in a call chain. The same maximum applies to the unwound frames. It is
+/// `PERF_MAX_STACK_DEPTH` in `include/uapi/linux/perf_event.h`, the initial value of `scripting_max_stack` in perf.
 const MAX_STACK: usize = 127;
 
 /// Resolves a sample's call chain as perf does, innermost first. Frames that are unwound from a copy of the stack have
@@ -121,9 +121,10 @@ pub fn perf_ip(sample: &Sample<'_>, context: &Context) -> Option<Arc<PerfFrame>>
     Some(frame(sample, ip, sample.is_in_kernel().unwrap_or(ip >> 63 == 1), context))
 }
 
-/// Resolves another address in a sample as perf does: the address of a page fault, or the start or the target of a branch. The
-/// address itself decides whether it belongs to the kernel, unlike in [`perf_ip`], because a branch may lead from a program
-/// into the kernel or back (`thread__find_map_fb()` in `tools/perf/util/event.c`).
+/// Resolves an address in a sample, other than that of its instruction, as perf does: the address of a page fault, or
+/// the start or the target of a branch. Unlike in [`perf_ip`], the address itself shows whether it belongs to the
+/// kernel, because a branch may lead from a program into the kernel or back (`thread__find_map_fb()` in
+/// `tools/perf/util/event.c`).
 pub fn perf_address(sample: &Sample<'_>, addr: u64, context: &Context) -> Arc<PerfFrame> {
     frame(sample, addr, addr >> 63 == 1, context)
 }
@@ -191,7 +192,7 @@ fn user_frame(resolved: &Resolved, pid: i32, addr: u64) -> PerfFrame {
     PerfFrame { slot: Slot::default(), ip: addr, file_offset, symbol, map, srcline: None }
 }
 
-/// Returns the frames of an unwound address: first those of functions that were inlined there, then `outer`.
+/// Returns the frames of an unwound address: first those of functions that were inlined at the address, then `outer`.
 fn with_source(resolved: &Resolved, mut outer: PerfFrame) -> impl Iterator<Item = PerfFrame> {
     let is_file = outer.map.as_ref().is_some_and(|map| map.dso.starts_with('/')) && !is_generated_code(&resolved.dso);
     let inlined = match &mut outer.symbol {

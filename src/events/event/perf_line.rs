@@ -9,8 +9,8 @@ use super::{
     line::push,
 };
 
-/// The maximum width of the column of event names. Longer names are not aligned. It is needed because a recording may
-/// have names of any length, and formatting panics at large widths.
+/// The maximum width of the column of event names. Longer names are not aligned. There is a maximum because a recording
+/// may have names of any length, and formatting panics at large widths.
 const WIDEST: usize = 256;
 
 /// The properties of an event in a recording that are needed to format its samples.
@@ -34,7 +34,7 @@ pub enum Digits {
     Nanos,
 }
 
-/// Selects if call chains are shown.
+/// Whether call chains are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chains {
     /// Call chains are shown if the samples have them.

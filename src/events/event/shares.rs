@@ -1,6 +1,6 @@
-//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include the
-//! samples of called functions. Without room in memory, samples are added up as `[others]`. Does not know how the results are
-//! shown.
+//! Adds up samples by task, file and function: as a table of shares, as trees of callers, and as totals that include
+//! the samples of called functions. If there is no memory for a new key, its samples are added up as `[others]`. Does
+//! not know how the results are shown.
 
 use std::{borrow::Cow, cmp::Reverse, collections::HashMap, str::FromStr, sync::Arc};
 
@@ -75,7 +75,7 @@ pub struct AddedSample<'a> {
     pub chain: &'a [Arc<Frame>],
 }
 
-/// The sums that are computed besides those of the functions in which samples were taken.
+/// The sums for callers, which are computed in addition to the sums of the functions in which samples were taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CallerSums {
     /// None.
@@ -91,7 +91,7 @@ pub enum CallerSums {
 /// The text for the keys that have no room in memory.
 const OTHERS: &str = "[others]";
 
-/// The bytes that a text, a line and a caller take, without the bytes of the text, but including the spare room of growing
+/// The memory of a text in addition to its own bytes, of a line and of a caller, including the spare room of growing
 /// tables.
 const TEXT: usize = 128;
 const LINE: usize = 256;
@@ -178,7 +178,7 @@ impl Shares {
         self.others
     }
 
-    /// Takes this memory from the budget. Returns false if there is no room for it.
+    /// Takes memory of this size from the budget. Returns false if the budget has no room for it.
     fn has_taken(&mut self, bytes: usize) -> bool {
         let has_room = self.memory.has_room(bytes);
         if has_room {
@@ -316,7 +316,7 @@ impl Tree {
             self.nodes.clone_from(&other.nodes);
             return;
         }
-        // Pairs of nodes that stand for the same callers: in `other`, and here.
+        // Pairs of nodes that stand for the same callers. The first node is in `other`, the second one in this tree.
         let mut same = if other.nodes.is_empty() { Vec::new() } else { vec![(0, 0)] };
         while let Some((theirs, own)) = same.pop() {
             for &caller in &other.nodes[theirs].callers {
@@ -327,7 +327,7 @@ impl Tree {
         }
     }
 
-    /// Returns the index of a caller of a node. Adds the caller if it is new.
+    /// Returns the index of the caller `name` of the node `at`. Adds the caller if it is new.
     fn caller(&mut self, at: usize, name: TextId) -> usize {
         let found = self.nodes[at].callers.iter().copied().find(|&caller| self.nodes[caller].name == name);
         found.unwrap_or_else(|| {
@@ -338,8 +338,8 @@ impl Tree {
         })
     }
 
-    /// Adds a weight to these callers. Adds at most `room` new callers, and leaves out the rest. Returns the number of new
-    /// callers.
+    /// Adds a weight to these callers. If that needs more than `room` new callers, leaves out the outermost callers.
+    /// Returns the number of new callers.
     fn add(&mut self, names: &[TextId], weight: u64, room: usize) -> usize {
         if self.nodes.is_empty() {
             self.nodes.push(Node { name: 0, weight: 0, callers: Vec::new() });

@@ -22,7 +22,8 @@ pub struct Shortfall {
     pub unended: u64,
     /// The number of spans that were dropped because there was no room for them.
     pub without_room: u64,
-    /// The gaps of the selected tasks: the spans that were dropped for another reason, and the events that were not delivered.
+    /// The number of gaps of the selected tasks. A gap is a span that was dropped, except for lack of room, or an event
+    /// that was not delivered.
     pub gaps: u64,
     /// The maximum total duration of the spans that were dropped because events were lost, in ns.
     pub missing: u64,
@@ -91,7 +92,8 @@ impl Shortfall {
         text.join(", ")
     }
 
-    /// Returns the end of a sentence that names the CPUs without events of their idle tasks.
+    /// Returns text that names the CPUs whose idle tasks have no events: `the idle tasks of CPUs 1,3`. `None` if there
+    /// are no such CPUs.
     pub fn cpus_text(&self) -> Option<String> {
         let cpus: Vec<String> = self.cpus_without_idle_events.iter().map(u32::to_string).collect();
         match cpus.as_slice() {
@@ -146,7 +148,7 @@ fn counted(number: u64, one: &str, many: &str) -> String {
 }
 
 impl IncompleteTask {
-    /// Returns the tasks that lack spans with their names, those with the most missing time or gaps first.
+    /// Returns the tasks that lack spans, each with its name. Those with the most missing time or gaps are first.
     pub fn list(incomplete: &Incomplete, context: Option<&Context>) -> Vec<IncompleteTask> {
         let task = |(tid, gaps): (i32, TaskGaps)| {
             let known = gaps.name.split(|byte| *byte == 0).next().filter(|name| !name.is_empty());

@@ -28,9 +28,9 @@ pub trait Deliver {
     fn inner(&mut self) -> Option<&mut dyn Deliver> {
         None
     }
-    /// Reports that a ring begins to lose events. When the loss is over, [`Deliver::lost`] is called with its times. Receivers
-    /// that keep state between events need this call. It comes before the next event only if live events are delivered in the
-    /// order of time, or if the recording is a file.
+    /// Reports that a ring begins to lose events. When the loss is over, [`Deliver::lost`] is called with the times of
+    /// the loss. Receivers that keep state between events need this call. It is sure to come before the next event only
+    /// if live events are delivered in the order of time, or if the recording is a file.
     fn loss_begins(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_begins())
     }
@@ -38,20 +38,22 @@ pub trait Deliver {
     fn loss_averted(&mut self) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.loss_averted())
     }
-    /// Reports that events were lost between two times. Both are 0 if events are not delivered in the order of time.
+    /// Reports that events were lost between the times `start` and `end`. Both are 0 if events are not delivered in the
+    /// order of time.
     fn lost(&mut self, start: u64, end: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.lost(start, end))
     }
-    /// Reports a span that is missing because events were lost. Called only if [`Sink::counts_missing`] returns true. The
-    /// record is that of an open span, whose duration is the longest that the span may have had.
+    /// Reports a span that is missing because events were lost. Called only if [`Sink::counts_missing`] returns true.
+    /// The record has the form of an open span. Its duration is the maximum that the span may have had.
     fn missing(&mut self, event: usize, record: &[u8]) {
         if let Some(inner) = self.inner() {
             inner.missing(event, record);
         }
     }
-    /// Delivers a record that is not a sample, such as a record of a context switch or a count of `perf stat record`. It comes
-    /// at its place among the samples, and only if the run requests its type ([`perf_prof_format::record::OtherRecords`]). A
-    /// record without a time gets the time of the last sample before it, or 0 if there is none.
+    /// Delivers a record that is not a sample, such as a record of a context switch or a count of `perf stat record`.
+    /// It is delivered in its order among the samples, and only if the run requests its type
+    /// ([`perf_prof_format::record::OtherRecords`]). A record without a time gets the time of the last sample before
+    /// it, or 0 if there is no such sample.
     fn other_record(&mut self, record: &[u8], time: u64) -> Flow {
         self.inner().map_or(Flow::Continue(()), |inner| inner.other_record(record, time))
     }

@@ -95,7 +95,8 @@ impl Stats {
         &self.spans
     }
 
-    /// Uses `own` for the number of samples of perf-prof's own threads that are left out.
+    /// Sets the counter of the samples of perf-prof's own threads that are left out. The owner of `own` may count in it
+    /// too.
     pub fn with_own_samples(self, own: Arc<AtomicU64>) -> Self {
         Self { own, ..self }
     }
@@ -127,7 +128,7 @@ impl Stats {
         self.sum_in_kernel(|counts| &counts.added)
     }
 
-    /// Returns the sum of a count of programs in the kernel.
+    /// Returns the sum of a count over all events. `count` selects one of the counts of programs in the kernel.
     fn sum_in_kernel(&self, count: impl Fn(&InKernel) -> &AtomicU64) -> u64 {
         self.in_kernel.iter().map(|counts| count(counts).load(Relaxed)).sum()
     }
@@ -173,7 +174,7 @@ impl Stats {
         self.unattributed.load(Relaxed)
     }
 
-    /// Counts one more time that the kernel throttled an event.
+    /// Counts that the kernel has throttled an event once more.
     pub fn count_throttled(&self) {
         self.throttled.fetch_add(1, Relaxed);
     }

@@ -19,7 +19,7 @@ pub enum SpansOf {
 pub struct Targets {
     /// The selected processes. `None` if processes do not limit the selection. The set may become empty during the run.
     processes: Option<HashSet<i32>>,
-    /// The processes that the user named, if they may start during the run; otherwise empty.
+    /// The processes that the user named. Empty unless they may start during the run.
     named: HashSet<i32>,
     /// The selected threads. `None` if threads do not limit the selection.
     threads: Option<HashSet<i32>>,
@@ -59,7 +59,7 @@ impl Targets {
         let Some(processes) = &mut self.processes else { return };
         match processes.contains(&parent) {
             true => _ = processes.insert(child),
-            // Another process now has the id of a selected process.
+            // A process that is not selected got the id of a selected one, which must have ended.
             false if parent != child && !self.named.contains(&child) => _ = processes.remove(&child),
             false => {}
         }

@@ -13,8 +13,8 @@ const MOST_TASKS: usize = 1 << 16;
 /// The maximum number of names that are remembered for one task. The oldest name is dropped first.
 const MOST_NAMES: usize = 8;
 
-/// A task's name. The kernel stores at most 15 bytes and a NUL (TASK_COMM_LEN). The bytes before the NUL may have any
-/// other value.
+/// A task's name. The kernel stores at most 15 bytes and a NUL (TASK_COMM_LEN). The other bytes may have any value
+/// except 0.
 type Comm = Box<[u8]>;
 
 /// The names of tasks, and the processes that threads belong to.
@@ -26,7 +26,8 @@ pub struct Tasks {
     processes: HashMap<i32, i32>,
     /// The threads that have exited, in the order of their exits.
     exited: VecDeque<i32>,
-    /// Threads without a name that no longer exist, so that they are not looked up again.
+    /// The threads without a name that are known not to exist. They are remembered so that procfs is not read for them
+    /// again.
     gone: HashSet<i32>,
 }
 
@@ -35,9 +36,9 @@ impl Tasks {
     pub fn named(&mut self, tid: i32, time: u64, comm: &[u8]) {
         self.gone.remove(&tid);
         let names = self.names.entry(tid).or_default();
-        // The rings are read one after the other, so an older name may arrive after a newer one.
+        // The rings are read one after the other, so this name may be older than names that arrived before.
         let at = names.iter().rposition(|&(since, _)| since <= time).map_or(0, |before| before + 1);
-        // Do not store the same name again: repeated names would displace the task's earlier names.
+        // Do not store a name that the task already has at this time: repeated names would displace earlier ones.
         if at == 0 || *names[at - 1].1 != *comm {
             names.insert(at, (time, comm.into()));
         }
@@ -111,7 +112,7 @@ impl Tasks {
     pub fn replaced(&self, tid: i32, time: u64) -> u64 {
         let names = self.names.get(&tid).filter(|_| tid != 0);
         let next = names.and_then(|names| names.iter().find(|&&(since, _)| since > time && since != names[0].0));
-        // The first name also holds for the time before it, so it replaces nothing.
+        // The first name is also valid before its time, so its time is not that of a change.
         next.map_or(u64::MAX, |&(since, _)| since)
     }
 
@@ -121,8 +122,8 @@ impl Tasks {
             self.names.remove(&tid);
             self.processes.remove(&tid);
         }
-        // A reused thread id may be in this list twice. Then a name may be dropped too early, but the memory stays
-        // limited.
+        // If a thread id was used again, it may be in this list twice. Its names may be dropped too early in this case,
+        // but the memory stays limited.
         while self.exited.len() > MOST_TASKS {
             self.exited.pop_front();
         }

@@ -76,9 +76,10 @@ impl EventType {
         }
     }
 
-    /// Returns the name of the function that handles the event if the script has no function with the name from
-    /// [`EventType::handler_name`]. It is made from the event's name without modifiers: from `cycles` for `cycles:u`.
-    /// Recorders add modifiers automatically for users who may not trace the kernel.
+    /// Returns a second name for the function that handles the event, used if the script has no function with the name
+    /// from [`EventType::handler_name`]. It is made from the event's name without modifiers: from `cycles` for
+    /// `cycles:u`. Recorders add modifiers automatically for users who may not trace the kernel. `None` if the event
+    /// has no modifiers.
     pub fn plain_handler_name(&self) -> Option<String> {
         match (&self.format, &self.alias) {
             (Format::Other(format), None) => {

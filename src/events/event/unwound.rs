@@ -24,7 +24,7 @@ pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context
     let Copied { registers, stack } = copied;
     context.with_symbols(|symbols| {
         let process = Process { pid: sample.pid_tid().0 as u32, time: sample.time(), symbols: RefCell::new(symbols) };
-        // If unwinding ends early, the script still gets the frames that were found. A message at the end of the run
+        // If unwinding ends early, the script still gets the frames up to this point. A message at the end of the run
         // says why the other frames are missing.
         let ended = context.with_unwinder(|unwinder| {
             let Some(arch) = unwinder.arch() else { return Ended::NotSupported };

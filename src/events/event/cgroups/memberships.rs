@@ -16,7 +16,7 @@ pub struct Memberships {
     processes: FxHashMap<i32, Place>,
     /// The number of changes so far.
     changes: u64,
-    /// The memberships up to this time come from an earlier part of the recording.
+    /// The end of the earlier part of the recording from which memberships were taken over, in ns.
     since: u64,
 }
 
@@ -27,8 +27,8 @@ struct Thread {
     own: Place,
 }
 
-/// A cgroup, and the number of the change that set it. If a thread and its process have different places, the one with the
-/// higher number is right.
+/// A cgroup, and the number of the change that set it. If a thread and its process have different cgroups, the cgroup
+/// with the higher number is valid for the thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     cgroup: u64,
@@ -36,7 +36,7 @@ struct Place {
 }
 
 impl Memberships {
-    /// Notes that a thread is in this cgroup.
+    /// Notes that a thread is now in this cgroup.
     #[inline]
     pub fn contains(&mut self, cgroup: u64, pid: i32, tid: i32) {
         let is_known = self.threads.get(&tid).is_some_and(|thread| thread.pid == pid);
@@ -101,8 +101,8 @@ impl Memberships {
         Some(of_process.unwrap_or(&own).cgroup)
     }
 
-    /// Takes over the memberships of an earlier part of a recording, up to the time `since`. Fork records up to this time come
-    /// again and are ignored.
+    /// Takes over the memberships of an earlier part of a recording, which ended at the time `since`. This part of the
+    /// recording also has the fork records from before `since`, and they are ignored.
     pub fn take(&mut self, from: &mut Memberships, since: u64) {
         *self = Memberships { since, ..std::mem::take(from) };
     }
@@ -126,8 +126,8 @@ mod tests {
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(6), Some(7)]);
         tasks.contains(8, 10, 10);
         assert_eq!([10, 11].map(|tid| tasks.of_task(tid)), [Some(8), Some(7)]);
-        // A process that moved gets a new thread, a thread moves that was never seen, and a thread gets an id that was used
-        // before.
+        // Three cases: a process that moved gets a new thread; a thread moves that was never seen; the id of an earlier
+        // thread is used again.
         tasks.forked(11, (10, 12), 2);
         tasks.moved(40, 8);
         tasks.forked(99, (20, 20), 3);

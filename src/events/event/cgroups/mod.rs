@@ -12,7 +12,7 @@ use super::{Context, Sample, UNKNOWN_COMM};
 
 /// The maximum memory for paths, in bytes. There is a limit because a recording may name any number of cgroups.
 const PATHS: usize = 32 << 20;
-/// The bytes that a path takes besides its own.
+/// The memory of a stored path in addition to its own bytes, in bytes.
 const ENTRY: usize = 64;
 /// The maximum number of ids without a path that are remembered.
 const UNNAMED: usize = 1 << 16;
@@ -40,8 +40,8 @@ impl Cgroups {
         }
     }
 
-    /// Returns the path of a cgroup, if it is known. `find` returns the paths of all cgroups; it is called for the first
-    /// look-up of an unknown id.
+    /// Returns the path of a cgroup, if it is known. If the id is looked up for the first time and is unknown, calls
+    /// `find`, which returns the ids and paths of all cgroups.
     pub fn path(&mut self, id: u64, find: impl FnOnce() -> Vec<(u64, Vec<u8>)>) -> Option<Arc<[u8]>> {
         if !self.knows(id) {
             find().iter().for_each(|(id, path)| self.named(*id, path));
@@ -64,7 +64,7 @@ impl Cgroups {
         self.tasks.get_or_insert_default();
     }
 
-    /// Returns the names that match no known cgroup.
+    /// Returns the elements of `names` that match no known cgroup.
     pub fn without_match(&self, names: &[String]) -> Vec<String> {
         let has = |name: &String| {
             let selected = SelectedCgroups::new([name.clone()]);
@@ -73,8 +73,8 @@ impl Cgroups {
         names.iter().filter(|name| !has(name)).cloned().collect()
     }
 
-    /// Returns whether the cgroup with this id is known to have this path. An event may name an id and a path of another
-    /// hierarchy, whose ids are different.
+    /// Returns whether this id is known to be the id of this path. In an event, the id and the path may be those of a
+    /// cgroup in another hierarchy, in which ids are different.
     pub fn has(&self, id: u64, path: &[u8]) -> bool {
         self.paths.get(&id).is_some_and(|known| **known == *path)
     }
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(cgroups.path(3, Vec::new), None);
         assert_eq!(cgroups.path(3, || panic!("looked up again")), None);
         assert_eq!(cgroups.without_match(&["a".to_owned(), "b".to_owned()]), ["b"]);
-        // Its record came later.
+        // The record with the path comes after the first lookup.
         cgroups.named(3, b"/b");
         assert_eq!(cgroups.path(3, Vec::new).as_deref(), Some(&b"/b"[..]));
         assert_eq!(&*shown_cgroup(7, None), b"<7>");

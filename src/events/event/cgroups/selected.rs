@@ -69,7 +69,7 @@ mod tests {
         assert!(SelectedCgroups::new(["/".to_owned()]).contains(1, || Some(b"/any/thing"[..].into())));
     }
 
-    /// The name may come later than the first sample.
+    /// The path of a cgroup may become known only after the first sample of the cgroup.
     #[test]
     fn a_cgroup_without_a_name_is_not_selected_until_it_has_one() {
         let mut selected = SelectedCgroups::new(["a".to_owned()]);

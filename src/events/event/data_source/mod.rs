@@ -28,7 +28,7 @@ const TLBS: [&str; 7] = ["N/A", "HIT", "MISS", "L1", "L2", "Walker", "Fault"];
 const HIT: u64 = 1 << 1;
 const MISS: u64 = 1 << 2;
 
-/// The data source that perf shows for samples without one. It says that nothing is available.
+/// The data source that perf shows for a sample that has none: every part of it is N/A.
 pub const NO_DATA_SOURCE: u64 = 0x0508_0021;
 
 /// Returns the text of a data source: operation, level, snoop, TLB, lock, and the reason for a block. The bits are those of
@@ -121,9 +121,9 @@ fn joined(names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Data sources, each with the text that perf 6.1 printed for it: every bit of every member, and random numbers. The list
-    /// leaves out those for which perf prints `(null)`, as it does for unknown numbers of hops, and those with texts that perf
-    /// cuts off because they are too long.
+    /// Data sources, each with the text that perf 6.1 printed for it. They have every bit of every member, and random
+    /// numbers. Two kinds are left out: data sources for which perf prints `(null)`, as it does for unknown numbers of
+    /// hops, and those whose texts perf cuts off because they are too long.
     const OF_PERF: &str = include_str!("of_perf.txt");
 
     #[test]

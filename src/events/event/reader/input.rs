@@ -33,8 +33,8 @@ pub struct KeptFacts {
     pub cgroup: Option<Vec<u8>>,
     /// The frames of the call chain, innermost first.
     pub frames: Vec<Arc<Frame>>,
-    /// For a span: the facts about its begin, its end, and the events between them. If the span is open, nothing is
-    /// known about the end. Empty for other events.
+    /// For a span: the facts about its begin, its end, and the events between them. For an open span, those about the
+    /// end are empty. For any other event, there are no parts.
     pub parts: Vec<KeptFacts>,
 }
 

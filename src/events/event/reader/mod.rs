@@ -75,8 +75,8 @@ pub(crate) enum ReadKind {
     Bytes,
 }
 
-/// The members of all kinds of events, and how they are read. Events without a period or a cgroup lack `_period` or
-/// `_cgroup`.
+/// The members that all kinds of events may have, and how they are read. An event lacks `_period` or `_cgroup` if it
+/// has no period or no cgroup.
 const OWN: [(&str, Read); 9] = [
     ("_pid", Read::Pid),
     ("_tid", Read::Tid),
@@ -90,9 +90,10 @@ const OWN: [(&str, Read); 9] = [
 ];
 /// The member with the event's name.
 const EVENT: &str = "_event";
-/// The member with the name of a span's task. A span lacks it if it has a field of this name.
+/// The member with the name of a span's task. If a span has a field with the name `comm`, it lacks this member.
 const COMM: &str = "comm";
-/// The first members of `OWN`, this many, win over a field with the same name, as for event objects.
+/// How many of the first members of `OWN` are not hidden by a field with the same name. The same holds for event
+/// objects.
 const NOT_REPLACED: usize = 4;
 
 /// Returns how a name is read from the samples of an event.
@@ -160,7 +161,7 @@ fn fixed_member(member: SampleMember, event: &EventType) -> Option<Read> {
 fn fixed_field(field: &Field, event: &EventType) -> Option<Read> {
     let at = event.layout.raw_offset()?.checked_add(field.offset)?;
     let ty = field.number()?;
-    // A value that is narrower than its slot is at the start of the slot only on little-endian machines.
+    // A value that is narrower than its field has the field's offset only on little-endian machines.
     let is_whole = usize::from(ty.width) == field.size;
     (is_whole || cfg!(target_endian = "little")).then_some(Read::Number { at, ty })
 }
@@ -200,7 +201,7 @@ impl Read {
         }
     }
 
-    /// Returns whether the value needs the names of addresses.
+    /// Returns whether addresses must be resolved to functions to read the value.
     pub fn needs_symbols(&self) -> bool {
         match self {
             Read::Stack => true,
@@ -209,8 +210,8 @@ impl Read {
         }
     }
 
-    /// Returns the text of a value that has to be made, because the record does not contain it; `None` for other
-    /// values.
+    /// Returns the value as text if it is a text that is not in the record but has to be made. Returns `None` for any
+    /// other value.
     pub fn made_text(&self, input: &Input<'_>) -> Option<Vec<u8>> {
         match self {
             Read::Comm => Some(input.comm().unwrap_or(UNKNOWN_COMM.to_vec())),

@@ -10,14 +10,14 @@ const PARTS: [(&str, SpanPart); 2] = [("begin.", SpanPart::Begin), ("end.", Span
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRead {
     part: SpanPart,
-    /// For each input of the span, how the value is read if a sample of this input is the part; `None` for inputs without the
-    /// value.
+    /// How the value is read, for each input of the span whose sample may be the part; `None` for an input that lacks
+    /// the value.
     of_inputs: Box<[Option<Read>]>,
 }
 
 impl PartRead {
-    /// Returns how a name is read from the spans of an event type; `None` if the name has no prefix of a part, or if the events
-    /// are no spans.
+    /// Resolves a name for the spans of an event type. Returns `None` if the name does not begin with the prefix of a
+    /// part, or if the events are not spans.
     pub(super) fn resolve(name: &str, event: &EventType) -> Option<Result<PartRead, ReadError>> {
         let Format::Span(span) = &event.format else { return None };
         let (part, name) = PARTS.iter().find_map(|(start, part)| Some((*part, name.strip_prefix(start)?)))?;
@@ -31,7 +31,7 @@ impl PartRead {
         Some(Err(errors.max_by_key(|error| *error != ReadError::Unknown).unwrap_or(ReadError::Unknown)))
     }
 
-    /// Returns the part of the span, and how the value is read if a sample of this input is the part.
+    /// Returns which part of the span is read, and how the value is read from it if the part is a sample of this input.
     pub fn of_input(&self, input: usize) -> (SpanPart, Option<&Read>) {
         (self.part, self.of_inputs.get(input).and_then(Option::as_ref))
     }
@@ -41,7 +41,7 @@ impl PartRead {
         self.of_inputs.iter().flatten()
     }
 
-    /// Returns the kind of the values: that of the first input that has the value.
+    /// Returns the kind of the values. It is the kind for the first input that has the value.
     pub(super) fn kind(&self) -> ReadKind {
         self.of_inputs.iter().flatten().next().map_or(ReadKind::Number, Read::kind)
     }

@@ -20,7 +20,7 @@ pub struct SpanCounts {
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
-    /// The number of spans that were open before the counting began. Another process has counted them as opened.
+    /// The number of spans that were already open when the counting began. Another process has counted them as opened.
     before: AtomicU64,
     incomplete: Mutex<Incomplete>,
 }
@@ -34,7 +34,7 @@ macro_rules! counts {
                     self.$name.load(Relaxed)
                 }
 
-                /// Adds to this number. Only one thread writes, so no locked instruction is needed.
+                /// Adds `more` to the count. Only one thread writes, so no locked instruction is needed.
                 #[inline]
                 pub fn $count(&self, more: u64) {
                     self.$name.store(self.$name.load(Relaxed) + more, Relaxed);

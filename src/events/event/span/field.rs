@@ -20,12 +20,12 @@ pub struct SpanField {
     pub kind: SpanFieldKind,
     /// Where its values come from.
     pub source: SpanFieldSource,
-    /// Where the value of a computed field comes from, or the number on which its text depends. `None` if only its function
-    /// knows.
+    /// Where the value of a computed field comes from, so that it can be computed without the function. If the field is
+    /// a text for a number, this is the origin of the number. `None` if only the function can compute it.
     pub origin: Option<Origin>,
 }
 
-/// The source of a value of a span, if a BPF program in the kernel can read it too.
+/// The origin of a value of a span. Only origins that a BPF program in the kernel can read too are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The part of the key with this index.
@@ -113,7 +113,8 @@ pub(super) enum SpanValue<'a> {
 }
 
 impl SpanField {
-    /// Creates the field for a part of the key or an argument of a probe. `fields` has for each input its field.
+    /// Creates the field for a part of the key or an argument of a probe. `fields` are the fields of the inputs, by the
+    /// index of the input.
     pub fn of_begin(name: &str, fields: Vec<Option<Field>>) -> SpanField {
         // The kind has the sign of the C type. The format's own `signed` is 0 for all arguments of system calls.
         let kind = match fields.iter().flatten().next().map(|field| &field.kind) {

@@ -10,15 +10,15 @@ const MOST_TASKS: usize = 10_000;
 /// The maximum number of CPUs that are counted. No machine has more, but a damaged recording may have any numbers.
 const MOST_CPUS: usize = 1 << 16;
 
-/// How many switches of a CPU's idle task may be missing by chance, because CPUs do not start to deliver events at the
-/// same time.
+/// The maximum number of missing switches of a CPU's idle task that may be chance. At the start, some are missing
+/// because CPUs do not start to deliver events at the same time.
 const BY_CHANCE: u64 = 2;
 
 /// The tasks that lack spans, and the CPUs whose idle task has no events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Incomplete {
     tasks: FxHashMap<i32, TaskGaps>,
-    /// The gaps of tasks beyond [`MOST_TASKS`].
+    /// The number of gaps of the tasks that are not among the [`MOST_TASKS`] counted ones.
     of_others: u64,
     missing_of_others: u64,
     cpus: BTreeMap<u32, CpuGaps>,
@@ -49,7 +49,8 @@ pub enum IdleEvents {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct CpuGaps {
     missing: u64,
-    /// How many of the processes that replay parts of a recording have seen an event of the idle task.
+    /// The number of processes that have seen an event of the idle task. Several processes may replay parts of a
+    /// recording.
     delivered: u64,
 }
 

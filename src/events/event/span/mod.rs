@@ -34,19 +34,20 @@ pub use self::{
 };
 use super::{Context, EventType, Sample};
 
-/// The offsets in the raw data of a span, which begins with the common fields (8 bytes).
+/// The offsets in the raw data of a span, in bytes. The raw data begins with the common fields (8 bytes).
 const DURATION: usize = 8;
 const OPEN: usize = 16;
-/// The indices of the begin event and the end event, with 2 bytes each.
+/// The offset of the indices of the begin event and the end event, 2 bytes each.
 const EVENTS: usize = 20;
-/// Where the records of the begin and the end are, with 4 bytes each: the offset, and the size in the upper half.
+/// The offset of two words of 4 bytes, for the record of the begin and the record of the end. The lower half of a word
+/// is the offset of the record, the upper half is its size.
 const RECORDS: usize = 24;
-/// Where the samples between the begin and the end are: the offset, and the size in the upper half.
+/// The offset of such a word for the samples between the begin and the end.
 const NOTES: usize = 32;
-/// The fields, with 8 bytes each.
+/// The offset of the fields, 8 bytes each.
 const FIELDS: usize = 40;
 
-/// The longest text of a field, in bytes. The texts of a span are much shorter than a record can be.
+/// The maximum size of a field's text, in bytes. There is a maximum because the texts of a span share one record.
 const LONGEST: usize = 4096;
 
 /// The size of the largest record. It is a multiple of 8 that fits into the 16 bits of a header.
@@ -115,7 +116,7 @@ pub struct SpanSamples<'a> {
     pub end: Option<(usize, &'a [u8])>,
     /// The samples between the begin and the end, in the form that [`notes`] reads.
     pub notes: &'a [u8],
-    /// The first two parts of the key, if they are numbers.
+    /// The parts of a key of one or two numbers, and 0 for a missing part. Zeros for any other key.
     pub key: [u64; 2],
     /// The time from the begin to the end in ns.
     pub duration: u64,
@@ -206,7 +207,7 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the description of a field of a source; empty for other fields.
+    /// Returns the description of a field of a source; empty for a field of another span.
     pub fn about(&self, field: &str) -> &'static str {
         let of_spans = [("duration", "ns from its begin to its end"), ("open", "True if it has not ended")];
         let own = self.fields.iter().find(|own| own.name == field).map(|own| own.about);
@@ -254,12 +255,13 @@ impl SpanFormat {
         if let SpanTask::OfKey = self.task { view.key(0) as i32 } else { self.task(&view).1 }
     }
 
-    /// Returns the fields that a filter over the raw data of the spans reads.
+    /// Returns for each field whether a filter over the raw data of the spans reads it.
     pub fn fields_of(&self, filter: &Filter) -> Vec<bool> {
         (0..self.fields.len()).map(|at| filter.reads(FIELDS + 8 * at)).collect()
     }
 
-    /// Returns the texts or patterns with which a filter compares fields of the spans, each with the index of the field.
+    /// Returns the texts or patterns with which a filter compares fields of the spans. Each comes with the index of the
+    /// field.
     pub fn texts_of<'a>(&self, filter: &'a Filter) -> Vec<(usize, &'a str)> {
         let texts = filter.texts().into_iter();
         texts.filter_map(|(offset, text)| Some((offset.checked_sub(FIELDS)? / 8, text))).collect()
@@ -273,7 +275,8 @@ impl SpanFormat {
         self.fields.get(at).is_some_and(is_such).then_some(at)
     }
 
-    /// Returns the number on which the text in the field with this index depends.
+    /// Returns the number for the field with this index, if the field is a text that depends only on a number; else
+    /// `None`.
     pub fn number_of_text(&self, at: usize, span: &SpanSamples<'_>, context: Option<&Context>) -> Option<i64> {
         match self.fields.get(at)?.source {
             SpanFieldSource::Computed(ComputeField::TextOfNumber(number, _)) => Some(number(&self.view(span, context))),
@@ -281,7 +284,8 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the text of the field with this index for a number, if the text depends only on a number.
+    /// Returns the text of the field with this index for `number`; `None` if the field is not a text that depends only
+    /// on a number.
     pub fn text_for_number(&self, at: usize, number: i64) -> Option<Vec<u8>> {
         let SpanFieldSource::Computed(ComputeField::TextOfNumber(_, text)) = self.fields.get(at)?.source else {
             return None;
@@ -290,7 +294,7 @@ impl SpanFormat {
         Some(text(&self.view(&nothing, None), number).into_owned())
     }
 
-    /// Returns which field is at this offset of the raw data.
+    /// Returns the field at this offset of the raw data; `None` if no field can begin there.
     pub fn field_at(&self, offset: usize) -> Option<SpanFieldAt> {
         match offset {
             DURATION => Some(SpanFieldAt::Duration),
@@ -305,8 +309,8 @@ impl SpanFormat {
         self.fields.iter().zip(wanted).any(|(field, wanted)| *wanted && field.kind == SpanFieldKind::Text)
     }
 
-    /// Writes the raw data of a span to `out`, which is cleared first: `duration`, `open` and the fields for which
-    /// `wanted` is true. To save time, other fields are not computed, and the records are left out.
+    /// Writes the raw data of a span to `out`, which is cleared first, without the records of its samples. It has
+    /// `duration`, `open` and the fields for which `wanted` is true. To save time, the other fields are not computed.
     pub fn write_for_filter(
         &self,
         span: &SpanSamples<'_>,
@@ -357,7 +361,7 @@ impl SpanFormat {
         let of_end = end.len().min(room.saturating_sub(begin.len()).max(room / 2)) & !7;
         let of_begin = begin.len().min(room - of_end) & !7;
         for (at, bytes) in [(RECORDS, &begin[..of_begin]), (RECORDS + 4, &end[..of_end]), (NOTES, notes)] {
-            // The records are at multiples of 8.
+            // Each record in the raw data begins at a multiple of 8 bytes.
             out.resize(start + (out.len() - start).next_multiple_of(8), 0);
             let place = (out.len() - start) as u32 | (bytes.len() as u32) << 16;
             let first = out.len();
@@ -367,7 +371,7 @@ impl SpanFormat {
             }
             put(out, start + at, &place.to_ne_bytes());
         }
-        // The size and the raw data together are a multiple of 8.
+        // Pad the raw data, so that it and the 4 bytes of its size are together a multiple of 8 bytes.
         let end = (out.len() - start + 4).next_multiple_of(8) - 4;
         out.resize(start + end, 0);
         put(out, start - 4, &(end as u32).to_ne_bytes());
@@ -420,8 +424,8 @@ impl SpanFormat {
         }
     }
 
-    /// Returns the index of the event and the record of a part of the span with this raw data. Returns `None` if the
-    /// span has not ended, or if the raw data is damaged.
+    /// Returns the part of the span with this raw data: the index of its event, and its record. Returns `None` if the
+    /// part is the end of an open span, or if the raw data is damaged.
     #[inline]
     pub fn part<'a>(&self, part: SpanPart, raw: &'a [u8]) -> Option<(usize, &'a [u8])> {
         let at = part as usize;
@@ -439,7 +443,8 @@ impl SpanFormat {
         Some(Sample { event: self.inputs.get(event)?, record })
     }
 
-    /// Returns the indices of the events and the records between the begin and the end of the span with this raw data.
+    /// Returns the samples between the begin and the end of the span with this raw data: for each, the index of its
+    /// event and its record.
     pub fn between<'a>(&self, raw: &'a [u8]) -> impl Iterator<Item = (usize, &'a [u8])> + use<'a> {
         let place = raw.get(NOTES..).and_then(|rest| rest.first_chunk()).map_or(0, |place| u32::from_ne_bytes(*place));
         let (offset, size) = ((place & 0xffff) as usize, (place >> 16) as usize);
@@ -453,7 +458,7 @@ impl SpanFormat {
     }
 }
 
-/// Overwrites bytes at a place of `out`.
+/// Overwrites the bytes of `out` from the offset `at` on.
 fn put(out: &mut [u8], at: usize, bytes: &[u8]) {
     if let Some(place) = out.get_mut(at..at + bytes.len()) {
         place.copy_from_slice(bytes);

@@ -17,8 +17,8 @@ pub struct SpanNote<'a> {
     pub input: usize,
     /// The index of the rule that keeps the sample, among the rules of its event.
     pub rule: usize,
-    /// For the first note of a rule: how often the rule applied during the span. It may be more than the kept notes. 0 for
-    /// other notes.
+    /// In the first note of a rule, this is how often the rule applied during the span, which may be more than the
+    /// number of its kept notes. In other notes, it is 0.
     pub count: u32,
     /// The record of the sample.
     pub record: &'a [u8],
@@ -72,8 +72,8 @@ impl<'a> SpanView<'a> {
         name.map_or(Cow::Borrowed(UNKNOWN_COMM), Cow::Owned)
     }
 
-    /// Returns the process of a thread, and the thread. The process comes from a sample that was taken in the thread, or from
-    /// the records about tasks. It is -1 if none of them has it.
+    /// Returns the process id and the thread id of a thread. The process is that of a sample that was taken in the
+    /// thread, or that in the records about tasks. It is -1 if it is not known.
     pub fn task(&self, tid: i32) -> (i32, i32) {
         let own = [Some(self.begin()), self.end()].into_iter().flatten().find(|part| part.tid() == tid);
         let known = || self.context.and_then(|context| context.process(tid));
@@ -138,8 +138,8 @@ impl<'a> SpanView<'a> {
         self.end().unwrap_or_else(|| self.begin())
     }
 
-    /// Returns the kept samples between the begin and the end, each with a number: for the first sample of a rule, how often
-    /// the rule applied; 0 for the others.
+    /// Returns the kept samples between the begin and the end, each with a number. For the first sample of a rule, the
+    /// number is how often the rule applied. For the other samples, it is 0.
     pub fn notes(&self) -> impl Iterator<Item = (PartView<'a>, u32)> + use<'a> {
         let Self { inputs, samples, .. } = *self;
         notes(samples.notes)
@@ -156,7 +156,8 @@ impl<'a> SpanView<'a> {
         self.notes().filter(|(part, _)| part.is(name)).map(|(_, count)| u64::from(count)).sum()
     }
 
-    /// Returns one of the first two parts of the key; 0 if this part is text.
+    /// Returns the part of a key of one or two numbers with the index `at`; 0 if there is no such part. Returns 0 for
+    /// any other key.
     pub fn key(&self, at: usize) -> i64 {
         self.samples.key.get(at).map_or(0, |&number| number as i64)
     }
