@@ -7,7 +7,8 @@ use super::{Label, Stacks};
 /// The stacks of two sets with the weight in each.
 #[derive(Debug)]
 pub struct StackDifference {
-    /// The stacks, each with its weights before and after, in an order in which each function becomes one box.
+    /// The stacks, each with its weight in the earlier set and in the later set. They are in an order in which each
+    /// function becomes one box.
     stacks: Vec<(String, u64, u64)>,
     before: u64,
     after: u64,
@@ -40,14 +41,14 @@ impl StackDifference {
         self.after == 0
     }
 
-    /// Returns the lines of folded text: the frames from the outermost, separated by `;`, then the weights before and
-    /// after.
+    /// Returns the lines of folded text. A line has the frames from the outermost, separated by `;`, then the weight in
+    /// the earlier set and the weight in the later set.
     pub fn lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| format!("{stack} {before} {after}"))
     }
 
-    /// Like [`StackDifference::lines`], but scales the weights before so that both sums are about equal. This compares
-    /// shares, because the recordings may have different lengths.
+    /// Like [`StackDifference::lines`], but scales the weights of the earlier set so that both sets have about the same
+    /// sum. So shares are compared, because the recordings may have different lengths.
     pub fn scaled_lines(&self) -> impl Iterator<Item = String> {
         self.stacks.iter().map(|(stack, before, after)| {
             let scaled = u128::from(*before) * u128::from(self.after) / u128::from(self.before.max(1));
@@ -88,7 +89,7 @@ mod tests {
 
     #[test]
     fn shares_are_compared_and_not_weights() {
-        // The second recording is ten times as long. `same` has half of the weight in both.
+        // The second recording is ten times as long. `same` has half of the weight in each recording.
         let before = stacks(&[("same", 50), ("more", 10), ("less", 40)]);
         let after = stacks(&[("same", 500), ("more", 400), ("less", 100)]);
         let difference = StackDifference::new(&before, &after);

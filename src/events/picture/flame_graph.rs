@@ -17,7 +17,7 @@ pub struct FlameGraphStyle {
     pub colors: Colors,
     /// The unit of the weights, for example `samples` or `us`.
     pub count_name: String,
-    /// The number by which shown weights are divided to get this unit; 0 stands for 1.
+    /// The number by which weights are divided to show them in this unit; 0 stands for 1.
     pub divisor: u64,
     /// The direction in which stacks grow.
     pub growth: StackDirection,
@@ -75,8 +75,8 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     options.text_truncate_direction = TextTruncateDirection::Right;
     // With this option, a function has the same colour in every flame graph.
     options.deterministic = true;
-    // The lines are in an order in which each function becomes one box. Without this option, inferno would sort the
-    // lines and destroy the order. With this option, it keeps the order and starts with the last line.
+    // The lines are in an order in which each function becomes one box. Without this option, inferno would sort them.
+    // With this option, it keeps their order, but starts with the last line, so they are passed in reverse.
     options.flame_chart = true;
     options.factor = 1.0 / look.divisor.max(1) as f64;
     let mut svg = Vec::new();
@@ -84,12 +84,12 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
     Ok(to.write_all(with_names(&String::from_utf8_lossy(&svg)).as_bytes())?)
 }
 
-/// The width of a picture that is shown alone, and of a letter, in pixels, as in inferno.
+/// The width in pixels of a picture that is shown alone, and the width of a letter, as in inferno.
 const WIDTH: f64 = 1200.0;
 const LETTER: f64 = 7.1;
 
-/// Writes names into the boxes, as far as they fit. inferno leaves this to a script in the picture, which knows the picture's
-/// width, but many programs that show pictures run no scripts.
+/// Writes the functions' names into the boxes, each cut off to the width of its box. inferno leaves this to a script in
+/// the picture, which knows the picture's real width, but many programs that show pictures run no scripts.
 fn with_names(svg: &str) -> String {
     const EMPTY: &str = "></text>";
     let mut parts = svg.split("<title>");
@@ -110,7 +110,7 @@ fn with_names(svg: &str) -> String {
     named
 }
 
-/// Cuts a name off after this number of letters. An escape of XML such as `&lt;` counts as one letter.
+/// Shortens a name to this number of letters. An escape of XML such as `&lt;` counts as one letter.
 fn shortened(name: &str, letters: usize) -> String {
     const ESCAPED: [(&str, &str); 5] =
         [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")];

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-/// The maximum number of columns. If the times need more, neighbouring columns become one.
+/// The maximum number of columns. If the times would need more, columns become twice as wide, until they fit.
 const COLUMNS: u64 = 512;
 /// The base-2 logarithm of the number of rows for each power of two.
 const ROWS_LOG: u32 = 2;
 
 /// Counts of values by their time and their size.
 ///
-/// A column stands for 2^n ns. `n` is the same for all columns: the smallest with which all times fit into 512 columns.
-/// So the result does not depend on the order in which values are added, and parts can be merged. Each power of two of
-/// the values has four rows.
+/// A column stands for 2^n ns. All columns have the same `n`, the smallest one for which all times fit into 512
+/// columns. So the result does not depend on the order in which values are added, and parts can be merged. Each power
+/// of two of the values has four rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeatMap {
     /// The counts by column and row.
@@ -24,7 +24,7 @@ pub struct HeatMap {
 /// The count of a column and a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The number of the column: its first time divided by the width of a column.
+    /// The number of the column: the time at which it begins, divided by the width of a column, both in ns.
     pub column: u64,
     /// The number of the row.
     pub row: u8,
@@ -37,7 +37,7 @@ pub fn row_of(value: u64) -> u8 {
     let power = (value | 1).ilog2();
     let row = match power.checked_sub(ROWS_LOG) {
         None => value,
-        // The two bits after the highest one select the row.
+        // The highest bit of the value and the two bits after it select the row.
         Some(shift) => (u64::from(shift) << ROWS_LOG) + (value >> shift),
     };
     row as u8
@@ -68,7 +68,7 @@ impl HeatMap {
         *count = count.saturating_add(n);
     }
 
-    /// Counts values below zero, which no row shows.
+    /// Counts `n` values below zero. No row shows them.
     pub fn add_below_zero(&mut self, n: u64) {
         self.below_zero = self.below_zero.saturating_add(n);
     }
@@ -124,7 +124,7 @@ impl HeatMap {
         self.cells.values().fold(self.below_zero, |sum, &count| sum.saturating_add(count))
     }
 
-    /// Returns the number of lower bits of a time that do not select the column.
+    /// Returns the base-2 logarithm of a column's width in ns.
     fn shift(&self) -> u32 {
         let (first, last) = self.times.unwrap_or_default();
         // This value is at most two too small, so the loop has at most two rounds.

@@ -31,12 +31,12 @@ const LEFT: f64 = 90.0;
 const RIGHT: f64 = 30.0;
 const TOP: f64 = 70.0;
 const BOTTOM: f64 = 60.0;
-/// The height of all rows together, unless a row would be higher than [`HIGHEST_ROW`].
+/// The height of all rows together, in pixels. It is smaller if a row would be higher than [`HIGHEST_ROW`].
 const ROWS: f64 = 420.0;
 const HIGHEST_ROW: f64 = 14.0;
-/// The colours of the smallest count, of the middle and of the largest one: red, green, blue.
+/// The colours (red, green, blue) of the smallest count, of a medium count, and of the largest count.
 const COLORS: [[f64; 3]; 3] = [[255.0, 224.0, 130.0], [230.0, 74.0, 25.0], [90.0, 0.0, 40.0]];
-/// The maximum number of boxes for which each box has a title.
+/// The maximum number of boxes in a heat map in which each box has a title of its own.
 const TITLES: usize = 2000;
 /// The number of colours of a heat map with many boxes.
 const SHADES: f64 = 24.0;
@@ -112,8 +112,8 @@ fn single_boxes(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> 
     boxes
 }
 
-/// Returns the boxes as paths: one path with one title for all boxes of a row that have the same colour. The title says how
-/// many values a box has. Used if there are many boxes, because a title for each box would make the file large.
+/// Returns the boxes as paths, for a heat map with many boxes: a title for each box would make the file large. The
+/// boxes of a row that have the same colour share one path and one title, which says how many values each of them has.
 fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     let mut of_colors: BTreeMap<(u8, u32), (String, u64, u64)> = BTreeMap::new();
     for cell in cells {
@@ -137,7 +137,7 @@ fn paths(frame: &Frame, cells: &[Cell], shown: &Shown<'_>, most: u64) -> Group {
     boxes
 }
 
-/// Returns the key of the colours, which shows the counts that they stand for.
+/// Returns the key of the colours, which shows the smallest and the largest count.
 fn key(y: f64, most: u64) -> Group {
     const STEPS: u32 = 24;
     let (width, height, right) = (6.0, 10.0, WIDTH - RIGHT - 40.0);
@@ -188,7 +188,7 @@ impl Frame {
         self.y(self.rows.0) + self.row
     }
 
-    /// Returns the places of the powers of ten that are within the rows, and their labels.
+    /// Returns the powers of ten that are within the rows: for each, its vertical position in pixels and its label.
     fn values(&self, unit: &str) -> Vec<(f64, String)> {
         let powers = std::iter::successors(Some(1u64), |power| power.checked_mul(10));
         let shown = powers.filter(|&power| lowest(self.rows.0) <= power && power <= highest(self.rows.1));
@@ -242,7 +242,7 @@ fn line(from: (f64, f64), to: (f64, f64)) -> Line {
     line.set("x2", rounded(to.0)).set("y2", rounded(to.1)).set("stroke", "#d0d0d0")
 }
 
-/// Rounds a place to hundredths of a pixel, so that files stay small.
+/// Rounds a position to hundredths of a pixel, so that files stay small.
 fn rounded(place: f64) -> f64 {
     (place * 100.0).round() / 100.0
 }

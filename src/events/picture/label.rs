@@ -69,7 +69,7 @@ fn frame(name: &str) -> Cow<'_, str> {
     if let Some(rest) = name.strip_prefix("# ") {
         name = format!("#_{rest}").into();
     }
-    // Tools would read a number at the end as the first of two weights.
+    // Tools would read a number at the end of the name as the first weight, and the real weight as a second one.
     if let Some((begin, end)) = name.rsplit_once(' ')
         && end.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
     {

@@ -14,18 +14,18 @@ use super::Label;
 #[derive(Debug)]
 pub struct Stacks {
     nodes: Vec<Node>,
-    /// Maps the node of a caller and the index of a frame's name to the node of the frame.
+    /// Finds the node of a frame. The key is the node of the frame's caller and the index of the frame's name.
     children: HashMap<(usize, usize), usize>,
     names: Vec<String>,
-    /// For each kind of label: maps the label's text to an index in `names`.
+    /// For each kind of label, maps the text of a label to an index in `names`.
     labels: [HashMap<Box<str>, usize>; Label::KINDS],
     stacks: usize,
     total: u64,
     memory: Holding,
 }
 
-/// The bytes that a node of the tree takes, and that a label and its name take besides their text, including the spare room of
-/// growing tables.
+/// The memory of a node of the tree, and that of a label with its name in addition to their texts, both with the spare
+/// room of growing tables.
 const NODE: usize = 160;
 const LABEL: usize = 256;
 
@@ -83,13 +83,14 @@ impl Stacks {
         Some(self.child(caller, label))
     }
 
-    /// Returns the node at which every stack starts: the caller of the outermost frame.
+    /// Returns the node at which every stack starts. It has no frame. It is the caller of each outermost frame.
     pub fn root(&self) -> StackNode {
         StackNode(0)
     }
 
-    /// Returns the node of the frame `label` that is called from the node `caller`. Adds the node if it does not exist yet.
-    /// Adjacent frames without symbols of the same file become one node, because several say no more than one.
+    /// Returns the node of the frame `label` that is called from the node `caller`. Adds the node if it does not exist
+    /// yet. Adjacent frames without symbols in the same file share one node, because a second one would say nothing
+    /// more.
     pub fn child(&mut self, caller: StackNode, label: Label<'_>) -> StackNode {
         let is_unknown = matches!(label, Label::InFile(_) | Label::InKernel(_));
         let name = self.name(label);
@@ -151,9 +152,9 @@ impl Stacks {
         name
     }
 
-    /// Calls `visit` with each stack that has a weight, and the weight. Frames are separated by `;`, the outermost first.
-    /// Stacks that share their outer frames are adjacent, which sorting the lines as text would not ensure: `f.part.0` would
-    /// come between `f` and `f;g`.
+    /// Calls `visit` with each stack that has a weight, and with this weight. Frames are separated by `;`, the
+    /// outermost first. Stacks that share their outer frames are adjacent. If the lines were sorted as text, this would
+    /// not be so: `f.part.0` would come between `f` and `f;g`.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&str, u64)) {
         let mut called: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
         for (at, node) in self.nodes.iter().enumerate().skip(1) {
@@ -267,7 +268,7 @@ mod tests {
         });
         let added = added.count();
         assert!((100..5000).contains(&added) && budget.held() <= budget.share(), "{added}");
-        // A node that exists already needs no room.
+        // A node that already exists needs no more memory.
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f0")).is_some());
         assert!(stacks.child_with_room(stacks.root(), Label::Name("f1")).is_none());
     }

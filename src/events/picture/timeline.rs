@@ -99,7 +99,7 @@ pub enum Argument {
     Text(String),
 }
 
-/// Why something cannot be added to a timeline.
+/// The reason why an entry, a flow or another timeline cannot be added to a timeline.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TimelineError {
     /// A track cannot show both slices and a counter.
@@ -109,7 +109,7 @@ pub enum TimelineError {
         name: String,
         /// What it shows.
         shown: &'static str,
-        /// What cannot be added.
+        /// The content that cannot be added.
         wanted: &'static str,
     },
     /// The track is one of another timeline.
@@ -172,7 +172,7 @@ impl Timeline {
         Ok(entry)
     }
 
-    /// Sets the functions that were called at an entry, outermost first.
+    /// Sets the stack of an entry: the functions that were called, outermost first.
     fn set_stack<'a>(
         &mut self,
         EntryId(entry): EntryId,
@@ -218,12 +218,12 @@ impl Timeline {
         Ok(())
     }
 
-    /// Returns the tracks, by their numbers. A parent comes before its children.
+    /// Returns the tracks. The index of a track is its number. A parent comes before its children.
     pub fn tracks(&self) -> &[Track] {
         &self.tracks
     }
 
-    /// Returns the names of entries and arguments, by their numbers.
+    /// Returns the names of entries and arguments. The index of a name is its number.
     pub fn names(&self) -> &[String] {
         &self.names
     }

@@ -12,8 +12,9 @@ use crate::event::SpanFormat;
 /// The names of the methods of events.
 pub const METHODS: [&str; 8] = ["keys", "values", "items", "get", "to_dict", "print", "array", "text"];
 
-/// Returns how a script reads a field that is not an attribute of its event; `None` for other fields. A field is not an
-/// attribute if a method of events has its name, or if Python gives the name a meaning.
+/// Returns the expression with which a script reads a field that is not an attribute of its event; `None` for a field
+/// that is an attribute. A field is not an attribute if a method of events has its name, or if the name has a meaning
+/// in Python.
 pub fn access_by_key(name: &str) -> Option<String> {
     let is_special = name.len() > 4 && name.starts_with("__") && name.ends_with("__");
     (METHODS.contains(&name) || is_special).then(|| format!("event['{name}']"))
@@ -27,7 +28,7 @@ pub const SPAN_MEMBERS: [(&str, &str, &str); 4] = [
     ("comm", "str", "name of the task at the end of the span"),
 ];
 
-/// Returns the members that only spans have. It leaves out those with the name of a field, which hides the member.
+/// Returns the members that only spans have, except members that are hidden by a field with the same name.
 pub fn span_members(fields: &[Field]) -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
     SPAN_MEMBERS.into_iter().filter(|(name, ..)| fields.iter().all(|field| field.name != *name))
 }
@@ -43,7 +44,7 @@ pub fn python_type(field: &Field) -> &'static str {
     }
 }
 
-/// Returns how a script gets the integers of an array field.
+/// Returns the expression with which a script gets the integers of an array field; `None` for other fields.
 pub fn array_access(field: &Field) -> Option<String> {
     match field.kind.element() {
         Some(ElementType::Int { .. }) => Some(format!("event.array('{}')", field.name)),

@@ -10,7 +10,7 @@ use perf_prof_format::{
 
 use crate::event::{EventType, Format};
 
-/// How scripts see negative values of fields that are narrower than 8 bytes.
+/// Whether scripts see the true sign of negative values in fields that are narrower than 8 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FieldSigns {
     /// As in perf, as large positive numbers.
@@ -98,8 +98,8 @@ def dict_text(a_dict, separator):
     return separator.join("%s=%s" % item for item in sorted(a_dict.items()))
 "#;
 
-/// Returns the text of a script with a handler for each tracepoint among `events`, in the order of their ids. If `events` has
-/// others, the script has a function for their samples too.
+/// Returns the text of a script with a handler for each tracepoint among `events`, in the order of the tracepoints'
+/// ids. If `events` also has events that are not tracepoints, the script has a function for their samples too.
 pub fn perf_script_template(events: &[EventType], signs: FieldSigns) -> String {
     let mut text = String::from(match signs {
         FieldSigns::AsPerf => "",
@@ -161,7 +161,8 @@ fn lines(parameters: &[String]) -> String {
     if line.is_empty() { text } else { text + &line + "\n" }
 }
 
-/// The names that a handler uses. A parameter with one of these names would hide what the handler needs.
+/// The names that the code of a handler uses. A parameter must not have one of them, because it would hide the object
+/// with this name.
 const USED_NAMES: [&str; 15] = [
     "event_name",
     "context",
@@ -230,8 +231,8 @@ fn starts_a_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
 }
 
-/// Returns the name of the parameter for a field: the field's name, if possible. `_` replaces the characters that a name
-/// cannot have, and is appended until Python allows the name and no other parameter has it.
+/// Returns the name of the parameter for a field: the field's name, if Python allows it. Otherwise, `_` replaces each
+/// character that is not allowed. `_` is appended until the name is allowed and no other parameter has it.
 fn parameter(field: &str, taken: &mut HashSet<String>) -> String {
     let mut name = field.to_owned();
     if !is_usable_name(field) {
@@ -253,9 +254,9 @@ fn literal(text: &str) -> String {
     format!("\"{}\"", without_controls(&escaped))
 }
 
-/// Returns the function of `Core` that gives the names of a field's values, if the print format has names for them. As
-/// in perf, the names belong to the first field after the helper's parenthesis. If a field has flags and symbols, the
-/// flags are shown.
+/// Returns the function of `Core` that gives the names of a field's values; `None` if the print format has no names for
+/// them. As in perf, the names belong to the first field after the helper's parenthesis. If the print format has both
+/// flags and symbols for a field, the flags are used.
 fn names_of_values(print_fmt: &str, field: &Field) -> Option<&'static str> {
     let helpers = [("__print_flags", "flag_str"), ("__print_symbolic", "symbol_str")];
     let names = |helper: &str| {

@@ -104,7 +104,7 @@ fn class_names(events: &[&EventType]) -> Vec<String> {
     events.iter().map(|event| unique(event)).collect()
 }
 
-/// Returns a name in the form of class names. It drops other characters than letters and digits, because names come
+/// Returns a name in the form of class names. All characters but letters and digits are dropped, because names come
 /// from a recording, which anybody may have made.
 fn capitalised(name: &str) -> String {
     let words = name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());

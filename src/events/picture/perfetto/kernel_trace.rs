@@ -1,6 +1,6 @@
-//! The trace of a kernel. Scheduling, threads, processes and the counters of CPUs go into the packets from which Perfetto fills
-//! the tables of its SQL; other events become instants of their threads. The trace is written as the events come, so they take
-//! no memory.
+//! The trace of a kernel. Scheduling, threads, processes and the counters of CPUs go into the packets from which
+//! Perfetto fills the tables of its SQL; other events become instants of their threads. Events are written as they
+//! come, and are not kept in memory.
 
 use std::{
     collections::{HashMap, hash_map},
@@ -27,7 +27,8 @@ const BUNDLE: usize = 256;
 /// The states in which a task leaves the CPU for the last time: `EXIT_DEAD` and `EXIT_ZOMBIE` (include/linux/sched.h).
 const EXIT_STATES: i64 = 0x10 | 0x20;
 
-/// A state that Perfetto shows as unknown: a bit above all bits of kernels since 4.14 (`task_state.cc`).
+/// A state that Perfetto shows as unknown: a bit above all bits that states have in kernels since 4.14
+/// (`task_state.cc`).
 const UNKNOWN_STATE: i64 = 0x8000;
 
 /// The machine on which the events happened. Unknown parts are left out.
@@ -129,11 +130,11 @@ pub struct ThreadMoment {
 struct Cpu {
     events: Vec<FtraceEvent>,
     has_lost: bool,
-    /// The running task, and the time at which it was last seen there.
+    /// The running task, and the time of its last event on this CPU in ns.
     running: Option<(Task, u64)>,
 }
 
-/// The data about a thread that was written.
+/// The data about a thread that is already in the trace.
 struct Told {
     pid: i32,
     name: String,
@@ -153,7 +154,7 @@ pub struct KernelTrace<'a, W> {
     ends: ThreadEnds,
 }
 
-/// Which events say that a thread has ended.
+/// How the end of a thread is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadEnds {
     /// `sched:sched_process_free`.
@@ -184,7 +185,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Writes which time of day belongs to a time of the trace.
+    /// Writes that `time`, a time of the trace, is the time of day `realtime`.
     pub fn date(&mut self, time: u64, realtime: u64) -> io::Result<()> {
         let clock = |(id, time)| Clock { clock_id: Some(id), timestamp: Some(time) };
         self.packets.write(TracePacket {
@@ -241,7 +242,8 @@ impl<'a, W: Write> KernelTrace<'a, W> {
     /// Writes an event.
     pub fn event(&mut self, place: Place, event: KernelEvent) -> io::Result<()> {
         let is_known = self.cpus.get(&place.cpu).is_some_and(|cpu| cpu.running.is_some());
-        // Perfetto does not need a switch to the task that is the first to leave a CPU.
+        // If the first event of a CPU is a switch, do not add a switch to the task that leaves the CPU: Perfetto does
+        // not need it.
         if is_known || !matches!(event, KernelEvent::Switch { .. }) {
             self.seen(place);
         }
@@ -264,9 +266,10 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         Ok(())
     }
 
-    /// Notes which task runs on the CPU. If the last switch was to another task, switches are missing: they were lost, or the
-    /// recording has only the switches of some tasks. Then this writes a switch away from the last task, at the time at which
-    /// it was last seen there. Otherwise, Perfetto would let it run to the end of the trace.
+    /// Notes which task runs on the CPU. If the trace says that another task is running, switches are missing: they
+    /// were lost, or the recording has only the switches of some tasks. In this case, writes a switch away from the
+    /// other task, at the time of its last event on this CPU. Otherwise, Perfetto would show it as running until the
+    /// end of the trace.
     fn seen(&mut self, Place { cpu, time, tid }: Place) {
         let of_cpu = self.cpus.entry(cpu).or_default();
         match &mut of_cpu.running {
@@ -342,7 +345,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         })
     }
 
-    /// Returns the number of a name. Adds the name to `new` if it was not written yet.
+    /// Returns the number of a name. If the trace does not have the name yet, adds it to `new`.
     fn name(&mut self, name: String, new: &mut InternedData) -> u64 {
         let iid = self.names.len() as u64 + 1;
         match self.names.entry(name) {
@@ -356,7 +359,7 @@ impl<'a, W: Write> KernelTrace<'a, W> {
         }
     }
 
-    /// Writes the events that are left.
+    /// Writes the events that have not been written yet.
     pub fn finish(mut self) -> io::Result<()> {
         let mut cpus: Vec<_> = mem::take(&mut self.cpus).into_iter().collect();
         cpus.sort_unstable_by_key(|(cpu, _)| *cpu);
@@ -443,7 +446,8 @@ mod tests {
         KernelEvent::Switch { prev: task(prev), state, next: task(next) }
     }
 
-    /// Returns for each bundle its events (the time and a text), and whether events were lost before them.
+    /// Returns for each bundle a list of its events (the time and a text), and whether events were lost before the
+    /// bundle.
     fn events(packets: &[TracePacket]) -> Vec<(Vec<(u64, String)>, bool)> {
         let shown = |event: &FtraceEvent| {
             let text = match event.event.as_ref().unwrap() {

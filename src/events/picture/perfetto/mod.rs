@@ -133,12 +133,13 @@ fn points(timeline: &Timeline) -> (Vec<Point>, Vec<Lane>) {
             }
         }
     }
-    // The sort is stable: points of a lane with the same time stay in their order.
+    // The sort is stable, so points with the same time keep their order within a lane.
     points.sort_by_key(|point| point.time);
     (points, lanes)
 }
 
-/// Adds the points of entries that are nested in each other. Returns the entries that are left for another lane.
+/// Adds the points of entries to a lane, as far as the entries are nested in each other. Returns the other entries,
+/// which need another lane.
 fn put_in_lane<'a>(
     entries: Vec<EntryId>,
     lane: u64,

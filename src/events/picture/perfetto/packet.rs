@@ -180,11 +180,12 @@ pub struct CounterDescriptor {}
 /// All packets belong to one sequence, so that they share their names.
 const SEQUENCE: u32 = 1;
 
-/// The first packet defines the names, the others need them (`TracePacket.SequenceFlags`).
+/// The flag of the first packet. It says that the packet begins a new set of names, which the other packets use
+/// (`TracePacket.SequenceFlags`).
 pub const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 pub const SEQ_NEEDS_INCREMENTAL_STATE: u32 = 2;
 
-/// The field of a `Trace` that has the packets.
+/// The number of the field `packet` of a `Trace`.
 const PACKET: u32 = 1;
 
 /// The packets of a trace, written one after the other.
