@@ -63,7 +63,7 @@ fn header_text(recording: &Recording, captured: Option<String>, times: Option<(u
     text + "# ========\n#\n"
 }
 
-/// Returns the name of the clock that the times of the records come from.
+/// Returns the name of the recording's clock, which gave the times of all records.
 pub fn clock(recording: &Recording) -> String {
     let of_events = recording.events.iter().find(|event| event.attr.has(AttrFlag::UseClockid));
     match of_events.map(|event| event.attr.clockid) {

@@ -36,7 +36,7 @@ impl ScriptFile {
         let mut options = OpenOptions::new();
         options.write(true);
         match self {
-            // O_EXCL: fails for a link too.
+            // This is O_EXCL: if the name is taken, even by a link, the open fails.
             ScriptFile::Usual => options.create_new(true),
             ScriptFile::Named(_) => options.create(true).truncate(true),
         };

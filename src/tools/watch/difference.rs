@@ -1,5 +1,5 @@
-//! The sums of two recordings, or of two parts of one, beside each other: what each key had before and after, the largest
-//! change first.
+//! The sums of two recordings, or of two parts of one recording, in one table. Each row has the amounts of a key before
+//! and after. The largest change comes first.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -82,7 +82,8 @@ pub fn table(
     report.text().lines().map(str::to_owned).collect()
 }
 
-/// Returns a change as a JSON object. `members` returns the members for an amount.
+/// Returns a change as a JSON object. `members` returns the members for an amount. Its first argument is 0 for the
+/// amount before, and 1 for the amount after.
 pub fn object(by: &[String], change: &Change, members: impl Fn(usize, &Amount) -> Map<String, Json>) -> Json {
     let mut object = key_members(by, &change.key);
     for (at, (name, amount)) in ["before", "after"].into_iter().zip(change.amounts()).enumerate() {

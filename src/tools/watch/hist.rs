@@ -83,8 +83,8 @@ impl Hist {
         groups.in_order(if self.value == DURATION { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
-    /// Returns the percentiles of each key, with a line for a key. Without keys, returns no lines: the line of the
-    /// histogram has the percentiles.
+    /// Returns a table of the percentiles, with a line for each key. Without keys, returns no lines, because the line
+    /// of the histogram shows the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
         if self.by.is_empty() {
             return Vec::new();
@@ -223,7 +223,7 @@ fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json>
         Some((_, number)) => json!(number as f64 / divisor as f64),
         None => Json::Null,
     };
-    // Rows begin at whole numbers.
+    // In the unit that is shown, the smallest value of each row is a whole number, so the division is exact.
     let start = |start: Option<i128>| start.and_then(|start| i64::try_from(start / i128::from(divisor)).ok());
     let rows = of.rows(buckets).into_iter();
     let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": start(from), "count": count })).collect();

@@ -13,7 +13,7 @@ pub fn key_members(by: &[String], key: &Key) -> Map<String, Json> {
     shown_names(by).into_iter().zip(key).map(|(name, part)| (name, value(part))).collect()
 }
 
-/// Returns a part of a key as one line of text: `comm=make`.
+/// Returns a key as one line of text: `comm=make cpu=1`.
 pub fn key_line(by: &[String], key: &Key) -> String {
     let parts = shown_names(by).into_iter().zip(key).map(|(name, part)| format!("{name}={}", part.text()));
     parts.collect::<Vec<_>>().join(" ")
@@ -24,7 +24,7 @@ fn value(part: &KeyPart) -> Json {
         KeyPart::Number(number) => match (u64::try_from(*number), i64::try_from(*number)) {
             (Ok(number), _) => json!(number),
             (_, Ok(number)) => json!(number),
-            // Numbers of events fit into 64 bits.
+            // Not reached: the numbers in events fit into 64 bits.
             _ => json!(number.to_string()),
         },
         KeyPart::Text(text) => json!(String::from_utf8_lossy(text)),

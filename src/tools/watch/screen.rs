@@ -18,7 +18,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    /// Takes the terminal.
+    /// Starts to read the keys of the terminal. Nothing is drawn yet.
     pub fn open() -> Result<Screen> {
         let colours = match Reader::of_stdout() {
             Reader::Terminal(colours) => colours,
@@ -29,7 +29,7 @@ impl Screen {
 
     /// Returns the number of lines of the terminal that are free below the head line.
     pub fn lines(&self) -> usize {
-        // The cursor is in the last line.
+        // One line is the head line. The last line stays empty for the cursor.
         size().1.saturating_sub(2)
     }
 

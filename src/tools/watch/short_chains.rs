@@ -5,7 +5,7 @@ use perf_prof_events::aggregate::{Groups, KeyPart};
 /// A call chain with at most this many user frames is taken for one that ends early. A complete chain has more: the
 /// frames of the C library that call main(), main() itself, and others.
 const SHORT: usize = 2;
-/// The end of the names of the kernel's frames.
+/// The suffix in the names of kernel frames.
 const KERNEL: &str = "_[k]";
 
 /// Returns the hint if most of the call chains with user frames in these sums are short.

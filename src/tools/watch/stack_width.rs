@@ -7,11 +7,11 @@ use perf_prof_system::output::terminal_size;
 
 /// The minimum width of a call chain.
 const NARROWEST: usize = 40;
-/// Replaces the outer frames that are left out.
+/// The text in the place of outer frames that were left out.
 const OUTER: &str = "...;";
-/// Replaces other frames that are left out.
+/// The text in the place of other frames that were left out.
 const LEFT_OUT: &str = "...";
-/// The end of the names of the kernel's functions.
+/// The suffix in the names of kernel functions.
 const KERNEL: &str = "_[k]";
 
 /// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, moves

@@ -13,7 +13,7 @@ pub fn shared(definition: Definition) -> SharedGroups {
     Arc::new(Mutex::new(Groups::new(definition)))
 }
 
-/// Moves everything from a table of [`shared`] to another one.
+/// Moves all sums of `from`, which is a table of [`shared`], to the table `to`.
 pub fn take(from: &SharedGroups, to: &mut Groups) {
     let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
     to.merge(&from);
@@ -29,7 +29,7 @@ pub struct SumTable {
     from_kernel: SharedGroups,
     /// The sums of the interval.
     pub now: Groups,
-    /// The sums of all intervals before.
+    /// The sums of all earlier intervals.
     pub whole: Groups,
 }
 

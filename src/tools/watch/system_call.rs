@@ -21,7 +21,8 @@ const AT_FDCWD: i32 = -100;
 
 /// Writes system calls. Caches the arguments of each call.
 pub(super) struct SystemCallText {
-    /// `None` if the arguments of system calls cannot be read from this kernel. Then all six are shown as numbers.
+    /// `None` if the names of arguments cannot be read from this kernel. In this case, all six arguments are shown as
+    /// numbers.
     tracefs: Option<Tracefs>,
     arguments: HashMap<Vec<u8>, Option<Vec<Argument>>>,
 }
@@ -29,7 +30,7 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
-    /// The name of the field with the string to which it points.
+    /// The name of the field with the string to which the argument points.
     string: String,
     form: ArgumentForm,
 }

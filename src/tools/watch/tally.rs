@@ -68,9 +68,9 @@ pub struct Earlier {
 pub enum Place {
     /// On the whole terminal, which is drawn again in each interval.
     Screen,
-    /// On the standard output, below each other.
+    /// On the standard output: the sums of each interval below those of the interval before.
     Lines,
-    /// Nowhere: they are compared with others afterwards.
+    /// Nowhere: the sums are compared with those of another recording at the end.
     Nowhere,
 }
 
@@ -253,7 +253,7 @@ fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tall
 }
 
 /// Compiles a definition for an event. If the event has no field `comm`, the key `comm` means the member `_comm` that
-/// all events have, and so on.
+/// all events have. The same holds for `pid`, `cpu` and the other such members.
 fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
     let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
     let find = |name: &String| {
@@ -336,7 +336,7 @@ struct Tally<L> {
     /// The sums of the interval.
     now: Groups,
     memo: Memo,
-    /// The sums of all intervals before.
+    /// The sums of all earlier intervals.
     whole: Groups,
     /// The sums of further fields.
     more_sums: Vec<SumTable>,
@@ -507,8 +507,8 @@ fn print(
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
             }
-            // Rows are written one by one, in the place of the empty list `rows`: there may be a million, and as JSON values
-            // they take ten times the memory of their text.
+            // The object has an empty list `rows`, which is replaced by the rows, one by one. There may be a million
+            // rows, and as JSON values they would take ten times the memory of their text.
             let object = object.to_string();
             let object = in_json(&object);
             let (before, after) = object.split_once("\"rows\":[]").unwrap_or((&object, ""));

@@ -22,11 +22,10 @@ use super::{
 pub struct TopPlan {
     /// The events, and how the counts are shown.
     pub tally: TallyPlan,
-    /// The names of the fields whose values make a key. If there are none, events are counted by task, and several
-    /// events also by their names.
+    /// The names of the fields whose values make a key. If there are none, the default keys of the events are used.
     pub by: Vec<String>,
-    /// The names of the fields whose values are added up for each key. The keys with the largest sums of the first one come
-    /// first.
+    /// The names of the fields whose values are added up for each key. The keys are sorted by the sum of the first
+    /// field, the largest first.
     pub sums: Vec<String>,
 }
 
@@ -227,7 +226,7 @@ fn max(amount: &Amount) -> i128 {
     }
 }
 
-/// Returns how long the dropped spans of a key may have been, in ns; `None` if no spans were dropped.
+/// Returns how long the dropped spans of a key may have lasted at most, in ns; `None` if no spans were dropped.
 fn missing_of(key: &Key, period: &Period<'_>) -> Option<i128> {
     Some(period.missing?.get(key).map_or(0, |missing| sum(&missing)))
 }
@@ -264,7 +263,7 @@ impl TallyCommand for Top {
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
             Of::Durations => (Some(DURATION.to_owned()), Measure::Distribution(Buckets::log2(1))),
-            // A distribution has the number of events too.
+            // A distribution and not a sum, because the number of events is shown too.
             Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };
         let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
@@ -281,7 +280,7 @@ impl TallyCommand for Top {
     }
 
     fn rows_that_fit(&self, lines: usize) -> usize {
-        // The titles, and the line about the keys that are not shown.
+        // Two lines are needed for the titles and for the note about keys that are not shown.
         lines.saturating_sub(2)
     }
 

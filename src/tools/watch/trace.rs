@@ -53,7 +53,8 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     };
     let mut watch = plan.watch.clone();
     if watch.live().is_some() {
-        // Lines show the names of files, not their addresses.
+        // Request the strings to which arguments point, so that lines show the names of files and not the addresses of
+        // the names.
         strings::add_where_possible(&mut watch.capture);
     }
     let (status, trace) = deliver(&watch, time_of_day, |about| {
@@ -122,7 +123,7 @@ struct Lines {
     before: Option<u64>,
     /// The width of the widest task so far. All tasks get this width, so that the names of the events are aligned.
     widest: usize,
-    /// A part of a line.
+    /// The text of the part that is being formatted.
     part: Vec<u8>,
     calls: SystemCallText,
 }
@@ -212,7 +213,7 @@ impl Lines {
         let _ = write!(self.part, "{seconds:>4}.{micros:06}");
     }
 
-    /// Appends the part of the line, and clears it.
+    /// Appends `self.part` to `out`, in this style, and clears it.
     fn put(&mut self, style: Style, out: &mut Vec<u8>) {
         let colours = match (self.reader, style) {
             (Reader::Program, _) => {

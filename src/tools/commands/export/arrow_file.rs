@@ -49,18 +49,19 @@ const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 pub struct ArrowFile<'a> {
     to: &'a mut Destination,
     schema: SchemaRef,
-    /// The schema of the rows: the indexes of dictionaries are a column of integers.
+    /// The schema of the rows as they are written: in the place of each column of text, a column with the indexes of
+    /// its texts in the dictionary.
     indexes: SchemaRef,
     options: IpcWriteOptions,
     context: IpcWriteContext,
     dictionaries: DictionaryTracker,
     /// The texts of each column with a dictionary.
     texts: Vec<Option<Texts>>,
-    /// The texts are written when they have this many bytes.
+    /// The size, in bytes, at which the texts in memory are written to the file and dropped.
     text_bytes: usize,
-    /// The dictionaries that were written.
+    /// The positions in the file of the dictionaries that were written.
     written: Vec<Block>,
-    /// The number of bytes before the next message.
+    /// The offset of the next message in the file, in bytes.
     offset: usize,
     rows: Vec<Block>,
 }
@@ -69,11 +70,11 @@ pub struct ArrowFile<'a> {
 #[derive(Default)]
 struct Texts {
     indexes: HashMap<Arc<str>, i32>,
-    /// In the order of their indexes.
+    /// The texts in memory, in the order of their indexes.
     texts: Vec<Arc<str>>,
-    /// The number of texts that were written and dropped. They have the indexes before those in `texts`.
+    /// The number of texts that were written and dropped. It is also the index of the first text in `texts`.
     written: usize,
-    /// The size of the texts that are in memory.
+    /// An estimate of the memory that `texts` and `indexes` take, in bytes.
     bytes: usize,
 }
 
@@ -99,7 +100,7 @@ impl Texts {
         Ok(index)
     }
 
-    /// Takes the texts that were not written yet.
+    /// Returns the texts that were not written yet, and forgets them.
     fn take(&mut self) -> StringArray {
         let texts = self.texts.iter().map(|text| Some(&**text)).collect();
         *self = Texts { written: self.written + self.texts.len(), ..Texts::default() };
@@ -108,7 +109,7 @@ impl Texts {
 }
 
 impl<'a> ArrowFile<'a> {
-    /// Writes the start of the file.
+    /// Creates the file object, and writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<ArrowFile<'a>> {
         let is_text = |field: &Field| matches!(field.data_type(), DataType::Dictionary(..));
         let of_indexes = |field: &Field| match is_text(field) {
@@ -137,7 +138,7 @@ impl<'a> ArrowFile<'a> {
         Ok(file)
     }
 
-    /// Writes a message. Returns its position in the file.
+    /// Writes a message. Returns the position of the message in the file.
     fn message(&mut self, message: EncodedData) -> io::Result<Block> {
         let (head, body) = write_message(&mut *self.to, message, &self.options).map_err(of_arrow)?;
         let block = Block::new(self.offset as i64, head as i32, body as i64);
@@ -161,7 +162,8 @@ impl<'a> ArrowFile<'a> {
             columns.push(dictionary(texts.take()).map_err(of_arrow)?);
         }
         if !is_first {
-            // An empty dictionary comes first, so that the texts count as an extension of the earlier dictionary.
+            // The file has a dictionary already. The encoder gets an empty one first, so that it marks the new texts as
+            // an extension (`isDelta`).
             let empty = dictionary(StringArray::new_null(0)).map_err(of_arrow)?;
             for id in 0..self.texts.iter().flatten().count() {
                 dictionaries.insert_column(id as i64, &empty, DictionaryHandling::Delta).map_err(of_arrow)?;

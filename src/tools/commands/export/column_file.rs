@@ -29,7 +29,7 @@ pub const GROUP_BYTES: usize = 64 << 20;
 pub struct ColumnFile<W> {
     columns: Columns,
     to: W,
-    /// The memory of the columns and of the writer.
+    /// Reserves a part of the memory budget for the columns and for the writer.
     _memory: Holding,
 }
 
@@ -37,11 +37,11 @@ pub struct ColumnFile<W> {
 pub trait ColumnWriter: Sized {
     /// Writes rows.
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()>;
-    /// Writes the end of the file. `partial` says what is missing in it.
+    /// Writes the end of the file. `partial` is a text about missing events; `None` if no events are missing.
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// The key of the metadata that say what is missing.
+/// The key in the metadata of the file. Its value is a text about missing events.
 pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.
@@ -86,7 +86,7 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
 }
 
 impl<'a> Parquet<'a> {
-    /// Writes the start of the file.
+    /// Creates the writer, and writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<Parquet<'a>> {
         // The metadata are also in the Arrow schema that a Parquet file contains, but not all programs read that schema.
         let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));

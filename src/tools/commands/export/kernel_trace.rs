@@ -1,5 +1,5 @@
-//! A trace for Perfetto: scheduling, tasks and counters of CPUs in the form that fills its tables, and all other events as
-//! instants of their threads.
+//! A trace for Perfetto. Events of the scheduler, of tasks and of CPU counters have the form from which Perfetto fills
+//! its tables. All other events are instants of their threads.
 
 use std::io;
 
@@ -114,7 +114,7 @@ impl Values<'_> {
         }
     }
 
-    /// Returns the task whose name, id and priority begin at `at`.
+    /// Returns a task. Its name is the field with the index `at`, and its id and its priority are the next two fields.
     fn task(&self, at: usize) -> Task {
         Task { comm: self.text(at), tid: self.number(at + 1) as i32, prio: self.number(at + 2) as i32 }
     }

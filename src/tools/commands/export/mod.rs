@@ -51,7 +51,7 @@ use super::header::clock;
 pub struct ExportPlan {
     /// The recording, and which part of it is read.
     pub input: Input,
-    /// The events that are exported; all of them if there are none.
+    /// The events to export. If the list is empty, all events of the recording are exported.
     pub events: Vec<EventSpec>,
     /// The columns of a file of columns; `None` for all fields.
     pub columns: Option<Vec<String>>,
@@ -80,7 +80,8 @@ pub enum CsvTexts {
     /// As they are.
     #[default]
     Plain,
-    /// With `'` before those that a spreadsheet would take for a formula. Anybody can give a task such a name.
+    /// With a `'` in front, if a spreadsheet would take the text for a formula. Anybody can give a task a name that is
+    /// a formula.
     ForSpreadsheets,
 }
 
@@ -102,7 +103,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// All forms, with their names and the ends of the names of their files.
+    /// All forms. Each comes with its name, and with the endings of the files that have this form.
     pub const ALL: [(Form, &'static str, &'static [&'static str]); 6] = [
         (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
         (Form::Csv, "csv", &[".csv", ".csv.gz"]),
@@ -112,7 +113,7 @@ impl Form {
         (Form::Firefox, "firefox", &[".json", ".json.gz"]),
     ];
 
-    /// Returns the form of files with this name.
+    /// Returns the form that belongs to the ending of a file's name; `None` if no form has this ending.
     pub fn of_path(path: &Path) -> Option<Form> {
         let name = path.file_name()?.to_str()?;
         let has = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
@@ -129,13 +130,13 @@ impl Form {
         self.has_columns() || self == Form::NdJson
     }
 
-    /// Returns the form with this name.
+    /// Returns the form with this name; `None` if there is no such form.
     pub fn named(name: &str) -> Option<Form> {
         Form::ALL.iter().find(|(_, of, _)| *of == name).map(|(form, ..)| *form)
     }
 }
 
-/// Takes the samples of a recording, and writes them now or at the end.
+/// Takes the samples of a recording. Writes each sample at once, or all of them at the end.
 trait Exporter {
     /// Takes a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
@@ -147,7 +148,8 @@ trait Exporter {
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// Finds the time of day at which a recording was made, for forms that show it. Prints a message if it is not known.
+/// Returns whether the time of day has to be written. For forms that show it, finds out when the recording was made,
+/// and prints a message if that is not known.
 fn dating(form: Form, chosen: &mut ChosenRecording) -> Result<Dating> {
     if !matches!(form, Form::Perfetto | Form::Firefox) {
         return Ok(Dating::None);

@@ -39,11 +39,11 @@ impl Exporter for JsonRows<'_> {
 /// A table. Events that lack a field leave its column empty.
 pub struct CsvTable<'a> {
     to: csv::Writer<&'a mut Destination>,
-    /// The columns of the fields of each event, by name.
+    /// For each event: the name of each of its fields, with the index of the field's column.
     columns: Vec<HashMap<String, usize>>,
-    /// The names of all columns, until they are written.
+    /// The names of all columns. Empty after they were written.
     head: Vec<String>,
-    /// The values of a line.
+    /// The cells of the current line.
     line: Vec<String>,
     texts: CsvTexts,
     has_cgroups: bool,
@@ -114,7 +114,7 @@ impl Exporter for CsvTable<'_> {
 }
 
 impl CsvTexts {
-    /// Returns the cell of a text.
+    /// Returns a text as it is written into a cell.
     fn cell(self, text: String) -> String {
         let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         if self == CsvTexts::ForSpreadsheets && is_formula { format!("'{text}") } else { text }
@@ -132,7 +132,7 @@ fn io_error(error: csv::Error) -> io::Error {
 /// The members that all events have.
 pub struct Row {
     pub name: String,
-    /// In ns of the recording's clock.
+    /// The time, in ns of the recording's clock.
     pub time: u64,
     pub cpu: u32,
     pub pid: i32,
@@ -156,7 +156,8 @@ pub enum Datum<'a> {
     Many(Vec<Value<'a>>),
 }
 
-/// Returns the fields of a tracepoint, or the members of another sample that are numbers, with their names.
+/// Returns the values of a sample with their names. They are the fields of a tracepoint, or, for another event, the
+/// members that are numbers.
 pub fn values<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (String, Datum<'a>)> {
     let fields = sample.event.format.tracepoint().map_or(&[][..], |format| format.fields());
     let raw = sample.raw();

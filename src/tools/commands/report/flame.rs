@@ -116,7 +116,7 @@ fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor)
     [Some(total), within, Some(partial(*missing))].into_iter().flatten().collect()
 }
 
-/// Returns the end of a subtitle if events are missing.
+/// Returns the last part of the subtitle, about missing events. It is empty if no events are missing.
 fn partial(missing: Missing) -> String {
     let lost = (missing.lost != 0).then(|| format!("{} events lost", grouped(missing.lost)));
     let reasons: Vec<String> = lost.into_iter().chain(missing.damaged.then(|| CANNOT_BE_READ.to_owned())).collect();

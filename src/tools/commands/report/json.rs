@@ -19,7 +19,7 @@ pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<Strin
     plan.by.iter().zip(texts).map(|(by, text)| (name(by).to_owned(), json!(text))).collect()
 }
 
-/// Returns the lines of an event.
+/// Returns the object of an event, which contains the lines of its table.
 pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
     fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
         let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });

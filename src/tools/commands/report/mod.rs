@@ -49,7 +49,7 @@ pub struct ReportPlan {
     pub by: Vec<GroupKey>,
     /// How callers are shown.
     pub callers: CallerSums,
-    /// What the recording is compared with, if the user wants a comparison.
+    /// The recording for a comparison; `None` if the user wants no comparison.
     pub before: Option<Before>,
     /// The flame graph, if the user wants one.
     pub flame: Option<FlamePlan>,
@@ -64,7 +64,7 @@ pub struct ReportPlan {
 pub struct Before {
     /// The recording, and which part of it is read.
     pub input: Input,
-    /// Its name for people.
+    /// The name of the earlier recording, or of its part, in texts for people.
     pub name: String,
 }
 
@@ -85,7 +85,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     }
     let reading = Reading::open(plan, &plan.input)?;
     let compared = plan.before.as_ref().map(|before| Reading::open(plan, &before.input)).transpose()?;
-    // Both recordings have the same outermost frames.
+    // Both flame graphs get the same kind of outermost frames, because they are compared.
     let has_many = |reading: &Reading| reading.names.len() > 1;
     let roots =
         if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
@@ -154,7 +154,7 @@ struct Missing {
 }
 
 impl Missing {
-    /// Returns what is missing in any of two recordings.
+    /// Adds up the missing samples of two recordings.
     fn and(self, other: Missing) -> Missing {
         Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
     }
@@ -246,7 +246,7 @@ struct Sums {
     has_cgroups: bool,
     /// The number of samples whose call chains had no room in `stacks`.
     cut_stacks: u64,
-    /// The name of each event, if it is the outermost frame in the flame graph; else empty.
+    /// The names of the events, if they are the outermost frames of the flame graph; otherwise no names.
     names: Vec<String>,
     /// Tasks without a name at the time of one of their samples. Their names may be reported later.
     unnamed_tasks: BTreeSet<i32>,

@@ -42,11 +42,11 @@ fn in_thousands(mut count: u64) -> String {
     format!("{count}{unit}")
 }
 
-/// The widest column of a table that is not printed on a terminal. Longer texts are not aligned. A recording may have
-/// names of any length, and formatting panics at large widths.
+/// The maximum width of a column, in characters, in a table that is not printed on a terminal. Longer texts are not
+/// aligned. A recording may have names of any length, and formatting panics at large widths.
 const WIDEST: usize = 256;
 
-/// Cuts a text that is longer than `width` characters, and marks the end with two points.
+/// Cuts a text that is longer than `width` characters, and marks the end with two dots.
 fn cut(text: &str, width: usize) -> Cow<'_, str> {
     if text.chars().nth(width).is_none() {
         return Cow::Borrowed(text);
@@ -55,7 +55,7 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}{}", &".."[..width.min(2)]))
 }
 
-/// The columns of a table's keys, below the columns of numbers.
+/// The columns of the keys. In a table, they come after the columns of numbers.
 pub(super) struct Columns<'a> {
     by: &'a [GroupKey],
     widths: Vec<usize>,

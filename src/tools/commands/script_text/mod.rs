@@ -160,7 +160,8 @@ impl Deliver for Text {
     fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
         let Some(counts) = &mut self.counts else { return ControlFlow::Continue(()) };
         counts.add(record, &mut self.written.waiting);
-        // The next round may come an interval later, if the recording is still being made.
+        // The text is written after each round: if the recording is still being made, the next round comes an interval
+        // later.
         if record_type(record) == PERF_RECORD_STAT_ROUND { self.written.write() } else { ControlFlow::Continue(()) }
     }
 
