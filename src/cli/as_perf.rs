@@ -17,8 +17,9 @@ pub fn is_started_as_perf(argv: &[OsString]) -> bool {
     argv.first().and_then(|program| Path::new(program).file_name()).is_some_and(|name| name == "perf")
 }
 
-/// The options of `perf record` without a value that change nothing here, with their letters. A recording always has what they
-/// request: raw data, times, periods, CPUs and build ids. The last option of the list allows recordings of any owner.
+/// The options of `perf record` that take no value and change nothing here. Each comes with its letter, if it has one.
+/// A recording always has what they request: raw data, times, periods, CPUs and build ids. The last option of the list
+/// allows recordings of any owner.
 const OF_RECORD: [(&str, Option<char>); 8] = [
     ("raw-samples", Some('R')),
     ("timestamp", Some('T')),
@@ -42,7 +43,8 @@ fn with_itrace(command: Command) -> Command {
     command.arg(Arg::new("itrace").long("itrace").num_args(0..=1).require_equals(true).hide(true))
 }
 
-/// Prints the folder with perf's scripts if the first word is `--exec-path`, as perf does. Returns whether it is.
+/// Prints the folder with perf's scripts if the first word is `--exec-path`, as perf does. Returns whether the first
+/// word is `--exec-path`.
 #[cfg(feature = "python")]
 pub fn print_exec_path(argv: &[OsString]) -> bool {
     let is_asked = argv.get(1).is_some_and(|word| word == "--exec-path");

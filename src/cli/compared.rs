@@ -21,8 +21,8 @@ impl FromStr for Part {
     }
 }
 
-/// Returns the recording with which `after` is compared, and its name for people. It is read with the same options as
-/// `after`.
+/// Returns the earlier recording, which is read with the same options as `after`, and its name for people. Returns
+/// `None` if the user wants no comparison.
 pub fn earlier(path: Option<PathBuf>, part: Option<Part>, after: &Input) -> Option<(Input, String)> {
     let path = path.or_else(|| part.as_ref().map(|_| after.path.clone()))?;
     let mut name = path.display().to_string();

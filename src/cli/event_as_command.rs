@@ -1,5 +1,5 @@
-//! Hints for words in the wrong place: an event in the place of a command without `-e`, and a command in the place of
-//! an event without `--`.
+//! Hints for two mistakes: an event without `-e`, which is taken for a command; and a command without `--`, which is
+//! taken for an event.
 
 use std::{env, ffi::OsString};
 
@@ -21,7 +21,8 @@ pub fn with_hint(error: anyhow::Error, command: Option<&OsString>) -> anyhow::Er
     }
 }
 
-/// Adds the hint to write `--` to an error if a word behind the first event is the name of a program and not of an event.
+/// Adds the hint to write `--` to an error if a word after the first event is the name of a program and not of an
+/// event.
 pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::Error {
     match words.iter().skip(1).position(|word| !are_events(word) && is_program(word)) {
         Some(at) => anyhow!("{error:#}; to run a command, write `--` before it: `-- {}`", words[at + 1..].join(" ")),
@@ -29,8 +30,8 @@ pub fn with_hint_of_command(error: anyhow::Error, words: &[String]) -> anyhow::E
     }
 }
 
-/// Returns a warning if the words behind a script seem to be a command that the user wants to trace, as in `perf-prof top EVENT
-/// -- COMMAND`. They are the script's arguments.
+/// Returns a warning if the words after a script seem to be a command that the user wants to trace, as in `perf-prof
+/// top EVENT -- COMMAND`. In fact, these words are arguments of the script.
 #[cfg(feature = "python")]
 pub fn command_behind_script(args: &[OsString]) -> Option<String> {
     let at = args.iter().position(|arg| arg == "--")?;
@@ -45,7 +46,7 @@ fn is_program(word: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
-/// Returns whether a text is a list of events. A path such as `./a:b` is none, because it names a program.
+/// Returns whether a text is a list of events. A path such as `./a:b` is not one, because it names a program.
 fn are_events(text: &str) -> bool {
     !text.starts_with(['.', '/']) && parse_events(text).is_ok_and(|events| events.iter().all(is_event))
 }

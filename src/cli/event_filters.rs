@@ -7,7 +7,7 @@ use perf_prof_session::selectors::with_system_calls;
 
 use super::option_error::OptionError;
 
-/// The filters of a command line, each with its place among the options `-e`.
+/// The filters of a command line. Each comes with the number of options `-e` before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilters(Vec<(usize, String)>);
 
@@ -18,8 +18,8 @@ impl EventFilters {
         self.0.first().map(|(_, filter)| filter.as_str())
     }
 
-    /// Returns the events of all lists of `-e`, with their filters. As in perf, if an event has several filters, it must pass
-    /// all of them. A name of a system call becomes its events.
+    /// Returns the events of all lists of `-e`, with their filters. As in perf, if an event has several filters, it
+    /// must pass all of them. The name of a system call is replaced by the events of this system call.
     pub fn events(&self, lists: &[String]) -> Result<Vec<EventSpec>, OptionError> {
         if let Some((_, filter)) = self.0.iter().find(|(lists_before, _)| *lists_before == 0) {
             return Err(OptionError::FilterBeforeEvent(filter.clone()));
@@ -52,7 +52,7 @@ impl Args for EventFilters {
         let help =
             "Only events for which FILTER is true, for example 'prev_pid>0'; for the tracepoints of the -e before it";
         let filter = Arg::new("filters").long("filter").value_name("FILTER").action(ArgAction::Append).help(help);
-        // Show it behind -e in the help text.
+        // The help text shows this option after -e.
         command.arg(filter.display_order(1))
     }
 
@@ -62,7 +62,7 @@ impl Args for EventFilters {
 }
 
 impl FromArgMatches for EventFilters {
-    /// In all commands, `-e` has the id `events`.
+    /// Reads the positions of `--filter` and of `-e`, which has the id `events` in all commands.
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let indices = |id| matches.indices_of(id).into_iter().flatten().collect::<Vec<usize>>();
         let lists = indices("events");

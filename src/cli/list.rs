@@ -74,12 +74,12 @@ struct EventRow<'a> {
     /// The description of a built-in source.
     #[serde(skip_serializing_if = "Option::is_none")]
     about: Option<&'static str>,
-    /// A selector with options.
+    /// An example of a selector of the source, with options.
     #[serde(skip_serializing_if = "Option::is_none")]
     example: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fields: Option<Vec<FieldRow>>,
-    /// The places of a static probe.
+    /// The addresses at which a static probe is in its file.
     #[serde(skip_serializing_if = "Option::is_none")]
     places: Option<Vec<PlaceRow>>,
 }
@@ -101,7 +101,7 @@ struct FieldRow {
     offset: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     c_type: Option<String>,
-    /// How a script reads the field, if it is not `event.name`.
+    /// The Python expression that reads the field, if it is not `event.name`.
     #[serde(skip_serializing_if = "Option::is_none")]
     access: Option<String>,
     /// A description of the value. Only members of samples have it, because they have no C type.
@@ -177,7 +177,7 @@ impl List {
         let tracepoint = event.split_once(':').filter(|_| kind == TRACEPOINT);
         let (system, name) = tracepoint.map_or((None, event), |(system, name)| (Some(system), name));
         let mut row = EventRow { system, name, ..EventRow::new(event, kind) };
-        // The source `function` has a probe behind its name.
+        // In a selector of the source `function`, a probe follows the name of the source.
         let of_source = name.split(':').next().filter(|_| kind == SPAN_SOURCE);
         let definition = of_source.and_then(source::source);
         row.about = definition.map(|source| source.about);

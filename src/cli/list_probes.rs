@@ -16,12 +16,12 @@ pub struct Patterns {
     pub others: Vec<String>,
 }
 
-/// A place of a static probe, as `--json` prints it.
+/// An address at which a static probe is in its file, as `--json` prints it.
 #[derive(Serialize)]
 pub struct PlaceRow {
-    /// Its address, as `objdump` shows it.
+    /// The address, as `objdump` shows it.
     pub address: u64,
-    /// The places of its arguments, in the notation of the file.
+    /// The registers and memory that contain the arguments, in the notation of the file.
     pub arguments: String,
     /// Whether the program may skip the probe while no tracer uses it.
     pub semaphore: bool,
@@ -73,7 +73,7 @@ fn functions(pattern: &str, probe: &Probe, processes: &[u32]) -> Result<Vec<Stri
 }
 
 impl PlaceRow {
-    /// Returns the places of a static probe.
+    /// Returns the addresses at which a static probe is in its file.
     pub fn all(found: &FoundProbe) -> Vec<PlaceRow> {
         let row = |place: &selectors::Place| PlaceRow {
             address: place.address,
@@ -83,7 +83,7 @@ impl PlaceRow {
         found.places.iter().map(row).collect()
     }
 
-    /// Returns the place as a line.
+    /// Returns the address and the arguments as one line of text.
     pub fn line(&self) -> String {
         let semaphore = if self.semaphore { ", with a semaphore" } else { "" };
         let arguments = if self.arguments.is_empty() { "no arguments" } else { &self.arguments };

@@ -83,8 +83,8 @@ fn page(command: &Command, name: &str, see_also: &[&str], out: &mut impl Write) 
     roff.to_writer(out)
 }
 
-/// Returns the date of the pages: today, or the date in SOURCE_DATE_EPOCH, with which each build of a package gives the
-/// same files.
+/// Returns the date of the pages: the date in SOURCE_DATE_EPOCH if it is set, otherwise today. With SOURCE_DATE_EPOCH,
+/// each build of a package gives the same files.
 fn date() -> String {
     let set = env::var("SOURCE_DATE_EPOCH").ok().and_then(|seconds| DateTime::from_timestamp(seconds.parse().ok()?, 0));
     set.unwrap_or_else(Utc::now).format("%Y-%m-%d").to_string()

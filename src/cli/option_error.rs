@@ -51,7 +51,7 @@ impl From<PlanError> for OptionError {
     }
 }
 
-/// Returns how the user writes an option.
+/// Returns an option as the user writes it on the command line.
 pub fn option_name(option: RunOption) -> &'static str {
     match option {
         RunOption::AllCpus => "-a",

@@ -165,8 +165,8 @@ impl Parallel {
     }
 
     /// Creates the output folder. Fails if it is not empty, because files of an earlier run would be mixed with those
-    /// of this run. If the user did not type its name, it has to be new: another user may have put a link or a folder
-    /// there.
+    /// of this run. The usual folder, which the user did not name, must not exist yet: another user may have put a link
+    /// or a folder there.
     fn make_output_folder(&self) -> anyhow::Result<()> {
         let folder = self.output_dir().display();
         if self.output_dir.is_none() {
@@ -201,7 +201,8 @@ impl Parallel {
         if input == Path::new("-") {
             bail!("a pipe cannot be divided: write the recording to a file first");
         }
-        // The jobs check the owner of the recording too, so the command's option for this decides here as well.
+        // The jobs check the owner of the recording too. The command's option -f turns their check off, so it turns off
+        // this check as well.
         let force = self.command.iter().any(|word| word == "-f" || word == "--force");
         let recorded = read_extent(&input, &ReadLimits { owner: owner(force), memory: None })?;
         if self.per_cpu && recorded.cpus.is_empty() {

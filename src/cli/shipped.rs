@@ -129,8 +129,8 @@ fn about(text: &str) -> &str {
     text.split_once("\"\"\"").and_then(|(_, docstring)| docstring.lines().next()).unwrap_or_default()
 }
 
-/// A folder for the script that only this user can use. It exists during the run, because tools and messages show the script's
-/// path.
+/// A folder for the script's file. Only this user can use the folder. It exists during the run, because tools and
+/// messages show the path of the script.
 struct ScriptFolder(PathBuf);
 
 impl ScriptFolder {

@@ -36,7 +36,8 @@ pub struct EventCgroups {
 }
 
 impl EventCgroups {
-    /// Adds the cgroups to a selection, if there are any. Returns which events are attached to them.
+    /// Adds the cgroups to a selection, if there are any. Returns whether all events are attached to one cgroup, or
+    /// each event to its own.
     pub fn add_to(self, selection: &mut Selection) -> CgroupsOfEvents {
         let of_events = if self.cgroup.len() > 1 { CgroupsOfEvents::OneEach } else { CgroupsOfEvents::All };
         selection.cgroups.extend(self.cgroup);

@@ -15,7 +15,7 @@ pub fn parse_interval_not_file(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// A number without a unit up to this one probably means seconds, not milliseconds.
+/// A number without a unit that is smaller than this one probably means seconds, not milliseconds.
 const FEW: u64 = 100;
 
 /// Parses how long a run lasts. A number without a unit means milliseconds, as for `-i`. A small number needs a unit, because

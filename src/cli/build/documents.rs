@@ -47,10 +47,10 @@ enum Line<'a> {
     /// The line between the head of a table and its rows.
     Rule,
     Code,
-    /// The begin or the end of a block of code.
+    /// The first or the last line of a block of code.
     Fence,
-    /// The start of a part that is generated from help texts or stubs. The index skips the part, because it has the
-    /// originals.
+    /// The start of a part that is generated from help texts or stubs. The index skips such a part, because the
+    /// original texts are in the index.
     Generated,
     /// The end of a generated part.
     EndOfGenerated,

@@ -1,7 +1,6 @@
 //! The sections of the index that `perf-prof help WORD` searches, and their encoding as text in the executable.
 
-/// An entry of the index with a name and a place to read on: a section of a document, a script, or a part of the
-/// package `perf_prof`.
+/// An entry of the index: a section of a document, a script, or a part of the package `perf_prof`.
 pub struct Section {
     /// The kind of the section, for the reader of the index.
     pub kind: &'static str,

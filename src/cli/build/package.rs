@@ -10,7 +10,7 @@ const DOCUMENTS: [&str; 4] = ["docs/reference.md", "docs/library.md", "docs/aggr
 /// The document for names that none of [`DOCUMENTS`] mentions.
 const MODULE: &str = "docs/reference.md#the-module-perf_prof";
 
-/// The files with the public names of the package. Each comes with the prefix of its names.
+/// The files with the public names of the package. Each comes with the prefix that users write before these names.
 const FILES: [(&str, &str); 7] = [
     ("_native.pyi", ""),
     ("_runs.py", ""),
@@ -211,7 +211,8 @@ fn common_options(text: &str) -> Vec<Row> {
     of_script.map(row).collect()
 }
 
-/// Returns the string literal that follows `mark`, if it belongs to the same call of add_argument().
+/// Returns the rest of the string literal after `mark`. Returns an empty text if `mark` is not before the next call of
+/// add_argument().
 fn after<'a>(call: &'a str, mark: &str) -> &'a str {
     let end = call.find("add_argument(").unwrap_or(call.len());
     call[..end].split_once(mark).and_then(|(_, rest)| rest.split('"').next()).unwrap_or_default()

@@ -15,7 +15,7 @@ use perf_prof_system::{CallError, perf, procfs, thread::pin, tracefs::Tracefs};
 
 use super::Check;
 
-/// How long the task sleeps on a CPU altogether, and the length of one nap.
+/// The total time that the task sleeps on a CPU, and the length of one nap.
 const SLEEP: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_millis(1);
 
@@ -52,7 +52,7 @@ fn measure() -> anyhow::Result<Vec<Switches>> {
     Ok(switches.collect::<Result<_, CallError>>()?)
 }
 
-/// Counts the switches on a CPU that pass a filter.
+/// Starts a counter of the switches on a CPU that pass a filter. Returns the descriptor of the counter.
 fn count(id: u32, cpu: u32, filter: &std::ffi::CStr) -> Result<OwnedFd, CallError> {
     let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, config: id.into(), ..Default::default() };
     attr.set_disabled(1);

@@ -118,8 +118,8 @@ pub(super) fn hardware() -> Check {
     Check::warn("PMUs", format!("{pmus}; no hardware counters ({why}), as in most virtual machines"), None)
 }
 
-/// Checks for probes that earlier runs left in tracefs. A run defines its probes with arguments there. They stay if
-/// tracefs is unmounted before the run ends.
+/// Checks for probes that earlier runs left in tracefs. A run that needs probes with arguments defines them in tracefs.
+/// If tracefs is unmounted before the run ends, the probes stay.
 pub(super) fn left_over_probes() -> Check {
     let name = "left-over probes";
     let Ok(tracefs) = Tracefs::find() else { return Check::ok(name, "unknown: there is no tracefs") };

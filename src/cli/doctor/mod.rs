@@ -31,7 +31,7 @@ pub struct Doctor {
 struct Check {
     name: &'static str,
     state: State,
-    /// What the check found, and what this means for the user.
+    /// A text about the result of the check, and about the effect on the user.
     detail: String,
     /// The command that fixes the problem.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,7 +17,7 @@ pub(super) fn may_trace() -> bool {
     procfs::is_perfmon_capable()
 }
 
-/// The result if a user without CAP_PERFMON and CAP_SYS_ADMIN opens an event on one of the user's own processes.
+/// Whether users without CAP_PERFMON and CAP_SYS_ADMIN can open events on their own processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OwnProcessEvents {
     /// The event can be opened.
@@ -74,9 +74,9 @@ fn check_paranoid_level(level: Option<i32>, may_trace: bool, own: impl Fn() -> O
     Check::warn(name, format!("{is}: {allowed}; {}", what_lower_levels_allow(level)), Some(mend))
 }
 
-/// Returns what each lower level allows in addition. It leaves out tracepoints of system calls, which need no lower level:
-/// every user who may trace a task in the kernel may read their data (`perf_trace_event_perm()` in
-/// `kernel/trace/trace_event_perf.c`, TRACE_EVENT_FL_CAP_ANY).
+/// Returns a text about lower levels: for each one, the events that it allows in addition. Tracepoints of system calls
+/// are left out, because they need no lower level: every user who may trace a task in the kernel may read their data
+/// (`perf_trace_event_perm()` in `kernel/trace/trace_event_perf.c`, TRACE_EVENT_FL_CAP_ANY).
 fn what_lower_levels_allow(level: i32) -> String {
     let steps = [
         (1, "level 1 also allows kernel events and system calls of these processes"),

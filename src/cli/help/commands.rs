@@ -91,8 +91,8 @@ fn paragraphs(text: &str) -> Vec<String> {
     paragraphs.iter().map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// Returns the command lines in a help text with their explanations. An explanation is behind its command line, or
-/// before it and less indented.
+/// Returns the command lines in a help text with their explanations. An explanation comes after its command line, or on
+/// a less indented line before it.
 fn examples(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let indent = |line: &str| line.len() - line.trim_start().len();
@@ -101,7 +101,8 @@ fn examples(text: &str) -> Vec<(String, String)> {
     for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_command(line.trim()) && indent(line) > 0) {
         let behind = lines.get(at + 1).filter(|next| indent(next) > indent(line) && !is_command(next.trim()));
         let before = lines[..at].iter().rev().find(|before| indent(before) < indent(line) && !before.is_empty());
-        // If the explanation comes before the command line, the text behind the command line is its output.
+        // If the less indented line before ends with a colon, it is the explanation. The text after the command line is
+        // then the command's output.
         let head = before.filter(|before| before.ends_with(':') && indent(before) > 0);
         let (line, explanation) = match (line.trim().split_once("   "), head.or(behind).or(before)) {
             (Some((line, explanation)), _) => (line, explanation),

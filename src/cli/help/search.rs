@@ -24,7 +24,7 @@ pub struct Found {
     pub hits: Vec<Hit>,
     /// The words without a match, each with the word that was searched for instead.
     pub mistyped: Vec<Mistyped>,
-    /// Words that are similar to typed words without a match.
+    /// Words of the index that are similar to a typed word without a match.
     pub near: Vec<String>,
 }
 

@@ -15,8 +15,8 @@ use super::{
     split,
 };
 
-/// Returns the help of the script `module`: its docstring. Returns `None` if it has no docstring, or if the script was
-/// not started through its first line: then the user wants the help of `perf-prof python`.
+/// Returns the help of the script `module`: its docstring. Returns `None` if the script has no docstring. Also returns
+/// `None` if the script was not started through its first line, because its user wants the help of `perf-prof python`.
 pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     given_by_first_line(argv, module)?;
     let mut text = String::new();
@@ -24,7 +24,7 @@ pub fn help(argv: &[OsString], module: &OsStr) -> Option<String> {
     docstring(&text).map(str::to_owned)
 }
 
-/// The longest part of a script that is searched for the end of its docstring, in bytes.
+/// The number of bytes at the start of a script in which the end of its docstring is searched for.
 const MOST: u64 = 1 << 20;
 
 /// Returns the text of the docstring at the start of a script.
@@ -39,9 +39,8 @@ fn docstring(script: &str) -> Option<&str> {
     rest.strip_prefix(quotes)?.split_once(quotes).map(|(text, _)| text.trim())
 }
 
-/// Returns how many events of the command line come from the first line of the script `module`. They are the first
-/// events of the command line, for which the script is written. Returns 0 if the script was not started through its
-/// first line.
+/// Returns how many events of the command line come from the first line of the script `module`. The kernel puts these
+/// events before those that the user typed. Returns 0 if the script was not started through its first line.
 pub fn count_own_events(argv: &[OsString], module: &OsStr) -> usize {
     given_by_first_line(argv, module).map_or(0, |given| events_of(given).len())
 }
@@ -51,7 +50,7 @@ pub fn events(module: &OsStr) -> Vec<EventSpec> {
     given(module).map(events_of).unwrap_or_default()
 }
 
-/// Returns the words behind `perf-prof python` on the first line of the script `module`.
+/// Returns the words after `perf-prof python` on the first line of the script `module`.
 pub fn given(module: &OsStr) -> Option<Vec<OsString>> {
     let line = read_first_line(module)?;
     let words = split_words(line.strip_prefix("#!")?)?;

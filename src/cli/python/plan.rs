@@ -42,7 +42,7 @@ pub enum ScriptPlanError {
          lists all events)"
     )]
     NoEvent,
-    /// No `-e`, but the script has one.
+    /// No `-e` on the command line, although there is one on the script's first line.
     #[error("no event selected; the events in the first line of {0} count only if you start the script itself: `{1}`")]
     NoEventBesideFirstLine(String, String),
     /// There is no script.
@@ -120,7 +120,8 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     };
     let own_events = match &module {
         Module::Script { module, .. } if !paths.is_empty() => {
-            // A script that the user starts with `perf-prof python SCRIPT` is still written for the events of its first line.
+            // If the user selects no events, the script gets those of its first line, even if it was started with
+            // `perf-prof python SCRIPT`.
             let typed = events.len();
             if typed == 0 {
                 events = first_line::events(module);
@@ -200,7 +201,8 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
         interval: options.interval,
         limit: options.exit_n,
         usage_every: options.usage_self,
-        // The output goes to the process that merges the results, which writes it to the file.
+        // A process that replays a part writes to the process that merges the results. Only that process opens the file
+        // of --output.
         output: if part.is_some() { None } else { options.output },
         face: Face::Script,
         verbosity: verbosity(options.verbose, options.quiet),
@@ -208,7 +210,7 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
     }
 }
 
-/// Returns the recording that `--record` requests, or `None`.
+/// Returns the file that `--record` requests, with the command line for its header; `None` without `--record`.
 fn recording(
     options: &Options,
     module: &Module,

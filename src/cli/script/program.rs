@@ -44,8 +44,8 @@ const READ_ON: &str = "`perf-prof script --help` explains the options, with exam
 #[derive(Args)]
 #[command(next_help_heading = "Scripts")]
 pub struct ProgramOptions {
-    // Must come before `events`: the places of both options are compared, and clap removes the values of a member when it reads
-    // the member.
+    // Must come before `events`. To read the filters, the positions of `-e` are needed, and clap forgets them as soon
+    // as it has read `events`.
     #[command(flatten)]
     filters: EventFilters,
     /// Run a Python script that was written for perf script; `lang` lists the languages
@@ -172,7 +172,7 @@ fn template_file(spec: &OsStr) -> Result<ScriptFile, Failure> {
     }
 }
 
-/// The text of perf.
+/// The list of script languages, in perf's words.
 const LANGUAGES: &str = "
 Scripting language extensions (used in perf script -s [spec:]script.[spec]):
 

@@ -95,8 +95,8 @@ impl FolderOfPerf {
         }
     }
 
-    /// Returns PATH with this folder in front. If PATH is not set, returns the folder and the usual ones, because an
-    /// empty entry would mean the current folder.
+    /// Returns PATH with this folder in front. If PATH is not set, returns this folder and the folders that PATH
+    /// usually has, because an empty entry would mean the current folder.
     fn path(&self) -> Result<OsString> {
         const USUAL: &str = "/usr/local/bin:/usr/bin:/bin";
         let others = env::var_os("PATH").unwrap_or_else(|| USUAL.into());
@@ -122,7 +122,7 @@ struct Running {
     folder: FolderOfPerf,
 }
 
-/// Whether Ctrl-C in the terminal reaches the wrappers without perf-prof.
+/// Whether the terminal itself sends the SIGINT of Ctrl-C to the wrappers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Terminal {
     /// Yes: the terminal sends signals to the whole process group.

@@ -69,7 +69,7 @@ pub struct Needs {
 }
 
 impl WatchOptions {
-    /// Returns the recording that the user gave.
+    /// Returns whether the events come from a recording.
     pub fn is_of_recording(&self) -> bool {
         !self.input.is_empty()
     }

@@ -72,8 +72,8 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP, next_help_heading = "Events and targets")]
 pub struct Trace {
-    // Must come before `events`: the places of both options are compared, and clap removes the values of a member when it reads
-    // the member.
+    // Must come before `events`. To read the filters, the positions of `-e` are needed, and clap forgets them as soon
+    // as it has read `events`.
     #[command(flatten)]
     filters: EventFilters,
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], names of system calls, sources such as offcpu, or
