@@ -10,7 +10,7 @@ fn main() {
 
 #[cfg(feature = "python")]
 fn python() {
-    // `cfg(Py_3_14)` and the like.
+    // Defines `cfg(Py_3_14)` and the other conditions for versions of Python.
     pyo3_build_config::use_pyo3_cfgs();
     let config = pyo3_build_config::get();
     // The extension module does not link libpython, because the process that imports it has an interpreter.

@@ -33,8 +33,8 @@ use crate::script::{Batch, Table, stream_capsule};
 /// The default number of rows of a batch.
 pub const ROWS: usize = 1 << 16;
 
-/// The limits, in bytes, of the memory that a table leaves free on the machine and in the cgroup. Between them, it
-/// leaves half of the run's memory budget.
+/// A table leaves memory free on the machine and in the cgroup: half of the run's memory budget, but at least and at
+/// most these numbers of bytes.
 const LEAST_RESERVE: usize = 32 << 20;
 const MOST_RESERVE: usize = 1 << 30;
 
@@ -49,7 +49,7 @@ pub struct Batches {
     limit: usize,
 }
 
-/// The rows of the next batch, and the events that come before those of the trace.
+/// The rows of the next batch, and events that were already taken from the trace but are not in a row yet.
 struct Rows {
     columns: Columns,
     left: (EventBatch, usize),
@@ -94,7 +94,8 @@ impl Batches {
         let plan = Plan::new(columns, &run.events, &run.is_delivered)
             .map_err(|error| named(py, "OptionError", &error.to_string()))?;
         let schema = plan.schema.clone();
-        // With `every`, batches are returned before they are full.
+        // With `every`, a batch has to be returned after some time, even if it is not full. Threads that decode a
+        // recording cannot do that.
         let decoded = if every.is_none() { Decoded::Undecided } else { Decoded::No };
         let (limit, left) = (rows, (EventBatch::default(), 0));
         let columns = Columns::new(plan, BatchLimit::new(limit, run.context.budget(), 1));
@@ -206,7 +207,7 @@ impl Batches {
     }
 
     /// Appends events to the columns, without the GIL. Events for which the batch has no room go back to the trace, so
-    /// that the program can also iterate it.
+    /// that the program can also get them by iteration.
     fn append(&self, py: Python<'_>, rows: &mut Rows) -> PyResult<()> {
         let trace = self.trace.get();
         let (batch, next) = mem::take(&mut rows.left);

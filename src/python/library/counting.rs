@@ -21,12 +21,12 @@ pub struct Count {
     is_supported: bool,
 }
 
-/// The result of a count.
+/// The result of counting.
 #[derive(IntoPyObject)]
 pub struct Counted {
     /// Each event with its count.
     rows: Vec<(String, Count)>,
-    /// The duration of the count, in seconds.
+    /// How long the events were counted, in seconds.
     elapsed: f64,
     /// The exit status of the command.
     status: u8,

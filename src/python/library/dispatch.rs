@@ -88,7 +88,8 @@ pub fn run_handlers(
         py.detach(|| thread.close());
     }
     let end = py.detach(|| thread.end());
-    // Signals are checked before `__exit__` is called. Otherwise the exception of a signal handler would be lost there.
+    // Signals are checked before `__exit__` is called. Otherwise this call would discard the exception that a signal
+    // handler of the program raises.
     let interrupted = py.check_signals().err();
     let mut at_exit = Flow::Continue(());
     program.enter(&mut |program| at_exit = program.exit());
@@ -273,7 +274,7 @@ fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Gene
     Flow::Continue(())
 }
 
-/// Returns the exception for a run that a handler ended.
+/// Fails if a handler ended the run by a KeyboardInterrupt or a SystemExit, with the same exception.
 pub fn stopped(flow: Flow) -> PyResult<()> {
     match flow {
         ControlFlow::Continue(()) | ControlFlow::Break(Stop::Failed | Stop::ClosedPipe | Stop::Limit) => Ok(()),

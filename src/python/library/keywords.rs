@@ -17,7 +17,7 @@ pub enum Wrong {
     Value(String),
 }
 
-/// Returns the name of the keyword for an option. Messages contain it.
+/// Returns the name of the keyword for an option, for messages.
 pub fn keyword_of(option: RunOption) -> &'static str {
     match option {
         RunOption::AllCpus => "all_cpus",
@@ -50,8 +50,8 @@ pub fn switch(value: &Bound<'_, PyAny>) -> Result<bool, Wrong> {
     value.cast::<PyBool>().map(|value| value.is_true()).map_err(|_| Wrong::Type("True or False"))
 }
 
-/// Parses a text. Returns `default` for True, and `None` for False. `expected` describes the possible values, for
-/// messages.
+/// Returns the value of a keyword that is True, False or a text: `default` for True, `None` for False, and the parsed
+/// text otherwise. `expected` describes the possible values, for messages.
 pub fn switch_or<T, E: Display>(
     value: &Bound<'_, PyAny>,
     default: T,

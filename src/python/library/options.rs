@@ -44,7 +44,7 @@ struct Asked {
     action: Action,
     draft: Draft,
     chains: Option<CallGraph>,
-    /// For `record` only, like `compression`.
+    /// Only `record` has `threads` and `compression`.
     threads: Option<Threads>,
     compression: Option<Level>,
 }

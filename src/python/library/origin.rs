@@ -17,16 +17,16 @@ use pyo3::prelude::*;
 
 use super::{errors::exception, queue::Queue};
 
-/// Where a trace gets its events. A thread that holds its lock never waits for the GIL.
+/// The source of a trace's events. No thread waits for the GIL while it holds the lock of `state`.
 pub struct Origin {
-    /// True if the events come from the queue. The origin never changes after that.
+    /// True if the events come from the queue. Once it is true, it stays true.
     is_queue: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
     from: From,
-    /// The columns whose names of tasks and symbols are not yet in the run's context; `None` if there are none.
+    /// Columns with names of tasks and symbols that the run's context does not have yet. `None` if it has all names.
     names: Option<Arc<ColumnRun>>,
     is_stopped: bool,
 }
@@ -55,7 +55,8 @@ impl Origin {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Switches to the queue. It starts with the first event that the program has not received in a column.
+    /// Switches to the queue. The first event in the queue is then the first one that the program has not received in a
+    /// column.
     #[inline]
     pub fn use_queue(&self, py: Python<'_>, queue: &Queue, run: &About) {
         if !self.is_queue.load(Relaxed) {

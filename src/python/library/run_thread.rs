@@ -42,7 +42,7 @@ pub struct Opening {
     queue: Arc<Queue>,
     /// Receives the run, with its selected events, before the events are enabled.
     selected: Receiver<Arc<About>>,
-    /// Sends the run what the program does with its events. `None` if the run does not wait for that.
+    /// Tells the run how the program uses each type of events. `None` if the run does not wait for this message.
     uses: Option<SyncSender<Vec<EventUse>>>,
     opened: Receiver<(Arc<About>, Option<Box<ColumnParts>>)>,
     end: EndSlot,

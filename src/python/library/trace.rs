@@ -59,7 +59,7 @@ pub struct Trace {
     generation: Generation,
     thread: Mutex<RunThread>,
     origin: Origin,
-    /// The batch that was taken from the queue, and the counts of what the program got.
+    /// The batch that was taken from the queue, and the number of events that the program has got.
     taken: Mutex<TakenEvents>,
 }
 

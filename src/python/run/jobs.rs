@@ -39,11 +39,12 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 /// The part of a recording that one worker replays, and the files for the worker's output and errors.
 struct Job {
     shard: Shard,
-    /// The error message, if there is no result. The file is in memory, because a full disk may be the reason. Only the
-    /// message of the first worker that fails is printed, because all workers often fail for the same reason.
+    /// The error message, if there is no result. The file is in memory, because a full disk may be the reason why there
+    /// is no result. Only the message of the first worker that fails is printed, because all workers often fail for the
+    /// same reason.
     failure: File,
-    /// A file with the output of the worker. It is printed after the output of all previous parts. `None` for the
-    /// first part, because its worker prints directly.
+    /// A file with the output of the worker. This output is printed after the output of all previous parts. `None` for
+    /// the first part, because its worker prints directly.
     stdout: Option<File>,
 }
 
@@ -53,7 +54,8 @@ impl Job {
         Ok(Job { shard: Shard::new(part)?, failure: memory_file()?, stdout })
     }
 
-    /// Prints the reason why the worker has no result. Returns the exit status for this process.
+    /// Prints the reason why the worker has no result. `status` is the exit status of the worker. Returns the exit
+    /// status for this process.
     fn print_failure(&mut self, status: process::ExitStatus) -> Result<u8> {
         self.failure.rewind()?;
         let why = io::read_to_string(&self.failure)?;

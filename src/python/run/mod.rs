@@ -1,6 +1,6 @@
 //! Runs a script on live events or on a recording, from the plan to the exit status.
 //!
-//! `script_run` is the one way of a run; `jobs` divides it between processes; `several` and `engine` replay several
+//! Each run of a script uses `script_run`; `jobs` divides it between processes; `several` and `engine` replay several
 //! recordings.
 
 mod engine;
@@ -42,10 +42,10 @@ pub fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
 }
 
 /// Delivers the events of a plan, without a script, to the receiver that `receive` creates. `receive` gets the run, and
-/// the recording prepared for decoding columns in parts, if this is possible. It also returns what the receiver does
-/// with each type of events, or nothing if the receiver needs all samples. Use the calling thread only for this run,
-/// because it may lose rights to files. Returns the exit status of the plan's command, or the status that the run would
-/// have as a command.
+/// the recording prepared for decoding columns in parts, if this is possible. Besides the receiver, `receive` returns
+/// the use of each type of events; the list is empty if the receiver needs all samples. Use the calling thread only for
+/// this run, because the thread may lose rights to files. Returns the exit status of the plan's command, or the status
+/// that the run would have as a command.
 pub fn deliver<S: Sink>(
     plan: &RunPlan,
     signals: &Signals,

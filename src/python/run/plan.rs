@@ -21,8 +21,8 @@ pub struct ScriptPlan {
     pub on_error: OnError,
     /// The script to run.
     pub module: Module,
-    /// The recordings, if there are several or if an executor replays them. The input of `run` then has the path of the
-    /// first recording.
+    /// The recordings, if there are several or if an executor replays them. In this case, the input of `run` has the
+    /// path of the first recording.
     pub recordings: Option<Recordings>,
     /// The part of the recording that this process replays, if another process merges the results.
     pub part: Option<OnePart>,

@@ -83,8 +83,8 @@ impl ScriptRun<'_> {
         task: Task<'_>,
         held: BlockedSignals,
     ) -> Result<(ExitStatus, Closing)> {
-        // The interpreter installs its own handler for SIGINT when it starts. These handlers have to replace it, so
-        // they are installed after the start of the interpreter.
+        // The interpreter installs its own handler for SIGINT when it starts. The handlers of the run have to replace
+        // that handler, so they are installed after the start.
         let signals = Signals::install()?;
         signals.on_second_interrupt(interrupt);
         drop(held);

@@ -75,7 +75,8 @@ impl Replays<'_> {
             // No recording could be replayed. The error of each recording was printed.
             return Ok(ExitStatus(u8::from(self.totals.unreadable > 0)));
         };
-        // From now on, no recording is the current one for `recording()`, as with --jobs.
+        // From now on, `recording()` returns None, because the result is that of all recordings. It is the same with
+        // --jobs.
         let Totals { delivered, lost, reached, .. } = self.totals;
         let stats = Stats::of_other_processes(delivered, lost);
         if self.totals.damaged || self.totals.unreadable > 0 {

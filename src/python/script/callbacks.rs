@@ -135,7 +135,7 @@ impl EventHandler {
 }
 
 impl Callback {
-    /// Returns the same callback.
+    /// Returns a second object for the same function.
     pub fn share(&self, py: Python<'_>) -> Callback {
         Callback { function: self.function.clone_ref(py), name: self.name.clone() }
     }

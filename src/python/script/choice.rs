@@ -34,7 +34,7 @@ pub struct PythonChoice {
 pub enum ChoiceSource {
     /// Nothing was chosen: it is the interpreter that perf-prof was built for.
     Build,
-    /// `--python` or a variable, by its name.
+    /// The option `--python` or an environment variable. The text is the name of the option or variable.
     Named(&'static str),
     /// perf-prof is a package of this interpreter, which runs already.
     Running,

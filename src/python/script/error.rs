@@ -7,7 +7,7 @@ use pyo3::{PyErr, exceptions::PyTypeError};
 
 use super::running;
 
-/// Returns what a user can do about an exception during the import, in a form that can be appended to a message.
+/// Returns advice for an exception during the import, as a text to append to a message.
 fn way_out(exception: &str) -> String {
     match exception {
         "ModuleNotFoundError" => format!("; {}", running::way_to_packages()),

@@ -36,7 +36,7 @@ pub enum OnError {
 }
 
 /// The identity of a failure: the exception's type and the innermost frame of its traceback. If the callback could not
-/// be called, there is no traceback. Then `file` is the callback's name, and `line` is 0.
+/// be called, there is no traceback; in this case, `file` is the callback's name, and `line` is 0.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct FailureKey {
     exception: String,
@@ -89,8 +89,9 @@ impl Failures {
             }
             return Flow::Break(Stop::Interrupted);
         }
-        // If the reader of stdout or stderr has closed it, the run ends silently. In a library, stdout belongs to the
-        // program, so its BrokenPipeError is an error like any other, and so is that of a script's own socket.
+        // If the reader of stdout or stderr has closed it, the run ends silently. All other BrokenPipeErrors are
+        // ordinary errors: those of stdout in a library, because stdout belongs to the program, and those of a script's
+        // own sockets.
         if error.is_instance_of::<PyBrokenPipeError>(py) && is_host() && output::reader_is_gone() {
             if !self.silent {
                 self.silent = true;
@@ -156,8 +157,8 @@ impl fmt::Display for FailureKey {
 pub fn print_traceback(py: Python<'_>, error: &PyErr) {
     // `PyErr_PrintEx` ends the process on a SystemExit. The callers handle SystemExit themselves and never pass one.
     error.clone_ref(py).restore(py);
-    // SAFETY: the GIL is held (`py`) and an exception is set. With 0, `sys.last_value` is not set, because it would
-    // keep the event alive.
+    // SAFETY: the GIL is held (`py`) and an exception is set. The argument 0 means that `sys.last_value` is not set:
+    // the exception in it would keep the event alive.
     unsafe { ffi::PyErr_PrintEx(0) }
 }
 

@@ -18,8 +18,8 @@ pub struct FeedingProgram<'a> {
     callbacks: &'a Callbacks,
     failures: &'a mut Failures,
     handlers: &'a mut Vec<Option<Handler>>,
-    /// Prevents forks. Another thread of the script could otherwise fork a child in which the locks that this thread
-    /// holds stay locked. `None` while the GIL is held.
+    /// Prevents forks. Otherwise another thread of the script could fork a child while this thread holds locks, and
+    /// they would stay locked in the child. `None` while the GIL is held.
     held: Option<HeldForkLock>,
 }
 

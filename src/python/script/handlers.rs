@@ -16,8 +16,8 @@ use super::{
     event::{Class, EventSlot, class_of},
 };
 
-/// The receivers of the samples of an event type: first the feeds of aggregators, then functions. Also has the Python
-/// class of the event type, and the object that the functions get.
+/// The receivers of the samples of an event type: first the feeds of aggregators, then functions. The handler also has
+/// the Python class of the event type, and the event object that is passed to the functions.
 pub struct Handler {
     pub feeds: Vec<Feed>,
     pub functions: Vec<Callback>,

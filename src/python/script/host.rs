@@ -256,8 +256,9 @@ impl Program {
         }
     }
 
-    /// Returns what the program does with each type of events. The kernel may only fill the tables of aggregators if no
-    /// function can look at a table between two calls of `__interval__` and `__exit__`.
+    /// Returns the use of each type of events. The kernel may fill the tables of aggregators only if no function of the
+    /// script except `__interval__` and `__exit__` is called during the run. Such a function could look at a table
+    /// before the kernel's sums are in it.
     pub fn uses(&self) -> Vec<EventUse> {
         let Receiver::EventObjects(handlers) = &self.receiver else { return Vec::new() };
         let reason = if handlers.iter().flatten().any(|handler| !handler.functions.is_empty()) {

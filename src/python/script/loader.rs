@@ -189,8 +189,8 @@ fn kind_of(module: &OsStr) -> Result<Kind, String> {
     let extension = path.extension().and_then(OsStr::to_str);
     let looks_like_file = text.contains('/') || matches!(extension, Some("py" | "so"));
     if path.is_file() {
-        // A bare name can be that of a module in this folder and also of a file without extension, such as a program.
-        // The module is preferred.
+        // A bare name can be the name of two things in this folder: of a module, and of a file without extension, such
+        // as a program. The module is preferred.
         let shadowed = !looks_like_file && (Path::new(&format!("{text}.py")).is_file() || path.is_dir());
         if !shadowed {
             // Collecting the components drops `.`: `./s.py` is shown as `/dir/s.py`, not as `/dir/./s.py`.

@@ -106,7 +106,8 @@ impl Program {
         }
     }
 
-    /// Clears the aggregators in a forked worker. They are a copy of those in the process that merges the results.
+    /// Clears the aggregators in a forked worker. Their contents are copies from the process that merges the results,
+    /// and would be counted again there.
     pub fn clear_aggregators(&self) -> PyResult<()> {
         let Ok(Parts::Aggregators(names)) = self.parts() else { return Ok(()) };
         Python::attach(|py| {

@@ -50,8 +50,8 @@ pub type InitNative = unsafe extern "C" fn() -> *mut ffi::PyObject;
 
 static INIT_NATIVE: OnceLock<InitNative> = OnceLock::new();
 
-/// Sets the function that initialises the native module. This room gets it as a function, because rooms above it add to
-/// the module.
+/// Sets the function that initialises the native module. The caller provides it, because rooms above this one, which
+/// this room must not use, add to the native module.
 pub fn set_native(init: InitNative) {
     INIT_NATIVE.get_or_init(|| init);
 }

@@ -1,5 +1,5 @@
-//! Prepares and cleans up an interpreter that ran before perf-prof, which is a package of it. For the embedded
-//! interpreter, which perf-prof starts and ends, see `interpreter`.
+//! Prepares and cleans up an interpreter that has imported perf-prof as a package, and so ran before perf-prof. For the
+//! embedded interpreter, which perf-prof starts and ends, see `interpreter`.
 
 use std::{
     borrow::Cow,
@@ -26,8 +26,8 @@ pub fn is_running() -> bool {
     !IS_EMBEDDED.load(Relaxed) && unsafe { ffi::Py_IsInitialized() } != 0
 }
 
-/// Returns `sys.executable` of the interpreter that runs already; `None` if none does. The path is empty in a program
-/// that embeds Python.
+/// Returns `sys.executable` of the interpreter that has imported perf-prof as a package; `None` if there is no such
+/// interpreter. The path is empty in a program that embeds Python.
 pub fn executable() -> Option<PathBuf> {
     let of = |py: Python<'_>| py.import("sys")?.getattr("executable")?.extract::<Option<PathBuf>>();
     is_running().then(|| Python::attach(of).ok().flatten().unwrap_or_default())

@@ -20,8 +20,8 @@ use super::shipped::shipped;
 /// Where to look for formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FormatsFrom {
-    /// In this kernel; in the shipped formats if this kernel does not have the event or does not let its formats be
-    /// read.
+    /// In this kernel. If this kernel does not have the event, or if the kernel's formats cannot be read: in the
+    /// shipped formats.
     Anywhere,
     /// In this kernel only.
     Kernel,

@@ -168,7 +168,7 @@ impl<'py> Make<'_, 'py> {
     }
 
     /// Makes an event of the span. The event needs a rule whose action satisfies `does`. If `given` consists of
-    /// keywords, they take the task, the CPU and the time of `before` where they lack them.
+    /// keywords, a missing task, CPU or time is taken from the event `before`.
     fn part(
         &self,
         given: &Bound<'py, PyAny>,

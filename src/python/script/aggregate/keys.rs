@@ -49,7 +49,8 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     if let Ok(text) = object.cast::<PyString>() {
         let encoded = match text.to_str() {
             Ok(text) => text.as_bytes().into(),
-            // A str for bytes that are not UTF-8 has lone surrogates, so its bytes are encoded again.
+            // The str has lone surrogates, which stand for bytes that are not UTF-8 (PEP 383). Encoding the str in this
+            // way gives the original bytes.
             Err(_) => text.call_method1("encode", ("utf-8", "surrogateescape"))?.extract::<Vec<u8>>()?.into(),
         };
         return Ok(Some(KeyPart::Text(encoded)));

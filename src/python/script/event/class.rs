@@ -44,8 +44,8 @@ pub struct Class {
     shown_name_object: Py<PyString>,
     /// The number of members that are among `keys()`: the first ones of `members`.
     listed: usize,
-    /// The index in `members` by name. A Python dict also finds a name that is equal but another object, and it is fast
-    /// for interned names.
+    /// The index in `members` by name. A Python dict also finds a name by another str object with the same text, and it
+    /// is fast for interned names.
     index: Py<PyDict>,
     attributes: Attributes,
     /// The common fields, then the event's own fields.
@@ -86,7 +86,7 @@ fn leaked(field: &Field) -> &'static Field {
 
 // SAFETY: the type object is only used with the GIL held. The other members never change.
 unsafe impl Send for Class {}
-// SAFETY: as above.
+// SAFETY: the type object is only used with the GIL held. The other members never change.
 unsafe impl Sync for Class {}
 
 impl Class {

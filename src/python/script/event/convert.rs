@@ -82,7 +82,7 @@ pub fn tuple<'py, 'a>(py: Python<'py>, values: impl Iterator<Item = Value<'a>>) 
 }
 
 /// Returns a call chain as a list of dicts. The dict of a frame is made once and kept with the frame. Each list gets
-/// copies of these dicts, because scripts may change them.
+/// copies of these dicts, because scripts may change the dicts in a list.
 pub fn callchain<'py>(py: Python<'py>, frames: &[Arc<Frame>]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: the GIL is held (`py`). The list has as many items as there are frames, and each item is set once. If an
     // error ends the loop early, the list is freed with its other items still null, which CPython allows.

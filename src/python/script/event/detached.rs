@@ -202,7 +202,7 @@ pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
     class(py, identity(event), is_same, || Ok(event.clone()))
 }
 
-/// Returns whether two event types are equal, if they have the same identity.
+/// Returns whether two event types that have the same identity are equal.
 fn is_same(one: &EventType, other: &EventType) -> bool {
     let spans = match (&one.format, &other.format) {
         (Format::Span(one), Format::Span(other)) => {

@@ -24,15 +24,16 @@ pub fn getter(field: &'static Field, raw_offset: Option<usize>) -> Option<(ffi::
         return Some((name, Box::into_raw(slot).cast()));
     }
     let IntType { width, signed } = field.number()?;
-    // A system call's argument may be narrower than its slot in the record. Only on little-endian machines, which store
-    // the low half first, does it have the offset of the slot.
+    // A system call's argument may be narrower than its slot in the record. The argument has the offset of the slot
+    // only on little-endian machines, because they store the low half first.
     if cfg!(target_endian = "big") && usize::from(width) != field.size {
         return None;
     }
     Some((integer(width, signed)?, at as *mut c_void))
 }
 
-/// Returns the getter and its closure for a member of a sample, if it has the same offset in all records of the layout.
+/// Returns the getter, with its closure, of a member of a sample. Returns `None` if the offset of the member differs
+/// between records of the layout.
 pub fn sample_getter(member: SampleMember, layout: &SampleLayout) -> Option<(ffi::getter, *mut c_void)> {
     let at = layout.fixed_offset(member)?;
     let (width, signed) = match member {
@@ -105,8 +106,8 @@ fn memo_index(name: &[u8; COMM]) -> usize {
 }
 
 unsafe extern "C" fn name(object: *mut ffi::PyObject, slot: *mut c_void) -> *mut ffi::PyObject {
-    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL. The closure is the slot,
-    // which is never freed. No Python code runs here while the memo is borrowed.
+    // SAFETY: CPython checks that `object` is of the descriptor's class, and holds the GIL. The closure is the leaked
+    // [`CommField`], which is never freed. No Python code runs here while the memo is borrowed.
     unsafe {
         let slot = &*slot.cast::<CommField>();
         let this = EventObject::from_ptr(object);

@@ -353,8 +353,8 @@ fn print<'py>(
     write_line(&this.sample(), parts, &context, &mut line);
     let py = object.py();
     // The text goes through `sys.stdout`, because the script may have replaced it.
-    // SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference. It is made a
-    // counted one, because the script may replace `sys.stdout` during the write.
+    // SAFETY: the GIL is held, and the name is a static string. The result is a borrowed reference, of which a counted
+    // one is made: the script may replace `sys.stdout` during the write, and thereby free the object.
     let stdout = unsafe { Bound::from_borrowed_ptr_or_opt(py, ffi::PySys_GetObject(c"stdout".as_ptr())) };
     let stdout = stdout.ok_or_else(|| PyRuntimeError::new_err("lost sys.stdout"))?;
     if !stdout.is_none() {
@@ -419,7 +419,7 @@ fn no_field(object: &Bound<'_, PyAny>, name: &Bound<'_, PyAny>) -> PyErr {
     }
 }
 
-/// Returns the slots of the event classes, each with CPython's number for it.
+/// Returns the slots of the event classes: for each slot, CPython's number, such as `Py_tp_iter`, and the function.
 pub fn slots() -> impl Iterator<Item = (c_int, *mut c_void)> {
     [
         (ffi::Py_mp_subscript, subscript as *mut c_void),
@@ -450,7 +450,7 @@ unsafe extern "C" fn subscript(object: *mut ffi::PyObject, key: *mut ffi::PyObje
             return get(object, closure);
         }
     }
-    // SAFETY: as above.
+    // SAFETY: CPython calls slots with live objects and with the GIL held.
     let (object, key) = unsafe { (bound(object), bound(key)) };
     let found = event(&object).class().member(&key);
     let value = found.and_then(|which| match which {

@@ -81,8 +81,8 @@ impl Function {
         match found {
             Some(found) => Some(found).filter(|found| found.is_callable()),
             None => {
-                // If a key in the dict is not a str, comparing it with the name may raise an exception. Then the name
-                // counts as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
+                // If a key in the dict is not a str, comparing it with the name may raise an exception. In this case,
+                // the name counts as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
                 unsafe {
                     if !ffi::PyErr_Occurred().is_null() {
                         ffi::PyErr_Clear();
@@ -93,8 +93,8 @@ impl Function {
         }
     }
 
-    /// Decides from the parameters of `function` which values it gets. Does nothing if `function` is already bound.
-    /// `fields` returns the names of the event's fields, for messages.
+    /// Decides which values `function` gets, from the parameters of `function`. Does nothing if `function` is already
+    /// bound. `fields` returns the names of the event's fields, for messages.
     #[inline]
     pub fn bind(
         &mut self,

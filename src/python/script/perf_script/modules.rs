@@ -35,7 +35,7 @@ static EMBEDDED: [EmbeddedModule; 3] = [
     },
 ];
 
-/// The end of the path of the folder in which perf installs modules with the names of these modules.
+/// The end of the path of the folder in which perf installs its own modules Core, Util and EventClass.
 const FOLDER_OF_PERF: &str = "Perf-Trace-Util/lib/Perf/Trace";
 
 /// Makes the modules importable and sets PERF_EXEC_PATH. Must be called before the script's folder is in `sys.path`.

@@ -1,6 +1,6 @@
-//! Decides from a handler's parameters which values it gets, and in which order. perf passes as many values by position
-//! as the handler has parameters. If this does not fit the event's fields in this kernel, the values are passed by
-//! name. Does not know Python.
+//! Decides which values a handler gets, and in which order, from the parameters of the handler. perf passes as many
+//! values by position as the handler has parameters. If this does not fit the event's fields in this kernel, the values
+//! are passed by name. Does not know Python.
 
 use super::parameters::{Need, Parameters, Rest};
 

@@ -17,11 +17,12 @@ use pyo3::{
 
 use super::{address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues};
 
-/// The size of the attr in perf 6.1, in bytes. Scripts get as many bytes from any recording.
+/// The size of the attr in perf 6.1, in bytes. Scripts always get this number of bytes, whatever the size of the attr
+/// in the recording is.
 const ATTR: usize = 128;
 
-/// The members for which a sample needs entries in the dict `sample`, or texts, that other samples do not need. Most
-/// recordings have none of them.
+/// The rare members. A sample with one of them has further entries in the dict `sample`, or further texts. Most
+/// recordings have none of these members.
 const RARE: u64 = PERF_SAMPLE_READ
     | PERF_SAMPLE_ADDR
     | PERF_SAMPLE_WEIGHT
@@ -49,8 +50,9 @@ struct EventPart {
     name: Py<PyString>,
     attr: Py<PyBytes>,
     address: Address,
-    /// The dicts of an earlier sample without rare members: by whether it has a mapping, and whether it has a symbol. A
-    /// copy of them has all names in the right order, and the values that all samples of the event share.
+    /// The dicts of earlier samples without rare members. There are four combinations: with or without a mapping, and
+    /// with or without a symbol. A copy of such a dict already has all names in the right order, and the values that
+    /// all samples of the event share.
     earlier: [Option<Earlier>; 4],
 }
 
@@ -310,7 +312,7 @@ fn set_counts(py: Python<'_>, dict: &Bound<'_, PyDict>, sample: &Sample<'_>) -> 
     dict.set_item(intern!(py, "values"), PyList::new(py, values.collect::<Vec<_>>())?)
 }
 
-/// Returns the text of registers: their names with 5 characters, and their values.
+/// Returns the text of registers: their names, padded to 5 characters, and their values.
 fn registers_text(registers: &Registers<'_>, set: RegisterSet) -> String {
     let mut text = String::new();
     for (bit, value) in registers.iter() {

@@ -255,8 +255,8 @@ impl Export {
 }
 
 /// Returns true if the frame has the symbol that the file's symbol table has for the address, and false if it is an
-/// inlined function or its name comes from the source. It can be false only for unwound frames, which have a source
-/// line.
+/// inlined function or its name comes from the source. The result can be false only for unwound frames, because only
+/// these frames have a source line.
 fn is_listed(sample: &Sample<'_>, frame: &PerfFrame, run: &About) -> bool {
     let name = |frame: &PerfFrame| frame.symbol.as_ref().map(|symbol| symbol.name.clone());
     frame.srcline.is_none() || name(frame) == name(&perf_address(sample, frame.ip, &run.context))

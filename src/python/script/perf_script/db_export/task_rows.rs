@@ -28,8 +28,8 @@ impl Export {
         }
     }
 
-    /// Returns the thread with these ids. In a live run, also looks up the names of tasks that existed before it; a
-    /// recording has records with the names of all tasks.
+    /// Returns the thread with these ids. In a live run, also looks up the names of tasks that existed before the run
+    /// started. A recording has records with the names of all tasks.
     pub(super) fn thread(&mut self, pid: i32, tid: i32, time: u64) -> ThreadIndex {
         let thread = self.tasks.find_or_create(pid, tid);
         if !self.run.context.is_recording() {
