@@ -15,8 +15,8 @@ pub fn commands() -> impl Iterator<Item = char> {
     ('\0'..='\u{2069}').filter(|&c| is_command(c))
 }
 
-/// Returns the text with its line breaks as `\x0a`, because a name must not look like a line of the output. Other commands
-/// to a terminal stay: files get them unchanged.
+/// Returns the text with its line breaks as `\x0a`, because a name must not look like a line of the output. Other
+/// commands to a terminal are not changed, because the output may go to a file.
 pub fn in_one_line(text: &str) -> Cow<'_, str> {
     without(text, |c| c == '\n')
 }
@@ -34,8 +34,7 @@ pub fn put_in_one_line(text: &mut Vec<u8>, start: usize) {
     }
 }
 
-/// Returns the JSON with all commands to a terminal escaped in its strings. Those below U+0020 are escaped already, because
-/// JSON requires it.
+/// Returns the JSON with all commands to a terminal escaped. Characters below U+0020 are already escaped in JSON.
 pub fn in_json(json: &str) -> Cow<'_, str> {
     if !json.contains(is_beyond_json) {
         return json.into();
@@ -47,8 +46,8 @@ pub fn in_json(json: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns whether a character is a command that JSON allows unescaped. It then is in a string, because JSON is ASCII
-/// outside of strings.
+/// Returns whether a character is a command to a terminal that JSON does not require to be escaped. In JSON, such a
+/// character is always inside a string, because all text outside of strings is ASCII.
 fn is_beyond_json(c: char) -> bool {
     c >= '\u{7f}' && is_command(c)
 }

@@ -67,8 +67,8 @@ pub struct SortedRecord {
 /// Records of several rings, in time order.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// The chunks that hold the records, in the order of their numbers. No number is left out, so a chunk may hold no
-    /// record of this batch. The same chunk can be in several batches.
+    /// The chunks that hold the records, in the order of their numbers, which are consecutive. So the list may contain
+    /// chunks without a record of this batch. The same chunk can be in several batches.
     pub chunks: Vec<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     pub first: u32,
@@ -76,9 +76,9 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
-/// Whether a ring had room for another record when it was read. A mark in a sorted batch says that this changed. The mark
-/// is a PERF_RECORD_LOST with 0 lost records: the kernel writes no such records, and recordings contain none. A replay
-/// finds the times in which a ring was losing events, and adds marks for them.
+/// Whether a ring had room for another record when it was read. When this changes, a mark in a sorted batch says so.
+/// The mark is a PERF_RECORD_LOST with 0 lost records: the kernel writes no such records, and recordings contain none.
+/// A replay finds the times in which a ring was losing events, and adds marks for these times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
     /// The ring had room, so no record was lost.
@@ -93,7 +93,8 @@ impl RingRoom {
         let mut record = [0; 24];
         record[0] = PERF_RECORD_LOST as u8;
         record[6] = 24;
-        // The value takes the place of the event's id.
+        // In a record of the kernel, these bytes are the id of the event. In a mark, they are the number of the
+        // variant.
         record[8] = self as u8;
         record
     }

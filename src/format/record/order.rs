@@ -57,8 +57,8 @@ pub struct Sorter {
     chunks: VecDeque<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     first: u32,
-    /// One entry for each round that is needed for the margin: when the round began, and the highest record time that
-    /// had been seen before the round.
+    /// The rounds that began less than a margin before the last one. For each of them: the time at which it began, and
+    /// the highest record time that had been seen before it.
     begins: VecDeque<(Instant, u64)>,
     /// The highest time of all records that were passed to `push`.
     highest: u64,
@@ -74,7 +74,8 @@ pub struct Sorter {
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<SortedRecord>,
-    /// The time by which the ring's last record is sorted.
+    /// The sort key of the ring's last record: its time, or the time of an earlier record if `push` does not use its
+    /// own.
     last: u64,
     /// The highest time of all records of the ring.
     highest: u64,
@@ -126,8 +127,8 @@ impl Sorter {
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time gets the time of the previous record of its ring, so that it stays after that
             // record. PERF_RECORD_LOST gets this time too: the kernel writes it when there is room again, but the loss
-            // began right after the previous record. At its own time, spans from before the loss could already have
-            // ended with events of other CPUs.
+            // began right after the previous record. If it were sorted by its own time, it could come too late: events
+            // of other CPUs could have ended spans that began before the loss.
             let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);

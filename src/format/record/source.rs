@@ -84,8 +84,8 @@ pub trait Source {
         None
     }
 
-    /// Returns the time of day in ns at which live events were turned off; `None` before, and for recordings. Events from
-    /// before this time may be delivered much later.
+    /// Returns the time of day, in ns, at which live events were turned off; `None` if they are still on, and for
+    /// recordings. Events from before this time may be delivered much later.
     fn off_at(&self) -> Option<i64> {
         None
     }

@@ -31,7 +31,7 @@ pub enum Stack {
     /// The options that apply to all events decide.
     #[default]
     Inherit,
-    /// The samples have a call chain, even if these options do not request one.
+    /// The samples have a call chain, even if the options that apply to all events do not request one.
     On,
 }
 
@@ -160,11 +160,12 @@ impl fmt::Display for Attrs {
 /// Returns the attribute that the user may have meant by a filter such as `alia=x`: the name in the filter is the beginning
 /// of the attribute's name, or similar to it.
 pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
-    // The minimum length. Too many words start with shorter texts.
+    // The minimum length, in bytes, of a name that is taken for the beginning of an attribute's name. Shorter names are
+    // the beginning of too many words.
     const SHORTEST: usize = 3;
     let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
     if value.starts_with('=') {
-        // The text is a comparison with a field.
+        // `name==value` compares a field with a value, so no attribute is meant.
         return None;
     }
     let name = name.trim();

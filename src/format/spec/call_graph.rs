@@ -36,7 +36,7 @@ impl Default for StackSize {
     }
 }
 
-/// What is wrong with the text of a [`CallGraph`].
+/// An error in the text of a [`CallGraph`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallGraphError {
     /// An unknown way to record call chains.

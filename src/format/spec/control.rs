@@ -12,7 +12,7 @@ pub enum Control {
     Fifo(PathBuf, Option<PathBuf>),
 }
 
-/// What is wrong with the text of a [`Control`].
+/// An error in the text of a [`Control`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ControlError {
     /// The text is neither `fd:...` nor `fifo:...`.

@@ -10,7 +10,7 @@ const MAX_CPU: u32 = 65535;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// What is wrong with a list of CPUs.
+/// An error in a list of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CpuSetError {
     /// Neither a number nor a range.

@@ -28,7 +28,7 @@ impl fmt::Display for Bracket {
     }
 }
 
-/// What is wrong with a list of selectors. `selector` is the text of the wrong selector, as far as it was read.
+/// An error in a list of selectors. The field `selector` is the text of the wrong selector, as far as it was read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
     /// The list is empty, or there is no event between two commas.
@@ -125,7 +125,7 @@ pub enum SpecError {
     Probe {
         /// The selector, and the text after it in the list.
         selector: String,
-        /// What is wrong with the probe.
+        /// The error in the probe.
         error: ProbeSyntaxError,
     },
     /// An invalid span.
@@ -133,7 +133,7 @@ pub enum SpecError {
     Span {
         /// The selector, as far as it was read.
         selector: String,
-        /// What is wrong with the span.
+        /// The error in the span.
         error: SpanSyntaxError,
     },
     /// A group inside a group.
@@ -188,12 +188,12 @@ pub enum SpecError {
         selector: String,
         /// The attribute's name.
         attribute: &'static str,
-        /// What is wrong with the value.
+        /// The error in the value.
         reason: ValueError,
     },
 }
 
-/// What is wrong with a span.
+/// An error in a span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpanSyntaxError {
     /// The text is not a span.
@@ -215,7 +215,7 @@ pub enum SpanSyntaxError {
     /// An argument that the probes of the span cannot read.
     #[error("argument: {0}")]
     Argument(ValueError),
-    /// An argument for events that are no probes.
+    /// An argument for the events that begin the span, or for those that end it, but one of these events is no probe.
     #[error(
         "{0}.NAME=FETCH: only probes have arguments, but the {0} of this span is a tracepoint; remove the argument"
     )]
@@ -225,39 +225,39 @@ pub enum SpanSyntaxError {
         "the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`"
     )]
     NoKey,
-    /// A key for a source.
+    /// The user gave a key for a built-in source, which has its own key.
     #[error("the source {0} sets its key itself; remove key=")]
     KeyOfSource(String),
     /// A span in a group.
     #[error("a span cannot be in a group; write it outside of the braces")]
     InGroup,
-    /// Not a field of the key.
+    /// A text in the value of `key=` that is not the name of a field.
     #[error("key: `{0}` is not a field; write key=FIELD+FIELD, or key=BEGINFIELD:ENDFIELD if the names differ")]
     Key(String),
-    /// Not a time.
+    /// An invalid time in `min=`.
     #[error("min: {0}")]
     Time(QuantityError),
-    /// Not a number of open spans.
+    /// An invalid number in `max-open=`.
     #[error("max-open: `{0}` is not a number of open spans")]
     MaxOpen(String),
-    /// Not one of the events of a span.
+    /// An unknown value of `stack=`.
     #[error("stack: `{0}` is not an event of the span; write `stack`, `stack=end` or `stack=both`")]
     Stack(String),
     /// An attribute without its value.
     #[error("{0} needs a value")]
     NeedsValue(String),
-    /// An attribute with a value, which takes none.
+    /// A value for an attribute that takes none.
     #[error("{0} takes no value")]
     TakesNoValue(String),
 }
 
-/// What is wrong with an attribute's value.
+/// An error in an attribute's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
     /// The attribute needs a value and has none.
     #[error("needs a value; write {0}")]
     Missing(&'static str),
-    /// The attribute has a value and takes none.
+    /// A value for an attribute that takes none.
     #[error("takes no value, but `{0}` was given")]
     Unwanted(String),
     /// The attribute was given before.
@@ -289,7 +289,8 @@ fn filter_or_similar(near: &[String]) -> String {
     }
 }
 
-/// Returns the end of a message about a selector whose section may be the rest of a path.
+/// Returns the end of the message about a section that is not closed: a hint how to write a relative path, if the
+/// section may be the rest of such a path. Otherwise returns an empty text.
 fn path_hint(selector: &str) -> String {
     match selector.rsplit_once('@') {
         Some((_, file)) if !file.is_empty() => format!(", or write a relative path as ./{file}/NAME"),

@@ -11,8 +11,9 @@ pub fn is_glob(text: &str) -> bool {
 pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
-    // The positions in `glob` and `text` after the last `*` and the bytes that it matches. If the rest of the text does
-    // not match, the `*` is extended by one byte, and matching continues there.
+    // The position in `glob` after the last `*`, and the position in `text` after the bytes that this `*` matches. If
+    // the rest of `text` does not match, the `*` is made to match one more byte, and matching continues after this
+    // byte.
     let mut star: Option<(usize, usize)> = None;
     loop {
         let step = match (glob.get(g), text.get(t)) {

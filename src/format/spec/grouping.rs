@@ -59,7 +59,7 @@ pub(super) struct GroupText<'a> {
     pub inner: &'a str,
     /// The letters after the closing brace and the colon.
     pub letters: Option<&'a str>,
-    /// The rest of the list: nothing, or a comma and more.
+    /// The text after the group: empty, or a comma and more selectors.
     pub after: &'a str,
 }
 

@@ -67,7 +67,7 @@ pub enum EventGroup {
     Cache,
 }
 
-/// Returns the event with this name.
+/// Returns the event with this name; `None` if perf has no such name.
 pub fn named_event(name: &str) -> Option<NamedEvent> {
     let of = |kind, (_, _, config): &(_, _, u64)| NamedEvent { kind, config: *config };
     let is = |row: &&(&str, Option<&str>, u64)| row.0 == name || row.1 == Some(name);
@@ -76,7 +76,8 @@ pub fn named_event(name: &str) -> Option<NamedEvent> {
     software.or_else(hardware).or_else(|| cache(name)).or_else(|| raw(name))
 }
 
-/// Returns the name of an event. If a PERF_TYPE_RAW event has no name, returns its raw code as `rNNN`.
+/// Returns the name of an event. If a PERF_TYPE_RAW event has no name, returns its raw code as `rNNN`. Returns `None`
+/// for all other events without a name.
 pub fn perf_event_name(event: NamedEvent) -> Option<String> {
     let named = perf_event_names().map(|(name, _)| name).find(|name| named_event(name) == Some(event));
     named.or_else(|| (event.kind == PERF_TYPE_RAW).then(|| format!("r{:x}", event.config)))

@@ -76,14 +76,14 @@ pub enum ProbeLocation {
     Address(u64),
     /// A static probe. A file may have it at several places. Both names may contain wildcards.
     Static {
-        /// The name that the program or library has for itself.
+        /// The provider: the name that the program or library gives to the group of its probes.
         provider: String,
         /// The name of the probe.
         name: String,
     },
 }
 
-/// What is wrong with a probe's text.
+/// An error in a probe's text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeSyntaxError {
     /// A user probe without a file.

@@ -73,8 +73,8 @@ impl ProbeArgument {
         Some(Ok(ProbeArgument { name, fetch: fetch.to_owned(), type_name }))
     }
 
-    /// Returns the innermost part of the fetch. The variables of the kernel are known without their `$` too (`retval`),
-    /// because a shell treats `$retval` as its own variable.
+    /// Returns the innermost part of the fetch. A variable of the kernel may be written without its `$` (`retval`),
+    /// because a shell would expand `$retval`.
     pub fn base(&self) -> FetchBase {
         let text = &self.fetch[self.base_range()];
         let name = text.strip_prefix('$').unwrap_or(text);
@@ -96,7 +96,8 @@ impl ProbeArgument {
         fetch
     }
 
-    /// Returns the position of the innermost part, which is in all parentheses: `%si` in `+0(+8(%si))`.
+    /// Returns the byte range of the innermost part, which is inside all parentheses: the range of `%si` in
+    /// `+0(+8(%si))`.
     fn base_range(&self) -> std::ops::Range<usize> {
         let from = self.fetch.rfind('(').map_or(0, |at| at + 1);
         let to = self.fetch[from..].find(')').map_or(self.fetch.len(), |at| from + at);

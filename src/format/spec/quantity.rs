@@ -10,7 +10,7 @@ const MAX_INTERVAL: Duration = Duration::from_secs(366 * 24 * 3600);
 /// The maximum size of a ring, in bytes. Kernels allow only much smaller rings.
 const MAX_RING: u64 = 1 << 40;
 
-/// What is wrong with a time or a size.
+/// An error in a time, a size or a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
     /// Not a time.

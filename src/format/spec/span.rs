@@ -43,7 +43,7 @@ const SPAN: &str = "span:";
 /// The options of the source `function`. Other names with a value are arguments of its probes.
 const OPTIONS_OF_FUNCTION: [&str; 3] = ["name", "ret", "comm"];
 
-/// The default number of spans that may be open.
+/// The default of `max-open=`: the number of spans that may be open at the same time.
 const MAX_OPEN: u32 = 1_000_000;
 
 /// A span: the time from an event that begins it to an event that ends it.
@@ -63,9 +63,9 @@ pub struct SpanSpec {
     pub min: u64,
     /// Which events of a span have a call chain.
     pub stack: SpanStack,
-    /// `max-open=N`: the number of spans that may be open.
+    /// `max-open=N`: the number of spans that may be open at the same time.
     pub max_open: u32,
-    /// Whether a key may be open several times.
+    /// Whether several spans with the same key may be open at the same time.
     pub nesting: Nesting,
     /// What happens to the spans that are open at the end.
     pub at_end: OpenAtEnd,
@@ -127,27 +127,27 @@ pub enum SpanStack {
     Begin,
     /// The event that ends the span. The span gets its call chain.
     End,
-    /// Both events. The span gets the call chain of its begin.
+    /// Both events. The span gets the call chain of the event that begins it.
     Both,
 }
 
-/// Whether a key may be open several times.
+/// Whether several spans with the same key may be open at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nesting {
-    /// A second begin with the same key replaces the first one.
+    /// They may not: a new span replaces the open span with the same key.
     #[default]
     Replaced,
-    /// `nested`: the span that was opened last ends first.
+    /// `nested`: they may, and the span that was opened last ends first.
     Nested,
 }
 
 /// What happens to the spans that are open at the end of the run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OpenAtEnd {
-    /// They are only counted.
+    /// The spans are counted, but not delivered.
     #[default]
     Counted,
-    /// `open`: they are delivered.
+    /// `open`: the spans are delivered.
     Delivered,
 }
 
@@ -403,7 +403,7 @@ impl fmt::Display for SpanSpec {
         let name = |event: &EventKind| match event {
             EventKind::Tracepoint { system, name } => format!("{system}:{name}"),
             EventKind::Probe(probe) => probe.to_string(),
-            // A span has no other events.
+            // Only tracepoints and probes begin and end a span.
             _ => String::new(),
         };
         let names = |events: &[EventKind]| events.iter().map(name).collect::<Vec<_>>().join("|");

@@ -7,7 +7,7 @@ use super::{
     probe::{self, ProbeSyntaxError},
 };
 
-/// The events that begin a span, the events that end it, and where their text ends.
+/// The events that begin a span, the events that end it, and the length in bytes of the text that names them.
 pub(super) struct ParsedEvents {
     pub begin: Vec<EventKind>,
     pub end: Vec<EventKind>,
@@ -17,7 +17,8 @@ pub(super) struct ParsedEvents {
 /// The text between the events that begin a span and those that end it.
 const RANGE: &str = "..";
 
-/// Parses the events at the start of `text`. The sections of the selector, or another selector, may follow.
+/// Parses the events at the start of `text`. After them, `text` may continue with the sections of the selector, or with
+/// the next selector.
 pub(super) fn parse(text: &str) -> Result<ParsedEvents, SpanSyntaxError> {
     let (mut begin, mut end) = (Vec::new(), None);
     let mut at = 0;

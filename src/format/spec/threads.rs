@@ -30,7 +30,7 @@ pub struct ThreadSpec {
     pub affinity: CpuSet,
 }
 
-/// What is wrong with the text of [`Threads`].
+/// An error in the text of [`Threads`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ThreadsError {
     /// The text is neither a name nor a pair of lists.

@@ -15,7 +15,7 @@ enum TimeRange {
     Shares(u64, u64),
 }
 
-/// What is wrong with a range of time.
+/// An error in a range of time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TimeRangeError {
     /// The text is not a range of time.

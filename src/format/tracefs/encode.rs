@@ -78,7 +78,7 @@ pub enum EncodeError {
     },
 }
 
-/// The value of an array field, in the form that is written.
+/// The bytes to write for the value of an array field.
 struct ArrayBytes {
     bytes: Vec<u8>,
     is_text: bool,

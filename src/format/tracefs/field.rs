@@ -58,7 +58,7 @@ pub enum ElementType {
         /// True if the integers can be negative.
         signed: bool,
     },
-    /// Unsigned numbers of 64 bits in a span. The value of the array is its numbers, and not their bytes.
+    /// Unsigned 64-bit numbers in the record of a span. The value of the array is [`Value::Words`], a list of numbers.
     Word,
     /// Elements of unknown structure.
     Opaque,
@@ -220,14 +220,14 @@ impl Field {
 /// The position of an array's bytes in the raw data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// Always at the same place.
+    /// The array has the same offset and size in every record.
     Fixed {
         /// The offset of the array, in bytes.
         offset: usize,
         /// Its size, in bytes.
         size: usize,
     },
-    /// From a fixed place to the end of the raw data.
+    /// The array extends from a fixed offset to the end of the raw data.
     Flexible {
         /// The offset of the array, in bytes.
         offset: usize,

@@ -1,7 +1,7 @@
 //! Formats with fields for strings in user space whose addresses are in other fields.
 //!
 //! The record of a tracepoint has the address of a string, not the string. A BPF program that reads the string writes its own
-//! record: the tracepoint's fields at the same offsets, and the strings behind them. The format of this record is the
+//! record: the tracepoint's fields at the same offsets, and after them the strings. The format of this record is the
 //! tracepoint's format with more fields.
 
 use thiserror::Error;
@@ -15,16 +15,16 @@ pub const LONGEST_STRING: usize = 256;
 pub const CUT_MARK: &str = "...";
 /// The event that ends any system call.
 const END_OF_CALL: (&str, &str) = ("raw_syscalls", "sys_exit");
-/// The start of the names of the arguments in [`ARGUMENTS`].
+/// The prefix of the names that the elements of [`ARGUMENTS`] get: `arg0`, `arg1` and so on.
 const ARGUMENT: &str = "arg";
-/// The end of the name of a field with a string.
+/// The suffix of the names of fields that contain a string.
 const STRING: &str = "_str";
-/// The end of the name of a field that says whether the string was cut off.
+/// The suffix of the names of fields that are true if a string was cut off.
 const CUT: &str = "_cut";
 /// The type of a field with a string. The string is absent if its memory could not be read.
 pub const USER_TEXT: &str = "__data_loc char __user[]";
-/// The start and the end of the name of a string that the kernel records itself, since 6.19: `__filename_val` for
-/// `filename` (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
+/// The prefix and the suffix of the names of fields in which the kernel itself records a string, since 6.19:
+/// `__filename_val` for `filename` (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
 const OF_KERNEL: (&str, &str) = ("__", "_val");
 
 /// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
@@ -71,10 +71,10 @@ pub enum StringError {
     Format(#[from] FormatError),
 }
 
-/// A string in the record that a program writes.
+/// A string in the record that a BPF program writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StringPlace {
-    /// Where the address is.
+    /// The location of the string's address.
     pub address: StringAddress,
     /// The offset of the `__data_loc` word, which has the offset and the length of the string.
     pub location: usize,
@@ -85,19 +85,20 @@ pub struct StringPlace {
     pub argument: Option<usize>,
 }
 
-/// Where the address of a string is.
+/// The location of a string's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringAddress {
-    /// In 8 bytes of the record, at this offset.
+    /// The address is in 8 bytes of the record, at this offset.
     Field(usize),
-    /// In no field, because the event ends a system call. If the string could not be read when the call began, the program kept
-    /// its address. The kernel may have brought its page into memory meanwhile.
+    /// The address is in no field, because the event ends a system call. At the start of the call, the BPF program
+    /// stored the address if it could not read the string. By the end of the call, the kernel may have loaded the
+    /// string's page into memory.
     Kept,
 }
 
 impl EventFormat {
-    /// Returns the format with the strings of these fields: `filename_str` and `filename_cut` for `filename`, and those of all
-    /// arguments for [`ARGUMENTS`].
+    /// Returns the format with additional fields for the strings to which these fields point: `filename_str` and
+    /// `filename_cut` for `filename`. For [`ARGUMENTS`], adds such fields for each argument.
     pub fn with_strings(&self, names: &[String]) -> Result<EventFormat, StringError> {
         let names: Vec<String> = names.iter().flat_map(|name| self.pointers(name)).collect();
         let event = || format!("{}:{}", self.system, self.name);
@@ -139,7 +140,7 @@ impl EventFormat {
         }
         text += "\n";
         text += PRINT_FMT;
-        // The text of the print format ends before its first argument.
+        // The format string ends at the first `",`. The arguments of the print format come after it.
         match print_fmt.split_once("\",") {
             Some((format, arguments)) => {
                 text += &format!("{format}{}\",{}{}\n", shown.0, arguments.trim_end(), shown.1)
@@ -149,7 +150,8 @@ impl EventFormat {
         Ok(EventFormat::parse_of(&self.system, &text)?)
     }
 
-    /// Returns the places of the strings that a program has to read, in the order of the record.
+    /// Returns the strings that a BPF program has to read, with their positions in its record, in the order of the
+    /// record.
     pub fn strings(&self) -> Vec<StringPlace> {
         let place = |field: &Field| {
             let name = field.name.strip_suffix(STRING).filter(|_| field.type_text == USER_TEXT)?;
@@ -165,7 +167,8 @@ impl EventFormat {
         self.fields().iter().filter_map(place).collect()
     }
 
-    /// Returns the names of a field's string addresses: `arg0`, `arg1` and so on for [`ARGUMENTS`], otherwise its own name.
+    /// Returns the names under which a field's string addresses are known: `arg0`, `arg1` and so on for [`ARGUMENTS`],
+    /// otherwise the name of the field.
     fn pointers(&self, name: &str) -> Vec<String> {
         let count = if name == ARGUMENTS { self.argument_count() } else { 0 };
         match count {
@@ -190,12 +193,12 @@ impl EventFormat {
         }
     }
 
-    /// Returns the field with the string to which a field points.
+    /// Returns the field that contains the string to which the field `name` points.
     pub(super) fn string_of(&self, name: &str) -> Option<&Field> {
         self.field(&format!("{name}{STRING}"))
     }
 
-    /// Returns whether a field is the string of another field, or says that it was cut off.
+    /// Returns whether a field contains the string of another field, or the flag that such a string was cut off.
     pub(super) fn is_of_string(&self, field: &Field) -> bool {
         let is_recorded = || {
             self.fields().iter().any(|other| {
@@ -208,7 +211,7 @@ impl EventFormat {
             || field.name.starts_with(OF_KERNEL.0) && is_recorded()
     }
 
-    /// Returns the field with the string if the kernel has recorded it itself: `__filename_val` for the name
+    /// Returns the field with the string if the kernel itself has recorded the string: `__filename_val` for the name
     /// `filename_str`.
     pub(super) fn recorded_string(&self, name: &str) -> Option<&Field> {
         let (before, behind) = OF_KERNEL;
@@ -231,7 +234,7 @@ impl Field {
         self.type_text == USER_TEXT
     }
 
-    /// Returns whether the value with these bytes is absent.
+    /// Returns whether the field has no value in a record. `bytes` are the bytes of the field's string in the record.
     #[inline]
     pub(super) fn is_absent(&self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.may_be_absent()

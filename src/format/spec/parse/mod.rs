@@ -106,8 +106,9 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     Ok((spec, text[end..].trim_start()))
 }
 
-/// Finds the end of the part before the sections. Probes, breakpoints and spans are parsed for this, because a `/` in them does
-/// not always start a section.
+/// Parses the part of a selector before its sections. Returns three values: the event if this part is a probe or a
+/// breakpoint, the span if this part names the events of one, and the offset at which this part ends. Probes,
+/// breakpoints and spans have to be parsed, because a `/` in them does not always start a section.
 fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
     if let Some(probe) = probe::parse(text) {
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };
@@ -127,7 +128,7 @@ fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), Spec
 /// The sections of a selector, between slashes.
 struct Sections<'a> {
     sections: Vec<&'a str>,
-    /// The modifiers behind the last section.
+    /// The modifiers after the last section.
     modifiers: Option<Modifiers>,
     /// The offset at which the selector ends.
     end: usize,
@@ -161,8 +162,8 @@ fn sections<'a>(text: &'a str, name: &str, mut end: usize, takes_modifiers: bool
     }
 }
 
-/// Reads the sections of a selector. Returns the first one, which is a filter or the option of a source, and the
-/// attributes of the others.
+/// Reads the sections of a selector. Returns the text of the first section, which is a filter or the option of a
+/// source, and the attributes in the other sections.
 fn attributes(
     selector: &str,
     sections: &[&str],

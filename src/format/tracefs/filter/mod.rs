@@ -17,39 +17,39 @@ pub struct Filter(Node);
 /// A node of a filter's expression tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Node {
-    /// All of them hold.
+    /// All of these nodes hold.
     All(Vec<Node>),
-    /// One of them holds.
+    /// At least one of these nodes holds.
     Any(Vec<Node>),
-    /// It does not hold.
+    /// This node does not hold.
     Not(Box<Node>),
     /// Compares a field with a number. If `ty` is signed, both are compared as signed numbers.
     Number {
-        /// The data with the field.
+        /// The data that contains the field.
         data: Data,
         /// The field's type.
         ty: IntType,
         /// The field's offset in the data.
         offset: usize,
-        /// How they are compared.
+        /// How the field is compared with the number.
         comparison: Comparison,
         /// The number, in two's complement.
         value: u64,
     },
     /// Compares a text field with a string.
     Text {
-        /// The data with the field.
+        /// The data that contains the field.
         data: Data,
-        /// Where the text is in the data.
+        /// The position of the text in the data.
         extent: Extent,
-        /// How they are compared.
+        /// How the text is compared with the string.
         comparison: TextComparison,
         /// The string or pattern.
         value: String,
     },
     /// Compares the number of the CPU on which the sample was taken.
     Cpu {
-        /// How they are compared.
+        /// How the CPU is compared with the number.
         comparison: Comparison,
         /// The number.
         value: u64,
@@ -104,7 +104,7 @@ pub enum FilterError {
     /// The next part of the text is not what the grammar expects there.
     #[error("expected {expected} {}", position(.rest))]
     Expected {
-        /// What the grammar expects.
+        /// A description of the text that the grammar allows there.
         expected: &'static str,
         /// The text from the unexpected part to the end of the filter.
         rest: String,

@@ -84,7 +84,7 @@ impl Finder<'_> {
             }
             Ast::Unary(UnaryOp::Address | UnaryOp::Deref, _) => return Err(Unknown),
             Ast::Cast(_, value) | Ast::Unary(_, value) => self.find(value)?,
-            // For libtraceevent, the index is a part of this call, so it is not searched.
+            // libtraceevent parses `__get_dynamic_array(field)[index]` as one call, and searches nothing in it.
             Ast::Index(parts)
                 if matches!(parts[0], Ast::Call("__get_dynamic_array" | "__get_rel_dynamic_array", _)) => {}
             Ast::Binary(_, parts) | Ast::And(parts) | Ast::Or(parts) | Ast::Index(parts) => self.find_all(&**parts)?,

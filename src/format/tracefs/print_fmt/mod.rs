@@ -120,8 +120,8 @@ impl PrintFmt {
         compile::compile(&format, &arguments, fields)
     }
 
-    /// Returns what the text after `print fmt:` defines, as [`EventFormat::definitions`](super::EventFormat::definitions)
-    /// describes it.
+    /// Returns the definitions in the text after `print fmt:`, which
+    /// [`EventFormat::definitions`](super::EventFormat::definitions) describes.
     pub(super) fn definitions(text: &str, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
         let tokens = lex::tokens(text).unwrap_or_default();
         let Ok((_, arguments)) = parse::parse(&tokens) else { return Vec::new() };
