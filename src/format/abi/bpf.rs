@@ -79,11 +79,11 @@ numbers! { usize, "a size that the kernel fixes, in bytes.":
 /// The type of a map (`enum bpf_map_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapType {
-    /// A hash table. Its keys are any bytes of a fixed number.
+    /// A hash table. Its keys are arbitrary bytes, and all keys have the same size.
     Hash = 1,
-    /// Values by index. All of them exist from the start.
+    /// An array. All its elements exist from the start.
     Array = 2,
-    /// A descriptor of a perf event for each CPU. Programs write records to the events.
+    /// An array with the descriptor of a perf event for each CPU. Programs write records to the rings of these events.
     PerfEventArray = 4,
     /// An array that exists once for each CPU.
     PerCpuArray = 6,
@@ -93,7 +93,8 @@ pub enum MapType {
     ArrayOfMaps = 12,
 }
 
-/// The type of a program (`enum bpf_prog_type`). It decides which context the program gets: see the variants.
+/// The type of a program (`enum bpf_prog_type`). The type decides which context the program gets.
+/// Each variant names this context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramType {
     /// The registers at a kprobe or uprobe.

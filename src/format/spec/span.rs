@@ -134,10 +134,10 @@ pub enum SpanStack {
 /// Whether several spans with the same key may be open at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nesting {
-    /// They may not: a new span replaces the open span with the same key.
+    /// A new span replaces the open span with the same key.
     #[default]
     Replaced,
-    /// `nested`: they may, and the span that was opened last ends first.
+    /// `nested`: several spans with the same key may be open. The span that was opened last ends first.
     Nested,
 }
 
