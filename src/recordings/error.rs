@@ -47,7 +47,7 @@ pub enum PerfDataError {
     Damaged {
         /// Name of the file.
         name: String,
-        /// What is wrong.
+        /// A description of the impossible value.
         what: String,
     },
     /// Reading was interrupted so that the caller can do other work, for example handle a signal. The next call

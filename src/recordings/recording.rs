@@ -214,7 +214,8 @@ impl Recording {
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
         if let Data::Parts(parts) = &mut recording.data {
-            // perf makes directories for other purposes too. They have no ring files, so none are missing.
+            // Only a recording that states the version of its directory format must have ring files, because perf makes
+            // directories for other purposes too.
             if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
                 let feed = FileFeed::new(input.clone(), *section);
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;

@@ -77,7 +77,7 @@ struct StreamOpener {
 /// The streams of a recording.
 struct Streams {
     streams: Vec<Box<dyn Stream>>,
-    /// The number of bytes of the recording that they read; 0 if it is unknown.
+    /// The number of bytes of the recording that all these streams together read; 0 if it is unknown.
     total: u64,
     release: ReleaseTime,
 }

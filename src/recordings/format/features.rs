@@ -129,15 +129,15 @@ const READ: [u32; 14] = [
 
 const CUT_OFF: &str = "it is cut off";
 
-/// The end of the warning that the formats of tracepoints cannot be read.
+/// The end of a warning, which says what is lost if the formats of tracepoints cannot be read.
 const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
 
 /// The memory that is counted for reading and parsing a section, in multiples of the section's size.
 pub(crate) const PARSED: u64 = 4;
 
 impl Features {
-    /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it. The sections may
-    /// take at most `limit`.
+    /// Reads the feature sections of a file. Skips each damaged section and adds a warning about it. `limit` is the
+    /// maximum memory for the sections.
     pub(crate) fn read(
         input: &dyn Input,
         limit: &MemoryLimit,

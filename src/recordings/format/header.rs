@@ -16,9 +16,9 @@ pub(crate) const PIPE_HEADER: u64 = 16;
 /// same.
 const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
 
-/// Marks the features that `perf-prof record` knows at the start of a recording, which it writes before the records.
-/// The mark is directly after the file header. After the mark come the bits of these features, the list of their
-/// sections, and the sections themselves, in the same layout as the features after the records.
+/// Marks the features that `perf-prof record` writes before the records, because they are known when the recording
+/// starts. The mark is directly after the file header. After the mark come the bits of these features, the list of
+/// their sections, and the sections themselves, in the same layout as the features after the records.
 pub(crate) const EARLY_FEATURES_MAGIC: [u8; 8] = *b"features";
 
 /// The maximum number of attrs. Valid recordings have fewer, because a recorder needs at least one open descriptor for
@@ -105,7 +105,7 @@ fn invalid_size(name: &str, size: u64) -> PerfDataError {
     PerfDataError::damaged(name, format!("its header states an invalid size: {size} bytes"))
 }
 
-/// Reads the header of a file that supports random access. The attrs and ids may take at most `limit`.
+/// Reads the header of a file that supports random access. `limit` is the maximum memory for the attrs and the ids.
 pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, PerfDataError> {
     let name = limit.name();
     let io = |error| PerfDataError::io(name, error);

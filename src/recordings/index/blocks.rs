@@ -89,7 +89,8 @@ pub struct BlockIndex {
     pub(crate) impossible: u64,
     /// The side-band records that are kept in memory. If there are too many, only the first ones are kept.
     pub side_band: SideBand,
-    /// The gaps of the section: the times in which its rings were losing records. Set when they are searched for.
+    /// The gaps of the section: the times in which its rings were losing records. Empty until the gaps are searched
+    /// for.
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 
@@ -328,7 +329,8 @@ impl IndexInput<'_> {
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
                 BlockEnd::Damaged => format!("its last {left} bytes are left out: they are not valid records"),
-                // If this is a payload, it is longer than the rest of the section.
+                // A payload that fits into the section was handled above, so this payload is longer than the rest of
+                // the section.
                 BlockEnd::Bytes | BlockEnd::Payload { .. } | BlockEnd::Compressed => {
                     format!("it is cut off: the last {left} bytes of its records are incomplete")
                 }
@@ -339,7 +341,7 @@ impl IndexInput<'_> {
         Ok(Some((found, before)))
     }
 
-    /// Adds side-band records to an index without any, as many as `room` allows. Reads only the blocks with side-band
+    /// Adds side-band records of at most `room` bytes to an index that has none. Reads only the blocks with side-band
     /// records. Returns `None` if a block differs from the index.
     pub(crate) fn keep_side_band(&self, mut index: BlockIndex) -> Result<Option<BlockIndex>, PerfDataError> {
         if self.room == 0 {
@@ -358,7 +360,7 @@ impl IndexInput<'_> {
 
     /// Indexes the records of a section with two threads. One thread begins at the start of the section. The other
     /// thread begins near the middle, at an offset where a record probably starts (see `guess`). If the last record of
-    /// the first half does not end at this offset, the guess was wrong. Then returns `None`.
+    /// the first half does not end at this offset, the guess was wrong, and the function returns `None`.
     fn index_in_halves(&self, section: Section, warnings: &mut Vec<String>) -> Result<Option<Indexed>, PerfDataError> {
         let Some(middle) = self.guess(section)? else { return Ok(None) };
         let halves = [
@@ -399,7 +401,7 @@ impl IndexInput<'_> {
     }
 
     /// Guesses an offset near the middle of a section where a record starts. At this offset there must be a sample with
-    /// a time, and after the sample only plausible records up to the end of the window.
+    /// a time, and after the sample only plausible records up to the end of the bytes that are checked (`WINDOW`).
     fn guess(&self, section: Section) -> Result<Option<u64>, PerfDataError> {
         const WINDOW: usize = 1 << 20;
         const LARGEST_RECORD: usize = 64 << 10;

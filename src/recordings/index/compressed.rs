@@ -308,7 +308,8 @@ impl<'a> Source<'a> {
                 skip = payload(record);
                 seen.add(record);
                 if unpacker.left() != 0 {
-                    // The last decompressed record is incomplete, but a plain record comes before the missing bytes.
+                    // The first part of a decompressed record is here, but a plain record comes before the rest of it.
+                    // So the records cannot be divided into runs.
                     seen.runs = None;
                 }
             }

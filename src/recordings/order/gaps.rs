@@ -58,8 +58,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // The times of losses without a CPU and a time. Each of them belongs to the ring of the next record with a
-        // time.
+        // For losses whose records contain no time: the times at which these records are delivered. Each of these
+        // losses belongs to the ring of the next record with a time.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {

@@ -29,9 +29,9 @@ const ROUND: usize = 1 << 10;
 /// selected. The limit is necessary because records that are not selected use memory too.
 const ROUND_BYTES: usize = 1 << 20;
 
-/// A limit for the number of bytes that are loaded before the next release. Usually, as many bytes are loaded as
-/// remained in memory after the last release, but at most this limit. Only if a quarter of the remaining bytes is more
-/// than the limit, this quarter is loaded. So memory use stays close to the size of the blocks that overlap in time.
+/// An upper limit, in bytes, for the blocks that are loaded between two releases. Below the limit, as many bytes are
+/// loaded as remained in memory after the last release. If a quarter of the remaining bytes is more than the limit,
+/// this quarter is loaded instead. So memory use stays close to the size of the blocks that overlap in time.
 const LARGE_LEFT_OVER: usize = 16 << 20;
 
 /// The number of bytes of the recording to read before control returns to the caller. If there are records by then, the

@@ -59,8 +59,8 @@ struct Thread {
 }
 
 impl Thread {
-    /// Returns the end of the batches. Called after the thread has closed its channel. If the thread panicked, the
-    /// panic continues in the caller: otherwise the missing records would look like a normal end.
+    /// Returns `Ok(None)`, which marks the end of the batches. Called after the thread has closed its channel. If the
+    /// thread panicked, the panic continues in the caller: otherwise the missing records would look like a normal end.
     fn end(self) -> Next {
         match self.handle.join() {
             Ok(()) => Ok(None),

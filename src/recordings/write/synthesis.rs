@@ -11,7 +11,8 @@ use perf_prof_format::{
 };
 
 /// Consecutive records. The sample id at the end of each record is all zeros, as in perf's own records, so the record
-/// has no time and no event. Only records about losses have them.
+/// has no time and no event. Only the records about losses differ: each of them contains the id of an event, and
+/// PERF_RECORD_LOST also a time.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
@@ -21,9 +22,9 @@ pub struct Synthesis {
 /// The ids of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskIds {
-    /// The process.
+    /// The process id.
     pub pid: u32,
-    /// The thread.
+    /// The thread id.
     pub tid: u32,
 }
 

@@ -61,8 +61,8 @@ pub(crate) struct SequentialStream {
     /// Two times, from which the margin is already subtracted: the newest time of all records up to the end of the last
     /// round, and the newest time of all records up to the end of the round before it.
     rounds: [u64; 2],
-    /// A lower bound for the times of unread records. It is assumed when the window becomes full before the ends of
-    /// rounds give a higher bound.
+    /// A second lower bound for the times of unread records. When a block has to be delivered because the window is
+    /// full, unread records are assumed to be newer than the earliest record of this block.
     floor: u64,
     ended: bool,
 }
