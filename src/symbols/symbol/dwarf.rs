@@ -39,7 +39,8 @@ pub struct DwarfFrame {
 /// address.
 const DEPTH: usize = 256;
 
-/// The part of the parsed data that is not counted, in bytes. The data of a small program with a single unit takes less.
+/// The number of bytes of parsed data that do not count towards the limit. A small program with a single unit has less
+/// parsed data.
 const UNCOUNTED: usize = 64 << 10;
 
 impl Dwarf {
@@ -91,7 +92,7 @@ impl Dwarf {
     /// reads it.
     pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
         match self.weight.add_address(&self.sections, address) {
-            // `addr2line` stops at the same place.
+            // Damaged DWARF is no error here: `addr2line` stops reading it at the same place.
             Ok(()) | Err(WeightError::Damaged(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }

@@ -170,8 +170,8 @@ impl Weight {
         if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(gimli::DW_AT_stmt_list)
             && let Some(length) = line_header_length(dwarf.debug_line.reader(), at.0)
         {
-            // Each file and each directory has at least one byte in the header. This is checked before the header is
-            // read, and the true number is counted after that.
+            // Each file and each directory takes at least one byte of the header, so the header's size bounds their
+            // number. This bound is checked before the header is read. After that, their true number is counted.
             let most = length.saturating_mul(size_of::<gimli::FileEntry<Bytes>>());
             if self.total.get().saturating_add(most) > self.limit {
                 return Err(WeightError::TooHeavy);

@@ -178,9 +178,9 @@ impl Kallsyms {
     }
 
     /// Returns the symbol that contains an address, as perf chooses it (`__dso__load_kallsyms()` in
-    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols. Of the symbols at one address it uses the
-    /// last one in the list, because it computes sizes from the next symbol: all others have the size 0
-    /// (`symbols__fixup_end()` and `choose_best_symbol()`).
+    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols. Of several symbols at one address, perf uses
+    /// the last one in the list. The others have the size 0, because perf computes the size of a symbol from the start
+    /// of the next one (`symbols__fixup_end()` and `choose_best_symbol()`).
     pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
         let of_perf = self.of_perf();
         let next = of_perf.entries.partition_point(|&at| self.entries[at as usize].address <= address);
@@ -221,7 +221,8 @@ impl Kallsyms {
         })
     }
 
-    /// Returns the end of a symbol. `next` is the index of the next symbol with another address.
+    /// Returns the end of a symbol as perf computes it: the address after its last one. `next` is the index of the next
+    /// symbol with another address.
     fn perf_end(&self, entry: &Entry, next: Option<&u32>) -> u64 {
         let rounded = |address: u64| address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         match next.map(|&at| &self.entries[at as usize]) {

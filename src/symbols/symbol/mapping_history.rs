@@ -18,7 +18,7 @@ pub struct MappedFile {
     pub key: FileKey,
     /// The path, or a name such as `[vdso]` or `//anon`, as shown to users.
     pub dso: Arc<str>,
-    /// What kind of memory it is.
+    /// The kind of memory.
     pub backing: Backing,
 }
 
@@ -44,11 +44,11 @@ pub struct FileKey {
     pub build_id: Option<Box<[u8]>>,
     /// Whether the file had been removed when it was mapped, or when /proc/PID/maps was read.
     pub deleted: bool,
-    /// What the mappings contain. A file that is mapped as code and as data has two keys.
+    /// The contents of the mappings. A file that is mapped as code and as data has two keys.
     pub contents: Contents,
 }
 
-/// What a mapping contains.
+/// The contents of a mapping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Contents {
     /// Code.
@@ -109,7 +109,7 @@ pub struct Image {
     pub mappings: Arc<Mappings>,
     /// The time at which /proc/PID/maps was last read for this image.
     pub read: Option<Instant>,
-    /// How the process came to execute it.
+    /// How the process came to execute the image.
     pub origin: ImageOrigin,
 }
 
@@ -118,7 +118,7 @@ pub struct Image {
 pub enum ImageOrigin {
     /// The process called exec.
     Exec,
-    /// The process was created with it, or it is not known.
+    /// The process was created with the image, or the origin of the image is not known.
     Start,
 }
 
@@ -153,7 +153,8 @@ impl Image {
         if Arc::strong_count(&self.mappings) > 1 { 0 } else { self.mappings.len() * MAPPING_BYTES }
     }
 
-    /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, such as that of a file.
+    /// Adds a mapping. Returns whether the new mapping overlaps an earlier mapping that is not anonymous, for example
+    /// the mapping of a file.
     pub fn insert(&mut self, known: TimedMapping) -> bool {
         // A process that generates code changes the protection of its memory for each function, and each change causes
         // a record (mprotect_fixup() in mm/mprotect.c). Such repeated mappings are ignored.
@@ -214,8 +215,8 @@ impl Image {
         (new, replaces)
     }
 
-    /// Returns the mapping that contained `address` at `time`. If there was none yet, returns the first later mapping
-    /// that contains `address`.
+    /// Returns the mapping that contained `address` at `time`. If no mapping contained it at that time, returns the
+    /// first later mapping that contains `address`.
     pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
         let covering = self.mappings.overlapping(address, address.checked_add(1)?);
         let later = self.mappings.partition_point(|other| other.time <= time);
@@ -236,7 +237,7 @@ impl Image {
         for at in self.mappings.overlapping(start, end).starting_at(first) {
             let later = &self.mappings[at];
             if later.time > time {
-                // All following mappings are later still.
+                // The mappings are sorted by time, so no following mapping replaces this one earlier.
                 *until = later.time.min(*until);
                 break;
             } else if later.end <= address {

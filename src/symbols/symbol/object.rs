@@ -173,7 +173,8 @@ impl Object {
             self.dwarf = Some(self.read_dwarf(limit));
         }
         match self.frames_from_dwarf(address) {
-            // Data that was read for other addresses takes the memory, so it is dropped.
+            // Data that was read for other addresses takes the memory. The DWARF is dropped and read again, so that
+            // only the data for this address is in memory.
             Err(Reason::TooLarge { .. }) if !is_new && matches!(self.dwarf, Some(Ok(_))) => {
                 self.dwarf = None;
                 self.dwarf = Some(self.read_dwarf(limit));

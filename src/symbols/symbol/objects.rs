@@ -51,7 +51,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Computes the memory again. Returns it.
+    /// Computes how much memory the object takes now, stores the result in the entry and returns it.
     fn measure(&mut self) -> usize {
         self.loaded = self.object.bytes();
         self.bytes = self.loaded + self.object.header_bytes();

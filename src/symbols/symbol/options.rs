@@ -60,9 +60,10 @@ pub enum Srcline {
 /// Whether addresses of data get names, and not only addresses of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Data {
-    /// Mappings of code and, as far as they were recorded, of data. This takes several times the memory.
+    /// Addresses of code and of data get names. Mappings of data are kept as far as they were recorded, which takes
+    /// several times the memory.
     Yes,
-    /// Mappings of code.
+    /// Only addresses of code get names. Mappings of data are not kept.
     #[default]
     No,
 }

@@ -70,7 +70,7 @@ pub enum Reason {
     Damaged {
         /// The file's path.
         path: String,
-        /// What is wrong with it.
+        /// A description of the error.
         error: String,
     },
     /// The file was stripped.

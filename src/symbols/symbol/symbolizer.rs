@@ -68,7 +68,7 @@ pub struct Mapped {
     pub start: u64,
     /// The address after the last one.
     pub end: u64,
-    /// What it contains.
+    /// The contents of the mapping.
     pub contents: Contents,
 }
 

@@ -145,8 +145,8 @@ impl Unwinder {
         let stack = Stack { start: registers.get(arch.sp).unwrap_or(0), bytes: stack };
         let (mut registers, mut pc_kind) = (*registers, PcKind::Exact);
         let mut mapping: Option<Mapping> = None;
-        // The result to return if nothing is mapped at the next frame's address, because then the address cannot be
-        // code.
+        // If nothing is mapped at the next frame's address, this address cannot be code, and unwinding ends with this
+        // result.
         let mut dead_end = None;
         let limit = out.len().saturating_add(limit);
         while let Some(address) = registers.get(arch.pc) {

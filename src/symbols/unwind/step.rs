@@ -24,7 +24,7 @@ pub(super) enum NoCaller {
     Bad,
 }
 
-/// What the instruction pointer of a frame means.
+/// The meaning of a frame's instruction pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PcKind {
     /// The instruction that was being executed: in the innermost frame, and in a frame that a signal interrupted.
@@ -202,8 +202,9 @@ impl Frame<'_> {
     }
 
     /// Returns the value of a register that was saved on the stack at `address`. In the frame that was being executed,
-    /// all values below the stack pointer have already been popped. So if `address` is there, the register has the
-    /// saved value again. The return address is an exception: it is popped only when the function returns.
+    /// all values below the stack pointer have already been popped. So if `address` is below the stack pointer, the
+    /// register has the saved value again. The return address is an exception: it is popped only when the function
+    /// returns.
     fn saved(&self, register: u16, address: u64) -> Result<u64, NoCaller> {
         let below = self.registers.get(self.arch.sp).is_some_and(|sp| address < sp);
         let popped = below && self.pc_kind == PcKind::Exact && register != self.arch.pc;

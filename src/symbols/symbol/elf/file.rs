@@ -91,7 +91,7 @@ pub struct Segment {
     pub offset: u64,
     /// The size in the file, in bytes.
     pub size: u64,
-    /// The size in memory, in bytes. Memory beyond the size in the file is 0.
+    /// The size in memory, in bytes. If it is larger than the size in the file, the additional bytes are 0.
     pub memory: u64,
     /// The address to which it is loaded.
     pub address: u64,

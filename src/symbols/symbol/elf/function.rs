@@ -39,8 +39,8 @@ pub struct Function {
 pub enum FunctionKind {
     /// The function runs when it is called.
     Called,
-    /// The function runs only when programs call it that were linked with an earlier version of the file. For example,
-    /// programs that were linked with libc before 2.14 call another `memcpy`.
+    /// Only programs that were linked with an earlier version of the file call the function. For example, programs that
+    /// were linked with libc before 2.14 call another `memcpy`.
     Superseded,
     /// The function runs when a program starts. It chooses an implementation, and calls to the function's name then go
     /// to the implementation (STT_GNU_IFUNC).
@@ -73,7 +73,7 @@ pub enum FunctionError {
         name: String,
         /// Similar names.
         near: Vec<String>,
-        /// True if the file is stripped, so that only the functions are known that other files can call.
+        /// True if the file is stripped. Then only the functions that other files can call are known.
         stripped: bool,
     },
     /// The file has several functions of this name.
@@ -126,8 +126,8 @@ fn hex(addresses: &[u64]) -> String {
     addresses.iter().map(|address| format!("{address:#x}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns where the function `name` of a file starts. `name` is the name in the symbol table without its version, or
-/// the demangled name.
+/// Returns the position at which the function `name` of a file starts. `name` is the name in the symbol table without
+/// its version, or the demangled name.
 pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
     function_of(&open(file)?, file, name)
 }
@@ -225,7 +225,8 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
                             return Err(FunctionError::File { path: path(), error });
                         }
                         let offset = FunctionOffset { file_offset, address: symbol.start, size: symbol.size };
-                        // In tables that are not for the dynamic linker, the version is part of the name.
+                        // In tables that are not for the dynamic linker, the version is part of the name:
+                        // `name@version` for a superseded function, `name@@version` for the current one.
                         let superseded = symbol.superseded || name.contains('@') && !name.contains("@@");
                         let kind = match (superseded, symbol.chooses) {
                             (true, _) => FunctionKind::Superseded,

@@ -47,13 +47,13 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]
 }
 
-/// Compares names. Looks at each byte of a string table at most once, although many symbols may refer into the same
-/// long name.
+/// Finds the lengths of names, so that they can be compared. Looks at each byte of a string table at most once,
+/// although many symbols may refer into the same long name.
 #[derive(Debug)]
 pub(super) struct NameLengths<'a> {
     tables: &'a [Vec<u8>],
-    /// For each string table: the names whose ends are known. The key is the offset of the end, and the value is the
-    /// lowest offset from which the bytes were searched for this end.
+    /// For each string table: the names whose ends are known. The key is the offset at which a name ends. The value is
+    /// the lowest known offset at which a name with this end starts.
     known: Vec<BTreeMap<usize, usize>>,
     /// The number of bytes that were searched.
     searched: usize,
@@ -83,7 +83,7 @@ impl<'a> NameLengths<'a> {
         };
         let found = bytes.get(at..until).unwrap_or_default().iter().position(|&byte| byte == 0);
         self.searched += found.map_or(until - at, |length| length + 1);
-        // If there is no NUL before the known part, this name ends where the known one ends.
+        // If there is no NUL before the next known name, this name ends where the known name ends.
         let end = found.map_or(next.map_or(until, |(end, _)| end), |length| at + length);
         known.insert(end, at);
         end - at

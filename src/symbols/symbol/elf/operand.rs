@@ -2,27 +2,27 @@
 
 use object::elf;
 
-/// Where the value of an argument is. Registers have the kernel's names.
+/// The location of an argument's value. Registers have the kernel's names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A constant.
     Constant(i64),
     /// The low bytes of a register.
     Register(String),
-    /// Memory.
+    /// The memory at an address.
     Memory(Memory),
 }
 
 /// An address: `base`, plus `index` times its factor, plus the address of `symbol`, plus `offset`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// A register.
+    /// The register whose value is added.
     pub base: Option<String>,
-    /// Another register, multiplied by a number.
+    /// The register whose value is multiplied by the factor and then added.
     pub index: Option<(String, u8)>,
-    /// The address of a variable of the file.
+    /// The name of the variable of the file whose address is added.
     pub symbol: Option<String>,
-    /// A number of bytes.
+    /// The number of bytes that is added.
     pub offset: i64,
 }
 

@@ -40,7 +40,7 @@ pub struct StaticArgument {
     pub size: u8,
     /// Whether it may be negative.
     pub signed: bool,
-    /// Where the value is. `None` for something that cannot be expressed by an [`Operand`], such as a floating-point
+    /// The location of the value. `None` if an [`Operand`] cannot express it, for example for a floating-point
     /// register.
     pub operand: Option<Operand>,
 }

@@ -83,9 +83,9 @@ pub(super) struct Candidate {
     pub limit: u64,
     name: NameAt,
     typed: bool,
-    /// True if it only chooses an implementation when a program starts (STT_GNU_IFUNC).
+    /// True if the function only chooses an implementation when a program starts (STT_GNU_IFUNC).
     pub chooses: bool,
-    /// True if only programs that were linked with an earlier version of the file call it.
+    /// True if only programs that were linked with an earlier version of the file call the function.
     pub superseded: bool,
     binding: elf::SymbolBind,
     source: SizeSource,
@@ -291,8 +291,7 @@ impl RawTable {
         };
         let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
         let symbols = elf.data(section, limit)?;
-        // The table of versions has two bytes for each symbol. If it cannot be read, no symbol is taken for superseded by a
-        // newer version.
+        // The table of versions has two bytes for each symbol. If it cannot be read, no symbol counts as superseded.
         let versions_limit = (symbols.len() / size_of::<Sym32<Endianness>>() * 2) as u64;
         let versions = versions.filter(|_| kind == elf::SHT_DYNSYM);
         let versions = versions.and_then(|section| elf.data(section, versions_limit).ok()).unwrap_or_default();
