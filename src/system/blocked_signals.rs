@@ -4,8 +4,8 @@ use super::call::{CallError, check};
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread until this value is dropped.
 ///
-/// Used while CPython starts, because it cannot be interrupted then. It also installs its own handler for SIGINT,
-/// before perf-prof installs its handlers.
+/// Used while CPython starts: a signal must not interrupt its start. CPython installs its own handler for SIGINT at its
+/// start, and perf-prof installs its handlers only later.
 #[derive(Debug)]
 pub struct BlockedSignals {
     before: libc::sigset_t,

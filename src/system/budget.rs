@@ -10,8 +10,8 @@ use std::sync::{
 
 /// All spans together get at most this fraction of a budget (a quarter), and all tables together too.
 const SHARE: usize = 4;
-/// A holding reports its size to the budget only in steps of this many bytes, because spans open and close often. The
-/// budget does not count a smaller holding.
+/// A holding reports its size to the budget only when the size has changed by this many bytes, because spans open and
+/// close often. A smaller holding is not counted.
 const STEP: usize = 64 << 10;
 
 /// The memory budget of a run. Clones share it.
@@ -27,7 +27,7 @@ struct State {
     holders: [AtomicUsize; 2],
 }
 
-/// What a holding is for.
+/// The purpose of a holding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeldFor {
     /// Spans that are open.
@@ -67,7 +67,8 @@ impl Budget {
         self.0.bytes
     }
 
-    /// Returns the bytes of all holdings. Events that wait have the rest.
+    /// Returns the bytes that all holdings together have reported. The rest of the budget is for events that wait for
+    /// delivery.
     #[inline]
     pub fn held(&self) -> usize {
         self.0.held.load(Relaxed)

@@ -45,8 +45,8 @@ pub(super) fn failed(call: &str) -> impl FnOnce(Errno) -> CallError {
     move |errno| CallError::new(call, errno.into())
 }
 
-/// Returns a borrowed descriptor for an immediate call. If another thread closes the descriptor meanwhile, the call
-/// only fails. `fd` must not be -1.
+/// Returns the descriptor `fd` in the form that a call needs. Use the result only for a call that is made at once. If
+/// another thread closes the descriptor meanwhile, the call only fails. `fd` must not be -1.
 pub(super) fn borrowed<'a>(fd: RawFd) -> BorrowedFd<'a> {
     // SAFETY: the kernel checks the number in each call. Nothing keeps the result longer than the calls take.
     unsafe { BorrowedFd::borrow_raw(fd) }

@@ -40,8 +40,8 @@ struct Header {
 /// `_LINUX_CAPABILITY_VERSION_3`, with 64 capabilities.
 const VERSION: u32 = 0x2008_0522;
 
-/// Returns the sets of this thread. Does not read procfs: without procfs, or without a free descriptor, a capability
-/// would seem to be missing.
+/// Returns the capability sets of this thread. Calls capget(2) and does not read /proc/self/status: if procfs were not
+/// mounted, or if no descriptor were free, every capability would seem to be missing.
 fn sets() -> Option<[Sets; 2]> {
     let (mut header, mut sets) = (Header { version: VERSION, pid: 0 }, [Sets::default(); 2]);
     // SAFETY: both structures have the layout that the kernel expects of this version, and outlive the call.

@@ -68,8 +68,9 @@ pub fn close(mut descriptors: Vec<OwnedFd>) {
     // If no child can be created, closing only takes longer.
     let held = pipe.and_then(|(read, write)| hold(&descriptors, read, &write).map(|()| write));
     drop(descriptors);
-    // This closes the pipe. The child notices it and closes its copies. The child must not close them before this
-    // process has closed its descriptors. Otherwise this process would close the last ones and would have to wait.
+    // Dropping the writing end tells the child to close its copies. This process has closed its descriptors before, so
+    // the child closes the last ones. In the reverse order, this process would close the last ones and would have to
+    // wait.
     drop(held);
 }
 

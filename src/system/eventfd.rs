@@ -48,8 +48,8 @@ impl AsRawFd for EventFd {
     }
 }
 
-/// Makes the eventfd `fd` readable. Async-signal-safe. The write can fail only if the counter is near its maximum; the
-/// eventfd is readable then anyway.
+/// Makes the eventfd `fd` readable. Async-signal-safe. The write can fail only if the counter is near its maximum. Such
+/// an eventfd is already readable.
 pub fn signal(fd: RawFd) {
     let _ = io::write(borrowed(fd), &1u64.to_ne_bytes());
 }

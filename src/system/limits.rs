@@ -24,7 +24,7 @@ pub fn file_limit() -> FileLimit {
 /// True if the limits belong to a program that uses perf-prof as a library.
 static KEPT: AtomicBool = AtomicBool::new(false);
 
-/// Keeps the limits as they are from now on.
+/// Makes [`raise_file_limit`] leave the limits unchanged from now on.
 pub fn keep_limits() {
     KEPT.store(true, Relaxed);
 }

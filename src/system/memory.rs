@@ -31,7 +31,7 @@ pub fn share_for_buffer(available: Option<usize>) -> usize {
     available.map_or(256 << 20, |free| free / 4)
 }
 
-/// Returns the memory that new work can use without swapping, according to the text of /proc/meminfo.
+/// Returns the memory, in bytes, that new work can use without swapping, according to the text of /proc/meminfo.
 fn of_machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)

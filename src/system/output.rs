@@ -121,7 +121,8 @@ fn receiver() -> Option<fn(&str)> {
     (!function.is_null()).then(|| unsafe { std::mem::transmute::<*mut (), fn(&str)>(function) })
 }
 
-/// Writes a message about lost events, unless a program receives the messages. It reads the counts of lost events instead.
+/// Writes a message about lost events. Does nothing if a program receives the messages, because such a program reads
+/// the counts of lost events instead.
 pub fn say_lost(text: impl std::fmt::Display) {
     if receiver().is_none() {
         say(text);

@@ -9,13 +9,14 @@ use std::{
 /// Descriptors above this number are not noted. By default, Linux does not allow higher ones (`fs.nr_open`).
 const MOST: usize = 1 << 20;
 
-/// The targets of the links in `/proc/PID/fd` for descriptors of these kinds.
+/// The targets of the links in `/proc/PID/fd` for descriptors of perf events, BPF maps and BPF programs.
 const KINDS: [&str; 3] = ["anon_inode:[perf_event]", "anon_inode:bpf-map", "anon_inode:bpf-prog"];
 
 /// A bit for each descriptor that was opened for a perf event or for BPF. Closing a descriptor does not clear its bit,
-/// so the descriptor may be closed by now. The words are atomic, because a lock could be held at the moment of a fork.
+/// so the descriptor may be closed by now. The words are atomic and have no lock, because another thread could hold a
+/// lock at the moment of a fork.
 static OPENED: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
-/// The number of words of `OPENED` that may have bits.
+/// Only the first words of `OPENED` may have bits. This is their number.
 static WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Notes a descriptor that was opened for a perf event or for BPF.

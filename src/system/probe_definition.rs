@@ -203,8 +203,8 @@ pub struct LeftOver {
     pub name: String,
 }
 
-/// Returns the definitions that processes of this pid namespace have left over: they were killed, or tracefs was unmounted
-/// before their end. A process that defines probes removes them.
+/// Returns the definitions that processes of this pid namespace have left over: they were killed, or tracefs was
+/// unmounted before their end. The next process that defines a probe removes these definitions.
 pub fn left_over(tracefs: &Tracefs) -> Vec<LeftOver> {
     let mut found = Vec::new();
     for list in LISTS {

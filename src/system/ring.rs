@@ -110,8 +110,8 @@ impl Ring {
 
 // For tests, also those of other crates.
 impl Ring {
-    /// Makes a ring in anonymous memory, which was written and read up to `start`. [`Ring::write`] acts as the
-    /// kernel.
+    /// Makes a ring in anonymous memory. Its head and its tail are both at the position `start`. [`Ring::write`] writes
+    /// records as the kernel would.
     pub fn fake(size: usize, start: u64) -> Result<Self, CallError> {
         let ring = Self::new(Mapping::anonymous(page_size() + size)?, size);
         ring.head_word().store(start, Ordering::Relaxed);

@@ -52,7 +52,7 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Returns a pair for each end request that arrived: how often the signal arrived, and the signal number.
+    /// Returns a pair for each of SIGINT, SIGTERM and SIGHUP that arrived: how often it arrived, and the signal number.
     pub fn end_requests(&self) -> impl Iterator<Item = (u32, i32)> + use<> {
         let Pending { interrupt, terminate, hangup, .. } = *self;
         let of_each = [(interrupt, libc::SIGINT), (terminate, libc::SIGTERM), (hangup, libc::SIGHUP)];

@@ -13,7 +13,7 @@ pub fn present_cpus() -> CpuSet {
     set(&read_trimmed(&format!("{CPUS}/present")))
 }
 
-/// Returns the number of CPUs that could ever be present. The kernel keeps per-CPU values for so many.
+/// Returns the number of CPUs that could ever be present. A per-CPU map has this many values for each key.
 pub fn possible_cpus() -> usize {
     set(&read_trimmed(&format!("{CPUS}/possible"))).len().max(1)
 }

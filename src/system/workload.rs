@@ -177,8 +177,9 @@ impl Drop for Workload {
     }
 }
 
-/// Waits for a byte from the pipe `go_read`, then executes the command. Writes the errno to `failure` if exec fails. `parent`
-/// is set if the command is to get SIGTERM when the thread that forked it ends: it is the process of that thread.
+/// Waits for a byte from the pipe `go_read`, then executes the command. Writes the errno to `failure` if exec fails. If
+/// `parent` is set, the kernel sends SIGTERM to the command when the thread that forked it ends. `parent` is the id of
+/// that thread's process.
 ///
 /// # Safety
 ///

@@ -17,8 +17,8 @@ struct Trusted {
 impl Trusted {
     fn of_this_process() -> Trusted {
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-        // sudo sets these variables for the command that it runs as root (sudo(8)). A process that is not root has no
-        // use for them: it can do only what its own user can do.
+        // sudo sets these variables for the command that it runs as root (sudo(8)). They are ignored in a process that
+        // is not root, because this process has only the rights of its own user.
         let of_sudo = |name| env::var(name).ok().filter(|_| user == 0)?.parse().ok();
         Trusted {
             users: [Some(0), Some(user), of_sudo("SUDO_UID")],
@@ -28,7 +28,7 @@ impl Trusted {
 }
 
 /// Returns whether a user other than root, the user of this process and the user of sudo can change the file or folder
-/// at `path`. In a folder, a change is also a new file. Returns false if there is no such file.
+/// at `path`. Creating a file in a folder counts as a change of the folder. Returns false if there is no such file.
 pub fn others_can_change(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|found| {
         let trusted = Trusted::of_this_process();

@@ -28,11 +28,11 @@ pub struct MapDefinition<'a> {
     pub key_size: usize,
     /// The size of a value in bytes. In a map of descriptors, a value is a u32.
     pub value_size: usize,
-    /// The maximum number of entries; of an array, its length.
+    /// The maximum number of entries. For an array, this is its length.
     pub entries: u32,
     /// Flags (`BPF_F_*`).
     pub flags: u32,
-    /// For a map of maps, a map like those that will be in it.
+    /// Only for a map of maps: an example of the maps that will be its values. They must have the same definition.
     pub inner: Option<&'a Map>,
 }
 
@@ -109,12 +109,13 @@ impl Map {
         Ok(Map { descriptor, key_size: definition.key_size, value_size, entries: definition.entries })
     }
 
-    /// Returns the maximum number of entries; of an array, its length.
+    /// Returns the maximum number of entries. For an array, this is its length.
     pub fn entries(&self) -> u32 {
         self.entries
     }
 
-    /// Returns the value of a key, if there is one. A per-CPU array has the values of all CPUs, one after the other.
+    /// Returns the value of a key; `None` if the map does not have the key. For a per-CPU array, returns the values of
+    /// all CPUs, one after the other.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {
         let mut value = vec![0; self.value_size];
         let mut attr = self.element(key, value.as_mut_ptr(), BPF_ANY);

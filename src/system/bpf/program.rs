@@ -12,11 +12,11 @@ use perf_prof_format::abi::bpf::{
 use super::{Attr, call, call_for_descriptor, object_name};
 use crate::CallError;
 
-/// The licence of all programs, as the kernel reads it. Some helper functions are only for licences that are compatible
-/// with the GPL, such as this one.
+/// The licence of all programs, as the kernel reads it. It is compatible with the GPL, because some helper functions
+/// may only be called by programs with such a licence.
 const LICENSE: &CStr = c"Dual MIT/GPL";
-/// The size of the buffer for the verifier's log, in bytes. Of a longer log, kernels before 6.4 keep the start and
-/// later ones the end.
+/// The size of the buffer for the verifier's log, in bytes. If the log is longer, kernels before 6.4 write its start
+/// into the buffer, and later kernels its end.
 const LOG: usize = 64 << 10;
 
 /// A program that the kernel has accepted.
