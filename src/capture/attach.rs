@@ -78,7 +78,8 @@ pub(super) fn attach<T>(
     let online = procfs::online_cpus()?;
     let wanted = events.iter().filter_map(|event| event.cpus.as_ref());
     let wanted: Vec<&CpuSet> = wanted.chain(target.cpus()).collect();
-    // As in taskset, a list may name CPUs that this machine does not have. But one of them must be there.
+    // As in taskset, a list may name CPUs that this machine does not have. But at least one CPU of each list must be
+    // online.
     if let Some(cpus) = wanted.iter().find(|cpus| !cpus.iter().any(|cpu| online.contains(cpu))) {
         return Err(CaptureError::NoSuchCpu { cpus: (*cpus).clone(), online });
     }
@@ -143,10 +144,11 @@ fn existing_tasks(target: &Target) -> Result<Vec<u32>, CaptureError> {
 
 /// Attaches to all threads of the processes, and to the threads that they create later.
 ///
-/// A thread that appears while attaching may or may not have inherited events already. If perf-prof attached to it as
-/// well, it might be counted twice; if not, it might not be counted at all. So the attempt is repeated until no thread
-/// appears during it. The previous attempt is closed only after the next one is open. In this way the tracepoints are
-/// always in use, because closing the last user of a tracepoint is slow.
+/// A thread that appears while attaching may or may not have inherited events already. If perf-prof attaches to this
+/// thread as well, the thread may be counted twice. If perf-prof does not, the thread may not be counted at all. So the
+/// attempt is repeated until no thread appears during it. The previous attempt is closed only after the next one is
+/// open. So the tracepoints stay in use all the time: when the last event of a tracepoint is closed, the kernel needs a
+/// long time.
 fn to_processes<T>(pids: &[u32], mut open: impl FnMut(&[u32]) -> Result<T, CaptureError>) -> Result<T, CaptureError> {
     let list = || -> Vec<u32> { pids.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect() };
     let none_but = |tids: &[u32]| {

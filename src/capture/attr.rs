@@ -22,8 +22,9 @@ pub(super) enum Follow {
 /// size. So id and time have the same offsets in samples with and without a callchain.
 const SAMPLE_TYPE: u64 = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_ID | PERF_SAMPLE_CPU | PERF_SAMPLE_PERIOD;
 
-/// Members that change the offset of the time: in samples they come before the time, and at the end of other records
-/// after it. If one event samples such a member, all events sample it, and so does the dummy event that owns the ring.
+/// Members that change the offset of the time. In samples, they come before the time. In the id members at the end of
+/// other records, they come after the time. If one event samples such a member, all events sample it, and so does the
+/// dummy event that owns the ring.
 const COMMON: u64 = PERF_SAMPLE_IP | PERF_SAMPLE_STREAM_ID;
 
 /// Returns the members that all samples of `events` have. With these members, id and time have the same offsets in all
@@ -59,8 +60,8 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         // occurrence (`perf_swevent_event()` in `kernel/events/core.c`). So this member is left out. In all samples it
         // would equal the attr's period anyway.
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
-        // The kernel gives samples that a program writes the period 0 (`__bpf_perf_event_output()` in
-        // kernel/trace/bpf_trace.c).
+        // If a program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
+        // kernel/trace/bpf_trace.c). So the member is left out.
         Sampling::Period(period) if event.writer == Writer::Program => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
         Sampling::Frequency(_) => (0, 0),
@@ -189,8 +190,8 @@ pub(super) fn dummy(options: &Options, follow: Follow, common: u64, read_format:
         attr.set_mmap(1);
         attr.set_mmap2(1);
     }
-    // Linux supports `ksymbol` and `bpf_event` since 5.1. Here it is only known whether the kernel accepts
-    // PERF_FORMAT_LOST, which Linux supports since 6.0. So both are requested only since 6.0.
+    // Linux supports `ksymbol` and `bpf_event` since 5.1, but the version of this kernel is not known here. It is only
+    // known whether the kernel accepts PERF_FORMAT_LOST, as Linux does since 6.0. So both are requested only since 6.0.
     let is_recent = read_format & PERF_FORMAT_LOST != 0;
     attr.set_ksymbol(is_recent.into());
     // Tells readers of a recording which BPF program a ksymbol belongs to.

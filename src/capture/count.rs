@@ -54,7 +54,7 @@ impl Count {
 /// The count of one descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterReading {
-    /// The index of its request.
+    /// The index of the event's request.
     pub event: usize,
     /// The CPU that the descriptor counts on; `None` for an event of a task that counts on any CPU.
     pub cpu: Option<u32>,
@@ -318,8 +318,8 @@ impl OpenCounters {
                 };
             }
         };
-        // The event is already on, and until now it counted without its filter. Counting starts later, so these counts
-        // are subtracted with all others from before the start.
+        // The event is already on, and has counted without its filter so far. These counts do no harm: the counting
+        // starts later, and everything that was counted before its start is subtracted.
         if let Some(filter) = &event.filter {
             set_filter(fd.as_fd(), &event.name, filter)?;
         }
@@ -346,8 +346,8 @@ fn is_of_kernel(event: &EventRequest) -> bool {
     [PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT].contains(&event.event.kind)
 }
 
-/// Returns whether the machine may lack the event without an error. Breakpoints and probes must not be missing: if the
-/// kernel refuses one, it cannot set it at its location.
+/// Returns whether counting goes on without the event if the machine does not have it. Breakpoints and probes must not
+/// be missing: if the kernel refuses one, its location is wrong.
 fn may_lack(event: &EventRequest) -> bool {
     event.event.kind != PERF_TYPE_BREAKPOINT && event.definition.is_none()
 }

@@ -87,14 +87,14 @@ mod tests {
 
     use super::*;
 
-    /// Nothing is left out.
+    /// Filters that remove no samples.
     macro_rules! nothing {
         () => {
             LeftOut { limiter: &mut None, own_samples: &mut None }
         };
     }
 
-    /// Returns a record whose body is filled with a number.
+    /// Returns a record of `size` bytes. Each byte after its header is `number`.
     fn record(number: u8, size: usize) -> Vec<u8> {
         let mut bytes = vec![number; size];
         bytes[..6].fill(0);

@@ -22,7 +22,7 @@ pub enum CaptureError {
         /// Why the kernel refuses it, and what to do.
         refusal: Refusal,
     },
-    /// More descriptors are needed than the hard limit allows.
+    /// More descriptors are needed than the limit on open files allows.
     #[error(
         "too many open files: {needed} event descriptors are needed, {others} other files are open, and the limit is \
          {limit}; select fewer events or CPUs, or raise the {}",
@@ -35,7 +35,8 @@ pub enum CaptureError {
         others: u64,
         /// The limit on open files.
         limit: u64,
-        /// The value to which it can be raised. It is higher only if the limit belongs to a program.
+        /// The value to which this process can raise the limit. It is above `limit` only in a program that uses
+        /// perf-prof as a library, because there perf-prof does not raise the limit.
         hard: u64,
     },
     /// The whole machine has too many open files.
@@ -176,7 +177,8 @@ pub enum CaptureError {
 }
 
 impl CaptureError {
-    /// Returns the errno that the kernel gives, or would give, for the same reason; `None` if it gave none.
+    /// Returns the errno of the call that failed. If perf-prof found the error without the kernel, returns the errno
+    /// that the kernel would give for it. `None` if the error has no errno.
     pub fn errno(&self) -> Option<i32> {
         match self {
             CaptureError::Permission { .. } => Some(libc::EACCES),
@@ -226,7 +228,7 @@ impl CaptureError {
         }
     }
 
-    /// Returns the name of the event in this error, if it is about one event.
+    /// Returns the name of the event in this error; `None` if the error is not about one event.
     pub fn event_mut(&mut self) -> Option<&mut String> {
         match self {
             CaptureError::Permission { event, .. }
@@ -254,8 +256,8 @@ impl CaptureError {
         CaptureError::Unsupported { event: "--all-cgroups".to_owned(), cause, source }
     }
 
-    /// Returns the error if no descriptors are left although the soft limit was raised. `needed` descriptors were to be
-    /// opened, and `open` are open.
+    /// Returns the error for the case that descriptors ran out although the soft limit was raised. `needed` is the
+    /// number of event descriptors of the whole capture, and `open` is the number of those that are open already.
     pub(super) fn too_many_files(error: &CallError, needed: usize, open: usize) -> Self {
         if error.errno() == libc::ENFILE {
             return CaptureError::TooManyFilesOfAll { needed };

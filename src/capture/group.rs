@@ -1,8 +1,8 @@
 //! Brings groups of events into the form that the kernel accepts, and finds the leader and the members of a group.
 //!
-//! A member of a group that is on counts nothing while its leader is off, and a task that inherits the group inherits the
-//! leader's state. So members are opened enabled and are never switched. Only leaders are enabled and disabled, in all the
-//! passes that inherited events need.
+//! While the leader of a group is off, its members count nothing, even if they are on. A task that inherits the group
+//! inherits the state of the leader. So members are on from the start and are never turned off. Only leaders are turned
+//! on and off, as often as inherited events need.
 
 use std::borrow::Cow;
 

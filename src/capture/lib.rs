@@ -292,8 +292,8 @@ impl Capture {
         let State::Idle(whole) = &mut self.reader else { return Ok(()) };
         for ExtraReader { cpus, affinity, taker } in extra_readers {
             let control = Arc::new(Control::new(Arc::new(EventFd::new()?)));
-            // The taker drops each chunk before it gets the next one. The limit 0 allows one chunk at a time, so it is
-            // enough.
+            // A consumer in the reader thread drops each chunk before it gets the next one. The limit 0 is enough,
+            // because it allows one chunk at a time.
             let memory = Arc::new(Memory::new(0, Arc::clone(&control.wake_reader)));
             let descriptors = Arc::clone(&whole.descriptors);
             let outlet = Outlet::Taker(taker);
@@ -465,15 +465,15 @@ fn memory_for_records(options: &Options, reserve: usize, bell: &Arc<EventFd>) ->
     Memory::new(bytes, Arc::clone(bell)).within(options.buffer.clone(), least)
 }
 
-/// Returns the check for CPUs that go offline. Only events of CPUs need it: the events of tasks go on when a CPU comes
+/// Returns the check for CPUs that go offline; `None` if the events belong to tasks. Such events go on when a CPU comes
 /// back.
 fn offline_check(target: &Target, ring_cpus: &[Option<u32>], found: &OfflineCpus) -> Option<OfflineCheck> {
     let is_of_cpus = matches!(target, Target::SystemWide { .. } | Target::Cgroups(_));
     is_of_cpus.then(|| OfflineCheck::new(ring_cpus.iter().copied().flatten().collect(), found.clone()))
 }
 
-/// Returns the filter that removes the samples of perf-prof's own threads, if it is needed. The filter adds their
-/// number to `removed`.
+/// Returns the filter that removes the samples of perf-prof's own threads, and adds their number to `removed`. Returns
+/// `None` if no samples have to be removed.
 fn own_samples(
     events: &[EventRequest],
     layouts: &[SampleLayout],

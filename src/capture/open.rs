@@ -142,7 +142,8 @@ impl Opener<'_> {
         opened.contexts = context::keep(self.events, on, follow, until);
         let gone = attach::to_each(on, |attachment| self.attach(opened, attachment, follow, needed))?;
         self.open_outputs(opened)?;
-        // A thread may exit after its dummy was opened. If this is why no event was opened, the cause is not a lack of rights.
+        // A thread may exit after its dummy was opened, and then no event can be opened on it. In this case, the error
+        // is not about missing rights.
         if opened.rings.is_empty() || opened.ids.is_empty() && !gone.is_empty() {
             return Err(CaptureError::NoSuchTask { kind: "thread", ids: gone });
         }

@@ -87,7 +87,7 @@ pub(super) struct Reader {
 pub(super) enum Outlet {
     /// To the consumer, which also gets all other messages.
     Consumer(Sender<Message>),
-    /// To a taker that runs in the reader thread. Its `end` is called when there are no more records.
+    /// To a consumer that runs in the reader thread. Its `end` is called when there are no more records.
     Taker(Box<dyn RecordConsumer>),
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Flush {
     request: u64,
     /// The heads of the rings when the flush was requested.
     heads: Vec<u64>,
-    /// After the request, the first round that empties all rings ends at this time. `None` until then. It is used only with
+    /// The end of the first round that emptied all rings after the request. `None` before this time, and always without
     /// `Rounds::Marked`.
     taken: Option<Instant>,
 }
@@ -345,7 +345,7 @@ impl Reader {
 
     /// Turns all events off, then empties the rings.
     fn end(&mut self, why: Ended) {
-        // A reader with a taker is told to end only when the events are already off.
+        // A reader with a consumer in its own thread is told to end only when the events are already off.
         let descriptors = if let Outlet::Consumer(_) = &self.outlet { self.descriptors.as_slice() } else { &[] };
         for descriptor in descriptors {
             // If this fails, the event stays on, but its records are no longer read.
