@@ -30,9 +30,9 @@ impl PartCounts {
         self.lost.iter().fold(0, |sum, lost| sum.saturating_add(*lost))
     }
 
-    /// Adds the lost samples that perf stored at the end of the recording to the counts of the run, which already have
-    /// `stats` of all parts. Returns how many of them were lost at the end of a ring: these losses have no
-    /// PERF_RECORD_LOST.
+    /// Adds the lost samples that perf stored at the end of the recording to `stats`, the counts of the run. `stats`
+    /// must already contain the counts of all parts. Returns the number of samples that were lost at the end of a ring:
+    /// no PERF_RECORD_LOST reports these losses.
     pub fn count_losses(&self, stats: &Stats) -> u64 {
         if self.lost.is_empty() {
             return 0;
@@ -47,7 +47,7 @@ impl PartCounts {
     }
 }
 
-/// Adds each number to the sum at the same place. Missing sums count as 0.
+/// Adds each number to the sum with the same index. Missing sums count as 0.
 fn add_each(sums: &mut Vec<u64>, numbers: &[u64]) {
     if sums.len() < numbers.len() {
         sums.resize(numbers.len(), 0);

@@ -54,7 +54,7 @@ pub enum PartResultError {
     /// Bytes are missing at the end.
     #[error("unexpected end of file")]
     CutOff,
-    /// A value is not possible.
+    /// A part of the result has an impossible value. The text names this part.
     #[error("the {0} is damaged")]
     Damaged(&'static str),
 }

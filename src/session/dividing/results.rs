@@ -44,8 +44,8 @@ impl Results {
         self.damaged |= !damage.is_empty();
         let unknown_ids = self.sample_counts.unknown_ids;
         self.sample_counts.add(&sample_counts);
-        // If a sample belongs to no event, its CPU is unknown. So if the recording is divided by CPU, each part has
-        // counted all of these samples.
+        // The CPU of a sample is unknown if the sample belongs to no event. So if the recording is divided by CPU, all
+        // parts have read these samples, and each part has counted all of them.
         if self.split == SplitBy::Cpu {
             self.sample_counts.unknown_ids = unknown_ids.max(sample_counts.unknown_ids);
         }

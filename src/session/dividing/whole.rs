@@ -95,7 +95,7 @@ impl Whole<'_> {
         }
     }
 
-    /// Returns the parts for this many processes. There may be fewer parts than processes.
+    /// Divides the recording into parts, one for each process in `jobs`. There may be fewer parts than processes.
     pub fn divide(self, jobs: &Jobs) -> Result<Vec<Part>, PerfDataError> {
         let limits = match jobs.split {
             SplitBy::Time => self.times(jobs.count)?.into_iter().map(|time| (time, None)).collect(),

@@ -1,4 +1,4 @@
-//! Bursts of lost events: how large rings would have been large enough for the largest one.
+//! Bursts of lost events: finds the ring size that would have been large enough for the largest burst.
 
 use std::{
     ops::ControlFlow,
@@ -93,7 +93,7 @@ mod tests {
         bursts.measure(&batch(10, 96));
         bursts.measure(&batch(10, 104));
         bursts.add(&[1000, 0], start);
-        // 64 KiB and 1000 times 100 bytes.
+        // The ring has 64 KiB, and 1000 lost records of 100 bytes have to fit in addition.
         assert_eq!(bursts.ring_that_holds_all(), Some(("256K".to_owned(), 1000)));
         bursts.add(&[2000, 500], start + APART / 2);
         bursts.add(&[0, 400], start + APART);

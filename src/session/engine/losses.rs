@@ -49,8 +49,8 @@ impl LossReport {
     }
 
     /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if at least a
-    /// second has passed since the last message. `side_band` returns, for each ring, how many of all its lost records
-    /// are side-band records, if this is known. Side-band records are not reported, because they are no events.
+    /// second has passed since the last message. `side_band` returns the total number of lost side-band records of each
+    /// ring, or `None` if it is not known. Side-band records are not reported, because they are no events.
     pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
         self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
         self.bursts.add(losses, now);
@@ -71,9 +71,9 @@ impl LossReport {
         }
     }
 
-    /// Returns how many events of each ring were lost and not yet reported. The kernel may already count side-band
-    /// records whose loss it has not reported as a record yet. So the result may be too low; the next call then returns
-    /// the rest.
+    /// Returns how many events of each ring were lost and not yet reported. The kernel counts a lost side-band record
+    /// at once, but the PERF_RECORD_LOST for this loss may come later. So the result may be too low. The next call
+    /// returns the rest.
     fn take_unreported(&mut self, side_band: &[u64]) -> Vec<u64> {
         let rings = self.records.iter().zip(&mut self.reported).enumerate();
         let unreported = rings.map(|(ring, (records, reported))| {

@@ -187,7 +187,8 @@ impl<S: Source> RunLoop<'_, S> {
             .flatten()
             .chain([turns.calibration.next()])
             .min();
-        // If there is more to deliver, output is still collected.
+        // If output is due, the wait only checks for records and returns at once. The output is written if there are
+        // none.
         let wait = if output.is_due() { self.source.wait(Some(Instant::now())) } else { self.source.wait(next) };
         let flow = match wait {
             Wait::Batch(batch) => self.deliver(&batch, sink, turns),

@@ -60,7 +60,7 @@ struct RawSizes {
     /// The minimum for each attr, in bytes; 0 if there is none.
     sizes: Vec<usize>,
     stats: Arc<Stats>,
-    /// The number of samples whose raw data is smaller.
+    /// The number of samples whose raw data is smaller than the minimum.
     short: u64,
 }
 
@@ -238,13 +238,13 @@ impl ReplayState {
         }
     }
 
-    /// Makes the state count samples with less raw data than the formats say. `sizes` has the minimum for each attr; 0
-    /// if there is none. The first of these samples is reported to `stats` at once.
+    /// Makes the state count samples whose raw data is shorter than their format says. `sizes` has the minimum size of
+    /// the raw data for each attr, in bytes; 0 if there is none. The first short sample is reported to `stats` at once.
     pub fn with_raw_sizes(self, sizes: Vec<usize>, stats: Arc<Stats>) -> Self {
         Self { raw_sizes: Some(RawSizes { sizes, stats, short: 0 }), ..self }
     }
 
-    /// Returns the number of samples with less raw data than the formats say.
+    /// Returns the number of samples whose raw data is shorter than their format says.
     pub fn short_samples(&self) -> u64 {
         self.raw_sizes.as_ref().map_or(0, |sizes| sizes.short)
     }
@@ -284,7 +284,7 @@ impl ReplayState {
         self.guests
     }
 
-    /// Returns the number of samples that have an id of no event in the recording.
+    /// Returns the number of samples whose id belongs to no event in the recording.
     pub fn unknown_ids(&self) -> u64 {
         self.unknown_ids
     }
@@ -414,8 +414,8 @@ impl ReplayState {
         true
     }
 
-    /// Returns the numbers of lost samples of the selected events, if perf counted any losses and this process reports
-    /// them. `told` returns the number of records that a ring lost according to PERF_RECORD_LOST.
+    /// Returns the numbers of lost samples of the selected events; `None` if perf counted no losses, or if this process
+    /// does not report them. `told` returns the number of records that a ring lost according to PERF_RECORD_LOST.
     pub fn losses(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<LossCounts> {
         let counted = self.loss_reporting == LossReporting::Here && self.lost.iter().any(|&lost| lost != 0);
         counted.then(|| {

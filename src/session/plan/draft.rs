@@ -46,7 +46,7 @@ pub struct Draft {
     pub clock: Clock,
     /// The order in which live events are delivered.
     pub order: DeliveryOrder,
-    /// The most samples per second and ring.
+    /// The maximum number of samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// On if each live sample holds the cgroup of its task.
     pub cgroups: Switch,

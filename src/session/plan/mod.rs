@@ -56,7 +56,7 @@ pub struct Capture {
     pub clock: Clock,
     /// The order in which the events of several CPUs are delivered.
     pub order: DeliveryOrder,
-    /// The most samples per second and ring.
+    /// The maximum number of samples per second and ring.
     pub sampling_limit: Option<u32>,
     /// Says if the events of perf-prof's own threads are delivered. This applies only if the user names no tasks.
     pub own_threads: OwnThreads,

@@ -172,8 +172,9 @@ fn begin(
     Ok(shared)
 }
 
-/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records wait in it only until
-/// they are written. A larger buffer would not help a recorder that is slower than the events for a long time: as many
+/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records stay in it only until
+/// they are written. If the recorder is slower than the events for a long time, a larger buffer would be full as well,
+/// and would not save events.
 /// events would be lost.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
@@ -215,7 +216,7 @@ struct Recorder<'a> {
     signals: &'a Signals,
     workload: Option<Workload>,
     control: Option<Control>,
-    /// When the events are turned on; `None` if they already were, or if only a command turns them on.
+    /// When the events are turned on; `None` if they are already on, or if only a command turns them on.
     begin_at: Option<Instant>,
     /// When the recording ends; `None` if there is no such time, or if it is over.
     end_at: Option<Instant>,

@@ -54,9 +54,9 @@ pub struct Guess {
 enum RecordingEnd {
     /// The recorder stored it, in whole seconds.
     Stored,
-    /// It is the time at which the file was last changed, which is after the last sample. The file was created before
-    /// the first sample. So the guess is late by at most this many ns; `None` if the file system does not store when a
-    /// file was created.
+    /// It is the time at which the file was last changed. This was after the last sample, so the guess is late, by at
+    /// most this many ns. The maximum is known from the time at which the file was created, which was before the first
+    /// sample. `None` if the file system does not store when a file was created.
     FileChanged(Option<i64>),
 }
 

@@ -165,7 +165,7 @@ impl ReplayRun<'_> {
     }
 }
 
-/// Prints up to which time of the recording the results reach.
+/// Prints how far the results reach: to the time `last` of the recording.
 fn say_interrupted(last: u64) {
     let (seconds, micros) = (last / 1_000_000_000, last / 1000 % 1_000_000);
     output::say(format_args!("interrupted: the following results are for the recording up to {seconds}.{micros:06}"));
@@ -184,7 +184,7 @@ struct ReplayWithProgress {
     warnings: Warnings,
     /// The warnings so far.
     damage: Vec<String>,
-    /// Learns of missing records before a table of the events so far is shown.
+    /// The counts of the run. They store that records are missing, before a table of the events so far is shown.
     stats: Arc<Stats>,
     bar: Option<ProgressBar>,
 }

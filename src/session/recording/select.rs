@@ -189,8 +189,8 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
 }
 
 /// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several
-/// spans may have several attrs of the same event. A span that used all of these attrs would begin once for each of
-/// them.
+/// spans may have several attrs of the same event. If a span used all of these attrs, it would begin once for each
+/// attr.
 ///
 /// If an event has as many attrs as spans that use it, it is assumed that the recording was made with the same spans in
 /// the same order. Otherwise a span gets the first attr. If the span shows call chains, it gets the first attr with

@@ -14,7 +14,7 @@ pub(super) const BUILT_IN: BuiltIn = BuiltIn { name: NAME, recorded_as: &[CYCLES
 /// The event that `profile` samples. If the machine cannot sample it, `profile` samples `CLOCK` instead.
 const CYCLES: NamedEvent = NamedEvent { kind: PERF_TYPE_HARDWARE, config: PERF_COUNT_HW_CPU_CYCLES };
 const CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_CPU_CLOCK };
-/// Recorders sample this event if they can sample neither of the two above, for example in containers.
+/// Recorders sample this event if they can sample neither `CYCLES` nor `CLOCK`, for example in containers.
 const TASK_CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_TASK_CLOCK };
 
 /// Returns the source with these options.
@@ -26,7 +26,7 @@ fn source(options: &str, machine: &dyn Machine) -> Result<Source, SourceError> {
         true => "profile samples the hardware's cycles".to_owned(),
         false => "profile samples cpu-clock, because this machine cannot sample hardware cycles".to_owned(),
     });
-    // An idle CPU does not count cycles, but the clock also counts there. So idle tasks are excluded from the clock.
+    // The clock also counts on an idle CPU, but cycles do not. So idle tasks are excluded only if the clock is sampled.
     source.request.excluded.idle = !cycles;
     if let Some(word) = options::apply(&mut source, NAME, options)? {
         return Err(options::unknown(NAME, word));

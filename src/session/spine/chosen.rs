@@ -74,9 +74,9 @@ impl Chosen {
         }
     }
 
-    /// Forks the command of the plan, which waits until the run starts, and gives up rights to files that are no longer
-    /// needed. If a process has threads, a forked child may only call async-signal-safe functions. So this is called
-    /// before an interpreter starts.
+    /// Forks the command of the plan, and gives up rights to files that are no longer needed. The command waits until
+    /// the run starts. Must be called before an interpreter starts: if a process has several threads, its forked
+    /// children may only call async-signal-safe functions.
     pub fn arm(self) -> Result<Armed> {
         Ok(match self {
             Chosen::Live(plan, chosen) => {

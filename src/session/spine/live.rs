@@ -202,8 +202,8 @@ impl LiveSession {
     }
 }
 
-/// Returns what happens after a run. If the run did not start, a command without a script has no result to show. The
-/// exit handler of a script is called even then.
+/// Returns what [`RunLoop::finish`] has to do after a run. If the run did not start, a command without a script has no
+/// result to show. But the exit handler of a script is called even if the run did not start.
 fn last_part(ending: Ending, face: Face) -> FinishAs {
     let has_result = !matches!(ending, Ending::NotStarted) || face != Face::Command;
     if has_result { FinishAs::Program } else { FinishAs::Part }

@@ -40,8 +40,8 @@ impl Session {
         Session { about: Arc::new(about), source, uses: Vec::new() }
     }
 
-    /// Sets what the sink does with each type of events. If the sink only adds up an event, the kernel may do this
-    /// instead, and then the sink gets no samples of the event. Without this call, the sink gets all samples.
+    /// Sets what the sink does with each type of events. If the sink only adds up an event, the kernel may add it up
+    /// instead. The sink then gets no samples of this event. Without this call, the sink gets all samples.
     pub fn with_uses(self, uses: Vec<EventUse>) -> Session {
         Session { uses, ..self }
     }

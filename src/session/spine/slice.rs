@@ -54,7 +54,7 @@ impl Slice {
         }
     }
 
-    /// Returns what happens after the last event.
+    /// Returns what the run loop has to do after the last event.
     pub(super) fn finish_as(&self) -> FinishAs {
         match self {
             Slice::Whole => FinishAs::Program,

@@ -353,7 +353,7 @@ impl Pump {
         program: &mut dyn Deliver,
     ) -> ControlFlow<BreakReason> {
         let (_, time) = replay_state.ring_and_time(record, self.rings.len());
-        // A record without a time comes after the last sample before it.
+        // A record without a time gets the time of the last sample before it.
         let time = if time == 0 { replay_state.last() } else { time };
         while time != 0
             && let Some(end) = replay_state.interval_passed(time)
@@ -455,7 +455,7 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
-    /// Reports the losses whose records have neither a CPU nor a time. They may be of any ring, so the next sample ends them.
+    /// Reports losses whose records have no CPU and no time. They end at `after`, the time of the next sample in any ring.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
         // The program is told here that the loss begins, because the loss is reported at once.

@@ -17,9 +17,9 @@ pub struct TaskCgroups {
 pub struct MoveEvent {
     /// The index of the event among the kernel's events; in a recording, the index of its attr.
     pub index: usize,
-    /// Its format.
+    /// The format of the event.
     pub format: Arc<EventFormat>,
-    /// The layout of its samples.
+    /// The layout of the event's samples.
     pub layout: SampleLayout,
     /// The number of the cgroup hierarchy that perf events use. `None` for a recording, which does not contain this
     /// number. Ids of cgroups are valid only in one hierarchy. So in a recording, a move counts only if the known
@@ -92,7 +92,7 @@ mod tests {
         \tfield:__data_loc char[] comm;\toffset:32;\tsize:4;\tsigned:0;\n\n\
         print fmt: \"dst_path=%s\", __get_str(dst_path)\n";
 
-    /// A move of the task 7 to the cgroup 5 of a hierarchy, which has this path.
+    /// A sample of a move: the task 7 moves to the cgroup 5, which has the path `path` in the hierarchy `root`.
     fn move_to(root: i32, path: &str) -> Vec<u8> {
         let mut raw = vec![0; 36];
         raw[8..12].copy_from_slice(&root.to_ne_bytes());

@@ -24,7 +24,7 @@ const WAITING_BYTES: usize = 24 << 20;
 pub struct ColumnBatch {
     /// The rows.
     pub rows: RecordBatch,
-    /// The times between which events were lost, before or among the events of the rows.
+    /// The losses that happened before or among the events of the rows. Each loss is between two times: start and end.
     pub lost: Vec<(u64, u64)>,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct PartEnd {
     pub counts: PartCounts,
     /// Warnings about this part.
     pub warnings: Vec<String>,
-    /// The times of losses after the last row.
+    /// The losses after the last row. Each loss is between two times: start and end.
     pub losses: Vec<(u64, u64)>,
 }
 

@@ -25,8 +25,8 @@ const PART: u64 = 16 << 20;
 /// The minimum number of blocks of a part for each CPU. Blocks at the border of two parts are read for both parts, so
 /// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
-/// A part also replays the side-band records that come before it. All parts together replay at most as many of them as
-/// the number of samples divided by this.
+/// A part also replays the side-band records that come before it, so every further part adds such records. The number
+/// of parts is limited: for this many samples, all parts together replay at most about one of these side-band records.
 const SIDE_BAND_SHARE: u64 = 4;
 
 /// A recording that can be read in parts: no part needs the samples of earlier parts.
@@ -90,7 +90,7 @@ impl ColumnParts {
         self.recording.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a replay of the selected samples. `None` if the recording can be read only once.
+    /// Returns a replay of the selected samples; `None` if the recording can be read only once.
     pub(super) fn replay(&self, selection: Selection) -> Result<Option<Replay>, PerfDataError> {
         let copy = self.recording().copied();
         copy.map(|copy| copy.replay(selection)).transpose()

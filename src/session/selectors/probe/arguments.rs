@@ -91,12 +91,12 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// The probed place. It decides where arguments are.
+/// Whether the probed location is the start of a function. Only there are the arguments in their registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentPlace {
-    /// The start of the function.
+    /// The probe is at the start of the function.
     Start,
-    /// Another place in the function.
+    /// The probe is at another location in the function.
     Inside,
 }
 

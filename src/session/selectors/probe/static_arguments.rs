@@ -1,5 +1,6 @@
-//! The arguments of a static probe, in the form that the kernel parses. If the arguments of all places have the same
-//! types, the places of a probe are one event of the kernel. Only the locations of the arguments may differ.
+//! The arguments of a static probe, in the form that the kernel parses. A probe may have several places. If the
+//! arguments have the same types at all places, the places become one event of the kernel. The arguments may still be
+//! in different registers or addresses at each place.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,9 @@ use super::ArgumentError;
 pub struct Place {
     /// The address of its instruction, as `objdump` shows it.
     pub address: u64,
-    /// Where the instruction is in the file, in bytes.
+    /// The file offset of the instruction, in bytes.
     pub offset: u64,
-    /// Where the semaphore is in the file, in bytes.
+    /// The file offset of the probe's semaphore, in bytes; `None` if the probe has no semaphore.
     pub semaphore: Option<u64>,
     arguments: Vec<PlacedArgument>,
 }
@@ -89,7 +90,7 @@ impl StaticType {
         most < 1 << bits && least >= if self.signed { -1 << bits } else { 0 }
     }
 
-    /// Returns the value of the constant's low bytes, in this type.
+    /// Returns the value that the low bytes of `constant` have in this type.
     fn number(self, constant: i64) -> i128 {
         let unused = 64 - u32::from(self.size) * 8;
         match self.signed {
@@ -177,8 +178,8 @@ impl Slot {
     }
 }
 
-/// Divides the places of a probe into events of the kernel. Usually there is only one: types differ mostly where one of
-/// the values is a constant, which takes the other type.
+/// Divides the places of a probe into events of the kernel. Usually one event is enough. Types mostly differ only if an
+/// argument is a constant at one of the places; the constant then takes the type of the other places.
 pub(super) fn layouts(places: &[Place]) -> Vec<Layout<'_>> {
     let mut layouts: Vec<Layout<'_>> = Vec::new();
     for place in places {
@@ -262,7 +263,7 @@ impl Layout<'_> {
         if is_pointer && of_place.field.size != 8 && !matches!(of_place.value, PlacedValue::Constant(_)) {
             return Err(ArgumentError::NoAddress { number, size: of_place.field.size });
         }
-        // The argument is a pointer to the text, so a text needs one more read.
+        // An argument with a type of text holds the address of the text, so the kernel has to read once more.
         let fetch = match (argument.fetch.contains('('), is_text) {
             (false, true) => format!("+0({fetch})"),
             (false, false) => fetch,
@@ -309,7 +310,7 @@ mod tests {
     }
 
     /// Makes a place whose probe is at address 0x1000 and at offset 0x400 of the file. The variable `known` is 0x3000
-    /// bytes behind the probe.
+    /// bytes after the probe.
     fn place(arguments: &[StaticArgument]) -> Place {
         Place::new(0x1000, 0x400, None, arguments, &BTreeMap::from([("known".to_owned(), 0x4000)]))
     }

@@ -72,8 +72,8 @@ pub struct FoundProbe {
 }
 
 impl FoundProbe {
-    /// Returns the probe's arguments. If the types of the arguments differ between its places, the kernel would have
-    /// several events. Then returns the arguments of the first event.
+    /// Returns the probe's arguments. If their types differ between the places of the probe, the probe becomes several
+    /// events of the kernel. In this case, returns the arguments of the first event.
     pub fn fields(&self) -> Vec<StaticField> {
         layouts(&self.places).first().map(Layout::fields).unwrap_or_default()
     }
