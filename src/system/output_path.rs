@@ -24,7 +24,7 @@ pub enum LinkTarget {
     File,
     /// To a folder.
     Folder,
-    /// To a device, or to an open file of a process as `/dev/stdout` does.
+    /// To something else, such as a device or a pipe, or to a file that a process has open: `/dev/stdout` is such a link.
     Special,
 }
 

@@ -166,8 +166,8 @@ fn arguments_that_cannot_be_read_say_why() {
         uprobe:sum@./p//n/: the parameter `n` is not known, because no debug information was found for the function; write $argN or %REGISTER instead
         uprobe:sum+1@./p//$arg1/: `$arg1`: the arguments of a function are in their registers only where the function starts; write %REGISTER, or probe the start of the function
         uretprobe:sum@./p//$arg1/: `$arg1`: the arguments of a function are in their registers only where the function starts; write %REGISTER, or probe the start of the function
-        uprobe:sum@./p//n=%nothing/: cannot define the probe with its arguments in tracefs: Invalid register name (Invalid argument (os error 22))
-        uprobe:sum@./p//n=%di:u33/: cannot define the probe with its arguments in tracefs: Unknown type is specified (Invalid argument (os error 22))
+        uprobe:sum@./p//n=%nothing/: cannot define the probe in tracefs: Invalid register name (Invalid argument (os error 22))
+        uprobe:sum@./p//n=%di:u33/: cannot define the probe in tracefs: Unknown type is specified (Invalid argument (os error 22))
         -e uprobe:sum@./p//n=5/: argument: `5` is not a fetch argument; write %REGISTER, $argN, $retval, $comm, @ADDRESS, +OFFSET(...) or the name of a parameter, and a type such as :u32 or :ustring after it
         uprobe:sum@./p//n=%di/n=%si/: two arguments have the name `n`; give one of them another name with NAME=
     "#]].assert_eq(&text);

@@ -92,7 +92,7 @@ fn errors_name_the_probe_the_file_and_the_way_out() {
         usdt:app:start@./p//n=arg3/: the static probe has no argument `arg3`; it has arg1 to arg2
         usdt:app:stop@./p//n=arg1/: the static probe has no argument `arg1`; it has none
         usdt:app:start@./p//n=$retval/: `$retval`: the result of a function is known only when it returns; use uretprobe: or kretprobe:
-        usdt:app:start@./p//n=%nothing/: cannot define the probe with its arguments in tracefs: Invalid register name (Invalid argument (os error 22))
+        usdt:app:start@./p//n=%nothing/: cannot define the probe in tracefs: Invalid register name (Invalid argument (os error 22))
         span:s=usdt:app:start@./p..usdt:app:none@./p//key=_tid/: ./p has no static probe `app:none` (`perf-prof list 'usdt:*@./p'` lists those that it has)
         span:s=usdt:app:start@./p..usdt:app:stop@./p//key=arg1/: sdt_app:stop has no field `arg1`, which is in the key of the span
         -e span:s=usdt:app:start@./p..usdt:app:stop@./p: the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`

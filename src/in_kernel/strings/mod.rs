@@ -177,8 +177,8 @@ fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
     code.here(next);
 }
 
-/// Writes the code that marks strings as absent, by the length 0. They point to a NUL, so readers that ignore the length
-/// find an empty string.
+/// Writes the code that marks strings as absent: it gives them the length 0 and, as offset, that of a NUL byte that it
+/// appends to the record. So readers that ignore the length find an empty string.
 fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     end_of_record(code);
     code.store_number(Size::Byte, Register::R1.at(0), 0);

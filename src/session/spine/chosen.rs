@@ -105,8 +105,8 @@ impl Armed {
         }
     }
 
-    /// Delivers all events to the receiver that `receive` creates, closes the events, and prints what the run left out.
-    /// `held` blocks signals until the run handles them.
+    /// Delivers the events to the receiver that `receive` creates, closes them, and prints the messages of the end of the
+    /// run ([`Outcome::report`]). `held` keeps signals blocked until the run's signal handlers are installed.
     pub fn deliver<R: Receiver>(
         mut self,
         held: Option<BlockedSignals>,

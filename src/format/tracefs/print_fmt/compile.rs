@@ -43,7 +43,7 @@ struct Local<'c, 't> {
     name: &'t str,
     ty: &'c TypeName<'t>,
     value: Option<&'c Ast<'t>>,
-    /// The number of locals that the value of this variable can use. These are the locals before it.
+    /// How many locals the initializer of this local can use: those declared before it.
     sees: usize,
     /// The members that were assigned, with the assigned values.
     members: Vec<(&'t str, &'c Ast<'t>)>,

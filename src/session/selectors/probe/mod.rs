@@ -67,8 +67,8 @@ pub enum ProbeError {
     /// The static probe was not found.
     #[error(transparent)]
     Static(#[from] StaticProbeError),
-    /// The kernel refused the definition of the probe with its arguments.
-    #[error("cannot define the probe with its arguments in tracefs: {0}{right}", right = right_needed(.0))]
+    /// The kernel refused the definition of the probe.
+    #[error("cannot define the probe in tracefs: {0}{right}", right = right_needed(.0))]
     Definition(std::io::Error),
     /// The name of a function or file is not valid.
     #[error("the name contains a NUL byte")]
