@@ -6,10 +6,11 @@ use serde_json::Value as Json;
 use crate::{
     harness::{
         counting::objects,
+        machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
         recording::Folder,
         run::{perf_prof, printed, stdout},
-        script::Run,
+        script::{CALL, Run, workload},
         scripts::script,
     },
     replay::made::NATIVE,
@@ -69,6 +70,27 @@ fn tables_of_events_of_which_some_were_lost_are_lower_bounds() {
         assert!(table[0].starts_with("total: 6 events in ") && !table.concat().contains("at least"), "{table:?}");
         let total = json(&[command, &["-q", "--input", &complete]].concat());
         assert_eq!((&total["partial"], total.get("lost")), (&false.into(), None), "{total}");
+    }
+}
+
+#[test]
+fn each_interval_has_its_own_losses() {
+    needs([Need::Tracefs]);
+    // Rings of one page lose most of the calls, and nothing of the time in which the program sleeps.
+    let work = workload("calls 200000 sleep-ms 1500");
+    let options = ["-q", "--json", "-i", "100ms", "--in-kernel", "never", "-m", "1", "--buffer", "4K"];
+    for command in [&["top", CALL, "--by", "_tid"][..], &["hist", CALL, "--value", "_tid"]] {
+        let output = perf_prof(&[command, &options, &["--"]].concat()).args(&work).output().unwrap();
+        let objects = objects(&stdout(&output));
+        let (total, intervals) = objects.split_last().unwrap();
+        let lost: Vec<u64> = intervals.iter().map(|of| of["lost"].as_u64().unwrap_or(0)).collect();
+        assert_eq!(total["events"].as_u64().unwrap() + total["lost"].as_u64().unwrap(), 200_000, "{total}");
+        assert_eq!((lost.iter().sum::<u64>(), &total["partial"]), (total["lost"].as_u64().unwrap(), &true.into()));
+        for (interval, lost) in intervals.iter().zip(&lost) {
+            assert_eq!(interval["partial"], *lost != 0, "{interval}");
+        }
+        let last = intervals.last().unwrap();
+        assert_eq!((&last["partial"], &last["events"]), (&false.into(), &0.into()), "{last}");
     }
 }
 

@@ -1,5 +1,9 @@
 //! Tells people what is missing in the events and spans of a run: how much, for which tasks, and why.
 
+use std::cmp::Reverse;
+
+use rustc_hash::FxHashMap;
+
 use super::{Context, Incomplete, SpanCounts, Stats, TaskGaps};
 
 /// The number of tasks that are named. For the rest, only the number is shown.
@@ -78,15 +82,37 @@ impl Shortfall {
         (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
     }
 
+    /// Returns what is missing of the time since then. Returns `None` if nothing is. Nobody knows when the records were that are
+    /// missing in a damaged recording, so every time may lack them.
+    pub fn since(&self, then: &Shortfall) -> Option<Shortfall> {
+        // The kernel's own counts take the place of those in records, and may be lower.
+        let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
+        let since = Shortfall {
+            lost: more(|of| of.lost),
+            unattributed: more(|of| of.unattributed),
+            throttled: more(|of| of.throttled),
+            damaged: self.damaged,
+            unseen: more(|of| of.unseen),
+            unended: more(|of| of.unended),
+            without_room: more(|of| of.without_room),
+            gaps: more(|of| of.gaps),
+            missing: more(|of| of.missing),
+            tasks: IncompleteTask::since(&self.tasks, &then.tasks),
+            cpus_without_idle_events: self.cpus_without_idle_events.clone(),
+        };
+        let counts = [since.lost, since.unattributed, since.throttled, since.without_room, since.gaps];
+        (since.damaged || counts.iter().any(|&count| count != 0)).then_some(since)
+    }
+
     /// Returns the tasks with the most missing time or gaps, and the number of all other tasks: `40 of make/12 (at most 7.250
     /// ms), 3 of cc1/17, 20 of 12 others`.
     pub fn tasks_text(&self) -> String {
         let named = self.tasks.iter().take(NAMED);
         let mut text: Vec<String> = named.clone().map(IncompleteTask::text).collect();
-        let rest = self.gaps - named.clone().map(|task| task.gaps).sum::<u64>();
+        let rest = self.gaps.saturating_sub(named.clone().map(|task| task.gaps).sum());
         if rest != 0 {
             let others = self.tasks.len().saturating_sub(NAMED);
-            let missing = self.missing - named.map(|task| task.missing).sum::<u64>();
+            let missing = self.missing.saturating_sub(named.map(|task| task.missing).sum());
             text.push(format!("{rest} of {others} others{}", at_most(missing)));
         }
         text.join(", ")
@@ -160,6 +186,19 @@ impl IncompleteTask {
         incomplete.tasks().into_iter().map(task).collect()
     }
 
+    /// Returns what the tasks of `now` lack that they did not lack then.
+    fn since(now: &[IncompleteTask], then: &[IncompleteTask]) -> Vec<IncompleteTask> {
+        let then: FxHashMap<i32, &IncompleteTask> = then.iter().map(|task| (task.tid, task)).collect();
+        let more = |task: &IncompleteTask| {
+            let (gaps, missing) = then.get(&task.tid).map_or((0, 0), |then| (then.gaps, then.missing));
+            let (gaps, missing) = (task.gaps.saturating_sub(gaps), task.missing.saturating_sub(missing));
+            ((gaps, missing) != (0, 0)).then(|| IncompleteTask { gaps, missing, ..task.clone() })
+        };
+        let mut tasks: Vec<IncompleteTask> = now.iter().filter_map(more).collect();
+        tasks.sort_by_key(|task| Reverse((task.missing, task.gaps)));
+        tasks
+    }
+
     fn text(&self) -> String {
         let IncompleteTask { tid, comm, gaps, missing } = self;
         let separator = if comm.is_empty() { "" } else { "/" };
@@ -221,6 +260,33 @@ mod tests {
         (0..2).for_each(|_| whole.add(&part.counts()));
         let note = Shortfall::of(&whole, None).unwrap().note();
         assert_eq!(note, "(at least: a part of the recording cannot be read)");
+    }
+
+    #[test]
+    fn what_was_missing_before_is_not_missing_since_then() {
+        let stats = Stats::new(1, 1).with_spans(1);
+        let now = || Shortfall::of(&stats, None).unwrap();
+        let lack = |task: i32, missing: u64| {
+            stats.spans()[0].incomplete().add(task, 5);
+            stats.spans()[0].incomplete().add_time(task, missing);
+        };
+        stats.count_lost(0, 7);
+        [(-1, 9_000_000), (-2, 8_000_000)].into_iter().for_each(|(task, missing)| lack(task, missing));
+        let then = now();
+        assert_eq!((then.since(&Shortfall::default()), then.since(&then)), (Some(then.clone()), None));
+        stats.count_lost(0, 3);
+        [(-2, 1_000_000), (-3, 2_000_000)].into_iter().for_each(|(task, missing)| lack(task, missing));
+        let since = now().since(&then).unwrap();
+        let note = "(at least: 3 events were lost; spans are missing: 1 of -3 (at most 2.000 ms), 1 of -2 (at most \
+                    1.000 ms))";
+        assert_eq!((since.note().as_str(), since.gaps, since.missing), (note, 2, 3_000_000));
+        // The kernel's own counts are lower than those in records.
+        stats.set_kernel_counts(Some(LossCounts { per_event: vec![4], ..LossCounts::default() }));
+        assert_eq!(now().since(&then).unwrap().lost, 0);
+        // Nobody knows when the records were that are missing.
+        stats.note_damage();
+        let damaged = now();
+        assert!(damaged.since(&damaged).unwrap().damaged);
     }
 
     #[test]

@@ -115,7 +115,7 @@ pub struct Period<'a> {
     pub length: Duration,
     /// The sums since the start. Only a screen shows them beside those of the interval.
     pub whole: Option<&'a Groups>,
-    /// What is missing in the events and spans since the start; `None` if they are complete.
+    /// What is missing in the events and spans of the period; `None` if they are complete.
     pub shortfall: Option<Shortfall>,
     /// The sums of further fields.
     pub more_sums: Vec<&'a Groups>,
@@ -128,12 +128,6 @@ impl Period<'_> {
     /// Returns the rate per second of a count.
     pub fn rate(&self, count: i128) -> Option<f64> {
         (!self.length.is_zero()).then(|| count as f64 / self.length.as_secs_f64())
-    }
-
-    /// Returns a number of events or spans as text: `3 spans`, or `at least 3 spans` if some are missing.
-    fn counted(&self, counted: Counted, number: u64) -> String {
-        let at_least = if self.shortfall.is_some() { "at least " } else { "" };
-        format!("{at_least}{}", counted.text(number))
     }
 }
 
@@ -201,6 +195,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
             missing,
             times,
             since,
+            missed: Shortfall::default(),
             rows,
             form,
             place: plan.place,
@@ -223,9 +218,8 @@ fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tall
     let text = match plan.form {
         Form::Text => {
             let of_side = |side: &Side<'_>, shortfall: &Option<Shortfall>| {
-                let at_least = if shortfall.is_some() { "at least " } else { "" };
-                let number = after.counted.text(events(side.groups));
-                format!("{at_least}{number} in {:.6} s", side.length.as_secs_f64())
+                let number = after.counted.bound(events(side.groups), shortfall.as_ref());
+                format!("{number} in {:.6} s", side.length.as_secs_f64())
             };
             let [was, is] = [of_side(&one, &shortfalls[0]), of_side(&other, &shortfalls[1])];
             let head = format!("before, {name}: {was}; after: {is}");
@@ -301,6 +295,12 @@ impl Counted {
         let plural = if number == 1 { "" } else { "s" };
         format!("{number} {word}{plural}")
     }
+
+    /// Like [`Counted::text`]. If some are missing, the number is a lower bound.
+    fn bound(self, number: u64, shortfall: Option<&Shortfall>) -> String {
+        let at_least = if shortfall.is_some() { "at least " } else { "" };
+        format!("{at_least}{}", self.text(number))
+    }
 }
 
 /// How the start and the length of the run are measured.
@@ -345,6 +345,8 @@ struct Tally<L> {
     times: Times,
     /// The time from the start of the run to the start of the interval.
     since: Duration,
+    /// What was missing at the start of the interval.
+    missed: Shortfall,
     rows: Option<usize>,
     form: Form,
     place: Place,
@@ -424,7 +426,8 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         self.take_from_kernel();
         self.whole.merge(&self.now);
         let whole = self.screen.is_some().then_some(&self.whole);
-        let shortfall = self.shortfall();
+        let missed = self.shortfall();
+        let shortfall = missed.as_ref().and_then(|missed| missed.since(&self.missed));
         let more_sums = self.more_sums.iter().map(|sums| &sums.now).collect();
         let length = end.saturating_sub(self.since);
         let missing = self.missing.as_ref().map(|missing| &missing.now).filter(|missing| !missing.is_empty());
@@ -432,7 +435,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
         match &mut self.screen {
             Some(screen) => {
                 let rows = self.rows.unwrap_or(usize::MAX).min(self.command.rows_that_fit(screen.lines()));
-                let counted = period.counted(self.counted, events(&self.whole));
+                let counted = self.counted.bound(events(&self.whole), missed.as_ref());
                 let head = format!("{}: {:.1} s, {counted}", self.names, end.as_secs_f64());
                 let text = self.command.lines(&period, rows);
                 screen.draw(&head, &text, &mut self.output.waiting);
@@ -441,7 +444,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
                 print(&self.command, &period, self.form, self.counted, self.rows, Some(end), &mut self.output.waiting)
             }
         }
-        self.since = end;
+        (self.since, self.missed) = (end, missed.unwrap_or_default());
         self.now.clear();
         self.more_sums.iter_mut().chain(&mut self.missing).for_each(SumTable::end_interval);
         self.output.write()
@@ -486,7 +489,7 @@ fn print(
                 Some(end) => format!("{:.3} s", end.as_secs_f64()),
                 None => "total".to_owned(),
             };
-            let head = format!("{name}: {} in {seconds:.6} s", period.counted(counted, events));
+            let head = format!("{name}: {} in {seconds:.6} s", counted.bound(events, period.shortfall.as_ref()));
             let lines = command.lines(period, rows.unwrap_or(ROWS));
             let note = period.shortfall.as_ref().map(Shortfall::note);
             for line in [head].into_iter().chain(lines).chain(note).chain([String::new()]) {
