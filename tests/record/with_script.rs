@@ -46,6 +46,7 @@ struct Session {
     dir: TempDir,
     status: i32,
     said: String,
+    said_in_replay: String,
     live: Vec<String>,
     replayed: Vec<String>,
 }
@@ -75,12 +76,13 @@ fn replayed(dir: TempDir, file: &Path, run: Child) -> Session {
         .current_dir(dir.path())
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&replay.stderr);
-    assert!(replay.status.success(), "{said}");
+    let said_in_replay = String::from_utf8_lossy(&replay.stderr).into_owned();
+    assert!(replay.status.success(), "{said_in_replay}");
     let read = |name| fs::read_to_string(dir.path().join(name)).unwrap().lines().map(str::to_owned).collect();
     Session {
         status: output.status.code().unwrap(),
         said: String::from_utf8_lossy(&output.stderr).into_owned(),
+        said_in_replay,
         live: read("live"),
         replayed: read("replayed"),
         dir,
@@ -292,6 +294,11 @@ fn the_replay_has_the_losses_of_the_live_run() {
     let counts: Vec<u64> = last.split(' ').filter_map(|word| word.parse().ok()).collect();
     assert_eq!(counts.iter().sum::<u64>(), 100_000, "{last}");
     assert!(counts[1] > 0, "{last}");
+    // Both say the same about the whole run, with the CPUs.
+    let sums = |said: &str| said.lines().find(|line| line.contains(" of 100000 events (")).map(str::to_owned);
+    let (live, replayed) = (sums(&run.said), sums(&run.said_in_replay));
+    assert!(live.as_ref().is_some_and(|line| line.contains(" on CPU ")), "{}", run.said);
+    assert_eq!(live, replayed);
 }
 
 /// If delivery ends within a batch, the recording ends at the same event.

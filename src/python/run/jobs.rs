@@ -230,7 +230,7 @@ pub(super) fn merge(merging: &mut Merging, mut program: Program, about: &About) 
     let stop = if merged.is_ok() { merging.end(&mut program) } else { None };
     let callbacks = merging.callbacks(&program);
     program.clear();
-    losses::print_lost(&about.stats);
+    losses::print_lost(&about.stats, &about.ring_cpus);
     span_report::print_missing(&about.stats, &about.context);
     let stop = match merged {
         Ok(()) => stop,

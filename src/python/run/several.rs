@@ -109,7 +109,7 @@ impl Replays<'_> {
         if let Some(replayed) = &outcome.replayed {
             losses::print_unnamed_frames(&replayed.unnamed_frames, self.plan.run.verbosity);
         }
-        losses::print_lost(&about.stats);
+        losses::print_lost(&about.stats, &about.ring_cpus);
         span_report::print_missing(&about.stats, &about.context);
         self.totals.add(&outcome, &about);
         outcome.check().map_err(Failure::Recording)

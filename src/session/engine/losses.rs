@@ -100,9 +100,11 @@ fn write_statistics(line: &str) {
     if compat::is_on() { output::print_line(line) } else { output::write_line(line) }
 }
 
+/// How many rings that lost events are named. The others are counted.
+const NAMED: usize = 8;
+
 /// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.
 fn describe_losses(ring_cpus: &[Option<u32>], counts: &[u64]) -> String {
-    const NAMED: usize = 8;
     let lossy: Vec<_> = ring_cpus.iter().zip(counts).filter(|&(_, &count)| count != 0).collect();
     let mut places: Vec<String> = lossy
         .iter()
@@ -132,15 +134,37 @@ pub fn report_offline_cpu(cpu: u32) {
     ));
 }
 
-/// Prints how many events were lost or not delivered, if any.
-pub fn print_lost(stats: &Stats) {
+/// Returns on which CPUs the events of a whole run were lost: `: 12 on CPU 0, 5 on CPU 3`. The text is empty if that is not known.
+fn lost_by_cpu(ring_cpus: &[Option<u32>], stats: &Stats) -> String {
+    let per_ring = stats.per_ring();
+    let lossy = ring_cpus.iter().zip(&per_ring).filter(|&(_, &(_, lost))| lost != 0);
+    let lossy: Option<Vec<(u32, u64)>> = lossy.map(|(cpu, &(_, lost))| Some(((*cpu)?, lost))).collect();
+    let Some(lossy) = lossy.filter(|lossy| !lossy.is_empty()) else { return String::new() };
+    // Some recordings count the losses of a CPU only together with other records.
+    let of_others = lossy.iter().map(|(_, lost)| lost).sum::<u64>() != stats.total_lost();
+    let named = lossy.iter().take(NAMED);
+    let mut places: Vec<String> = match of_others {
+        true => named.map(|(cpu, _)| format!("on CPU {cpu}")).collect(),
+        false => named.map(|(cpu, lost)| format!("{lost} on CPU {cpu}")).collect(),
+    };
+    if let Some(rest @ [_, ..]) = lossy.get(NAMED..) {
+        let lost: u64 = rest.iter().map(|(_, lost)| lost).sum();
+        let lost = if of_others { String::new() } else { format!("{lost} ") };
+        places.push(format!("{lost}on {} more CPUs", rest.len()));
+    }
+    format!(": {}", places.join(", "))
+}
+
+/// Prints how many events were lost or not delivered, if any. `ring_cpus` are the CPUs of the rings.
+pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
     // The C implementation prints each loss, and no sum of them.
     if lost != 0 && !compat::is_on() {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
         output::say_lost(format_args!(
-            "lost {lost} of {} events ({share:.1} %), delivered {delivered}",
-            delivered + lost
+            "lost {lost} of {} events ({share:.1} %{}), delivered {delivered}",
+            delivered + lost,
+            lost_by_cpu(ring_cpus, stats)
         ));
     }
     if stats.total_unattributed() != 0 {
@@ -232,6 +256,8 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
 
 #[cfg(test)]
 mod tests {
+    use perf_prof_format::record::LossCounts;
+
     use super::*;
 
     /// The lines of all rings must not add up to more than the total at the end.
@@ -251,5 +277,23 @@ mod tests {
         assert_eq!(told([7, 0], &[8, 0]), [4, 0]);
         // The kernel does not count side-band records.
         assert_eq!(told([1, 1], &[]), [9, 1]);
+    }
+
+    #[test]
+    fn the_sum_of_losses_names_the_cpus_with_their_numbers_if_these_are_of_the_events() {
+        let many: Vec<Option<u32>> = (0..12).map(Some).chain([None]).collect();
+        let stats = Stats::new(1, many.len());
+        let text = || lost_by_cpu(&many, &stats);
+        assert_eq!(text(), "");
+        [(2, 5), (7, 12)].into_iter().for_each(|(ring, lost)| stats.count_lost(ring, lost));
+        assert_eq!(text(), ": 5 on CPU 2, 12 on CPU 7");
+        (0..12).for_each(|ring| stats.count_lost(ring, 1));
+        assert!(text().ends_with(", 13 on CPU 7, 4 on 4 more CPUs"), "{}", text());
+        // The rings have lost records of other events too.
+        stats.set_kernel_counts(Some(LossCounts { per_event: vec![9], ..LossCounts::default() }));
+        assert!(text().starts_with(": on CPU 0, on CPU 1, ") && text().ends_with(", on 4 more CPUs"), "{}", text());
+        // Nobody knows where a part was lost.
+        stats.count_lost(12, 1);
+        assert_eq!(text(), "");
     }
 }

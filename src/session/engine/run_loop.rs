@@ -355,7 +355,7 @@ impl<S: Source> RunLoop<'_, S> {
             || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
         // If this process replays only a part of a recording, the losses of all parts are printed later, together.
         if last == FinishAs::Program && (complete || told) {
-            losses::print_lost(&self.stats);
+            losses::print_lost(&self.stats, &self.source.ring_cpus());
             span_report::print_missing(&self.stats, self.pump.context());
             losses::print_limited_and_late(&self.source);
         }
