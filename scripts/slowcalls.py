@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e syscall/min=1ms,str/
 """Slow system calls: each call that takes 1 ms or more, with its arguments and its result.
 
-usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--all] [--json]
+usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--comm NAME] [--all] [--json]
 
     TIME         COMM TID                  TOOK ms  CALL
     14:03:12.518 postgres 604               31.042  fdatasync(fd=12) = 0
@@ -23,7 +23,7 @@ from typing import Any
 from perf_prof import CallChains, SelectorError, at_least, event, print, syscall_nr
 from perf_prof.script import Columns, Lines, Options, Times, clock, first_rows
 
-options = Options(__doc__, json=True)
+options = Options(__doc__, comm=True, json=True)
 options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
 options.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
 options.add_argument("--all", action="store_true", help="also calls that wait on purpose")
@@ -82,7 +82,7 @@ __init__ = Lines(columns).init
 
 def syscall(span: Any) -> None:
     call = span.name
-    if span.duration < args.min * 10**6 or args.call and call not in args.call:
+    if span.duration < args.min * 10**6 or args.comm not in (None, span.comm) or args.call and call not in args.call:
         return
     if call in WAITS and not args.all and not args.call:
         return left_out[call].add(span.duration)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
+import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
 from collections import Counter, defaultdict
@@ -110,7 +112,13 @@ class Options(ArgumentParser):
     def parse(self) -> Namespace:
         """Returns the arguments of the script."""
         self.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
-        parsed = self.parse_args()
+        parsed, unknown = self.parse_known_args()
+        if unknown:
+            # No script takes words after `--`: perf-prof trace, top and record take a command there.
+            at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+            command = shlex.join(sys.argv[at + 1 :])
+            hint = f"; to run and trace a command, write `--exec {command}`" if command else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         if flame := getattr(parsed, "flame", None):
             # The path is checked before the run. After the run, an error would lose the collected stacks.
             try:

@@ -228,7 +228,8 @@ impl Record {
 pub(super) fn has_command(args: &[OsString]) -> bool {
     let words = std::iter::once(OsString::from("record")).chain(args.iter().cloned());
     let parsed = as_perf::with_options_of_record(Record::augment_args(clap::Command::new("record")));
-    let command = parsed.try_get_matches_from(words).map(|matches| matches.contains_id("command"));
+    let command =
+        parsed.try_get_matches_from(words).map(|matches| ["command", "exec"].iter().any(|id| matches.contains_id(id)));
     command.unwrap_or(true)
 }
 

@@ -25,6 +25,9 @@ pub struct TargetOptions {
     /// Only the tasks of these cgroups and of those below them: paths or globs, separated by commas
     #[arg(long, value_name = "LIST", value_delimiter = ',')]
     pub cgroups: Vec<String>,
+    /// Like `-- CMD`, as in perf-prof python: all words behind it are the command and its arguments
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true, conflicts_with = "command")]
+    pub exec: Vec<OsString>,
 }
 
 /// The cgroups of `-G` in perf, for the commands that have this option in perf.
@@ -71,8 +74,14 @@ pub fn or_samples(arg: Arg) -> Arg {
 }
 
 impl TargetOptions {
+    /// Returns the command to run. `command` is the command after the options.
+    pub fn command(&self, command: Vec<OsString>) -> Vec<OsString> {
+        if self.exec.is_empty() { command } else { self.exec.clone() }
+    }
+
     /// Returns the selection. `command` is the command after the options.
     pub fn selection(self, command: Vec<OsString>) -> Selection {
+        let command = self.command(command);
         let all_cpus = if self.all_cpus { AllCpus::Target } else { AllCpus::NotSelected };
         let (pids, tids) = (self.pids.map(Vec::from), self.tids.map(Vec::from));
         let cgroups = self.cgroups;

@@ -605,11 +605,13 @@ class SlowCalls(ScriptTest):
 
     def test_calls_are_selected(self):
         spans = [self.span("read", 2, 0), self.span("fsync", 9, 0, 3), self.span("futex", 50, 0)]
+        self.assertEqual(self.on_spans("slowcalls.py", "syscall", spans, "--all", "--comm", "other"), [])
         for options, calls in [
             ([], ["read", "fsync"]),
             (["--all"], ["read", "fsync", "futex"]),
             (["--call", "futex"], ["futex"]),
             (["--min", "3"], ["fsync"]),
+            (["--comm", "app", "--min", "3"], ["fsync"]),
         ]:
             rows = self.on_spans("slowcalls.py", "syscall", spans, *options)
             self.assertEqual([row[4].split("(")[0] for row in rows if row[1] == "app"], calls)

@@ -61,7 +61,12 @@ fn scripts_explain_themselves() {
         let wrong = script(name).arg("--no-such-option").output().unwrap();
         let err = String::from_utf8(wrong.stderr).unwrap();
         assert_eq!(wrong.status.code(), Some(2), "{err}");
-        assert!(err.contains("unrecognized arguments: --no-such-option") && wrong.stdout.is_empty(), "{err}");
+        assert!(err.contains("unrecognized arguments: --no-such-option\n") && wrong.stdout.is_empty(), "{err}");
+        // The commands that are no scripts take a command there.
+        let command = script(name).args(["--", "sh", "-c", "a b"]).output().unwrap();
+        let err = String::from_utf8(command.stderr).unwrap();
+        assert_eq!(command.status.code(), Some(2), "{err}");
+        assert!(err.contains("; to run and trace a command, write `--exec sh -c 'a b'`\n"), "{err}");
     }
 }
 

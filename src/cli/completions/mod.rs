@@ -90,9 +90,8 @@ impl Complete {
 
 fn candidates(program: Command, words: Vec<OsString>) -> Vec<CompletionCandidate> {
     let Some(last) = words.len().checked_sub(1) else { return Vec::new() };
-    let is_python = words.get(1).is_some_and(|word| word == "python");
-    // In `perf-prof python`, all words after --exec are a command.
-    let exec = words[..last].iter().position(|word| word == OsStr::new("--exec")).filter(|_| is_python);
+    // All words after --exec are a command.
+    let exec = words[..last].iter().position(|word| word == OsStr::new("--exec"));
     let (mut command, words) = match exec {
         Some(at) => (values::command_line(&words[at..last]), words[at..].to_vec()),
         None => (values::with_completers(program, &words[..last]), words),

@@ -84,6 +84,16 @@ pub struct ProgramOptions {
     /// Use this Python for the script: an interpreter, or the folder of a venv
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// Live: like `-- CMD`, as in perf-prof python: all words behind it are the command and its arguments
+    #[arg(
+        long,
+        value_name = "CMD",
+        num_args = 1..,
+        allow_hyphen_values = true,
+        requires = "events",
+        conflicts_with = "args"
+    )]
+    exec: Vec<OsString>,
     /// A script or its name, `record NAME` or `report NAME`; then the arguments of the script
     #[arg(value_name = "ARGS", trailing_var_arg = true)]
     args: Vec<OsString>,
@@ -269,6 +279,7 @@ impl ProgramOptions {
             (RunPlan::of_recording(&self.recording(others), &[], of.verbosity()), args)
         } else {
             let (args, command) = command_of(args, argv);
+            let command = if self.exec.is_empty() { command } else { self.exec.clone() };
             (self.live(others, command)?, args)
         };
         let signs = if self.signed { Signs::True } else { Signs::AsPerf };
@@ -328,11 +339,11 @@ impl ProgramOptions {
     }
 }
 
-/// Separates the arguments of a script on live events from the command after `--`.
+/// Separates the arguments of a script on live events from the command after `--` or `--exec`.
 fn command_of(mut args: Vec<OsString>, argv: &[OsString]) -> (Vec<OsString>, Vec<OsString>) {
     // clap removes a `--` that comes before all arguments.
     let is_separated = argv.len().checked_sub(args.len() + 1).is_some_and(|before| argv[before] == "--");
-    let command = match args.iter().position(|arg| arg == "--") {
+    let command = match args.iter().position(|arg| arg == "--" || arg == "--exec") {
         _ if is_separated => std::mem::take(&mut args),
         Some(at) => args.split_off(at).split_off(1),
         None => Vec::new(),
@@ -374,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_comes_after_two_dashes() {
+    fn a_command_comes_after_two_dashes_or_exec() {
         let check = |argv: &str, args: &str, script: &str, command: &str| {
             let (of_script, of_command) = command_of(words(args), &words(argv));
             assert_eq!((of_script, of_command), (words(script), words(command)), "{argv}");
@@ -383,6 +394,7 @@ mod tests {
         check("p script -s x.py -e a:b 5 -v", "5 -v", "5 -v", "");
         check("p script -s x.py -e a:b -- ls -l", "ls -l", "", "ls -l");
         check("p script -s x.py -e a:b 5 -- ls -- x", "5 -- ls -- x", "5", "ls -- x");
+        check("p script -s x.py -e a:b 5 --exec ls -- x", "5 --exec ls -- x", "5", "ls -- x");
     }
 
     #[test]

@@ -110,7 +110,7 @@ impl RecordingOptions {
     #[cfg(feature = "python")]
     pub fn target(&self, all_cpus: bool) -> TargetOptions {
         let (cpus, pids, tids) = (self.cpus.clone(), self.pids.clone(), self.tids.clone());
-        TargetOptions { all_cpus, cpus, pids, tids, cgroups: self.cgroups.clone() }
+        TargetOptions { all_cpus, cpus, pids, tids, cgroups: self.cgroups.clone(), exec: Vec::new() }
     }
 
     /// Returns the first option that cannot be used with live events, because it selects samples of a recording.

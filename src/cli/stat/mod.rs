@@ -159,7 +159,7 @@ impl Stat {
     /// Counts the events.
     pub fn run(self) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof stat --help` explains the options, with examples";
-        if self.repeat > 1 && self.command.is_empty() {
+        if self.repeat > 1 && self.command.is_empty() && self.target.exec.is_empty() {
             let message =
                 "-r repeats a command, but there is no command; give one, for example `perf-prof stat -r 5 -- CMD`";
             return Err(Failure::Usage(message.to_owned(), READ_ON.into()));

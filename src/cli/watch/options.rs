@@ -74,6 +74,11 @@ impl WatchOptions {
         !self.input.is_empty()
     }
 
+    /// Returns the command to run. `command` is the command after the options.
+    pub fn command(&self, command: Vec<OsString>) -> Vec<OsString> {
+        self.target.command(command)
+    }
+
     /// Returns the plan for these events.
     pub fn plan(self, events: Vec<EventSpec>, command: Vec<OsString>, needs: Needs) -> Result<RunPlan, OptionError> {
         let is_pattern =

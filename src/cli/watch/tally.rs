@@ -90,9 +90,9 @@ impl TallyOptions {
         if events.is_empty() && !self.of.is_of_recording() {
             return Err(OptionError::NoEventToCount(name, example));
         }
+        let command = self.of.command(self.command);
         // Draw no screen if there is a command, because the command would write to the same terminal.
-        let is_screen =
-            !self.json && !self.of.is_of_recording() && self.command.is_empty() && io::stdout().is_terminal();
+        let is_screen = !self.json && !self.of.is_of_recording() && command.is_empty() && io::stdout().is_terminal();
         let interval = self.interval.or(is_screen.then_some(DRAWN_EVERY));
         let has_stacks = !self.of.is_of_recording() && request_stacks(&mut events, by) == Stacks::OfEveryEvent;
         let chains = self.call_graph.or((self.callchains || has_stacks).then(CallGraph::default));
@@ -101,7 +101,7 @@ impl TallyOptions {
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
         let needs = Needs { chains, interval, cgroups, in_kernel: self.in_kernel.unwrap_or_default() };
-        let watch = self.of.plan(events, self.command, needs)?;
+        let watch = self.of.plan(events, command, needs)?;
         let earlier = watch.input().and_then(|input| earlier(self.diff, self.diff_time, input));
         let earlier = earlier.map(|(input, name)| {
             let origin = Origin::Recorded(Box::new(input));
