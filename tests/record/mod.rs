@@ -2,6 +2,7 @@
 //! reads the recordings.
 
 mod blocks;
+mod bpf_programs;
 pub mod burst;
 mod command_end;
 mod compressed;

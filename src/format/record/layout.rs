@@ -4,7 +4,10 @@
 //! The kernel writes the members in this order (`kernel/events/core.c`): `perf_output_sample()` for samples,
 //! `perf_event__output_id_sample()` for trailers.
 
-use super::{other::SampleId, parse::RECORD_HEADER};
+use super::{
+    other::SampleId,
+    parse::{RECORD_HEADER, record_type},
+};
 use crate::abi::*;
 
 /// The value that stands for "no offset": the layout does not have the member.
@@ -252,6 +255,24 @@ impl TrailerLayout {
         }
     }
 
+    /// Returns where the sample id of a record ends. That is the end of the record, but for two kinds. If several events get the
+    /// same record about code or a BPF program, the kernel adds the size of the sample id to that of the record again for each
+    /// of them (`perf_event_ksymbol_output()`, `perf_event_bpf_output()`). It writes nothing there.
+    pub fn end(&self, record: &[u8]) -> usize {
+        // The members before the name of a symbol, and all members of a record about a program.
+        const FIXED: usize = 24;
+        let body = match record_type(record) {
+            PERF_RECORD_KSYMBOL => {
+                let name = record.get(FIXED..).unwrap_or_default();
+                let length = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+                FIXED + (length + 1).next_multiple_of(8)
+            }
+            PERF_RECORD_BPF_EVENT => FIXED,
+            _ => return record.len(),
+        };
+        record.len().min(body + self.size())
+    }
+
     /// Returns the size of the sample id in bytes.
     #[inline]
     pub fn size(&self) -> usize {
@@ -263,7 +284,7 @@ impl TrailerLayout {
         if distance == ABSENT || record.len() < RECORD_HEADER + self.size as usize {
             return None;
         }
-        u64_at(record, record.len() - distance as usize)
+        u64_at(record, self.end(record).checked_sub(distance.into())?)
     }
 }
 

@@ -9,6 +9,7 @@ pub mod directory;
 mod features;
 mod file;
 mod foreign_ids;
+mod grown;
 pub mod pipe;
 mod reserve;
 mod stream;

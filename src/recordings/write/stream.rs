@@ -9,10 +9,10 @@ use std::{
 
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Records, SampleLayout, record_type},
+    record::{Records, SampleLayout, TrailerLayout, record_type},
 };
 
-use super::{ForeignIds, Level, Tally, block_index::Blocks, compress::Compressor};
+use super::{ForeignIds, Level, Tally, block_index::Blocks, compress::Compressor, grown};
 use crate::BlockIndex;
 
 /// The default number of bytes to buffer before a write.
@@ -116,7 +116,14 @@ impl Stream {
             }
             None => records,
         };
-        self.pending.add(records, &self.layout);
+        let cut;
+        let records = match self.pending.add(records, &self.layout) {
+            true => {
+                cut = grown::cut(records, &TrailerLayout::new(self.layout.format.sample_type));
+                &*cut
+            }
+            false => records,
+        };
         if let State::Failed { dropped } = &mut self.state {
             *dropped += std::mem::take(&mut self.pending).samples;
             count_ids(records, &self.layout, &mut self.unwritten);

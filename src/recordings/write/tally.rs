@@ -57,21 +57,24 @@ pub struct Tally {
 
 impl Tally {
     /// Counts a run of whole records of one ring. Only the times of the first and the last sample are read, because the
-    /// samples of a ring are nearly sorted.
-    pub fn add(&mut self, records: &[u8], layout: &SampleLayout) {
-        let (mut first, mut last) = (None, None);
+    /// samples of a ring are nearly sorted. Returns whether records are longer than what the kernel wrote.
+    pub fn add(&mut self, records: &[u8], layout: &SampleLayout) -> bool {
+        let (mut first, mut last, mut have_grown) = (None, None, false);
+        let trailer = TrailerLayout::new(layout.format.sample_type);
         for record in Records::new(records) {
             if record_type(record) == PERF_RECORD_SAMPLE {
                 self.samples += 1;
                 first = first.or(Some(record));
                 last = Some(record);
             } else {
-                self.other(record, layout);
+                have_grown |= trailer.end(record) != record.len();
+                self.other(record, &trailer);
             }
         }
         for time in [first, last].into_iter().flatten().filter_map(|sample| layout.time(sample)) {
             self.times = Some(self.times.map_or((time, time), |(first, last)| (first.min(time), last.max(time))));
         }
+        have_grown
     }
 
     /// Adds the counts of `other`, and sets `other` to zero.
@@ -88,10 +91,10 @@ impl Tally {
         self.strays.left_out += strays.left_out;
     }
 
-    fn other(&mut self, record: &[u8], layout: &SampleLayout) {
+    fn other(&mut self, record: &[u8], trailer: &TrailerLayout) {
         match Record::parse(record) {
             Record::Lost { lost } => {
-                let cpu = TrailerLayout::new(layout.format.sample_type).cpu(record).unwrap_or(0);
+                let cpu = trailer.cpu(record).unwrap_or(0);
                 *self.lost.entry(cpu).or_default() += lost;
             }
             Record::Mmap2(mapped) if is_code_of_a_file(&mapped) => {
