@@ -62,7 +62,7 @@ pub(super) fn samples(event: &EventRequest, common: u64, read_format: u64) -> Sa
         Sampling::Period(period) if period > 1 && is_counted_singly(event) => (period, PERF_SAMPLE_PERIOD),
         // If a program writes the samples, the kernel stores the period 0 in them (`__bpf_perf_event_output()` in
         // kernel/trace/bpf_trace.c). So the member is left out.
-        Sampling::Period(period) if event.writer == Writer::Program => (period, PERF_SAMPLE_PERIOD),
+        Sampling::Period(period) if event.writer != Writer::Kernel => (period, PERF_SAMPLE_PERIOD),
         Sampling::Period(period) => (period, 0),
         Sampling::Frequency(_) => (0, 0),
     };

@@ -189,7 +189,7 @@ impl Opener<'_> {
 
         let mine = opened.descriptors.len();
         for (index, event) in self.events.iter().enumerate() {
-            if event.writer == Writer::Program || !attach::is_wanted(event, self.target, &on) {
+            if event.writer != Writer::Kernel || !attach::is_wanted(event, self.target, &on) {
                 continue;
             }
             let leader = group::leader_of(self.events, index);

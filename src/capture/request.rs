@@ -184,6 +184,8 @@ pub enum Writer {
     /// event is opened on CPUs, whatever the target is. The program has to select the tasks and to apply the filter. In
     /// a recording, its samples are those of the tracepoint.
     Program,
+    /// Nobody: the samples of another event have all that they would say.
+    Nobody,
 }
 
 /// Says if the samples of perf-prof's own threads are delivered.

@@ -34,7 +34,8 @@
 //! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
 //!   `live/requests.rs`
 //! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`
-//! * which events the kernel adds up, and the reason if it cannot: `live/in_kernel.rs`; when its tables are read:
+//! * which events the kernel adds up, and why others not: `live/in_kernel.rs`; which system calls it pairs: `live/pairs.rs`,
+//!   `engine/call_pairs.rs`; when its tables are read:
 //!   `engine/kernel_tables.rs`
 //! * what a plain user may trace: `live/unprivileged.rs`; rights that a run gives up: `live/file_rights.rs`
 //! * a step of all runs, or another origin of events: `spine/`, whose `Chosen`, `Armed` and `Session` have a case for

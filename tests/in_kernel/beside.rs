@@ -46,6 +46,17 @@ fn a_recording_of_the_same_tracepoint_has_all_records() {
     assert_eq!(most, Some(20_000));
 }
 
+/// Returns whether the kernel has a program with this id.
+pub fn is_program(id: u32) -> bool {
+    const BPF_PROG_GET_FD_BY_ID: i64 = 13;
+    let attr = [id, 0, 0, 0u32];
+    // SAFETY: the command reads these 16 bytes, and a descriptor that it returns is closed once.
+    unsafe {
+        let descriptor = libc::syscall(libc::SYS_bpf, BPF_PROG_GET_FD_BY_ID, attr.as_ptr(), 16);
+        descriptor >= 0 && libc::close(descriptor as i32) == 0
+    }
+}
+
 /// Returns how many programs of this name the kernel has.
 fn programs(name: &str) -> usize {
     /// The place of the name in `struct bpf_prog_info`.

@@ -2,6 +2,7 @@
 
 mod beside;
 mod calls;
+mod pairs;
 mod refused;
 mod selections;
 mod spans;

@@ -4,6 +4,7 @@
 //! [`Derived`] is a derived event that the user selected. Live runs and replays add its inputs to their own events, and
 //! [`DerivingSink`] passes the samples of the inputs to its [`Derivation`].
 
+mod pair;
 mod sink;
 pub mod source;
 mod span;
@@ -11,6 +12,7 @@ mod span;
 use std::sync::Arc;
 
 pub use self::{
+    pair::{PairLayout, PairSplitter},
     sink::{Derivations, DerivingSink, Losses},
     span::{Action, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
 };
@@ -21,6 +23,12 @@ pub trait Derivation: Send {
     /// Processes a sample of the input with the index `input`. To deliver a derived sample, it calls `emit` with a
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
+
+    /// Processes the sample of the first input and the one of the second input that a program in the kernel has found to
+    /// belong together. What it dropped or lost, it has counted itself.
+    fn pair(&mut self, _begin: &[u8], _end: &[u8], _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        Flow::Continue(())
+    }
 
     /// Reports that a ring begins to lose samples. Until [`Derivation::lost`] is called for this loss, the derivation must not
     /// combine a sample with an earlier one.

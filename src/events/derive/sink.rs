@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Derivation, Derived};
+use super::{Derivation, Derived, PairSplitter};
 use crate::event::{Context, Deliver, EventType, Flow, Sink, SpanCounts, Stats, Stop};
 
 /// The input of a derivation that receives the samples of a captured event.
@@ -34,7 +34,30 @@ pub struct DerivingSink<'a> {
 }
 
 /// The started derivations, each with the index of the event type of its derived samples.
-pub struct Derivations(Vec<(usize, Box<dyn Derivation>)>);
+pub struct Derivations(Vec<Started>);
+
+/// A derivation that was started.
+struct Started {
+    /// The index of the event type of its derived samples.
+    event: usize,
+    derivation: Box<dyn Derivation>,
+    /// What splits the samples of its inputs, if programs in the kernel have paired them.
+    pairs: Option<PairSplitter>,
+}
+
+impl Started {
+    /// Passes a sample of an input to the derivation.
+    #[inline]
+    fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        match &mut self.pairs {
+            None => self.derivation.sample(input, record, emit),
+            Some(pairs) => match pairs.split(record) {
+                Some([begin, end]) => self.derivation.pair(begin, end, emit),
+                None => Flow::Continue(()),
+            },
+        }
+    }
+}
 
 /// Whether samples were lost of which the derivations have not been told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,20 +69,24 @@ pub enum Losses {
 }
 
 impl Derivations {
+    fn each(&mut self) -> impl Iterator<Item = &mut Box<dyn Derivation>> {
+        self.0.iter_mut().map(|started| &mut started.derivation)
+    }
+
     fn lost(&mut self, start: u64, end: u64) {
-        self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(start, end));
+        self.each().for_each(|derivation| derivation.lost(start, end));
     }
 
     fn loss_begins(&mut self) {
-        self.0.iter_mut().for_each(|(_, derivation)| derivation.loss_begins());
+        self.each().for_each(|derivation| derivation.loss_begins());
     }
 
     fn loss_averted(&mut self) {
-        self.0.iter_mut().for_each(|(_, derivation)| derivation.lost(0, 0));
+        self.each().for_each(|derivation| derivation.lost(0, 0));
     }
 
     fn deliver_missing(&mut self, program: &mut dyn Deliver) {
-        for (event, derivation) in &mut self.0 {
+        for Started { event, derivation, .. } in &mut self.0 {
             derivation.take_missing(&mut |record| program.missing(*event, record));
         }
     }
@@ -144,7 +171,7 @@ impl<'a> DerivingSink<'a> {
         let mut sink = Self::with_derivations(sink, captured, started);
         sink.count_in(stats);
         if sink.sink.counts_missing() {
-            sink.derivations.0.iter_mut().for_each(|(_, derivation)| derivation.keep_missing());
+            sink.derivations.each().for_each(|derivation| derivation.keep_missing());
         }
         sink
     }
@@ -168,7 +195,8 @@ impl<'a> DerivingSink<'a> {
             for (input, event) in inputs.into_iter().enumerate() {
                 feeds[event] = Some(Feed { derivation, input });
             }
-            derivations.push(started);
+            let (event, derivation) = started;
+            derivations.push(Started { event, derivation, pairs: None });
         }
         let outlet = Outlet { left: u64::MAX, first: captured, counts: Vec::new() };
         Self { sink, derivations: Derivations(derivations), feeds, held: Held::default(), outlet }
@@ -179,7 +207,7 @@ impl<'a> DerivingSink<'a> {
     pub fn continued(mut self, derivations: Derivations, stats: &Stats, context: &Arc<Context>) -> Self {
         self.derivations = derivations;
         self.count_in(stats);
-        for (event, derivation) in &mut self.derivations.0 {
+        for Started { event, derivation, .. } in &mut self.derivations.0 {
             if let Some(counts) = stats.span(*event) {
                 derivation.continue_in(counts.clone(), context);
             }
@@ -187,9 +215,18 @@ impl<'a> DerivingSink<'a> {
         self
     }
 
+    /// Takes the samples of the inputs of some derived events as pairs. Each comes with the index of its event type.
+    pub fn with_pairs(mut self, pairs: impl IntoIterator<Item = (usize, PairSplitter)>) -> Self {
+        for (event, splitter) in pairs {
+            let mut started = self.derivations.0.iter_mut();
+            started.find(|started| started.event == event).into_iter().for_each(|of| of.pairs = Some(splitter.clone()));
+        }
+        self
+    }
+
     /// Makes the derivations deliver nothing.
     pub fn muted(mut self) -> Self {
-        self.derivations.0.iter_mut().for_each(|(_, derivation)| derivation.mute());
+        self.derivations.each().for_each(|derivation| derivation.mute());
         self
     }
 
@@ -218,7 +255,7 @@ impl<'a> DerivingSink<'a> {
     /// Holds the last samples of the derivations.
     fn finish_derivations(&mut self) {
         let Self { derivations, held, outlet, .. } = self;
-        for (derived, derivation) in derivations.0.iter_mut().filter(|_| outlet.left != 0) {
+        for Started { event: derived, derivation, .. } in derivations.0.iter_mut().filter(|_| outlet.left != 0) {
             let _ = derivation.finish(&mut |record| {
                 held.hold(*derived, record);
                 Flow::Continue(())
@@ -291,9 +328,10 @@ impl Deliver for DerivingSink<'_> {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let Self { derivations, feeds, held, outlet, .. } = self;
         let Some(Feed { derivation, input }) = feeds.get(event).copied().flatten() else { return Flow::Continue(()) };
-        let (derived, derivation) = &mut derivations.0[derivation];
-        let flow = derivation.sample(input, record, &mut |record| {
-            held.hold(*derived, record);
+        let started = &mut derivations.0[derivation];
+        let derived = started.event;
+        let flow = started.sample(input, record, &mut |record| {
+            held.hold(derived, record);
             // At the limit, stop: the derivation must not get more samples, because it would count further spans.
             if held.samples.len() as u64 >= outlet.left { Flow::Break(Stop::Limit) } else { Flow::Continue(()) }
         });
@@ -365,8 +403,9 @@ impl Deliver for Deriving<'_> {
         let Some(Feed { derivation, input }) = self.feeds.get(event).copied().flatten() else {
             return self.outlet.deliver(event, record, self.program);
         };
-        let (derived, derivation) = &mut self.derivations.0[derivation];
-        derivation.sample(input, record, &mut |record| self.outlet.deliver(*derived, record, self.program))
+        let started = &mut self.derivations.0[derivation];
+        let derived = started.event;
+        started.sample(input, record, &mut |record| self.outlet.deliver(derived, record, self.program))
     }
 
     fn loss_begins(&mut self) -> Flow {
@@ -397,7 +436,7 @@ impl Deliver for Deriving<'_> {
     fn exit(&mut self) -> Flow {
         let Self { program, derivations, outlet, .. } = self;
         let mut stopped = Flow::Continue(());
-        for (derived, derivation) in derivations.0.iter_mut() {
+        for Started { event: derived, derivation, .. } in derivations.0.iter_mut() {
             if outlet.left == 0 {
                 break;
             }

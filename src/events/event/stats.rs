@@ -51,6 +51,8 @@ pub struct Stats {
 struct InKernel {
     /// True if BPF programs in the kernel add up the event.
     is_there: AtomicBool,
+    /// True if it is a span that is paired there. It has samples.
+    is_paired: AtomicBool,
     added: AtomicU64,
     /// How often the event happened while the programs could not run.
     missed: AtomicU64,
@@ -104,6 +106,16 @@ impl Stats {
     /// Notes that BPF programs in the kernel add up an event, so that it has no samples.
     pub fn set_in_kernel(&self, event: usize) {
         self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_there.store(true, Relaxed));
+    }
+
+    /// Notes that a span is paired by programs in the kernel. Its samples are delivered.
+    pub fn set_paired_in_kernel(&self, event: usize) {
+        self.in_kernel.get(event).into_iter().for_each(|counts| counts.is_paired.store(true, Relaxed));
+    }
+
+    /// Returns whether an event is added up or paired by programs in the kernel.
+    pub fn is_worked_out_in_kernel(&self, event: usize) -> bool {
+        self.in_kernel.get(event).is_some_and(|counts| counts.is_there.load(Relaxed) || counts.is_paired.load(Relaxed))
     }
 
     /// Returns whether BPF programs in the kernel add up an event.

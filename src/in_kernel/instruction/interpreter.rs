@@ -63,8 +63,12 @@ pub struct Machine {
     pub strings: HashMap<u64, Vec<u8>>,
     /// Which arguments are strings, by the number of the system call.
     pub arguments: HashMap<u32, u64>,
+    /// The memory of the kernel from an address on.
+    pub kernel: (u64, Vec<u8>),
     /// The records that were written.
     pub written: Vec<Vec<u8>>,
+    /// What the kernel returns if a record cannot be written; 0 if it can.
+    pub refuses: i64,
 }
 
 thread_local! {
@@ -236,13 +240,24 @@ impl Machine {
     fn read_string(&self, to: u64, size: usize, from: u64) -> i64 {
         let Some(string) = self.strings.get(&from) else { return -14 };
         let text = &string[..string.len().min(size - 1)];
-        for (at, byte) in (to..).zip(text.iter().chain([&0])) {
+        self.copy(to, text.iter().chain([&0]));
+        text.len() as i64 + 1
+    }
+
+    /// Copies memory of the kernel.
+    fn read_kernel(&self, to: u64, size: usize, from: u64) -> i64 {
+        let (start, bytes) = &self.kernel;
+        self.copy(to, &bytes[(from - start) as usize..][..size]);
+        0
+    }
+
+    fn copy<'a>(&self, to: u64, bytes: impl IntoIterator<Item = &'a u8>) {
+        for (at, byte) in (to..).zip(bytes) {
             let word = &self.memory[(at - self.address(0)) as usize / 8];
             let mut bytes = word.load(Relaxed).to_ne_bytes();
             bytes[at as usize % 8] = *byte;
             word.store(u64::from_ne_bytes(bytes), Relaxed);
         }
-        text.len() as i64 + 1
     }
 
     fn update(&mut self, map: u64, (key, value): (u64, u64), flags: u64) -> i64 {
@@ -271,7 +286,7 @@ impl Machine {
 
 type Helper = fn(u64, u64, u64, u64, u64) -> u64;
 
-const HELPERS: [(i32, Helper); 10] = [
+const HELPERS: [(i32, Helper); 11] = [
     (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
     (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
@@ -310,9 +325,14 @@ const HELPERS: [(i32, Helper); 10] = [
         MACHINE.with_borrow_mut(|machine| {
             let length = machine.memory[LENGTH].load(Relaxed) as usize;
             let record = machine.bytes(from, length);
-            machine.written.push(record);
-        });
-        0
+            if machine.refuses == 0 {
+                machine.written.push(record);
+            }
+            machine.refuses as u64
+        })
+    }),
+    (BPF_FUNC_PROBE_READ_KERNEL, |to, size, from, _, _| {
+        MACHINE.with_borrow(|machine| machine.read_kernel(to, size as usize, from)) as u64
     }),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! Everything here ends when its descriptors are closed, so nothing stays in the kernel after this process.
 
+mod pairs;
 mod selected;
 mod strings;
 mod table;
@@ -17,6 +18,7 @@ use perf_prof_system::{
 };
 use thiserror::Error;
 
+pub use pairs::PairsInKernel;
 pub use selected::{FirstTasks, SelectedTasks, TaskEvents};
 pub use strings::StringWriters;
 pub use table::{Reading, Room, TableInKernel};

@@ -90,7 +90,7 @@ enum ProgramState {
 }
 
 /// The most open spans. A thread has one open call, and few machines have more threads than this. The hash takes 13 MB.
-const MOST_OPEN: u32 = 1 << 17;
+pub(super) const MOST_OPEN: u32 = 1 << 17;
 const SLOT: u32 = 0;
 /// The factor by which a table grows if it needs more room. It is large, because rows may come faster during the exchange.
 const GROWTH: u32 = 8;

@@ -13,7 +13,10 @@ use perf_prof_events::{
 use perf_prof_format::tracefs::{EventFormat, Filter};
 
 pub use named::Names;
-pub use span::{DURATION, GENERATION, KEPT, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, StepAction, lower_span};
+pub use span::{
+    DURATION, GENERATION, KEPT, LoweredPairs, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, StepAction, lower_pairs,
+    lower_span,
+};
 pub use unsuited::Unsuited;
 
 use crate::expression::{Number, Test, Text};

@@ -35,6 +35,10 @@ impl SpanCounters {
     pub(super) const WITHOUT_ROOM: i16 = SpanCounters::FIRST + 40;
     pub(super) const LOST: i16 = SpanCounters::FIRST + 48;
     pub(super) const GENERATION: i16 = SpanCounters::FIRST + 56;
+    /// The calls that ended while their event was off. Their begins were counted, and belong to no run.
+    pub(super) const OFF: i16 = SpanCounters::FIRST + 64;
+    /// The index of the word with this number.
+    pub const OFF_WORD: usize = SpanCounters::GENERATION_WORD + 1;
     /// The index of the word with the generation among all words.
     pub const GENERATION_WORD: usize = Counters::WORDS + SpanCounters::WORDS;
 }

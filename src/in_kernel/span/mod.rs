@@ -2,6 +2,7 @@
 //! there, takes it out, and adds the span to a table. No record leaves the kernel.
 
 mod counts;
+mod pairs;
 mod system_call;
 
 use perf_prof_events::{
@@ -18,6 +19,7 @@ use perf_prof_format::{
 };
 
 pub use counts::SpanCounters;
+pub use pairs::{PairPrograms, pair_programs};
 pub use system_call::SystemCall;
 
 use crate::{

@@ -19,6 +19,42 @@ const RET: i16 = 16;
 /// The offset of `orig_ax` in `struct pt_regs` of x86-64. It is the number of the call.
 const ORIG_AX: i32 = 120;
 
+/// The registers from which the arguments of calls come: a part of `struct pt_regs` of x86-64.
+pub(super) struct Registers;
+
+impl Registers {
+    /// The offset of the first one, `bp`.
+    pub const FIRST: i32 = 32;
+    /// The size of all, up to `cs`.
+    pub const BYTES: usize = 112;
+    /// Where the six arguments are: `di`, `si`, `dx`, `r10`, `r8` and `r9`.
+    const ARGUMENTS: [i16; 6] = [112, 104, 96, 56, 72, 64];
+    /// Where they are in a program of 32 bits: `bx`, `cx`, `dx`, `si`, `di` and `bp`.
+    const OF_32_BITS: [i16; 6] = [40, 88, 96, 104, 112, 32];
+    /// The place of `cs`, and its value in programs of 32 bits (`__USER32_CS`).
+    const CS: i16 = 136;
+    const USER32_CS: i32 = 0x23;
+
+    /// Writes the code that copies the arguments of a call from these registers, as `syscall_get_arguments()` does.
+    pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
+        let (is_of_32_bits, done) = (code.label(), code.label());
+        let register = |at: i16| Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers };
+        code.load(Size::Half, Register::R1, register(Registers::CS));
+        code.jump_if(Condition::Equal, Register::R1, Registers::USER32_CS, is_of_32_bits);
+        for (argument, at) in Registers::ARGUMENTS.into_iter().enumerate() {
+            code.load(Size::Double, Register::R1, register(at));
+            code.store(Size::Double, to.after(8 * argument), Register::R1);
+        }
+        code.jump(done);
+        code.here(is_of_32_bits);
+        for (argument, at) in Registers::OF_32_BITS.into_iter().enumerate() {
+            code.load(Size::Word, Register::R1, register(at));
+            code.store(Size::Double, to.after(8 * argument), Register::R1);
+        }
+        code.here(done);
+    }
+}
+
 /// The tracepoint at which a program runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemCall {
@@ -63,6 +99,16 @@ impl SystemCall {
         code.address(CONTEXT, RECORD);
     }
 
+    /// Returns where programs put the number of the call.
+    pub(super) const fn id() -> Place {
+        Place { base: Register::Frame, offset: RECORD.offset + ID }
+    }
+
+    /// Returns where the program of the return puts the result.
+    pub(super) const fn result() -> Place {
+        Place { base: Register::Frame, offset: RECORD.offset + RET }
+    }
+
     /// Writes the code that jumps to a label if the call never returns, like `exit`. Each thread ends with such a call. If the
     /// program kept them, the hash of open spans would fill up.
     pub(super) fn jump_if_never_returns(code: &mut Code, to: Label) {
@@ -98,6 +144,14 @@ pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
         && span.selected.iter().zip([enter, exit]).all(|(test, last)| test.iter().all(|test| has_test(test, last)))
         && tests.into_iter().all(|test| has_test(test, exit));
     if has_all { Ok(()) } else { Err(Unsuited::Spans("it reads the arguments of system calls")) }
+}
+
+/// Returns whether the raw tracepoints have what these tests read, of the entry and of the return.
+pub(super) fn have(of_enter: &[Test], of_exit: &[Test]) -> bool {
+    let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
+    cfg!(target_arch = "x86_64")
+        && of_enter.iter().all(|test| has_test(test, enter))
+        && of_exit.iter().all(|test| has_test(test, exit))
 }
 
 fn has(number: Number, last: i16) -> bool {

@@ -327,6 +327,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
     all.set_item("own", run.stats.own_samples())?;
     let shortfall = Shortfall::of(&run.stats, Some(&run.context));
     all.set_item("partial", shortfall.is_some())?;
+    let place = |at: usize| if run.stats.is_worked_out_in_kernel(at) { "kernel" } else { "perf-prof" };
     let events = PyDict::new(py);
     for (at, (event, count)) in run.events.iter().zip(run.stats.per_event()).enumerate() {
         // If an event is selected twice, its counts are added up.
@@ -338,7 +339,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
         let delivered = before("delivered")?.unwrap_or(0) + count.delivered;
         let lost = before("lost")?.zip(count.lost).map(|(a, b)| a + b);
         let row = counts(delivered, lost)?;
-        row.set_item("where", if run.stats.is_in_kernel(at) { "kernel" } else { "perf-prof" })?;
+        row.set_item("where", place(at))?;
         events.set_item(&name, row)?;
     }
     for (at, event) in run.events.iter().enumerate() {
@@ -365,7 +366,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             row.set_item("missing_time", incomplete.missing())?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
             row.set_item("lost", py.None())?;
-            row.set_item("where", "perf-prof")?;
+            row.set_item("where", place(at))?;
             events.set_item(event.shown_name(), row)?;
         }
     }

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use super::call_pairs::CallPairs;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Others, Plan},
     event::{SpanCounts, Stats},
@@ -70,6 +71,8 @@ pub struct KernelTables {
     has_failed: bool,
     /// The BPF programs that write the records of events with strings. They have no tables.
     writers: StringWriters,
+    /// The programs that pair calls.
+    pairs: CallPairs,
 }
 
 /// Which tables are read.
@@ -115,6 +118,16 @@ impl KernelTables {
         self.writers = writers;
     }
 
+    /// Adds the programs that pair calls.
+    pub fn add_pairs(&mut self, pairs: CallPairs) {
+        self.pairs = pairs;
+    }
+
+    /// Returns the programs that pair calls.
+    pub fn pairs(&mut self) -> &mut CallPairs {
+        &mut self.pairs
+    }
+
     /// Returns whether the kernel adds up no event.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -129,6 +142,8 @@ impl KernelTables {
     pub fn read(&mut self, which: Which, stats: &Stats) {
         if which != Which::Filling {
             self.writers.missed().for_each(|(event, missed)| stats.set_missed_in_kernel(event, missed));
+            self.pairs.note_missed(stats);
+            self.pairs.count(stats);
         }
         let is_wanted = |table: &KernelTable| which != Which::Filling || table.in_kernel.is_filling();
         if !self.tables.iter().any(is_wanted) {
@@ -185,12 +200,13 @@ impl KernelTables {
     /// Returns the descriptors that keep programs attached.
     pub fn into_events(self) -> Vec<OwnedFd> {
         let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_events());
-        of_tables.chain(self.selected.into_events()).chain(self.writers.into_events()).collect()
+        let of_tables = of_tables.chain(self.selected.into_events()).chain(self.writers.into_events());
+        of_tables.chain(self.pairs.into_events()).collect()
     }
 }
 
 /// Adds the span counts of the programs to the counts of the run.
-fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) {
+pub(super) fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) {
     counts.add_opened(spans.opened);
     counts.add_ended(spans.ended);
     counts.add_dropped(spans.dropped);

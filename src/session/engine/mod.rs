@@ -2,6 +2,7 @@
 //! the end of the run.
 
 mod bursts;
+pub mod call_pairs;
 pub mod exit_status;
 mod flushing;
 pub mod interval;

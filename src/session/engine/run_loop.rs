@@ -270,6 +270,8 @@ impl<S: Source> RunLoop<'_, S> {
         sink: &mut dyn Sink,
         turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
+        // A function that gets a span finds it in the counts.
+        self.tables.pairs().count(&self.stats);
         let Self { source, pump, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, losses, .. } = turns;
         let left = pump.samples_left();
@@ -299,6 +301,7 @@ impl<S: Source> RunLoop<'_, S> {
     }
 
     fn attend(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+        self.tables.pairs().count(&self.stats);
         let Self { source, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, .. } = turns;
         let mut flow = ControlFlow::Continue(());

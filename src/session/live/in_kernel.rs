@@ -24,6 +24,7 @@ use perf_prof_system::{budget::Budget, output, tracefs::Tracefs};
 
 use super::{
     kernel_target::{self, KernelTarget, Reason},
+    pairs::PreparedPairs,
     requests,
     select::{EventLocation, Selected},
     strings,
@@ -78,24 +79,33 @@ enum Programs {
 }
 
 /// The result of starting the programs.
+#[derive(Default)]
 struct Attempt {
     tables: KernelTables,
     /// The events that are added up in the kernel.
     in_kernel: Vec<usize>,
     /// The opened events that therefore need no samples.
     opened: Vec<usize>,
+    /// The spans that are paired there.
+    paired: Vec<usize>,
     /// The other events that the receiver gets, each with the reason why the kernel does not add it up.
     kept: Vec<(usize, Reason)>,
 }
 
 impl OpenEvents<'_> {
-    /// Adds up events in the kernel where this is possible, and closes the events that then need no samples. Also
-    /// starts the programs that write records with strings. `uses` says what the receiver does with each type of
-    /// events; it is empty if the receiver gets all samples. The run cannot start after an error.
-    pub fn add_up(&self, uses: &[EventUse], capture: &mut Capture) -> (KernelTables, Result<()>) {
+    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. Also starts the
+    /// programs that write records with strings, and those that write `pairs`. `uses` says what
+    /// the receiver does with each type of events; it is empty if it gets all samples. The run cannot start after an error.
+    pub fn add_up(
+        &self,
+        uses: &[EventUse],
+        mut pairs: PreparedPairs,
+        capture: &mut Capture,
+    ) -> (KernelTables, Result<()>) {
         let mut tables = KernelTables::default();
-        let started = self.tables(uses, capture).and_then(|added_up| {
+        let started = self.tables(uses, &mut pairs, capture).and_then(|added_up| {
             tables = added_up;
+            tables.add_pairs(pairs.start(self.types, capture)?);
             tables.add_writers(self.string_writers(capture)?);
             Ok(())
         });
@@ -112,14 +122,17 @@ impl OpenEvents<'_> {
         strings::start(&self.kernel_target(&target), self.selected, &requests, capture)
     }
 
-    fn tables(&self, uses: &[EventUse], capture: &mut Capture) -> Result<KernelTables> {
+    fn tables(&self, uses: &[EventUse], pairs: &mut PreparedPairs, capture: &mut Capture) -> Result<KernelTables> {
         let how = self.plan.capture.in_kernel;
         if uses.is_empty() && how != InKernel::Always || how == InKernel::Never {
+            let attempt = Attempt { paired: pairs.events().collect(), kept: pairs.take_kept(), ..Attempt::default() };
+            self.report(&attempt)?;
             return Ok(KernelTables::default());
         }
         let requests = requests::requests(&self.plan.capture, self.selected)?;
         let target = requests::target(&self.plan.capture, self.workload)?;
-        let first = self.attempt(uses, &requests, &target);
+        let mut first = self.attempt(uses, &requests, &target);
+        self.claim_pairs(&mut first, uses, pairs);
         self.report(&first)?;
         first.in_kernel.iter().for_each(|&event| self.stats.set_in_kernel(event));
         // This is quick, because the program's own perf event keeps the tracepoint open.
@@ -138,6 +151,20 @@ impl OpenEvents<'_> {
         }
     }
 
+    /// Of the events that are not added up in the kernel, takes the spans that are paired there. Their tables are still not added
+    /// up in the kernel.
+    fn claim_pairs(&self, attempt: &mut Attempt, uses: &[EventUse], pairs: &mut PreparedPairs) {
+        pairs.retain(|event| !attempt.in_kernel.contains(&event));
+        attempt.paired = pairs.events().collect();
+        let has_tables = |event: usize| matches!(uses.get(event), Some(EventUse::Tables(_)));
+        attempt.kept.retain(|(event, _)| !attempt.paired.contains(event) || has_tables(*event));
+        for (event, reason) in pairs.take_kept().into_iter().filter(|(event, _)| !has_tables(*event)) {
+            if let Some((_, told)) = attempt.kept.iter_mut().find(|(kept, _)| *kept == event) {
+                *told = reason;
+            }
+        }
+    }
+
     /// Starts the programs of all events that can be added up in the kernel.
     fn attempt(&self, uses: &[EventUse], requests: &[EventRequest], target: &Target) -> Attempt {
         let (mut compiled, mut kept) = (Vec::new(), Vec::new());
@@ -148,13 +175,14 @@ impl OpenEvents<'_> {
             }
         }
         let (mut tables, mut in_kernel, mut opened) = (KernelTables::default(), Vec::new(), Vec::new());
+        let paired = Vec::new();
         let count: usize = compiled.iter().map(|programs| programs.tables.len()).sum();
         if count > MOST_TABLES {
             let reason = || Reason(format!("there would be more than {MOST_TABLES} tables in the kernel"));
             kept.extend(compiled.drain(..).map(|programs| (programs.event, reason())));
         }
         if compiled.is_empty() {
-            return Attempt { tables, in_kernel, opened, kept };
+            return Attempt { tables, in_kernel, opened, paired, kept };
         }
         match self.kernel_target(target).selected_tasks() {
             Ok(selected) => {
@@ -178,24 +206,29 @@ impl OpenEvents<'_> {
                 kept.extend(compiled.iter().map(|programs| (programs.event, Reason(reason.clone()))));
             }
         }
-        Attempt { tables, in_kernel, opened, kept }
+        Attempt { tables, in_kernel, opened, paired, kept }
     }
 
     /// Prints with `-v` where each event is added up. Fails if all events must be added up in the kernel, and some
     /// cannot.
-    fn report(&self, Attempt { in_kernel, kept, .. }: &Attempt) -> Result<()> {
+    fn report(&self, Attempt { in_kernel, paired, kept, .. }: &Attempt) -> Result<()> {
         let name = |event: usize| self.types[event].shown_name();
+        paired.iter().for_each(|&event| self.stats.set_paired_in_kernel(event));
         if let (InKernel::Always, Some((event, Reason(reason)))) = (self.plan.capture.in_kernel, kept.first()) {
             let option = if self.plan.face == Face::Program { "in_kernel='always'" } else { "--in-kernel always" };
             bail!("{option}: {} cannot be added up in the kernel, because {reason}", name(*event));
         }
         if self.plan.verbosity >= Verbosity::Verbose {
             for event in 0..self.types.len() {
-                if in_kernel.contains(&event) {
-                    output::say(format_args!("{}: counted in the kernel", name(event)));
-                } else if let Some((_, Reason(reason))) = kept.iter().find(|(kept, _)| *kept == event) {
-                    output::say(format_args!("{}: in perf-prof, because {reason}", name(event)));
-                }
+                let reason = kept.iter().find(|(kept, _)| *kept == event).map(|(_, Reason(reason))| reason);
+                let text = match (in_kernel.contains(&event), paired.contains(&event), reason) {
+                    (true, _, _) => "counted in the kernel".to_owned(),
+                    (_, true, None) => "paired in the kernel".to_owned(),
+                    (_, true, Some(reason)) => format!("in perf-prof, because {reason}; paired in the kernel"),
+                    (_, false, Some(reason)) => format!("in perf-prof, because {reason}"),
+                    (_, false, None) => continue,
+                };
+                output::say(format_args!("{}: {text}", name(event)));
             }
         }
         Ok(())
@@ -354,7 +387,7 @@ impl OpenEvents<'_> {
 }
 
 /// Fails with the reason if the event's samples do not stand for all occurrences of its tracepoint.
-fn check_event(selected: &Selected, request: &EventRequest) -> Result<(), Reason> {
+pub(super) fn check_event(selected: &Selected, request: &EventRequest) -> Result<(), Reason> {
     let is_probe = request.definition.is_some() || selected.place != EventLocation::Kernel;
     let reasons = [
         (request.event.kind != PERF_TYPE_TRACEPOINT || is_probe, "it is no tracepoint"),

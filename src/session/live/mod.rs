@@ -4,6 +4,7 @@ pub mod chosen;
 pub mod file_rights;
 pub mod in_kernel;
 pub mod kernel_target;
+pub mod pairs;
 pub mod refusal;
 pub mod requests;
 pub mod select;

@@ -264,7 +264,9 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
 pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
-    for event in capture.attrs().iter().filter(|event| event.ids.is_empty()) {
+    let is_opened = |event: usize| selected.get(event).is_some_and(|event| event.request.writer != Writer::Nobody);
+    let attrs = capture.attrs().iter().enumerate().filter(|(index, _)| *index >= selected.len() || is_opened(*index));
+    for (_, event) in attrs.filter(|(_, event)| event.ids.is_empty()) {
         output::say(format_args!("{} is not {done}: the kernel does not allow sampling of this event", event.name));
     }
     selected.iter().flat_map(|event| &event.lacks).for_each(output::say);
@@ -380,10 +382,11 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
     }
 }
 
-/// Returns who writes the samples of an event: a BPF program if the event has strings, otherwise the kernel.
+/// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings, or if it pairs
+/// calls.
 fn writer(event: &Selected) -> Result<Writer> {
     if !event.has_strings() {
-        return Ok(Writer::Kernel);
+        return Ok(event.request.writer);
     }
     if event.spec.grouping != Grouping::Alone {
         bail!("{}: an event with str= cannot be in a group, because a program writes its samples", event.spec.selector);

@@ -45,7 +45,9 @@ pub fn start(
     requests: &[EventRequest],
     capture: &Capture,
 ) -> Result<StringWriters> {
-    let of_program = |&at: &usize| requests[at].writer == Writer::Program && capture.outputs(at).next().is_some();
+    let of_program = |&at: &usize| {
+        requests[at].writer == Writer::Program && events[at].has_strings() && capture.outputs(at).next().is_some()
+    };
     let written: Vec<usize> = (0..requests.len()).filter(of_program).collect();
     let Some(&first) = written.first() else { return Ok(StringWriters::default()) };
     let failed = |at: usize, Reason(reason): Reason| {

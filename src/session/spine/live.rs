@@ -37,6 +37,7 @@ use crate::{
     live::{
         chosen::{ArmedEvents, event_types},
         in_kernel::OpenEvents,
+        pairs::{PreparedPairs, UnopenedEvents},
         refusal::open_error,
         requests::{self, Sizes},
         select::{self, Selected},
@@ -53,6 +54,7 @@ pub(super) struct LiveSession {
     tracefs: Tracefs,
     selected: Vec<Selected>,
     derived: Vec<Derived>,
+    pairs: PreparedPairs,
     moves: Option<usize>,
     workload: Option<Workload>,
     calibration: Calibration,
@@ -64,10 +66,18 @@ pub(super) struct LiveSession {
 
 /// Opens the events.
 pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
-    let ArmedEvents { closing, tracefs, events: selected, derived, moves, limits, workload } = armed;
+    let ArmedEvents { closing, tracefs, events: mut selected, derived, moves, limits, workload } = armed;
     // The last event may be the event about moves between cgroups, which no program receives.
     let received = moves.unwrap_or(selected.len());
     let of_live = plan.live().cloned().unwrap_or_default();
+    let unopened = UnopenedEvents {
+        plan: &plan,
+        tracefs: &tracefs,
+        derived: &derived,
+        received,
+        workload: workload.as_ref().map(Workload::pid),
+    };
+    let pairs = unopened.prepare_pairs(&mut selected)?;
     let requests = requests::requests(&plan.capture, &selected)?;
     let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
     // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
@@ -114,6 +124,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         tracefs,
         selected,
         derived,
+        pairs,
         moves,
         workload,
         calibration,
@@ -133,7 +144,7 @@ impl LiveSession {
     /// Delivers the events to the sink until the run ends.
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, (uses, signals): (Vec<EventUse>, &Signals)) -> Outcome {
         let LiveSession { plan, of_live, tracefs, selected, derived, moves, mut capture, offset, closing, .. } = self;
-        let (mut workload, mut calibration) = (self.workload, self.calibration);
+        let (mut workload, mut calibration, pairs) = (self.workload, self.calibration, self.pairs);
         let About { context, stats, events, .. } = about;
         note_existing(&plan, context);
         let open = OpenEvents {
@@ -147,7 +158,7 @@ impl LiveSession {
             budget: context.budget(),
             stats,
         };
-        let (tables, added_up) = open.add_up(&uses, &mut capture);
+        let (mut tables, added_up) = open.add_up(&uses, pairs, &mut capture);
         let mut source = RecordingTee::new(capture, AfterFailure::GoOn);
         let subject = TeeSubject {
             capture: &plan.capture,
@@ -167,7 +178,8 @@ impl LiveSession {
             // If the measurement fails, the last measured offset is still used.
             calibration.realtime_offset().into_iter().for_each(|offset| context.set_realtime_offset(offset));
         };
-        let mut sink = DerivingSink::start(sink, events, &derived, stats, context).with_limit(limit);
+        let sink = DerivingSink::start(sink, events, &derived, stats, context);
+        let mut sink = sink.with_pairs(tables.pairs().splitters()).with_limit(limit);
         let mut run_loop = RunLoop {
             source,
             pump,

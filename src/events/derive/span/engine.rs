@@ -173,7 +173,21 @@ impl Engine {
         }
         counts.add_ended(1);
         let (begin_record, notes) = begin.split();
-        let duration = time - layout(begin.input).time(begin_record).unwrap_or(0);
+        self.ended((key, notes), (begin.input, begin_record), (input, record), emit)
+    }
+
+    /// Delivers a span that has ended, if it is long enough and passes the filters. The begin and the end come with the index of
+    /// their input.
+    fn ended(
+        &mut self,
+        (key, notes): (&Key, &[u8]),
+        begin: (usize, &[u8]),
+        end: (usize, &[u8]),
+        emit: &mut dyn FnMut(&[u8]) -> Flow,
+    ) -> Flow {
+        let [of_begin, of_end] = [begin, end].map(|(input, _)| &self.format.inputs[input].layout);
+        let time = of_end.time(end.1).unwrap_or(0);
+        let duration = time.saturating_sub(of_begin.time(begin.1).unwrap_or(0));
         if let Some(overdue) = &mut self.overdue {
             overdue.ended(duration);
         }
@@ -184,17 +198,17 @@ impl Engine {
             return Flow::Continue(());
         }
         if let Some(Filters::OfPairs(filters)) = &self.span.filters
-            && let Some(filter) = &filters[begin.input * self.span.inputs.len() + input]
+            && let Some(filter) = &filters[begin.0 * self.span.inputs.len() + end.0]
         {
-            let [of_end, of_begin] = [(input, record), (begin.input, begin_record)]
-                .map(|(of, record)| layout(of).raw(record).unwrap_or(&[]));
-            if !filter.passes_span(of_end, of_begin, duration, layout(input).cpu(record)) {
+            let raws = [of_end.raw(end.1), of_begin.raw(begin.1)];
+            let [raw_end, raw_begin] = raws.map(|raw| raw.unwrap_or(&[]));
+            if !filter.passes_span(raw_end, raw_begin, duration, of_end.cpu(end.1)) {
                 return Flow::Continue(());
             }
         }
-        let cpu = layout(input).cpu(record).unwrap_or(0);
+        let cpu = of_end.cpu(end.1).unwrap_or(0);
         let ran = self.runs.as_ref().map(|runs| runs.between(cpu, time - duration, time));
-        let (begin, end, ran) = ((begin.input, begin_record), Some((input, record)), ran.as_deref());
+        let (ran, end) = (ran.as_deref(), Some(end));
         self.deliver(&SpanSamples { begin, end, notes, key: key.numbers(), duration, ran }, emit)
     }
 
@@ -482,6 +496,18 @@ impl Derivation for Engine {
             }
         }
         Flow::Continue(())
+    }
+
+    fn pair(&mut self, begin: &[u8], end: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
+        const BEGIN: usize = 0;
+        const END: usize = 1;
+        let (Some(input), Some(event)) = (self.span.inputs.get(BEGIN), self.format.inputs.get(END)) else {
+            return Flow::Continue(());
+        };
+        self.last = self.last.max(event.layout.time(end).unwrap_or(0));
+        let step = input.steps.iter().find(|step| step.action.begins());
+        let key = step.and_then(|step| step.key.key(&self.format.inputs[BEGIN].layout, begin));
+        key.map_or(Flow::Continue(()), |key| self.ended((&key, &[]), (BEGIN, begin), (END, end), emit))
     }
 
     fn loss_begins(&mut self) {

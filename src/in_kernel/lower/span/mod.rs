@@ -1,6 +1,7 @@
 //! Spans that are added up: the values that the program of the begin keeps, the key by which both programs find the open
 //! span, and the values that the program of the end reads.
 
+mod pairs;
 mod reader;
 
 use perf_prof_events::{
@@ -13,6 +14,7 @@ use perf_prof_format::{
     tracefs::{Field, Filter},
 };
 
+pub use self::pairs::{LoweredPairs, lower_pairs};
 use self::reader::{InSpan, RecordOfSpan, SpanReader};
 use super::{Lowered, Part, PidNamespace, Unsuited, filter, read::Reader, tracepoint};
 use crate::expression::{Number, Test};
@@ -78,6 +80,9 @@ pub fn lower_span(
 ) -> Result<LoweredSpan, Unsuited> {
     let Format::Span(format) = &event.format else { return Err(Unsuited::NoTracepoint) };
     check(span, format)?;
+    if span.selects_comms() {
+        return Err(Unsuited::Spans("spans are selected by the name of their task"));
+    }
     let steps: Vec<&[Step]> = span.steps().collect();
     let [begin, end] = inputs(&steps)?;
     let reader = |input: usize| -> Result<Reader<'_>, Unsuited> {
@@ -131,7 +136,6 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     let reason = match () {
         () if spec.nesting != Nesting::Replaced => "a key may be open several times",
         () if spec.at_end != OpenAtEnd::Counted => "spans that are open at the end count too",
-        () if span.selects_comms() => "spans are selected by the name of their task",
         () if !matches!(format.task, SpanTask::OfEnd) => "its spans belong to a task in which they do not end",
         () => return Ok(()),
     };

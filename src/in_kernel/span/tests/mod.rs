@@ -1,5 +1,7 @@
 //! The programs of spans give the same tables and counts as the span engine and the aggregator in perf-prof.
 
+mod pairs;
+
 use std::{collections::HashMap, sync::Arc};
 
 use perf_prof_events::{

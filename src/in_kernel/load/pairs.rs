@@ -1,0 +1,102 @@
+//! The programs that pair system calls and write them out, and where they write them.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use perf_prof_format::abi::bpf::{MapType, ProgramType};
+use perf_prof_system::{
+    CallError,
+    bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
+    topology,
+};
+
+use super::{Refusal, SelectedTasks, table::MOST_OPEN};
+use crate::{
+    instruction::{MapUse, Program},
+    span::{PairPrograms, SpanCounters, SystemCall},
+    table::Counters,
+};
+
+/// The programs that pair the system calls of a span. They run until this value is dropped.
+#[derive(Debug)]
+pub struct PairsInKernel {
+    programs: Vec<(Loaded, SystemCall, Option<OwnedFd>)>,
+    page: CounterPage,
+    /// What was counted up to the last reading.
+    read: SpanCounters,
+    read_own: u64,
+    /// The open calls, which only programs use.
+    _open: Map,
+    /// The events to which they write, one for each CPU. The kernel takes them out when this is closed.
+    output: Map,
+}
+
+impl PairsInKernel {
+    /// Loads the programs of a span, which do not run yet. At most so many calls are open.
+    pub fn load(
+        PairPrograms { begin, end }: &PairPrograms,
+        selected: &SelectedTasks,
+        most_open: u32,
+    ) -> Result<PairsInKernel, Refusal> {
+        let map = |name, map_type, (key_size, value_size), entries| {
+            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags: 0, inner: None })
+        };
+        let open = map("open", MapType::Hash, PairPrograms::OPEN_BYTES, most_open.min(MOST_OPEN))?;
+        let output = map("output", MapType::PerfEventArray, (4, 4), topology::possible_cpus() as u32)?;
+        let (counters, page) = CounterPage::new("counters", SpanCounters::OFF_WORD + 1)?;
+        let descriptor = |map: MapUse| {
+            let own = match map {
+                MapUse::Open => Some(&open),
+                MapUse::Output => Some(&output),
+                MapUse::Counters => Some(&counters),
+                _ => None,
+            };
+            let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
+            own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
+        };
+        let load = |program: &Program, call| {
+            let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &program.with_maps(descriptor));
+            loaded.map(|loaded| (loaded, call, None))
+        };
+        // Those of the ends are attached first, so that no end is missed.
+        let programs = vec![load(end, SystemCall::Exit)?, load(begin, SystemCall::Enter)?];
+        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, _open: open, output })
+    }
+
+    /// Runs the programs at each call from now on. They write to these events, one for each CPU.
+    pub fn attach<'a>(&mut self, outputs: impl Iterator<Item = (u32, BorrowedFd<'a>)>) -> Result<(), CallError> {
+        for (cpu, event) in outputs {
+            self.output.set_descriptor(cpu, event)?;
+        }
+        for (program, call, descriptor) in &mut self.programs {
+            *descriptor = Some(program.attach_to_raw_tracepoint(call.name())?);
+        }
+        Ok(())
+    }
+
+    /// Returns what the programs have counted since the last time.
+    pub fn spans_since(&mut self) -> SpanCounters {
+        let words =
+            std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word));
+        let mut now = SpanCounters::from(words);
+        // A call that ends when the events are off does not belong to the run. If it was counted as open before, it stays so.
+        let counted = now.opened.saturating_sub(self.page.word(SpanCounters::OFF_WORD));
+        now.opened = counted.max(self.read.opened);
+        now.since(std::mem::replace(&mut self.read, now))
+    }
+
+    /// Returns how many begins and ends of calls of perf-prof itself were left out since the last time.
+    pub fn own_since(&mut self) -> u64 {
+        let now = Counters::from(std::array::from_fn(|word| self.page.word(word))).own;
+        now.wrapping_sub(std::mem::replace(&mut self.read_own, now))
+    }
+
+    /// Returns how many begins and ends the programs did not see, because they were already at work on the CPU.
+    pub fn missed(&self) -> u64 {
+        self.programs.iter().map(|(program, ..)| program.recursion_misses().unwrap_or(0)).sum()
+    }
+
+    /// Returns the descriptors that keep the programs attached.
+    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
+        self.programs.into_iter().filter_map(|(.., descriptor)| descriptor)
+    }
+}

@@ -1,0 +1,67 @@
+//! Spans that are written out when they end: what the program of the end tests of them before it writes.
+
+use perf_prof_events::{
+    derive::{Filters, Span},
+    event::{EventType, Format},
+};
+use perf_prof_format::tracefs::{Filter, FilterNode};
+
+use super::{InSpan, RecordOfSpan, SpanReader, check, filter, inputs, tracepoint};
+use crate::{
+    expression::Test,
+    lower::{PidNamespace, Unsuited, read::Reader},
+};
+
+/// What programs test of spans that are written out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoweredPairs {
+    /// The filters of the events that begin and end spans.
+    pub selected: [Option<Test>; 2],
+    /// The shortest span that is written, in ns.
+    pub min: u64,
+    /// The parts of the span's filter that programs can test. All of them hold for a span that passes, and whoever gets the
+    /// spans tests the whole filter.
+    pub tests: Vec<Test>,
+}
+
+/// Returns what programs test of spans. `filters` are those of the events that begin and end them, and `event` is the type of
+/// the span's event.
+pub fn lower_pairs(
+    span: &Span,
+    event: &EventType,
+    filters: [Option<&Filter>; 2],
+    ids: PidNamespace,
+) -> Result<LoweredPairs, Unsuited> {
+    let Format::Span(format) = &event.format else { return Err(Unsuited::NoTracepoint) };
+    check(span, format)?;
+    let steps: Vec<_> = span.steps().collect();
+    let [begin, end] = inputs(&steps)?;
+    let reader = |input: usize| -> Result<Reader<'_>, Unsuited> {
+        let event = &format.inputs[input];
+        Ok(Reader { event, format: tracepoint(event)?, ids })
+    };
+    let (of_begin, of_end) = (reader(begin)?, reader(end)?);
+    let of_event = |filter: Option<&Filter>, mut reader: Reader<'_>| {
+        filter.map(|filter| filter::test(filter.node(), &mut reader)).transpose()
+    };
+    let selected = [of_event(filters[0], of_begin)?, of_event(filters[1], of_end)?];
+    let mut tests = Vec::new();
+    if let Some(Filters::OfSpan(filter)) = span.filters() {
+        for node in conditions(filter.node()) {
+            let mut reader =
+                SpanReader { event, format, begin: (begin, of_begin), end: (end, of_end), kept: Vec::new() };
+            let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
+            // What would have to be kept of the begin has no place here.
+            tests.extend(test.ok().filter(|_| reader.kept.is_empty()));
+        }
+    }
+    Ok(LoweredPairs { selected, min: span.spec().min, tests })
+}
+
+/// Returns the conditions all of which have to hold.
+fn conditions(node: &FilterNode) -> Vec<&FilterNode> {
+    match node {
+        FilterNode::All(nodes) => nodes.iter().flat_map(conditions).collect(),
+        node => vec![node],
+    }
+}

@@ -1,0 +1,293 @@
+//! The programs of system calls that are written out: one keeps the begin of each open call in a hash, and the other one finds
+//! it there and takes it out. If the call passes, it writes one record with the begin and the end, so no call is lost by half.
+
+use perf_prof_events::{
+    derive::{PairLayout, Span},
+    event::{EventType, Format},
+};
+use perf_prof_format::{
+    abi::bpf::{
+        BPF_ANY, BPF_F_CURRENT_CPU, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM,
+        BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL, BPF_NOEXIST,
+    },
+    abi::system_calls,
+};
+
+use super::{
+    SelectedSpan, SpanCounters, SystemCall, look_up, put, stack,
+    system_call::{self, Registers},
+};
+use crate::{
+    expression::{CONTEXT, Number, Outcome, start},
+    instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
+    lower::{KEPT, LoweredPairs, OPEN_KEY, Unsuited, lower_pairs},
+    select::Selection,
+    table::{Counters, EXISTS, count_in},
+};
+
+/// The register with the context of the raw tracepoint.
+const RAW: Register = Register::R7;
+/// The register with what is kept of a begin, and then with the size of the record.
+const BEGIN: Register = Register::R8;
+
+/// What is kept of a begin: the time, the CPU, the number of the call, and registers. At the end, the stack has the duration in
+/// place of the time.
+const TIME: i16 = 0;
+const CPU: i16 = 8;
+const ID: i16 = 16;
+const REGISTERS: i16 = 24;
+/// The size of what is kept.
+const KEPT_BYTES: usize = REGISTERS as usize + Registers::BYTES;
+/// Where the record is written on the stack.
+const RECORD: i16 = KEPT + KEPT_BYTES as i16;
+/// What the kernel returns if the ring has no room: `-ENOSPC`.
+const NO_ROOM: i32 = -28;
+
+/// The programs that pair system calls and write them out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PairPrograms {
+    /// The program for the begins of calls.
+    pub begin: Program,
+    /// The program for their ends.
+    pub end: Program,
+}
+
+impl PairPrograms {
+    /// The size of the keys and of the values of the hash of open calls.
+    pub const OPEN_BYTES: (usize, usize) = (8, KEPT_BYTES);
+}
+
+/// Returns the programs that pair system calls and write those that pass.
+pub fn pair_programs(span: SelectedSpan<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
+    let [begin, end] = pair_codes(span, selection)?.map(|code| code.program());
+    match begin.instructions.len().max(end.instructions.len()) {
+        words if words > LONGEST => Err(Unsuited::Long(words)),
+        _ => Ok(PairPrograms { begin, end }),
+    }
+}
+
+pub(super) fn pair_codes(
+    SelectedSpan { span, event, filters }: SelectedSpan<'_>,
+    selection: &Selection,
+) -> Result<[Code; 2], Unsuited> {
+    selection.check()?;
+    let lowered = lower_pairs(span, event, filters, selection.ids)?;
+    let [of_begin, of_end] = &lowered.selected;
+    if !system_call::have(of_begin.as_slice(), of_end.as_slice()) {
+        return Err(Unsuited::Spans("its events are filtered by what raw tracepoints do not have"));
+    }
+    let lowered = LoweredPairs {
+        tests: lowered.tests.into_iter().filter(|test| system_call::have(&[], std::slice::from_ref(test))).collect(),
+        ..lowered
+    };
+    let end_type = end_type(span, event).ok_or(Unsuited::NoTracepoint)?;
+    let writer = Writer { lowered: &lowered, selection, end_type };
+    Ok([writer.begin(), writer.end()])
+}
+
+/// Returns the number of the tracepoint that ends spans.
+fn end_type(span: &Span, event: &EventType) -> Option<u32> {
+    let Format::Span(format) = &event.format else { return None };
+    let ends = span.steps().position(|steps| steps.iter().any(|step| step.action.ends()))?;
+    Some(format.inputs.get(ends)?.format.tracepoint()?.id)
+}
+
+/// Writes the programs.
+struct Writer<'a> {
+    lowered: &'a LoweredPairs,
+    selection: &'a Selection,
+    end_type: u32,
+}
+
+impl Writer<'_> {
+    /// Returns the program of the begins.
+    fn begin(&self) -> Code {
+        self.program(SystemCall::Enter, |code, done| {
+            count_in(code, SpanCounters::OPENED);
+            SystemCall::jump_if_never_returns(code, done);
+            code.address(Register::R1, kept(REGISTERS));
+            code.copy(Register::R2, Registers::BYTES as i32);
+            code.load(Size::Double, Register::R3, RAW.at(0));
+            code.operate(Operation::Add, Register::R3, Registers::FIRST);
+            code.call(BPF_FUNC_PROBE_READ_KERNEL);
+            code.load(Size::Double, Register::R1, SystemCall::id());
+            code.store(Size::Double, kept(ID), Register::R1);
+            code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
+            code.store(Size::Double, kept(CPU), Register::R0);
+            code.call(BPF_FUNC_KTIME_GET_NS);
+            code.store(Size::Double, kept(TIME), Register::R0);
+            open(code, done);
+        })
+    }
+
+    /// Returns the program of the ends.
+    fn end(&self) -> Code {
+        self.program(SystemCall::Exit, |code, done| {
+            let (no_begin, is_its_end) = (code.label(), code.label());
+            look_up(code, OPEN_KEY);
+            code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
+            code.copy(BEGIN, Register::R0);
+            // The end of another call is no end of this one.
+            code.load(Size::Double, Register::R1, BEGIN.at(ID));
+            code.store(Size::Double, call_number(), Register::R1);
+            code.load(Size::Double, Register::R2, SystemCall::id());
+            code.jump_if(Condition::Equal, Register::R1, Register::R2, is_its_end);
+            jump_unless_restored(code, no_begin);
+            code.here(is_its_end);
+            self.ended(code, done);
+            code.here(no_begin);
+            count_in(code, SpanCounters::WITHOUT_BEGIN);
+        })
+    }
+
+    /// Returns the program of a tracepoint. `body` does what it does for the calls that are selected, and may jump to its label to
+    /// end the program.
+    fn program(&self, call: SystemCall, body: impl FnOnce(&mut Code, Label)) -> Code {
+        let mut code = Code::new();
+        let (own, done) = (code.label(), code.label());
+        start(&mut code);
+        code.copy(RAW, CONTEXT);
+        call.write_record(&mut code);
+        let [of_begin, of_end] = &self.lowered.selected;
+        if let Some(test) = if call == SystemCall::Enter { of_begin } else { of_end } {
+            test.jump(&mut code, Outcome::Fails, done);
+        }
+        self.selection.jump_unless(&mut code, done);
+        self.selection.own.jump(&mut code, own);
+        Number::Thread.load(&mut code, Register::R1);
+        code.store(Size::Double, stack(OPEN_KEY), Register::R1);
+        body(&mut code, done);
+        code.jump(done);
+        code.here(own);
+        count_in(&mut code, Counters::OWN);
+        code.here(done);
+        code.exit(1);
+        code
+    }
+
+    /// Writes the code for a call that has ended: takes it out, and writes it if it is long enough and passes the tests.
+    fn ended(&self, code: &mut Code, done: Label) {
+        let (is_later, is_written, is_not) = (code.label(), code.label(), code.label());
+        code.call(BPF_FUNC_KTIME_GET_NS);
+        code.load(Size::Double, Register::R1, BEGIN.at(TIME));
+        code.jump_if(Condition::GreaterOrEqual, Register::R0, Register::R1, is_later);
+        code.copy(Register::R0, Register::R1);
+        code.here(is_later);
+        code.operate(Operation::Subtract, Register::R0, Register::R1);
+        code.store(Size::Double, kept(TIME), Register::R0);
+        if self.lowered.min != 0 {
+            code.jump_if_number(Condition::Less, Register::R0, (self.lowered.min, Register::R1), is_not);
+        }
+        for test in &self.lowered.tests {
+            test.jump(code, Outcome::Fails, is_not);
+        }
+        for at in (CPU..KEPT_BYTES as i16).step_by(8) {
+            code.load(Size::Double, Register::R1, BEGIN.at(at));
+            code.store(Size::Double, kept(at), Register::R1);
+        }
+        take_out(code);
+        self.write_record(code);
+        output(code);
+        code.jump_if(Condition::Equal, Register::R0, 0, is_written);
+        count_unwritten(code, done);
+        code.here(is_not);
+        take_out(code);
+        code.here(is_written);
+        count_in(code, SpanCounters::ENDED);
+        code.jump(done);
+    }
+
+    /// Writes the code that puts the record on the stack: the fields of the end, and then what `PairLayout` says.
+    fn write_record(&self, code: &mut Code) {
+        code.set(Register::R1, self.end_type.into());
+        code.store(Size::Word, record(0), Register::R1);
+        Number::Thread.load(code, Register::R1);
+        code.store(Size::Word, record(4), Register::R1);
+        let copied = [
+            (PairLayout::ID, SystemCall::id()),
+            (PairLayout::RET, SystemCall::result()),
+            (PairLayout::DURATION, kept(TIME)),
+            (PairLayout::CPU, kept(CPU)),
+            (PairLayout::BEGIN_ID, kept(ID)),
+        ];
+        for (to, from) in copied {
+            code.load(Size::Double, Register::R1, from);
+            code.store(Size::Double, record(to), Register::R1);
+        }
+        Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::ARGUMENTS));
+    }
+}
+
+/// Returns a place of what is kept of a begin, on the stack.
+fn kept(at: i16) -> Place {
+    stack(KEPT + at)
+}
+
+/// Returns a place of the record, on the stack.
+fn record(at: usize) -> Place {
+    stack(RECORD).after(at)
+}
+
+/// Returns where the number of the call is that began: tests read it as a part of the key.
+fn call_number() -> Place {
+    stack(OPEN_KEY + 8)
+}
+
+/// Writes the code that keeps the begin that is on the stack.
+fn open(code: &mut Code, done: Label) {
+    let (replace, no_room) = (code.label(), code.label());
+    put(code, BPF_NOEXIST);
+    code.jump_if(Condition::Equal, Register::R0, 0, done);
+    code.copy(Register::R1, EXISTS);
+    code.jump_if(Condition::Equal, Register::R0, Register::R1, replace);
+    code.jump(no_room);
+    code.here(replace);
+    put(code, BPF_ANY);
+    code.jump_if(Condition::NotEqual, Register::R0, 0, no_room);
+    count_in(code, SpanCounters::DROPPED);
+    code.jump(done);
+    code.here(no_room);
+    count_in(code, SpanCounters::DROPPED);
+    count_in(code, SpanCounters::WITHOUT_ROOM);
+}
+
+/// Writes the code that removes the begin of the running thread.
+fn take_out(code: &mut Code) {
+    code.map(Register::R1, MapUse::Open);
+    code.address(Register::R2, stack(OPEN_KEY));
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
+}
+
+/// Writes the code that jumps to a label unless this is the end of a rt_sigreturn(), whose number is in `R1`. Its end has
+/// the number -1.
+fn jump_unless_restored(code: &mut Code, to: Label) {
+    let restores = system_calls::number(std::env::consts::ARCH, "rt_sigreturn").and_then(|nr| i32::try_from(nr).ok());
+    code.jump_if(Condition::NotEqual, Register::R1, restores.unwrap_or(i32::MAX), to);
+    code.copy(Register::R1, -1);
+    code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
+}
+
+/// Writes the code that writes the record to the ring of the CPU. `R0` is then 0, or why this was not possible.
+fn output(code: &mut Code) {
+    code.copy(BEGIN, PairLayout::BYTES as i32);
+    code.copy(Register::R1, RAW);
+    code.map(Register::R2, MapUse::Output);
+    code.set(Register::R3, BPF_F_CURRENT_CPU);
+    code.address(Register::R4, record(0));
+    code.copy(Register::R5, BEGIN);
+    code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
+}
+
+/// Writes the code that counts a record that could not be written. If the ring was full, the span was dropped. Otherwise its event
+/// is off on this CPU, and the span belongs to no run.
+fn count_unwritten(code: &mut Code, done: Label) {
+    let is_off = code.label();
+    code.copy(Register::R1, NO_ROOM);
+    code.jump_if(Condition::NotEqual, Register::R0, Register::R1, is_off);
+    count_in(code, SpanCounters::DROPPED);
+    count_in(code, SpanCounters::LOST);
+    code.jump(done);
+    code.here(is_off);
+    count_in(code, SpanCounters::OFF);
+    code.jump(done);
+}

@@ -1,0 +1,253 @@
+//! The spans of pairs that programs write are those that the engine makes of the samples of both events.
+
+use perf_prof_events::derive::{Derivation, PairSplitter};
+use perf_prof_format::{
+    abi::{PERF_SAMPLE_CPU, PERF_SAMPLE_IDENTIFIER, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME},
+    record::SampleLayout,
+    tracefs::Filter,
+};
+
+use super::*;
+use crate::span::pairs::{PairPrograms, pair_codes};
+
+/// Where the kernel has the registers of a call.
+const REGISTERS: u64 = 0xffff_c900_0000_3f58;
+/// The calls; the last one is rt_sigreturn.
+const CALLS: [i64; 5] = [0, 1, 257, 35, 15];
+
+/// Prepares a span whose samples a program writes.
+fn prepare_pairs(selector: &str) -> Prepared {
+    let mut prepared = prepare(selector);
+    let members = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU | PERF_SAMPLE_RAW;
+    prepared.inputs.iter_mut().for_each(|input| input.layout = SampleLayout::new(members, 0));
+    prepared.event = prepared.span.event_type(&prepared.inputs).unwrap();
+    prepared
+}
+
+/// Returns the sample that the kernel writes.
+fn sample(data: &[u8], Running { process, thread, cpu }: Running, time: u64) -> Vec<u8> {
+    let members = [1, u64::from(process) | u64::from(thread) << 32, time, cpu.into()];
+    let size = (data.len() + 4).next_multiple_of(8) - 4;
+    let mut body =
+        [members.map(u64::to_ne_bytes).concat(), (size as u32).to_ne_bytes().to_vec(), data.to_vec()].concat();
+    body.resize(32 + 4 + size, 0);
+    [&(9u64 | ((8 + body.len()) as u64) << 48).to_ne_bytes()[..], &body].concat()
+}
+
+/// A begin or an end of a call.
+struct Call {
+    is_end: bool,
+    id: i64,
+    words: [u64; 6],
+    is_of_32_bits: bool,
+    running: Running,
+    time: u64,
+}
+
+impl Call {
+    /// Returns the data of the tracepoint.
+    fn data(&self, prepared: &Prepared) -> Vec<u8> {
+        let format = prepared.inputs[usize::from(self.is_end)].format.tracepoint().unwrap();
+        let common = u64::from(format.id) | u64::from(self.running.thread) << 32;
+        let words = if self.is_end { &self.words[..1] } else { &self.words[..] };
+        [common, self.id as u64].iter().chain(words).flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    /// Returns the registers.
+    fn registers(&self) -> Vec<u8> {
+        let places = if self.is_of_32_bits { [40, 88, 96, 104, 112, 32] } else { [112, 104, 96, 56, 72, 64] };
+        let mut registers = vec![0xa5; 168];
+        let mut put = |at: usize, word: u64| registers[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+        // A program of 32 bits may have anything in the upper halves.
+        let upper = if self.is_of_32_bits { 7 << 32 } else { 0 };
+        places.into_iter().zip(self.words).for_each(|(at, word)| put(at, word | upper));
+        put(120, self.id as u64);
+        put(136, if self.is_of_32_bits { 0x23 } else { 0x33 } | 0x5a << 16);
+        registers
+    }
+}
+
+/// Returns calls of several threads. The ends of some are missing.
+fn calls(seed: u64) -> Vec<Call> {
+    let chosen = &mut Chosen(seed);
+    let mut open: [Option<i64>; 4] = [None; 4];
+    let mut time = 1_000_000_000;
+    let mut next = || {
+        let thread = chosen.below(4);
+        time += 1 + (chosen.number() >> (40 + chosen.below(24)));
+        let is_of_32_bits = chosen.below(8) == 0;
+        let words = std::array::from_fn(|_| chosen.number() >> chosen.below(64) >> if is_of_32_bits { 32 } else { 0 });
+        let running = Running { process: 50, thread: 100 + thread as u32, cpu: chosen.below(2) as u32 };
+        let (is_end, id) = match open[thread].take().filter(|_| chosen.below(10) != 0) {
+            Some(15) => (true, -1),
+            Some(id) => (true, id),
+            None => (false, *chosen.one(&CALLS)),
+        };
+        // Many calls fail.
+        let words = match chosen.below(3) {
+            0 if is_end => [-1 - chosen.below(5000) as i64; 6].map(|ret| ret as u64),
+            _ => words,
+        };
+        open[thread] = (!is_end).then_some(id);
+        Call { is_end, id, words, is_of_32_bits, running, time }
+    };
+    (0..300).map(|_| next()).collect()
+}
+
+/// An engine, and the records of spans that it delivers.
+struct Engine<'a> {
+    prepared: &'a Prepared,
+    engine: Box<dyn Derivation>,
+    counts: Arc<SpanCounts>,
+    delivered: Vec<Vec<u8>>,
+}
+
+impl<'a> Engine<'a> {
+    fn new(prepared: &'a Prepared) -> Self {
+        let counts = Arc::new(SpanCounts::default());
+        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        context.with_tasks(|tasks| (100..104).for_each(|thread| tasks.named(thread, 0, comm(thread as u32))));
+        let engine = prepared.span.start(&prepared.event, counts.clone(), context).unwrap();
+        Engine { prepared, engine, counts, delivered: Vec::new() }
+    }
+
+    fn sample(&mut self, call: &Call) {
+        let record = sample(&call.data(self.prepared), call.running, call.time);
+        let Engine { engine, delivered, .. } = self;
+        let flow = engine.sample(call.is_end.into(), &record, &mut |record| {
+            delivered.push(record.to_vec());
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(flow.is_continue());
+    }
+
+    fn pair(&mut self, [begin, end]: [&[u8]; 2]) {
+        let Engine { engine, delivered, .. } = self;
+        let flow = engine.pair(begin, end, &mut |record| {
+            delivered.push(record.to_vec());
+            std::ops::ControlFlow::Continue(())
+        });
+        assert!(flow.is_continue());
+    }
+}
+
+/// The programs of a span, on a machine.
+struct Programs {
+    codes: [Code; 2],
+    machine: Machine,
+}
+
+impl Programs {
+    fn new(prepared: &Prepared) -> Programs {
+        let of_input = |input: usize| prepared.inputs[input].format.tracepoint().unwrap();
+        // A live run has this filter for the names of calls.
+        let filter = prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257");
+        let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
+        let filters = [filters[0].as_ref(), filters[1].as_ref()];
+        let span = SelectedSpan { filters, ..prepared.selected() };
+        let codes = pair_codes(span, &Selection::EVERYTHING).unwrap();
+        let mut machine = Machine::new((8, 8));
+        machine.open = Hash::new(PairPrograms::OPEN_BYTES);
+        Programs { codes, machine }
+    }
+
+    /// Runs the program for a begin or an end, and returns the raw data of the pair that it writes.
+    fn run(&mut self, call: &Call) -> Option<Vec<u8>> {
+        let Running { process, thread, cpu } = call.running;
+        let machine = &mut self.machine;
+        (machine.ids, machine.cpu, machine.time) = ((process, thread), cpu, call.time);
+        machine.kernel = (REGISTERS, call.registers());
+        let second = if call.is_end { call.words[0] } else { call.id as u64 };
+        let context = [REGISTERS, second].map(u64::to_ne_bytes).concat();
+        assert_eq!(machine.run(&self.codes[usize::from(call.is_end)], &context), 1);
+        machine.written.pop()
+    }
+
+    fn counts(&self) -> SpanCounters {
+        let words: [u64; Counters::WORDS + SpanCounters::WORDS] = self.machine.counters();
+        SpanCounters::from(<[u64; SpanCounters::WORDS]>::try_from(&words[Counters::WORDS..]).unwrap())
+    }
+}
+
+/// Compares both. `passes` says whether programs test all conditions of the span.
+fn compare_pairs(selector: &str, passes: bool) {
+    let prepared = prepare_pairs(selector);
+    let mut splitter = PairSplitter::new(&prepared.inputs[0], &prepared.inputs[1]).unwrap();
+    let (mut delivered, mut all_written) = (0, 0);
+    for seed in 0..20 {
+        let (mut expected, mut found, mut programs) =
+            (Engine::new(&prepared), Engine::new(&prepared), Programs::new(&prepared));
+        let mut written = 0;
+        for call in calls(seed) {
+            let is_selected =
+                !prepared.span.spec().options.iter().any(|option| option.name == "name") || call.id == 257;
+            if is_selected {
+                expected.sample(&call);
+            }
+            if let Some(raw) = programs.run(&call) {
+                written += 1;
+                found.pair(splitter.split(&sample(&raw, call.running, call.time)).unwrap());
+            }
+        }
+        assert_eq!(found.delivered, expected.delivered, "{selector} seed {seed}\n{}", programs.codes[1]);
+        let (counts, of_engine) = (programs.counts(), &expected.counts);
+        assert_eq!((counts.opened, counts.ended), (of_engine.opened(), of_engine.ended()), "{selector} seed {seed}");
+        assert_eq!(counts.opened, counts.ended + counts.dropped + programs.machine.open.len() as u64);
+        assert_eq!((counts.without_begin, found.counts.ended()), (0, 0));
+        delivered += found.delivered.len();
+        all_written += written;
+    }
+    assert!(delivered > 30, "{selector}: {delivered}");
+    assert_eq!(delivered == all_written, passes, "{selector}: {delivered} of {all_written}");
+}
+
+#[test]
+fn pairs_are_the_spans_that_the_engine_makes_of_samples() {
+    compare_pairs("syscall", true);
+    compare_pairs("syscall/min=100us/", true);
+    compare_pairs("syscall/name=openat/", true);
+    compare_pairs("syscall/ret > 5 && name != write/", true);
+    compare_pairs("syscall/min=10us,nr=0|257/", true);
+    // What programs cannot test, the engine does.
+    compare_pairs("syscall/failed/", false);
+    compare_pairs("syscall/errno == \"EPERM\" || duration > 100000/", false);
+    compare_pairs("syscall/comm ~ \"ba*\" && duration > 100000/", false);
+}
+
+fn one_call(programs: &mut Programs, id: i64, end: i64) -> Option<Vec<u8>> {
+    let running = Running { process: 50, thread: 101, cpu: 1 };
+    let call = |is_end, id, time| Call { is_end, id, words: [0; 6], is_of_32_bits: false, running, time };
+    assert_eq!(programs.run(&call(false, id, 1000)), None);
+    programs.run(&call(true, end, 3000))
+}
+
+#[test]
+fn a_pair_that_cannot_be_written_is_counted() {
+    let prepared = prepare_pairs("syscall");
+    let mut programs = Programs::new(&prepared);
+    for refuses in [-28, -2, 0] {
+        programs.machine.refuses = refuses;
+        assert_eq!(one_call(&mut programs, 0, 0).is_some(), refuses == 0);
+    }
+    let SpanCounters { opened, ended, dropped, lost, .. } = programs.counts();
+    assert_eq!((opened, ended, dropped, lost), (3, 1, 1, 1));
+    let words: [u64; SpanCounters::OFF_WORD + 1] = programs.machine.counters();
+    assert_eq!(words[SpanCounters::OFF_WORD], 1);
+}
+
+#[test]
+fn the_end_of_another_call_ends_nothing() {
+    let prepared = prepare_pairs("syscall");
+    let mut programs = Programs::new(&prepared);
+    for (id, end) in [(0, 1), (0, -1), (1, 15)] {
+        assert_eq!(one_call(&mut programs, id, end), None);
+    }
+    assert!(one_call(&mut programs, 15, -1).is_some());
+    let SpanCounters { opened, ended, dropped, without_begin, .. } = programs.counts();
+    assert_eq!((opened, ended, dropped, without_begin), (4, 1, 3, 3));
+    // The ends of these calls are not seen, and nothing is kept for them.
+    for id in [60, 231] {
+        assert_eq!(one_call(&mut programs, id, 0), None);
+    }
+    assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 6));
+}

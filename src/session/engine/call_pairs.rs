@@ -1,0 +1,56 @@
+//! System calls that programs in the kernel pair: what they count, and what splits their records.
+
+use std::os::fd::OwnedFd;
+
+use perf_prof_events::{derive::PairSplitter, event::Stats};
+use perf_prof_in_kernel::load::{PairsInKernel, SelectedTasks};
+
+use super::kernel_tables::count_spans;
+
+/// The spans of a run whose calls are paired in the kernel.
+#[derive(Default)]
+pub struct CallPairs {
+    /// The tasks whose calls are paired.
+    pub selected: SelectedTasks,
+    /// The spans.
+    pub spans: Vec<PairedSpan>,
+}
+
+/// A span whose calls are paired in the kernel.
+pub struct PairedSpan {
+    /// The index of its event type.
+    pub event: usize,
+    /// Its programs.
+    pub in_kernel: PairsInKernel,
+    /// What splits the records.
+    pub splitter: PairSplitter,
+}
+
+impl CallPairs {
+    /// Adds what the programs have counted to the counts of the spans. The program of the end has counted a span before its record
+    /// arrives.
+    pub fn count(&mut self, stats: &Stats) {
+        for PairedSpan { event, in_kernel, .. } in &mut self.spans {
+            if let Some(counts) = stats.span(*event) {
+                count_spans(counts, in_kernel.spans_since(), 0);
+            }
+            stats.count_in_kernel(*event, 0, in_kernel.own_since());
+        }
+    }
+
+    /// Notes how often the programs could not run.
+    pub fn note_missed(&self, stats: &Stats) {
+        let of_tasks = if self.spans.is_empty() { 0 } else { self.selected.missed() };
+        self.spans.iter().for_each(|span| stats.set_missed_in_kernel(span.event, span.in_kernel.missed() + of_tasks));
+    }
+
+    /// Returns what splits the records of each span, with the index of its event type.
+    pub fn splitters(&self) -> impl Iterator<Item = (usize, PairSplitter)> {
+        self.spans.iter().map(|span| (span.event, span.splitter.clone()))
+    }
+
+    /// Returns the descriptors that keep programs attached.
+    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
+        self.spans.into_iter().flat_map(|span| span.in_kernel.into_events()).chain(self.selected.into_events())
+    }
+}

@@ -1,0 +1,208 @@
+//! Decides which system calls are paired in the kernel although their samples are needed, and starts that. A program then writes
+//! one record for each call that passes, and the tracepoints are not opened. So this is decided before the events are opened.
+
+use anyhow::{Context as _, Result};
+use perf_prof_capture::{Capture, EventRequest, Writer};
+use perf_prof_events::{
+    derive::{Derived, PairSplitter},
+    event::EventType,
+};
+use perf_prof_format::tracefs::Filter;
+use perf_prof_in_kernel::{
+    load::{PairsInKernel, Refusal, SelectedTasks},
+    select::{Own, Selection},
+    span::{SelectedSpan, pair_programs},
+};
+use perf_prof_system::{output, tracefs::Tracefs};
+
+use super::{
+    chosen::event_types,
+    in_kernel::check_event,
+    kernel_target::{self, KernelTarget, Reason},
+    requests,
+    select::Selected,
+};
+use crate::{
+    engine::call_pairs::{CallPairs, PairedSpan},
+    plan::{CgroupsOfEvents, InKernel, OwnThreads, RunPlan, Switch, Verbosity},
+};
+
+/// The events of a run, before they are opened.
+pub struct UnopenedEvents<'a> {
+    /// The plan of the run.
+    pub plan: &'a RunPlan,
+    /// The events that this kernel has.
+    pub tracefs: &'a Tracefs,
+    /// The events that are made of opened ones.
+    pub derived: &'a [Derived],
+    /// The number of opened events that the run receives. Behind them is that of moves.
+    pub received: usize,
+    /// The process of the command that is the target.
+    pub workload: Option<u32>,
+}
+
+/// The spans of system calls of a run: those that can be paired in the kernel, and the others.
+#[derive(Default)]
+pub struct PreparedPairs {
+    /// The tasks of the target, if a span needs them.
+    selected: Option<SelectedTasks>,
+    pairs: Vec<PreparedPair>,
+    kept: Vec<(usize, Reason)>,
+}
+
+/// A span whose programs are loaded.
+struct PreparedPair {
+    event: usize,
+    /// The events that begin and end it.
+    inputs: [usize; 2],
+    in_kernel: PairsInKernel,
+}
+
+impl UnopenedEvents<'_> {
+    /// Loads the programs of the spans that can be paired in the kernel. The requests of their events then say that a program
+    /// writes the samples.
+    pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
+        let mut prepared = PreparedPairs::default();
+        if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
+            return Ok(prepared);
+        }
+        // Samples that a program writes have fewer members.
+        let of_calls = || self.derived.iter().filter(|derived| is_of_calls(derived));
+        of_calls().for_each(|derived| set_writers(selected, &derived.inputs, [Writer::Nobody, Writer::Program]));
+        let requests = requests::requests(&self.plan.capture, selected)?;
+        let layouts = Capture::layouts(&requests);
+        let types = event_types(&selected[..self.received], self.derived, |event| layouts[event])?;
+        for (at, derived) in self.derived.iter().enumerate().filter(|(_, derived)| is_of_calls(derived)) {
+            let event = self.received + at;
+            match self.prepared(derived, &types[event], (&types, &requests, selected), &mut prepared.selected) {
+                Ok((inputs, in_kernel)) => prepared.pairs.push(PreparedPair { event, inputs, in_kernel }),
+                Err(reason) => {
+                    set_writers(selected, &derived.inputs, [Writer::Kernel; 2]);
+                    prepared.kept.push((event, reason));
+                }
+            }
+        }
+        Ok(prepared)
+    }
+
+    /// Loads the programs of a span. `tasks` are those of the target, or nothing if there is no target yet.
+    fn prepared(
+        &self,
+        Derived { span, inputs }: &Derived,
+        event: &EventType,
+        (types, requests, selected): (&[EventType], &[EventRequest], &[Selected]),
+        tasks: &mut Option<SelectedTasks>,
+    ) -> Result<([usize; 2], PairsInKernel), Reason> {
+        self.check_run()?;
+        let &[enter, exit] = inputs.as_slice() else { return Err("it is made of several events".into()) };
+        let mut filters = [None, None];
+        for (input, filter) in [enter, exit].into_iter().zip(&mut filters) {
+            check_event(&selected[input], &requests[input])?;
+            let Some(format) = types[input].format.tracepoint() else { return Err("it is no tracepoint".into()) };
+            let text = requests[input].filter.as_ref();
+            *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
+        }
+        if [enter, exit].iter().any(|&input| selected[input].has_strings()) {
+            return Err("the strings of its arguments are read at the begin of each call".into());
+        }
+        if PairSplitter::new(&types[enter], &types[exit]).is_none() {
+            return Err("its samples have more than a program can write, such as call chains".into());
+        }
+        let target = requests::target(&self.plan.capture, self.workload)?;
+        let target = KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target: &target };
+        let selection = self.selection(&target, &types[enter], &requests[enter])?;
+        let [of_enter, of_exit] = &filters;
+        let of_span = SelectedSpan { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
+        let programs = pair_programs(of_span, &selection)?;
+        let refused = |refusal: Refusal| self.refused(event, &refusal);
+        let tasks = match tasks {
+            Some(tasks) => tasks,
+            None => tasks.insert(target.selected_tasks().map_err(refused)?),
+        };
+        let in_kernel = PairsInKernel::load(&programs, tasks, span.spec().max_open).map_err(refused)?;
+        Ok(([enter, exit], in_kernel))
+    }
+
+    /// Returns which calls are paired. perf-prof's own threads are left out by programs if they can know them, so that it sleeps
+    /// while it writes what they made. Otherwise the reader leaves them out.
+    fn selection(
+        &self,
+        target: &KernelTarget<'_>,
+        enter: &EventType,
+        request: &EventRequest,
+    ) -> Result<Selection, Reason> {
+        let Some(format) = enter.format.tracepoint() else { return Err("it is no tracepoint".into()) };
+        let own = match requests::own_threads(&self.plan.capture) {
+            OwnThreads::LeftOut => target.own(request)?,
+            OwnThreads::StartedLeftOut | OwnThreads::Included => Own::NOTHING,
+        };
+        Ok(Selection { own, ..target.selection(format, request)? })
+    }
+
+    /// Returns why this run needs the samples of both events.
+    fn check_run(&self) -> Result<(), Reason> {
+        let capture = &self.plan.capture;
+        let reasons = [
+            (self.plan.live().is_some_and(|live| live.recording.is_some()), "it is recorded"),
+            (capture.sampling_limit.is_some(), "the number of samples is limited"),
+            (capture.cgroups_of_events != CgroupsOfEvents::All, "each event has its own cgroups"),
+            (capture.cgroups == Switch::On, "its samples have cgroups"),
+        ];
+        reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
+    }
+
+    /// Returns the reason for a refusal. A refusal of the verifier is a defect of perf-prof, so it is always told.
+    fn refused(&self, event: &EventType, refusal: &Refusal) -> Reason {
+        if let (Refusal::Verifier(log), true) = (refusal, self.plan.verbosity > Verbosity::Quiet) {
+            output::say(format_args!("{} is paired in perf-prof: {refusal}", event.shown_name()));
+            if self.plan.verbosity >= Verbosity::Verbose {
+                log.lines().for_each(output::say);
+            }
+        }
+        Reason(kernel_target::reason(refusal))
+    }
+}
+
+impl PreparedPairs {
+    /// Takes the spans of system calls that cannot be paired in the kernel, and why.
+    pub fn take_kept(&mut self) -> Vec<(usize, Reason)> {
+        std::mem::take(&mut self.kept)
+    }
+
+    /// Returns the spans that are ready to be paired.
+    pub fn events(&self) -> impl Iterator<Item = usize> {
+        self.pairs.iter().map(|pair| pair.event)
+    }
+
+    /// Gives up the spans that are added up in the kernel.
+    pub fn retain(&mut self, is_paired: impl Fn(usize) -> bool) {
+        self.pairs.retain(|pair| is_paired(pair.event));
+    }
+
+    /// Starts the programs. The events are open in `capture`, and `types` are their types.
+    pub fn start(self, types: &[EventType], capture: &Capture) -> Result<CallPairs> {
+        let mut spans = Vec::new();
+        for PreparedPair { event, inputs: [enter, exit], mut in_kernel } in self.pairs {
+            let name = || types[event].shown_name();
+            let attached = in_kernel.attach(capture.outputs(exit));
+            attached.with_context(|| format!("{}: the programs that pair its calls cannot be attached", name()))?;
+            let splitter = PairSplitter::new(&types[enter], &types[exit]);
+            let splitter = splitter.with_context(|| format!("{}: its samples have no pairs", name()))?;
+            spans.push(PairedSpan { event, in_kernel, splitter });
+        }
+        let selected = if spans.is_empty() { None } else { self.selected };
+        Ok(CallPairs { selected: selected.unwrap_or_default(), spans })
+    }
+}
+
+/// Sets who writes the samples of the events that begin and end a span.
+fn set_writers(selected: &mut [Selected], inputs: &[usize], writers: [Writer; 2]) {
+    for (&input, writer) in inputs.iter().zip(writers) {
+        selected[input].request.writer = writer;
+    }
+}
+
+/// Returns whether a span is made of the tracepoints of all system calls.
+fn is_of_calls(derived: &Derived) -> bool {
+    derived.span.spec().name == "syscall" && derived.span.spec().is_source()
+}
