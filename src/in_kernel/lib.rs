@@ -13,9 +13,9 @@
 //!   know: instructions.
 //! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
 //! * [`table`]: The program of a table, and the layout of its rows.
+//! * [`strings`]: The program that writes records with the strings to which fields point.
 //! * [`span`]: The programs of spans. One keeps open spans in a hash, and the other one adds spans to a table when they end, or
 //!   writes them out.
-//! * [`strings`]: The program that writes records with the strings to which fields point.
 //! * [`load`]: Programs and maps in the kernel: loading, attaching, exchanging and reading tables. Must not know: which
 //!   events are added up, and why.
 //!
@@ -28,8 +28,8 @@
 //! * what filters can compare: `lower/filter.rs`, `expression/test.rs`, `expression/glob.rs`
 //! * which spans can be paired in the kernel, and what is kept of an open one: `lower/span/mod.rs`; texts that depend on a
 //!   number, such as names of system calls: `lower/named.rs`
-//! * which spans are written out, and what is tested before: `span/pairs.rs`, `lower/span/pairs.rs`; the record that they have:
-//!   `events/derive/pair.rs`
+//! * which spans are written out, and what is tested before: `span/pairs/mod.rs`, `lower/span/pairs.rs`; the record that they
+//!   have: `events/derive/pair.rs`
 //! * why something stays in perf-prof: `lower/unsuited.rs`
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
@@ -46,8 +46,8 @@ pub mod select;
 
 pub mod table;
 
-pub mod span;
-
 pub mod strings;
+
+pub mod span;
 
 pub mod load;

@@ -77,6 +77,35 @@ fn all_calls_of_a_program_are_those_of_samples() {
     }
 }
 
+/// The strings are those that the other program reads when a call begins.
+#[test]
+fn strings_are_those_of_samples() {
+    needs_bpf();
+    let script = "
+def syscall(e):
+    print(e.name, e.filename_str, e.pathname_str, e.newname_str, e.errno)
+    assert e.end.arg0_str is None
+";
+    let run = |when: &str| {
+        let long = format!("/strings/{}", "x".repeat(400));
+        let operations = format!("open /strings/a open {long} fork syscall {} 0 0 0 open /strings/c", libc::SYS_execve);
+        let program = [
+            &["sh".to_owned(), "-c".to_owned(), "\"$0\" \"$@\"; exec \"$0\" \"$1\" open /strings/d".to_owned()],
+            &workload(&operations)[..],
+        ];
+        let event = "syscall/name=openat|execve|unlink|rename,str/";
+        let run =
+            Run::script(script).event(event).options(["--in-kernel", when, "-q", "--order"]).exec(program.concat());
+        run.run()
+    };
+    let [kernel, samples] = ["always", "never"].map(run);
+    assert_eq!(kernel.stderr, "");
+    assert_eq!(kernel.stdout, samples.stdout);
+    assert!(kernel.stdout.contains("openat /strings/a None None ENOENT\n"), "{}", kernel.stdout);
+    assert!(kernel.stdout.contains("execve None None None EFAULT\n"), "{}", kernel.stdout);
+    assert!(kernel.stdout.contains("execve WORKLOAD None None \n"), "{}", kernel.stdout);
+}
+
 /// Starts a run of the script, and waits until its programs are attached.
 fn start(run: &Run) -> (Child, BufReader<ChildStderr>) {
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -198,7 +227,6 @@ fn what_needs_samples_says_why() {
     };
     for (event, options, expected) in [
         ("syscall", &["-g"][..], "its samples have more than a program can write, such as call chains"),
-        ("syscall/str/", &[], "the strings of its arguments are read at the begin of each call"),
         ("syscall", &["--record", "r.data"], "it is recorded"),
         ("syscall", &["--sampling-limit", "100"], "the number of samples is limited"),
     ] {

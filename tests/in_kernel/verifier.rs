@@ -25,7 +25,7 @@ use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::Unsuited,
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
-    span::{Hook, SelectedSpan, SpanCounters, SpanPrograms, span_programs},
+    span::{Hook, PairPrograms, SelectedSpan, SpanCounters, SpanPrograms, pair_programs, span_programs},
     strings::{UNREAD_BYTES, string_program},
     table::{Shape, table_program},
 };
@@ -54,6 +54,7 @@ struct Maps {
     output: Map,
     arguments: Map,
     unread: Map,
+    names: Map,
 }
 
 impl Maps {
@@ -78,18 +79,24 @@ impl Maps {
         Maps {
             tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
             open: Map::new(&MapDefinition { key_size: open.0, value_size: open.1, ..hash }).unwrap(),
-            counters: CounterPage::new("counters", SpanCounters::GENERATION_WORD + 1).unwrap(),
+            counters: CounterPage::new("counters", SpanCounters::OFF_WORD + 1).unwrap(),
             tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
             record: Map::new(&MapDefinition { value_size: record_bytes, ..array(MapType::PerCpuArray, None) }).unwrap(),
             output: Map::new(&array(MapType::PerfEventArray, None)).unwrap(),
             unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
+            names: Map::new(&MapDefinition { key_size: 8, value_size: 264, ..hash }).unwrap(),
             arguments: Map::new(&MapDefinition { value_size: 8, ..array(MapType::Array, None) }).unwrap(),
         }
     }
 
     #[track_caller]
     fn load(&self, program: &Compiled, of: &str) {
+        self.load_as(ProgramType::Tracepoint, program, of);
+    }
+
+    #[track_caller]
+    fn load_as(&self, program_type: ProgramType, program: &Compiled, of: &str) {
         let words = program.with_maps(|map| {
             let map = match map {
                 MapUse::Tables => &self.tables,
@@ -101,10 +108,11 @@ impl Maps {
                 MapUse::Output => &self.output,
                 MapUse::Arguments => &self.arguments,
                 MapUse::Unread => &self.unread,
+                MapUse::Names => &self.names,
             };
             map.as_fd().as_raw_fd() as u32
         });
-        let loaded = Program::load("test", ProgramType::Tracepoint, &words);
+        let loaded = Program::load("test", program_type, &words);
         if let Err(refused) = loaded {
             panic!("{of}: {refused}\n{}", refused.log);
         }
@@ -188,7 +196,11 @@ fn span(selector: &str, formats: &FormatCollection) -> (Span, EventType) {
     let mut inputs: Vec<(Format, Vec<usize>)> = Vec::new();
     for (at, rule) in SpanRule::all(span).unwrap().iter().enumerate() {
         let EventKind::Tracepoint { system, name } = &rule.event else { panic!("{selector} has probes") };
-        let format = Format::Tracepoint(formats.format(system, name).unwrap().unwrap());
+        let mut format = formats.format(system, name).unwrap().unwrap();
+        if selector.contains("str") {
+            format = Arc::new(format.with_strings(&[ARGUMENTS.to_owned()]).unwrap());
+        }
+        let format = Format::Tracepoint(format);
         match inputs.iter_mut().find(|(known, _)| known.name() == format.name()) {
             Some((_, rules)) => rules.push(at),
             None => inputs.push((format, vec![at])),
@@ -253,6 +265,35 @@ fn the_verifier_accepts_the_programs_of_spans() {
                 span_programs(selected, (&plan, &definition), Hook::Tracepoints, &Selection::EVERYTHING).unwrap();
             let maps = Maps::new(Some(&shape), open_bytes);
             [Some(begin), end].iter().flatten().for_each(|program| maps.load(program, selector));
+        }
+    }
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_that_write_pairs() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let own = Own { process: Some(std::process::id()), threads: vec![7], owner: Owner::Task };
+    let cpus = Some([0, 1, 5].into());
+    let narrow = Selection { own, tasks: Some(TaskIds::Threads), cpus, cgroups: 2, ..Selection::EVERYTHING };
+    for selector in [
+        "syscall",
+        "syscall/str/",
+        "syscall/min=1s/",
+        "syscall/min=10us,name=read|openat,comm=bash,failed,str/",
+        "syscall/ret < 0 && duration > 5 && name != openat/",
+    ] {
+        let (span, event) = span(selector, &formats);
+        for selection in [&Selection::EVERYTHING, &narrow] {
+            let filter = |input: usize| {
+                let Format::Span(format) = &event.format else { panic!("{selector}") };
+                Filter::parse("id != 3", format.inputs[input].format.tracepoint().unwrap()).unwrap()
+            };
+            let filters = [filter(0), filter(1)];
+            let selected = SelectedSpan { span: &span, event: &event, filters: filters.each_ref().map(Some) };
+            let PairPrograms { begin, end, record_bytes } = pair_programs(selected, selection).unwrap();
+            let maps = Maps::with_record(None, PairPrograms::OPEN_BYTES, record_bytes.unwrap_or(8));
+            [begin, end].iter().for_each(|program| maps.load_as(ProgramType::RawTracepoint, program, selector));
         }
     }
 }

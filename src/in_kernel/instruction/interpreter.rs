@@ -34,6 +34,7 @@ const OPEN: u64 = 105;
 const RECORDS: u64 = 106;
 const OUTPUT: u64 = 107;
 const ARGUMENTS: u64 = 108;
+const NAMES: u64 = 109;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
@@ -43,6 +44,8 @@ pub struct Machine {
     pub table: Hash,
     /// The hash of open spans.
     pub open: Hash,
+    /// The hash of the names of programs.
+    pub names: Hash,
     /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
     used: usize,
     /// Keys and values that another CPU adds right before the program adds the same key, which then fails with `-EEXIST`.
@@ -151,6 +154,7 @@ impl Machine {
                 MapUse::Arguments => ARGUMENTS,
                 // The hash of open spans is free, because programs that read strings have none.
                 MapUse::Unread => OPEN,
+                MapUse::Names => NAMES,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
@@ -201,6 +205,7 @@ impl Machine {
         match map {
             HASH => &mut self.table,
             OPEN => &mut self.open,
+            NAMES => &mut self.names,
             _ => panic!("no hash: {map:#x}"),
         }
     }
@@ -286,7 +291,7 @@ impl Machine {
 
 type Helper = fn(u64, u64, u64, u64, u64) -> u64;
 
-const HELPERS: [(i32, Helper); 11] = [
+const HELPERS: [(i32, Helper); 12] = [
     (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
     (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
@@ -329,6 +334,14 @@ const HELPERS: [(i32, Helper); 11] = [
                 machine.written.push(record);
             }
             machine.refuses as u64
+        })
+    }),
+    (BPF_FUNC_PROBE_READ_KERNEL_STR, |to, size, from, _, _| {
+        MACHINE.with_borrow(|machine| {
+            let bytes = machine.bytes(from, size as usize);
+            let text = bytes.split(|byte| *byte == 0).next().unwrap();
+            machine.copy(to, text.iter().chain([&0]));
+            text.len() as u64 + 1
         })
     }),
     (BPF_FUNC_PROBE_READ_KERNEL, |to, size, from, _, _| {

@@ -118,6 +118,8 @@ pub enum MapUse {
     Arguments,
     /// A hash of the arguments of open calls whose strings could not be read yet.
     Unread,
+    /// A hash of the names of programs that threads are about to run: the memory with these strings will be gone.
+    Names,
 }
 
 /// An instruction.

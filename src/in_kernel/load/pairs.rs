@@ -2,19 +2,26 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use perf_prof_format::abi::bpf::{MapType, ProgramType};
+use perf_prof_format::{
+    abi::bpf::{MapType, ProgramType},
+    tracefs::LONGEST_STRING,
+};
 use perf_prof_system::{
     CallError,
     bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
     topology,
 };
 
-use super::{Refusal, SelectedTasks, table::MOST_OPEN};
+use super::{Refusal, SelectedTasks, strings::arguments_of_calls, table::MOST_OPEN};
 use crate::{
     instruction::{MapUse, Program},
     span::{PairPrograms, SpanCounters, SystemCall},
     table::Counters,
 };
+
+/// The most threads that are about to run a program at a time. The names of others stay absent.
+const MOST_NAMES: u32 = 1 << 10;
+const NAME_BYTES: usize = (LONGEST_STRING + 1).next_multiple_of(8);
 
 /// The programs that pair the system calls of a span. They run until this value is dropped.
 #[derive(Debug)]
@@ -33,7 +40,7 @@ pub struct PairsInKernel {
 impl PairsInKernel {
     /// Loads the programs of a span, which do not run yet. At most so many calls are open.
     pub fn load(
-        PairPrograms { begin, end }: &PairPrograms,
+        PairPrograms { begin, end, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
         most_open: u32,
     ) -> Result<PairsInKernel, Refusal> {
@@ -42,12 +49,20 @@ impl PairsInKernel {
         };
         let open = map("open", MapType::Hash, PairPrograms::OPEN_BYTES, most_open.min(MOST_OPEN))?;
         let output = map("output", MapType::PerfEventArray, (4, 4), topology::possible_cpus() as u32)?;
+        let of_strings = |bytes: usize| -> Result<[Map; 3], CallError> {
+            let names = map("names", MapType::Hash, (8, NAME_BYTES), MOST_NAMES)?;
+            Ok([map("record", MapType::PerCpuArray, (4, bytes), 1)?, names, arguments_of_calls()?])
+        };
+        let of_strings = record_bytes.map(of_strings).transpose()?;
         let (counters, page) = CounterPage::new("counters", SpanCounters::OFF_WORD + 1)?;
         let descriptor = |map: MapUse| {
             let own = match map {
                 MapUse::Open => Some(&open),
                 MapUse::Output => Some(&output),
                 MapUse::Counters => Some(&counters),
+                MapUse::Record => of_strings.as_ref().map(|[record, ..]| record),
+                MapUse::Names => of_strings.as_ref().map(|[_, names, _]| names),
+                MapUse::Arguments => of_strings.as_ref().map(|[.., arguments]| arguments),
                 _ => None,
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);

@@ -120,7 +120,7 @@ fn unread() -> Result<Map, CallError> {
 }
 
 /// Creates the map that says which arguments of a system call are strings.
-fn arguments_of_calls() -> Result<Map, CallError> {
+pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
     let map = Map::new(&MapDefinition {
         name: "arguments",
         map_type: MapType::Array,

@@ -35,6 +35,12 @@ impl Registers {
     const CS: i16 = 136;
     const USER32_CS: i32 = 0x23;
 
+    /// Returns where one of the arguments is in these registers.
+    pub fn argument(registers: Place, argument: usize) -> Place {
+        let at = Registers::ARGUMENTS.get(argument).copied().unwrap_or(Registers::CS);
+        Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers }
+    }
+
     /// Writes the code that copies the arguments of a call from these registers, as `syscall_get_arguments()` does.
     pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
         let (is_of_32_bits, done) = (code.label(), code.label());

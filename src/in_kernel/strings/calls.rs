@@ -30,7 +30,7 @@ pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
 /// The field with the number of the system call.
 const CALL: &str = "id";
 /// The register with a bit for each argument that is a string to read. The bits replace the ids of the task in it.
-const STRINGS: Register = Register::R9;
+pub(crate) const STRINGS: Register = Register::R9;
 /// Where the key of the hash is on the stack: the ids of the running task.
 const KEY: Place = Place { base: Register::Frame, offset: -16 };
 /// Where the value of the hash is on the stack.
@@ -99,7 +99,7 @@ impl Call {
 }
 
 /// Writes the code that jumps to a label if an argument is no string to read.
-pub(super) fn jump_unless_string(code: &mut Code, argument: usize, to: Label) {
+pub(crate) fn jump_unless_string(code: &mut Code, argument: usize, to: Label) {
     let is_string = code.label();
     code.jump_if(Condition::Bits, STRINGS, 1 << argument, is_string);
     code.jump(to);
@@ -111,7 +111,8 @@ pub(super) fn load_kept(code: &mut Code, argument: usize, to: Register) {
     code.load(Size::Double, to, UNREAD.after(8 + 8 * argument));
 }
 
-fn look_up_call(code: &mut Code, call: usize) {
+/// Writes the code that sets `STRINGS` for the call whose number is at an offset of the record.
+pub(crate) fn look_up_call(code: &mut Code, call: usize) {
     let found = code.label();
     code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
     code.copy(STRINGS, 0);

@@ -1,7 +1,7 @@
 //! The program that writes an event's record with the strings to which its fields point. The record goes to the ring of the
 //! CPU, as a sample of an event that only such programs write (`PERF_COUNT_SW_BPF_OUTPUT`).
 
-mod calls;
+pub(crate) mod calls;
 
 use perf_prof_events::event::EventType;
 use perf_prof_format::{
@@ -20,9 +20,9 @@ use crate::{
 };
 
 /// The register with the address of the record that is being written.
-const RECORD: Register = Register::R7;
+pub(crate) const RECORD: Register = Register::R7;
 /// The register with the number of bytes that the record has so far.
-const LENGTH: Register = Register::R8;
+pub(crate) const LENGTH: Register = Register::R8;
 
 /// A program that writes records with strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,13 +56,13 @@ pub fn string_program(
 }
 
 /// Returns where the strings start: behind all fields.
-fn first_string(format: &EventFormat) -> usize {
+pub(crate) fn first_string(format: &EventFormat) -> usize {
     let ends = format.common_fields().iter().chain(format.fields()).map(|field| field.offset + field.size);
     ends.max().unwrap_or(0).next_multiple_of(8)
 }
 
 /// Returns the size of the largest record. A string is read with one byte too much, which shows that it has to be cut off.
-fn record_bytes(format: &EventFormat) -> usize {
+pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     (first_string(format) + format.strings().len() * (LONGEST_STRING + 1)).next_multiple_of(8)
 }
 
@@ -116,7 +116,7 @@ fn string_code(
 
 /// Writes the code that copies the fields of the tracepoint to the record. It sets the common fields itself, because programs
 /// do not get them.
-fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
+pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) {
     code.set(Register::R1, u64::from(format.id));
     code.store(Size::Half, RECORD.at(0), Register::R1);
     code.store_number(Size::Half, RECORD.at(2), 0);
@@ -138,24 +138,40 @@ fn write_fields(code: &mut Code, format: &EventFormat, strings: &[StringPlace]) 
     }
 }
 
-/// Writes the code that reads a string to the end of the record, and stores its offset and length. A string that cannot be
-/// read has the length 0. An empty string has 1, because its NUL counts.
+/// Writes the code that reads a string to the end of the record, and tells its place.
 fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
+    let read = |code: &mut Code| {
+        end_of_record(code);
+        code.copy(Register::R2, LONGEST_STRING as i32 + 1);
+        match (string.address, string.argument) {
+            (StringAddress::Field(offset), _) => code.load(Size::Double, Register::R3, CONTEXT.at(offset as i16)),
+            (StringAddress::Kept, argument) => calls::load_kept(code, argument.unwrap_or(0), Register::R3),
+        }
+        code.call(BPF_FUNC_PROBE_READ_USER_STR);
+    };
+    let not_read = |code: &mut Code| {
+        if let (Some(call), Some(argument)) = (call, string.argument) {
+            call.note_unread(code, argument);
+        }
+    };
+    write_read_string(code, string, read, not_read);
+}
+
+/// Writes the code that puts a string at the end of the record, and tells its place. `read` reads it there and sets `R0` to its
+/// size. A string that cannot be read has no bytes, not even the NUL that an empty one has.
+pub(crate) fn write_read_string(
+    code: &mut Code,
+    string: StringPlace,
+    read: impl FnOnce(&mut Code),
+    not_read: impl FnOnce(&mut Code),
+) {
     let (is_absent, is_read, is_whole, next) = (code.label(), code.label(), code.label(), code.label());
     if let Some(argument) = string.argument {
         calls::jump_unless_string(code, argument, is_absent);
     }
-    end_of_record(code);
-    code.copy(Register::R2, LONGEST_STRING as i32 + 1);
-    match (string.address, string.argument) {
-        (StringAddress::Field(offset), _) => code.load(Size::Double, Register::R3, CONTEXT.at(offset as i16)),
-        (StringAddress::Kept, argument) => calls::load_kept(code, argument.unwrap_or(0), Register::R3),
-    }
-    code.call(BPF_FUNC_PROBE_READ_USER_STR);
+    read(code);
     code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);
-    if let (Some(call), Some(argument)) = (call, string.argument) {
-        call.note_unread(code, argument);
-    }
+    not_read(code);
     code.here(is_absent);
     write_nothing(code, &[string]);
     code.jump(next);
@@ -179,7 +195,7 @@ fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
 
 /// Writes the code that marks strings as absent: it gives them the length 0 and, as offset, that of a NUL byte that it
 /// appends to the record. So readers that ignore the length find an empty string.
-fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
+pub(crate) fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     end_of_record(code);
     code.store_number(Size::Byte, Register::R1.at(0), 0);
     for string in strings {
@@ -189,7 +205,7 @@ fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
 }
 
 /// Writes the code that sets `R1` to the end of the record so far.
-fn end_of_record(code: &mut Code) {
+pub(crate) fn end_of_record(code: &mut Code) {
     code.copy(Register::R1, RECORD);
     code.operate(Operation::Add, Register::R1, LENGTH);
 }

@@ -102,9 +102,6 @@ impl UnopenedEvents<'_> {
             let text = requests[input].filter.as_ref();
             *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
         }
-        if [enter, exit].iter().any(|&input| selected[input].has_strings()) {
-            return Err("the strings of its arguments are read at the begin of each call".into());
-        }
         if PairSplitter::new(&types[enter], &types[exit]).is_none() {
             return Err("its samples have more than a program can write, such as call chains".into());
         }

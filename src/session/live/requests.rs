@@ -385,7 +385,7 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
 /// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings, or if it pairs
 /// calls.
 fn writer(event: &Selected) -> Result<Writer> {
-    if !event.has_strings() {
+    if event.request.writer != Writer::Kernel || !event.has_strings() {
         return Ok(event.request.writer);
     }
     if event.spec.grouping != Grouping::Alone {

@@ -46,7 +46,9 @@ pub fn start(
     capture: &Capture,
 ) -> Result<StringWriters> {
     let of_program = |&at: &usize| {
-        requests[at].writer == Writer::Program && events[at].has_strings() && capture.outputs(at).next().is_some()
+        // Other programs write events that say so themselves.
+        let is_own = events[at].request.writer == Writer::Kernel && requests[at].writer == Writer::Program;
+        is_own && capture.outputs(at).next().is_some()
     };
     let written: Vec<usize> = (0..requests.len()).filter(of_program).collect();
     let Some(&first) = written.first() else { return Ok(StringWriters::default()) };

@@ -14,7 +14,7 @@ use perf_prof_events::{
 };
 use perf_prof_format::{
     spec::{EventKind, parse_events},
-    tracefs::NoKernel,
+    tracefs::{EventFormat, NoKernel},
 };
 
 use super::*;
@@ -41,6 +41,11 @@ impl Prepared {
 
 /// Prepares the span of a selector, as a live run does.
 fn prepare(selector: &str) -> Prepared {
+    prepare_with(selector, shipped)
+}
+
+/// Prepares the span of a selector with these formats of its events.
+fn prepare_with(selector: &str, shipped: impl Fn(&str) -> Arc<EventFormat>) -> Prepared {
     let spec = parse_events(selector).unwrap().remove(0);
     let EventKind::Span(span) = &spec.kind else { panic!("{selector} is not a span") };
     let rules = SpanRule::all(span).unwrap();

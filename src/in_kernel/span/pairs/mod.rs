@@ -1,18 +1,24 @@
 //! The programs of system calls that are written out: one keeps the begin of each open call in a hash, and the other one finds
 //! it there and takes it out. If the call passes, it writes one record with the begin and the end, so no call is lost by half.
 
+mod strings;
+
 use perf_prof_events::{
-    derive::{PairLayout, Span},
+    derive::PairLayout,
     event::{EventType, Format},
 };
 use perf_prof_format::{
-    abi::bpf::{
-        BPF_ANY, BPF_F_CURRENT_CPU, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM,
-        BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL, BPF_NOEXIST,
+    abi::{
+        bpf::{
+            BPF_ANY, BPF_F_CURRENT_CPU, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM,
+            BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL, BPF_NOEXIST,
+        },
+        system_calls,
     },
-    abi::system_calls,
+    tracefs::EventFormat,
 };
 
+use self::strings::Strings;
 use super::{
     SelectedSpan, SpanCounters, SystemCall, look_up, put, stack,
     system_call::{self, Registers},
@@ -50,6 +56,8 @@ pub struct PairPrograms {
     pub begin: Program,
     /// The program for their ends.
     pub end: Program,
+    /// The size of the largest record in bytes, if records have strings.
+    pub record_bytes: Option<usize>,
 }
 
 impl PairPrograms {
@@ -59,44 +67,53 @@ impl PairPrograms {
 
 /// Returns the programs that pair system calls and write those that pass.
 pub fn pair_programs(span: SelectedSpan<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
-    let [begin, end] = pair_codes(span, selection)?.map(|code| code.program());
+    let PairCodes { codes, record_bytes } = pair_codes(span, selection)?;
+    let [begin, end] = codes.map(|code| code.program());
     match begin.instructions.len().max(end.instructions.len()) {
         words if words > LONGEST => Err(Unsuited::Long(words)),
-        _ => Ok(PairPrograms { begin, end }),
+        _ => Ok(PairPrograms { begin, end, record_bytes }),
     }
+}
+
+/// The code of both programs.
+pub(super) struct PairCodes {
+    pub codes: [Code; 2],
+    record_bytes: Option<usize>,
 }
 
 pub(super) fn pair_codes(
     SelectedSpan { span, event, filters }: SelectedSpan<'_>,
     selection: &Selection,
-) -> Result<[Code; 2], Unsuited> {
+) -> Result<PairCodes, Unsuited> {
     selection.check()?;
-    let lowered = lower_pairs(span, event, filters, selection.ids)?;
+    let mut lowered = lower_pairs(span, event, filters, selection.ids)?;
     let [of_begin, of_end] = &lowered.selected;
     if !system_call::have(of_begin.as_slice(), of_end.as_slice()) {
         return Err(Unsuited::Spans("its events are filtered by what raw tracepoints do not have"));
     }
-    let lowered = LoweredPairs {
-        tests: lowered.tests.into_iter().filter(|test| system_call::have(&[], std::slice::from_ref(test))).collect(),
-        ..lowered
-    };
-    let end_type = end_type(span, event).ok_or(Unsuited::NoTracepoint)?;
-    let writer = Writer { lowered: &lowered, selection, end_type };
-    Ok([writer.begin(), writer.end()])
+    lowered.tests.retain(|test| system_call::have(&[], std::slice::from_ref(test)));
+    let [begin, end] = formats(event).ok_or(Unsuited::NoTracepoint)?;
+    let strings = Strings::of(begin);
+    let writer = Writer { lowered: &lowered, selection, types: [begin.id, end.id], strings: strings.as_ref() };
+    let codes = [writer.begin(), writer.end()];
+    Ok(PairCodes { codes, record_bytes: strings.map(|strings| strings.record_bytes()) })
 }
 
-/// Returns the number of the tracepoint that ends spans.
-fn end_type(span: &Span, event: &EventType) -> Option<u32> {
+/// Returns the formats of the tracepoints that begin and end spans.
+fn formats(event: &EventType) -> Option<[&EventFormat; 2]> {
     let Format::Span(format) = &event.format else { return None };
-    let ends = span.steps().position(|steps| steps.iter().any(|step| step.action.ends()))?;
-    Some(format.inputs.get(ends)?.format.tracepoint()?.id)
+    let [begin, end] = format.inputs.as_slice() else { return None };
+    Some([begin.format.tracepoint()?, end.format.tracepoint()?])
 }
 
 /// Writes the programs.
 struct Writer<'a> {
     lowered: &'a LoweredPairs,
     selection: &'a Selection,
-    end_type: u32,
+    /// The numbers of the tracepoints.
+    types: [u32; 2],
+    /// The strings that records have.
+    strings: Option<&'a Strings<'a>>,
 }
 
 impl Writer<'_> {
@@ -112,6 +129,9 @@ impl Writer<'_> {
             code.call(BPF_FUNC_PROBE_READ_KERNEL);
             code.load(Size::Double, Register::R1, SystemCall::id());
             code.store(Size::Double, kept(ID), Register::R1);
+            if let Some(strings) = self.strings {
+                strings.keep_name(code);
+            }
             code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
             code.store(Size::Double, kept(CPU), Register::R0);
             code.call(BPF_FUNC_KTIME_GET_NS);
@@ -187,34 +207,42 @@ impl Writer<'_> {
         }
         take_out(code);
         self.write_record(code);
-        output(code);
+        match self.strings {
+            Some(strings) => strings.output(code),
+            None => output(code),
+        }
         code.jump_if(Condition::Equal, Register::R0, 0, is_written);
         count_unwritten(code, done);
         code.here(is_not);
         take_out(code);
+        if let Some(strings) = self.strings {
+            strings.forget_name(code);
+        }
         code.here(is_written);
         count_in(code, SpanCounters::ENDED);
         code.jump(done);
     }
 
-    /// Writes the code that puts the record on the stack: the fields of the end, and then what `PairLayout` says.
+    /// Writes the code that puts the record on the stack, as `PairLayout` says.
     fn write_record(&self, code: &mut Code) {
-        code.set(Register::R1, self.end_type.into());
-        code.store(Size::Word, record(0), Register::R1);
-        Number::Thread.load(code, Register::R1);
-        code.store(Size::Word, record(4), Register::R1);
+        for (at, tracepoint) in [0, PairLayout::BEGIN].into_iter().zip([self.types[1], self.types[0]]) {
+            code.set(Register::R1, tracepoint.into());
+            code.store(Size::Word, record(at), Register::R1);
+            Number::Thread.load(code, Register::R1);
+            code.store(Size::Word, record(at + 4), Register::R1);
+        }
         let copied = [
             (PairLayout::ID, SystemCall::id()),
             (PairLayout::RET, SystemCall::result()),
             (PairLayout::DURATION, kept(TIME)),
             (PairLayout::CPU, kept(CPU)),
-            (PairLayout::BEGIN_ID, kept(ID)),
+            (PairLayout::BEGIN + PairLayout::ID, kept(ID)),
         ];
         for (to, from) in copied {
             code.load(Size::Double, Register::R1, from);
             code.store(Size::Double, record(to), Register::R1);
         }
-        Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::ARGUMENTS));
+        Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::BEGIN + PairLayout::ARGUMENTS));
     }
 }
 
