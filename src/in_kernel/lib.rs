@@ -28,8 +28,8 @@
 //! * what filters can compare: `lower/filter.rs`, `expression/test.rs`, `expression/glob.rs`
 //! * which spans can be paired in the kernel, and what is kept of an open one: `lower/span/mod.rs`; texts that depend on a
 //!   number, such as names of system calls: `lower/named.rs`
-//! * which spans are written out, and what is tested before: `span/pairs/mod.rs`, `lower/span/pairs.rs`; the record that they
-//!   have: `events/derive/pair.rs`
+//! * the open spans of tasks, and what the scheduler's events do with them: `span/in_place.rs`; what is noticed when a program
+//!   misses events: `span/witness.rs`, `span/chain.rs`; whose spans are added: `span/tasks.rs`
 //! * why something stays in perf-prof: `lower/unsuited.rs`
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`

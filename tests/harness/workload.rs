@@ -3,12 +3,12 @@
 use std::{env, thread};
 
 use super::{counting, plain_user, recorder};
-use crate::{record, replay, scripts, sources};
+use crate::{in_kernel, record, replay, scripts, sources};
 
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 21] = [
+const WORKLOADS: [(&str, fn()); 22] = [
     ("allocations", sources::allocations::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
@@ -24,6 +24,7 @@ const WORKLOADS: [(&str, fn()); 21] = [
     ("pending-signals", sources::signals::workload),
     ("ping-pong", scripts::scheduling::ping_pong),
     ("signals", scripts::signals::signals),
+    ("sleeper", in_kernel::scheduler::sleeper),
     ("sleeps", scripts::scheduling::sleeps),
     ("threads", scripts::processes::threads),
     ("timers", sources::timers::workload),

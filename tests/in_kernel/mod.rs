@@ -4,6 +4,7 @@ mod beside;
 mod calls;
 mod pairs;
 mod refused;
+pub mod scheduler;
 mod selections;
 mod spans;
 mod strings;

@@ -53,7 +53,8 @@ fn reasons_are_told() {
     let group = format!("{{{CALL},syscalls:sys_exit_getpgid}}");
     for (args, reason) in [
         (&["top", CALL, "--by", "stack", "-g"][..], "the kernel's programs do not have `stack`"),
-        (&["top", "offcpu"], "it is made of several events"),
+        (&["top", "offcpu", "--by", "waited"], "the kernel's programs do not have `waited`"),
+        (&["top", "task-state"], "several events end its spans"),
         (&["top", "syscall", "--by", "errno"], "the kernel's programs do not have `errno`"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),

@@ -42,5 +42,5 @@ fn spans_that_need_more_stay_in_perf_prof() {
     needs_bpf();
     let reason = |selector: &str, by: &str| said(&run("always", &["top", selector, "--by", by], &words(1, 0, 0)));
     assert!(reason("syscall", "errno").contains("do not have `errno`"));
-    assert!(reason("offcpu", "comm").contains("it is made of several events"));
+    assert!(reason("offcpu", "waker_comm").contains("do not have `waker_comm`"));
 }

@@ -25,7 +25,10 @@ use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::Unsuited,
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
-    span::{Hook, PairPrograms, SelectedSpan, SpanCounters, SpanPrograms, pair_programs, span_programs},
+    span::{
+        GAP_BYTES, Hook, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan, SpanCounters,
+        SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
+    },
     strings::{UNREAD_BYTES, string_program},
     table::{Shape, table_program},
 };
@@ -55,6 +58,8 @@ struct Maps {
     arguments: Map,
     unread: Map,
     names: Map,
+    marks: Map,
+    gaps: Map,
 }
 
 impl Maps {
@@ -79,11 +84,13 @@ impl Maps {
         Maps {
             tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
             open: Map::new(&MapDefinition { key_size: open.0, value_size: open.1, ..hash }).unwrap(),
-            counters: CounterPage::new("counters", SpanCounters::OFF_WORD + 1).unwrap(),
+            counters: CounterPage::new("counters", SpanCounters::ALL_WORDS).unwrap(),
             tasks: Map::new(&MapDefinition { key_size: 4, value_size: 1, ..hash }).unwrap(),
             cgroups: Map::new(&array(MapType::CgroupArray, None)).unwrap(),
             record: Map::new(&MapDefinition { value_size: record_bytes, ..array(MapType::PerCpuArray, None) }).unwrap(),
             output: Map::new(&array(MapType::PerfEventArray, None)).unwrap(),
+            gaps: Map::new(&MapDefinition { key_size: 8, value_size: GAP_BYTES, ..hash }).unwrap(),
+            marks: Map::new(&MapDefinition { value_size: MARKS_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
             unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
             names: Map::new(&MapDefinition { key_size: 8, value_size: 264, ..hash }).unwrap(),
             arguments: Map::new(&MapDefinition { value_size: 8, ..array(MapType::Array, None) }).unwrap(),
@@ -93,6 +100,11 @@ impl Maps {
     #[track_caller]
     fn load(&self, program: &Compiled, of: &str) {
         self.load_as(ProgramType::Tracepoint, program, of);
+    }
+
+    #[track_caller]
+    fn load_raw(&self, program: &Compiled, of: &str) {
+        self.load_as(ProgramType::RawTracepoint, program, of);
     }
 
     #[track_caller]
@@ -109,6 +121,8 @@ impl Maps {
                 MapUse::Arguments => &self.arguments,
                 MapUse::Unread => &self.unread,
                 MapUse::Names => &self.names,
+                MapUse::Marks => &self.marks,
+                MapUse::Gaps => &self.gaps,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -252,6 +266,12 @@ fn the_verifier_accepts_the_programs_of_spans() {
         (irq, &["irq", "begin.irq", "_event"], Some("end.ret == 1")),
         ("span:w=sched:sched_wakeup..sched:sched_waking//key=pid/", &["begin.comm"], Some("begin.comm ~ \"a*\"")),
         ("span:s=sched:sched_wakeup..sched:sched_wakeup//key=pid/", &["pid"], None),
+        ("offcpu/state=disk|sleeping, min=1us/", &["comm", "pid", "state"], None),
+        ("offcpu/comm=a*/", &["begin.next_comm", "_tid", "_pid"], Some("begin.prev_state != 1")),
+        ("oncpu/why=dead/", &["comm", "why"], None),
+        ("runqueue/comm=*b/", &["comm", "prev_comm", "pid"], None),
+        ("softirq", &["name", "_cpu"], None),
+        ("irq", &["irq"], None),
     ];
     for (selector, keys, filter) in declarations {
         let (span, event) = span(selector, &formats);
@@ -260,11 +280,16 @@ fn the_verifier_accepts_the_programs_of_spans() {
             let value = Some("duration".to_owned());
             let definition = Definition { keys, value, filter: filter.map(str::to_owned), limit: 10, measure };
             let plan = Plan::new(&definition, &event).unwrap();
-            let selected = SelectedSpan { span: &span, event: &event, filters: [None, None] };
-            let SpanPrograms { begin, end, open_bytes, shape } =
-                span_programs(selected, (&plan, &definition), Hook::Tracepoints, &Selection::EVERYTHING).unwrap();
-            let maps = Maps::new(Some(&shape), open_bytes);
-            [Some(begin), end].iter().flatten().for_each(|program| maps.load(program, selector));
+            let input = SelectedInput { filter: None, selection: Selection::EVERYTHING };
+            let inputs = vec![input; span.steps().count()];
+            for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected: true }] {
+                let selected = SelectedSpan { span: &span, event: &event, inputs: &inputs, tasks: &tasks };
+                let SpanPrograms { programs, open_bytes, shape } =
+                    span_programs(selected, (&plan, &definition), Hook::Tracepoints).unwrap();
+                let maps = Maps::new(Some(&shape), open_bytes);
+                programs.iter().for_each(|(_, program)| maps.load(program, selector));
+                programs.iter().for_each(|(input, _)| maps.load_raw(&witness_program(*input), selector));
+            }
         }
     }
 }
@@ -290,7 +315,7 @@ fn the_verifier_accepts_the_programs_that_write_pairs() {
                 Filter::parse("id != 3", format.inputs[input].format.tracepoint().unwrap()).unwrap()
             };
             let filters = [filter(0), filter(1)];
-            let selected = SelectedSpan { span: &span, event: &event, filters: filters.each_ref().map(Some) };
+            let selected = SelectedCalls { span: &span, event: &event, filters: filters.each_ref().map(Some) };
             let PairPrograms { begin, end, record_bytes } = pair_programs(selected, selection).unwrap();
             let maps = Maps::with_record(None, PairPrograms::OPEN_BYTES, record_bytes.unwrap_or(8));
             [begin, end].iter().for_each(|program| maps.load_as(ProgramType::RawTracepoint, program, selector));

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub use self::{
     pair::{PairLayout, PairSplitter},
     sink::{Derivations, DerivingSink, Losses},
-    span::{Action, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
+    span::{Action, Change, Filters, Keep, KeyPart, KeyPlan, Presence, Span, SpanError, SpanRule, Step},
 };
 use crate::event::{Context, EventType, Flow, SpanCounts, Stats};
 

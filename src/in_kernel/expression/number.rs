@@ -20,6 +20,15 @@ pub enum Number {
         /// Its offset.
         offset: i16,
     },
+    /// These bits of a field.
+    Bits {
+        /// The offset of the field.
+        offset: i16,
+        /// Its type.
+        ty: IntType,
+        /// The bits, of which the highest is none.
+        bits: u32,
+    },
     /// Always the same number.
     Constant(u64),
     /// A number that the program has put on the stack, extended to 64 bits.
@@ -55,7 +64,7 @@ impl Number {
             Number::Field { ty, .. } => ty.width > 4,
             Number::Constant(number) => number > u32::MAX.into(),
             Number::Kept { is_wide, .. } => is_wide,
-            Number::Bool { .. } | Number::Process | Number::Thread | Number::Cpu => false,
+            Number::Bits { .. } | Number::Bool { .. } | Number::Process | Number::Thread | Number::Cpu => false,
         }
     }
 
@@ -70,6 +79,10 @@ impl Number {
                     code.operate(Operation::ShiftLeft, to, unused);
                     code.operate(Operation::ShiftRightSigned, to, unused);
                 }
+            }
+            Number::Bits { offset, ty, bits } => {
+                code.load(Size::aligned(0, ty.width.into()), to, CONTEXT.at(offset));
+                code.operate(Operation::And, to, bits as i32);
             }
             Number::Bool { offset } => {
                 code.load(Size::Byte, to, CONTEXT.at(offset));

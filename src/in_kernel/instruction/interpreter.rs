@@ -35,6 +35,12 @@ const RECORDS: u64 = 106;
 const OUTPUT: u64 = 107;
 const ARGUMENTS: u64 = 108;
 const NAMES: u64 = 109;
+const MARKS: u64 = 110;
+const GAPS: u64 = 111;
+/// The first word of the marks of the CPUs, and the number of words of each.
+const OF_MARKS: usize = LENGTH + 1 + WRITTEN;
+const MARKS_OF_CPU: usize = 11;
+const CPUS: usize = 4;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
@@ -46,6 +52,8 @@ pub struct Machine {
     pub open: Hash,
     /// The hash of the names of programs.
     pub names: Hash,
+    /// The hash of tasks whose events are missing.
+    pub gaps: Hash,
     /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
     used: usize,
     /// Keys and values that another CPU adds right before the program adds the same key, which then fails with `-EEXIST`.
@@ -104,8 +112,8 @@ impl Hash {
 impl Machine {
     /// Creates a machine with an empty table of keys and values of these sizes.
     pub fn new(sizes: (usize, usize)) -> Machine {
-        let memory = (0..LENGTH + 1 + WRITTEN).map(|_| AtomicU64::new(0)).collect();
-        Machine { memory, table: Hash::new(sizes), ..Machine::default() }
+        let memory = (0..OF_MARKS + CPUS * MARKS_OF_CPU).map(|_| AtomicU64::new(0)).collect();
+        Machine { memory, table: Hash::new(sizes), gaps: Hash::new((8, 24)), ..Machine::default() }
     }
 
     /// Runs a program for a record.
@@ -147,6 +155,8 @@ impl Machine {
             let handle = match reference.map {
                 MapUse::Tables => TABLES,
                 MapUse::Open => OPEN,
+                MapUse::Marks => MARKS,
+                MapUse::Gaps => GAPS,
                 MapUse::Tasks => TASKS,
                 MapUse::Cgroups => CGROUPS,
                 MapUse::Record => RECORDS,
@@ -196,6 +206,18 @@ impl Machine {
         entries.map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.table.sizes.1))).collect()
     }
 
+    /// Returns the values of the open spans.
+    pub fn open_values(&self) -> Vec<Vec<u8>> {
+        self.open.entries.values().map(|&at| self.bytes(self.address(at), self.open.sizes.1)).collect()
+    }
+
+    /// Returns the tasks whose events are missing, with their numbers.
+    pub fn gaps(&self) -> HashMap<u64, u64> {
+        let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().unwrap());
+        let entries = self.gaps.entries.iter();
+        entries.map(|(key, &at)| (word(key), word(&self.bytes(self.address(at), 8)))).collect()
+    }
+
     /// Sets a word of the counters.
     pub fn set_counter(&self, at: usize, word: u64) {
         self.memory[STACK + RECORD + at].store(word, Relaxed);
@@ -206,6 +228,7 @@ impl Machine {
             HASH => &mut self.table,
             OPEN => &mut self.open,
             NAMES => &mut self.names,
+            GAPS => &mut self.gaps,
             _ => panic!("no hash: {map:#x}"),
         }
     }
@@ -228,6 +251,7 @@ impl Machine {
                 if self.tasks.contains(&id) { self.address(0) } else { 0 }
             }
             RECORDS => self.address(LENGTH + 1),
+            MARKS => self.address(OF_MARKS + MARKS_OF_CPU * self.cpu as usize),
             ARGUMENTS => {
                 let call = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
                 self.memory[LENGTH].store(self.arguments.get(&call).copied().unwrap_or(0), Relaxed);

@@ -106,6 +106,10 @@ pub enum MapUse {
     Counters,
     /// A hash of the open spans.
     Open,
+    /// An array with marks for each CPU: for each event of a span, whether its program has seen the last one.
+    Marks,
+    /// A hash of the tasks whose events are missing, with their numbers.
+    Gaps,
     /// A hash of the ids of the selected tasks.
     Tasks,
     /// The array of the selected cgroups.

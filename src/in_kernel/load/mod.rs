@@ -7,6 +7,7 @@ mod selected;
 mod strings;
 mod table;
 mod together;
+mod witnessed;
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -21,7 +22,7 @@ use thiserror::Error;
 pub use pairs::PairsInKernel;
 pub use selected::{FirstTasks, SelectedTasks, TaskEvents};
 pub use strings::StringWriters;
-pub use table::{Reading, Room, TableInKernel};
+pub use table::{Gaps, Reading, Room, TableInKernel};
 pub use together::together;
 
 use crate::{

@@ -54,7 +54,7 @@ impl PairsInKernel {
             Ok([map("record", MapType::PerCpuArray, (4, bytes), 1)?, names, arguments_of_calls()?])
         };
         let of_strings = record_bytes.map(of_strings).transpose()?;
-        let (counters, page) = CounterPage::new("counters", SpanCounters::OFF_WORD + 1)?;
+        let (counters, page) = CounterPage::new("counters", SpanCounters::ALL_WORDS)?;
         let descriptor = |map: MapUse| {
             let own = match map {
                 MapUse::Open => Some(&open),

@@ -87,6 +87,11 @@ impl SelectedTasks {
         Ok(())
     }
 
+    /// Selects these too.
+    pub fn also_select(&self, tasks: &[u32]) -> Result<(), CallError> {
+        tasks.iter().try_for_each(|&task| self.add(task))
+    }
+
     fn attached(&self, program: Program, format: &EventFormat) -> Result<Attached, Refusal> {
         let tracepoint = Tracepoint { name: &format.name, id: format.id };
         let loaded = load(&program, tracepoint, |map| self.descriptor(map).unwrap_or(u32::MAX))?;

@@ -1,18 +1,22 @@
 //! A table in the kernel. A reading exchanges it for an empty one, so each event is counted exactly once.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
 
 use perf_prof_events::aggregate::Amount;
-use perf_prof_format::abi::bpf::{MapType, ProgramType};
+use perf_prof_format::abi::bpf::{MapType, ProgramType, TASK_COMM_LEN};
 use perf_prof_system::{
     CallError,
     bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
 };
 
-use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
+use super::{Attached, Refusal, SelectedTasks, Tracepoint, load, witnessed::Witnessed};
 use crate::{
     instruction::{MapUse, Program},
-    span::{SpanCounters, SpanPrograms, SystemCall},
+    lower::Unsuited,
+    span::{GAP_BYTES, MARKS_BYTES, SpanCounters, SpanPrograms, SystemCall},
     table::{Counters, Row, Shape},
 };
 
@@ -75,8 +79,31 @@ pub struct TableInKernel {
     program: ProgramState,
     /// The counters of the programs of spans at the last call of `spans_since`.
     read_spans: SpanCounters,
+    /// The events that witnesses have missed.
+    unwitnessed: u64,
+    /// The tasks that lack events, and the numbers as they were at the last reading.
+    gaps: Option<Map>,
+    read_gaps: ReadGaps,
     /// The open spans, which only programs use.
     _open: Option<Map>,
+}
+
+/// What a task lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gaps {
+    /// The thread.
+    pub task: i32,
+    /// Its name.
+    pub comm: [u8; TASK_COMM_LEN],
+    /// How many of its events.
+    pub count: u64,
+}
+
+/// The events that tasks lack, as they were at the last reading.
+#[derive(Debug, Default)]
+struct ReadGaps {
+    all: u64,
+    tasks: HashMap<i32, u64>,
 }
 
 /// The program of a table, or the programs of spans.
@@ -85,12 +112,15 @@ enum ProgramState {
     Loaded(Loaded),
     Attached(Attached),
     OfCalls(Vec<(Loaded, SystemCall, Option<OwnedFd>)>),
+    OfEvents(Vec<Witnessed>),
     /// It could not be attached.
     Gone,
 }
 
-/// The most open spans. A thread has one open call, and few machines have more threads than this. The hash takes 13 MB.
+/// The most open spans. A thread has one open call, and is in one state; few machines have more threads. They take 13 MB.
 pub(super) const MOST_OPEN: u32 = 1 << 17;
+/// The most tasks that lack events.
+const MOST_GAPS: u32 = 4096;
 const SLOT: u32 = 0;
 /// The factor by which a table grows if it needs more room. It is large, because rows may come faster during the exchange.
 const GROWTH: u32 = 8;
@@ -117,20 +147,36 @@ impl TableInKernel {
     /// Creates an empty table of system calls and loads its programs, which do not run yet. At most `most_open` calls are kept
     /// open.
     pub fn load_calls(
-        SpanPrograms { begin, end, open_bytes, shape }: &SpanPrograms,
+        SpanPrograms { programs, open_bytes, shape }: &SpanPrograms,
         selected: &SelectedTasks,
         room: Room,
         most_open: u32,
     ) -> Result<TableInKernel, Refusal> {
         let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
-        let programs = [(Some(begin), SystemCall::Enter), (end.as_ref(), SystemCall::Exit)];
-        let load = |(program, call): (Option<&Program>, SystemCall)| {
-            let words = program?.with_maps(maps.descriptors(selected));
-            let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &words);
-            Some(loaded.map(|loaded| (loaded, call, None)))
+        let load = |(input, program): &(usize, Program)| {
+            let words = program.with_maps(maps.descriptors(selected));
+            let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &words)?;
+            Ok((loaded, SystemCall::of_input(*input), None))
         };
-        let loaded = programs.into_iter().filter_map(load).collect::<Result<_, _>>()?;
+        let loaded = programs.iter().map(load).collect::<Result<_, Refusal>>()?;
         Ok(maps.table(shape.clone(), room, ProgramState::OfCalls(loaded)))
+    }
+
+    /// Creates an empty table of spans and loads the programs of their events, which do not run yet. `tracepoints` has all
+    /// events of the span. At most so many spans are open.
+    pub fn load_spans(
+        SpanPrograms { programs, open_bytes, shape }: &SpanPrograms,
+        tracepoints: &[Tracepoint<'_>],
+        selected: &SelectedTasks,
+        (room, most_open): (Room, u32),
+    ) -> Result<TableInKernel, Refusal> {
+        let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
+        let load = |(input, program): &(usize, Program)| {
+            let &tracepoint = tracepoints.get(*input).ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
+            Witnessed::load(*input, program, tracepoint, || maps.descriptors(selected))
+        };
+        let loaded = programs.iter().map(load).collect::<Result<_, Refusal>>()?;
+        Ok(maps.table(shape.clone(), room, ProgramState::OfEvents(loaded)))
     }
 
     /// Returns the counts of the programs of spans since the last call of this function.
@@ -141,10 +187,20 @@ impl TableInKernel {
         now.since(std::mem::replace(&mut self.read_spans, now))
     }
 
-    /// Runs the programs at each event from now on. The one for ends of calls is attached first, so that no end is missed.
-    pub fn attach(&mut self, tracepoint: Tracepoint<'_>) -> Result<(), CallError> {
+    /// Runs the programs at each event from now on. Those of the ends of calls are first, so that no end is missed. The
+    /// tracepoint is that of a table without spans.
+    pub fn attach(&mut self, tracepoint: Option<Tracepoint<'_>>) -> Result<(), Refusal> {
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
-            ProgramState::Loaded(program) => ProgramState::Attached(Attached::new(program, tracepoint)?),
+            ProgramState::Loaded(program) => {
+                let tracepoint = tracepoint.ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
+                ProgramState::Attached(Attached::new(program, tracepoint)?)
+            }
+            ProgramState::OfEvents(mut programs) => {
+                programs.iter_mut().try_for_each(Witnessed::attach)?;
+                // A witness has to come after its program.
+                programs.iter_mut().try_for_each(Witnessed::attach_witness)?;
+                ProgramState::OfEvents(programs)
+            }
             ProgramState::OfCalls(mut programs) => {
                 for (program, call, descriptor) in programs.iter_mut().rev() {
                     *descriptor = Some(program.attach_to_raw_tracepoint(call.name())?);
@@ -183,7 +239,37 @@ impl TableInKernel {
             ProgramState::OfCalls(programs) => {
                 programs.iter().map(|(program, ..)| program.recursion_misses().unwrap_or(0)).sum()
             }
+            ProgramState::OfEvents(programs) => {
+                let of_witnesses: u64 = programs.iter().map(Witnessed::missed).sum();
+                self.page.word(SpanCounters::MISSED_WORD) + of_witnesses
+            }
             ProgramState::Loaded(_) | ProgramState::Gone => 0,
+        }
+    }
+
+    /// Returns the tasks that lack events since the last time.
+    pub fn gaps_since(&mut self) -> Result<Vec<Gaps>, CallError> {
+        let all = if self.gaps.is_some() { self.page.word(SpanCounters::UNSEEN_WORD) } else { 0 };
+        let (Some(gaps), true) = (&self.gaps, all != self.read_gaps.all) else { return Ok(Vec::new()) };
+        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word));
+        let (mut since, tasks) = (Vec::new(), &mut self.read_gaps.tasks);
+        gaps.for_each(|task, gap| {
+            let (task, count) = (number(task) as i32, number(gap));
+            let count = count - tasks.insert(task, count).unwrap_or(0).min(count);
+            let comm = gap.get(8..).and_then(|comm| comm.first_chunk()).copied().unwrap_or_default();
+            since.extend((count != 0).then_some(Gaps { task, comm, count }));
+        })?;
+        self.read_gaps.all = all;
+        Ok(since)
+    }
+
+    /// Drops the spans that are open if a witness itself has missed an event. That needs an event in an interrupt, right behind
+    /// another one of the same kind.
+    pub fn notice_misses(&mut self) {
+        let ProgramState::OfEvents(programs) = &self.program else { return };
+        let missed = programs.iter().map(Witnessed::missed).sum();
+        if std::mem::replace(&mut self.unwitnessed, missed) != missed {
+            self.page.add_to_word(SpanCounters::GENERATION_WORD, 1);
         }
     }
 
@@ -222,6 +308,7 @@ impl TableInKernel {
         match self.program {
             ProgramState::Attached(attached) => vec![attached.into_event()],
             ProgramState::OfCalls(programs) => programs.into_iter().filter_map(|(.., descriptor)| descriptor).collect(),
+            ProgramState::OfEvents(programs) => programs.into_iter().flat_map(Witnessed::into_events).collect(),
             ProgramState::Loaded(_) | ProgramState::Gone => Vec::new(),
         }
     }
@@ -234,6 +321,8 @@ struct Maps {
     counters: Map,
     page: CounterPage,
     open: Option<Map>,
+    marks: Option<Map>,
+    gaps: Option<Map>,
 }
 
 impl Maps {
@@ -250,14 +339,32 @@ impl Maps {
             inner: Some(&rows),
         })?;
         slot.set_descriptor(SLOT, rows.as_fd())?;
-        let words = if open.is_some() { SpanCounters::GENERATION_WORD + 1 } else { Counters::WORDS };
+        let words = if open.is_some() { SpanCounters::ALL_WORDS } else { Counters::WORDS };
         let (counters, page) = CounterPage::new("counters", words)?;
+        let marks = open.is_some().then(|| {
+            let (name, map_type, flags, inner) = ("marks", MapType::PerCpuArray, 0, None);
+            let (key_size, value_size, entries) = (4, MARKS_BYTES, 1);
+            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
+        });
+        let gaps = open.is_some().then(|| {
+            let (name, map_type, flags, inner) = ("gaps", MapType::Hash, 0, None);
+            let (key_size, value_size, entries) = (8, GAP_BYTES, MOST_GAPS);
+            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
+        });
         let open = open.map(|((key_size, value_size), entries)| {
             let (name, map_type, flags, inner) = ("open", MapType::Hash, 0, None);
             let entries = u32::min(entries, MOST_OPEN);
             Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
         });
-        Ok(Maps { rows, slot, counters, page, open: open.transpose()? })
+        Ok(Maps {
+            rows,
+            slot,
+            counters,
+            page,
+            open: open.transpose()?,
+            marks: marks.transpose()?,
+            gaps: gaps.transpose()?,
+        })
     }
 
     /// Returns the descriptors of the maps of programs.
@@ -267,6 +374,8 @@ impl Maps {
                 MapUse::Tables => Some(&self.slot),
                 MapUse::Counters => Some(&self.counters),
                 MapUse::Open => self.open.as_ref(),
+                MapUse::Marks => self.marks.as_ref(),
+                MapUse::Gaps => self.gaps.as_ref(),
                 _ => None,
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
@@ -275,9 +384,22 @@ impl Maps {
     }
 
     fn table(self, shape: Shape, room: Room, program: ProgramState) -> TableInKernel {
-        let Maps { rows, slot, page, open, .. } = self;
+        let Maps { rows, slot, page, open, gaps, .. } = self;
         let (read, read_spans) = (Counters::default(), SpanCounters::default());
-        TableInKernel { shape, slot, rows, room, page, read, program, read_spans, _open: open }
+        TableInKernel {
+            shape,
+            slot,
+            rows,
+            room,
+            page,
+            read,
+            program,
+            read_spans,
+            unwitnessed: 0,
+            gaps,
+            read_gaps: ReadGaps::default(),
+            _open: open,
+        }
     }
 }
 

@@ -23,6 +23,8 @@ const MOST: usize = 64;
 pub struct Names {
     format: Arc<SpanFormat>,
     field: usize,
+    /// The largest number that there is; `None` if there may be any.
+    largest: Option<u32>,
 }
 
 impl PartialEq for Names {
@@ -34,8 +36,9 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 impl Names {
-    pub(super) fn new(format: &Arc<SpanFormat>, field: usize) -> Names {
-        Names { format: Arc::clone(format), field }
+    /// Creates the texts of a field. `largest` is the largest number, if there are no other ones.
+    pub(super) fn new(format: &Arc<SpanFormat>, field: usize, largest: Option<u32>) -> Names {
+        Names { format: Arc::clone(format), field, largest }
     }
 
     /// Returns the text for a number.
@@ -52,8 +55,9 @@ impl Names {
                 TextComparison::Matches => glob_matches(value, &String::from_utf8_lossy(&text)),
             }
         };
-        let numbers: Vec<i64> = (-1..NAMED).filter(|&number| matches(number)).collect();
-        if self.may_be_unnamed(value) || numbers.len() > MOST {
+        let all = self.largest.map_or(-1..NAMED, |largest| 0..i64::from(largest) + 1);
+        let numbers: Vec<i64> = all.filter(|&number| matches(number)).collect();
+        if self.largest.is_none() && self.may_be_unnamed(value) || numbers.len() > MOST {
             return Err(Unsuited::Pattern(value.to_owned()));
         }
         let is = |number_is: &i64| Test::Number {

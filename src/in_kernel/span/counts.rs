@@ -35,12 +35,22 @@ impl SpanCounters {
     pub(super) const WITHOUT_ROOM: i16 = SpanCounters::FIRST + 40;
     pub(super) const LOST: i16 = SpanCounters::FIRST + 48;
     pub(super) const GENERATION: i16 = SpanCounters::FIRST + 56;
+    /// Behind the generation: the events that the programs missed.
+    pub(super) const MISSED: i16 = SpanCounters::FIRST + 64;
+    /// The events that were seen to be missing without a miss: see [`super::chain`].
+    pub(super) const UNSEEN: i16 = SpanCounters::FIRST + 72;
     /// The calls that ended while their event was off. Their begins were counted, and belong to no run.
-    pub(super) const OFF: i16 = SpanCounters::FIRST + 64;
-    /// The index of the word with this number.
-    pub const OFF_WORD: usize = SpanCounters::GENERATION_WORD + 1;
+    pub(super) const OFF: i16 = SpanCounters::FIRST + 80;
     /// The index of the word with the generation among all words.
     pub const GENERATION_WORD: usize = Counters::WORDS + SpanCounters::WORDS;
+    /// The index of the word with the number of events that the programs missed.
+    pub const MISSED_WORD: usize = SpanCounters::GENERATION_WORD + 1;
+    /// The index of the word with the number of events that did not happen for programs at all.
+    pub const UNSEEN_WORD: usize = SpanCounters::MISSED_WORD + 1;
+    /// The index of the word with the number of calls that ended while their event was off.
+    pub const OFF_WORD: usize = SpanCounters::UNSEEN_WORD + 1;
+    /// The number of all words, those of [`Counters`] too.
+    pub const ALL_WORDS: usize = SpanCounters::OFF_WORD + 1;
 }
 
 impl SpanCounters {

@@ -1,9 +1,16 @@
 //! The programs of spans that are added up: one keeps the begin of each open span in a hash, and the other one finds it
 //! there, takes it out, and adds the span to a table. No record leaves the kernel.
+//!
+//! The programs of tracepoints miss events, and the kernel says so too late to tell which spans are right. So each of them has a
+//! [witness](witness_program). Those of system calls miss none.
 
+mod chain;
 mod counts;
+mod in_place;
 mod pairs;
 mod system_call;
+mod tasks;
+mod witness;
 
 use perf_prof_events::{
     aggregate::{Definition, Plan},
@@ -18,16 +25,19 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 
+pub use chain::GAP_BYTES;
 pub use counts::SpanCounters;
-pub use pairs::{PairPrograms, pair_programs};
+pub use pairs::{PairPrograms, SelectedCalls, pair_programs};
 pub use system_call::SystemCall;
+pub use tasks::SpanTasks;
+pub use witness::{MARKS_BYTES, MOST_INPUTS, witness_program};
 
 use crate::{
     expression::{Number, Outcome, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{
-        DURATION, GENERATION, KEPT, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, Part, StepAction, Unsuited,
-        lower_span,
+        DURATION, GENERATION, KEPT, LoweredInput, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, Part, PidNamespace,
+        StepAction, TaskUse, Unsuited, lower_span,
     },
     select::Selection,
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
@@ -45,13 +55,18 @@ pub enum Hook {
     SystemCalls,
 }
 
+/// What becomes of an open span whose key begins again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Open {
+    Dropped,
+    Stays,
+}
+
 /// The programs of a span, and the layout of its maps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpanPrograms {
-    /// The program for the event that begins spans.
-    pub begin: Program,
-    /// The program for the event that ends them; `None` if one event does both.
-    pub end: Option<Program>,
+    /// The programs for the events, each with the index of its event among those of the span.
+    pub programs: Vec<(usize, Program)>,
     /// The size of the keys and of the values of the hash of open spans.
     pub open_bytes: (usize, usize),
     /// The layout of the table's rows.
@@ -65,8 +80,19 @@ pub struct SelectedSpan<'a> {
     pub span: &'a Span,
     /// The type of its event.
     pub event: &'a EventType,
-    /// The filters of the events that begin and end it.
-    pub filters: [Option<&'a Filter>; 2],
+    /// Its events.
+    pub inputs: &'a [SelectedInput],
+    /// The tasks whose spans are added.
+    pub tasks: &'a SpanTasks,
+}
+
+/// Which events of an input count.
+#[derive(Clone, Debug)]
+pub struct SelectedInput {
+    /// Those that pass this filter.
+    pub filter: Option<Filter>,
+    /// Those of these tasks and CPUs.
+    pub selection: Selection,
 }
 
 /// Returns the programs that add spans to a table. `plan` is the plan of the definition for the type of the span's event.
@@ -74,92 +100,99 @@ pub fn span_programs(
     span: SelectedSpan<'_>,
     (plan, definition): (&Plan, &Definition),
     at: Hook,
-    selection: &Selection,
 ) -> Result<SpanPrograms, Unsuited> {
-    let codes = span_codes(span, (plan, definition), at, selection)?;
-    let program = |code: &Code| {
+    let codes = span_codes(span, (plan, definition), at)?;
+    let program = |(input, code): &(usize, Code)| {
         let program = code.program();
         match program.instructions.len() {
             words if words > LONGEST => Err(Unsuited::Long(words)),
-            _ => Ok(program),
+            _ => Ok((*input, program)),
         }
     };
-    let end = codes.end.as_ref().map(program).transpose()?;
-    Ok(SpanPrograms { begin: program(&codes.begin)?, end, open_bytes: codes.open_bytes, shape: codes.shape })
+    let programs = codes.codes.iter().map(program).collect::<Result<_, _>>()?;
+    Ok(SpanPrograms { programs, open_bytes: codes.open_bytes, shape: codes.shape })
 }
 
 struct SpanCodes {
-    begin: Code,
-    end: Option<Code>,
+    codes: Vec<(usize, Code)>,
     open_bytes: (usize, usize),
     shape: Shape,
 }
 
 fn span_codes(
-    SelectedSpan { span, event, filters }: SelectedSpan<'_>,
+    SelectedSpan { span, event, inputs, tasks }: SelectedSpan<'_>,
     (plan, definition): (&Plan, &Definition),
     at: Hook,
-    selection: &Selection,
 ) -> Result<SpanCodes, Unsuited> {
-    selection.check()?;
-    let lowered = lower_span(span, event, filters, (plan, definition), selection.ids)?;
+    inputs.iter().try_for_each(|input| input.selection.check())?;
+    let ids = inputs.first().map_or(PidNamespace::First, |input| input.selection.ids);
+    let task = if tasks.are_all() { TaskUse::Unused } else { TaskUse::Ids };
+    let filters: Vec<Option<&Filter>> = inputs.iter().map(|input| input.filter.as_ref()).collect();
+    let lowered = lower_span((span, event), &filters, (plan, definition), (ids, task))?;
     if at == Hook::SystemCalls {
         system_call::check(&lowered)?;
     }
     let rows = Rows::new(&lowered.table, definition.measure)?;
-    let key_bytes = 8 * lowered.begin.iter().chain(&lowered.end).map(|step| step.keys[0].len()).max().unwrap_or(0);
+    let steps = || lowered.inputs.iter().flat_map(|input| &input.steps);
+    let key_bytes = 8 * steps().map(|step| step.keys[0].len()).max().unwrap_or(0).max(1);
     let kept_bytes: usize = lowered.kept.iter().map(Part::bytes).sum();
-    let open_bytes = (key_bytes.max(8), (GENERATION - KEPT) as usize + 8 + kept_bytes);
+    let are_of_tasks = steps().any(|step| step.action.is_of_scheduler());
+    let states = steps().any(|step| step.action == StepAction::DiscardWokenAgain).then_some(16 + kept_bytes);
+    let state_bytes = if states.is_some() { in_place::STATE_BYTES } else { 0 };
+    let open_bytes = (key_bytes, 16 + kept_bytes + state_bytes);
     let writer = Writer {
         lowered: &lowered,
         rows: &rows,
-        selection,
-        value_bytes: open_bytes.1,
+        tasks,
+        sizes: open_bytes,
+        states,
         at,
         is_source: span.spec().is_source(),
     };
-    let begin = writer.program(&lowered.begin, (0, SystemCall::Enter));
-    let end = (!lowered.end.is_empty()).then(|| writer.program(&lowered.end, (1, SystemCall::Exit)));
-    Ok(SpanCodes { begin, end, open_bytes, shape: rows.shape })
+    let code = |of: &LoweredInput| {
+        let selection = &inputs.get(of.input).ok_or(Unsuited::NoTracepoint)?.selection;
+        Ok((of.input, writer.program(of, selection, are_of_tasks)))
+    };
+    let codes = lowered.inputs.iter().map(code).collect::<Result<_, _>>()?;
+    Ok(SpanCodes { codes, open_bytes, shape: rows.shape })
 }
 
 /// Writes the programs of a span.
 struct Writer<'a> {
     lowered: &'a LoweredSpan,
     rows: &'a Rows,
-    selection: &'a Selection,
-    /// The size of the value of an open span, in bytes.
-    value_bytes: usize,
+    tasks: &'a SpanTasks,
+    /// The size of the key of an open span, and of what is kept for it.
+    sizes: (usize, usize),
+    /// Where the state of a task is in what is kept for it, if its wakeups are followed.
+    states: Option<usize>,
     at: Hook,
     /// Whether a key that begins again is no sign of a missing end, because some ends are not reported.
     is_source: bool,
 }
 
 impl Writer<'_> {
-    /// Returns the program of the event that begins spans (`event` is 0) or ends them (1).
-    fn program(&self, steps: &[LoweredStep], (event, call): (usize, SystemCall)) -> Code {
+    /// Returns the program of an event. If the spans are of tasks, it changes the hash of open spans in place.
+    fn program(&self, of: &LoweredInput, selection: &Selection, are_of_tasks: bool) -> Code {
         let mut code = Code::new();
         let (own, done) = (code.label(), code.label());
         start(&mut code);
-        if self.at == Hook::SystemCalls {
-            call.write_record(&mut code);
+        match self.at {
+            Hook::SystemCalls => SystemCall::of_input(of.input).write_record(&mut code),
+            Hook::Tracepoints => witness::mark(&mut code, of.input),
         }
-        self.selection.jump_unless(&mut code, done);
-        if let Some(test) = &self.lowered.selected[event] {
+        selection.jump_unless(&mut code, done);
+        if let Some(test) = &of.selected {
             test.jump(&mut code, Outcome::Fails, done);
         }
-        self.selection.own.jump(&mut code, own);
-        for step in steps {
-            let next = code.label();
-            if let Some(when) = &step.when {
-                when.jump(&mut code, Outcome::Fails, next);
-            }
-            write_key(&mut code, &step.keys[0], stack(OPEN_KEY));
-            match step.action {
-                StepAction::Begin => self.begin(&mut code, next),
-                StepAction::End => self.end(&mut code, &step.keys[1..], next),
-            }
-            code.here(next);
+        selection.own.jump(&mut code, own);
+        if let Some(switch) = of.switch {
+            chain::follow(&mut code, switch, self.tasks);
+        }
+        if are_of_tasks {
+            self.in_place(&mut code, &of.steps);
+        } else {
+            of.steps.iter().for_each(|step| self.step(&mut code, step));
         }
         code.jump(done);
         code.here(own);
@@ -169,14 +202,34 @@ impl Writer<'_> {
         code
     }
 
-    /// Writes the code that opens a span.
-    fn begin(&self, code: &mut Code, next: Label) {
-        code.call(BPF_FUNC_KTIME_GET_NS);
-        code.store(Size::Double, stack(KEPT), Register::R0);
-        code.map(Register::R1, MapUse::Counters);
-        code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
-        code.store(Size::Double, stack(GENERATION), Register::R2);
-        write_parts(code, &self.lowered.kept, stack(GENERATION + 8));
+    /// Writes the code of a step.
+    fn step(&self, code: &mut Code, step: &LoweredStep) {
+        let next = code.label();
+        if let Some(when) = &step.when {
+            when.jump(code, Outcome::Fails, next);
+        }
+        self.write_key(code, &step.keys[0], stack(OPEN_KEY));
+        match step.action {
+            StepAction::Begin => self.begin(code, Open::Dropped, next),
+            StepAction::BeginUnlessOpen => self.begin(code, Open::Stays, next),
+            StepAction::End => self.end(code, &step.keys[1..], next),
+            StepAction::Discard => discard(code, next),
+            // What the scheduler does with a task is followed in place.
+            StepAction::DiscardWokenAgain | StepAction::Leaves(_) | StepAction::Comes | StepAction::Wakes => {}
+        }
+        code.here(next);
+    }
+
+    /// Writes the code that opens a span. `open` is what becomes of an open one with the same key.
+    fn begin(&self, code: &mut Code, open: Open, next: Label) {
+        if open == Open::Stays {
+            let is_new = code.label();
+            look_up(code, OPEN_KEY);
+            code.jump_if(Condition::Equal, Register::R0, 0, is_new);
+            jump_if_fresh(code, Register::R0, next);
+            code.here(is_new);
+        }
+        self.write_begin(code, stack(KEPT));
         count_in(code, SpanCounters::OPENED);
         if self.at == Hook::SystemCalls {
             SystemCall::jump_if_never_returns(code, next);
@@ -200,24 +253,47 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_ROOM);
     }
 
+    /// Writes the code that stores what is kept of the event that begins a span.
+    fn write_begin(&self, code: &mut Code, to: Place) {
+        code.call(BPF_FUNC_KTIME_GET_NS);
+        code.store(Size::Double, to, Register::R0);
+        code.map(Register::R1, MapUse::Counters);
+        code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
+        code.store(Size::Double, to.after(8), Register::R2);
+        write_parts(code, &self.lowered.kept, to.after(16));
+    }
+
     /// Writes the code that ends the open span of the key on the stack, or that of one of the `others` if it began later.
     fn end(&self, code: &mut Code, others: &[Vec<Number>], next: Label) {
-        let (no_begin, lost) = (code.label(), code.label());
+        let no_begin = code.label();
         look_up(code, OPEN_KEY);
         if !others.is_empty() {
-            choose(code, others);
+            self.choose(code, others);
             look_up(code, OPEN_KEY);
         }
         code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
-        for at in (0..self.value_bytes).step_by(8) {
-            code.load(Size::Double, Register::R1, Register::R0.at(at as i16));
-            code.store(Size::Double, stack(KEPT).after(at), Register::R1);
-        }
+        self.take(code, Register::R0);
         // If several CPUs end the span at the same time, only one of them can delete it.
         code.map(Register::R1, MapUse::Open);
         code.address(Register::R2, stack(OPEN_KEY));
         code.call(BPF_FUNC_MAP_DELETE_ELEM);
         code.jump_if(Condition::NotEqual, Register::R0, 0, no_begin);
+        self.add_taken(code, next);
+        code.here(no_begin);
+        count_in(code, SpanCounters::WITHOUT_BEGIN);
+    }
+
+    /// Writes the code that copies an open span to the stack. A register has its address.
+    fn take(&self, code: &mut Code, from: Register) {
+        for at in (0..self.sizes.1).step_by(8) {
+            code.load(Size::Double, Register::R1, from.at(at as i16));
+            code.store(Size::Double, stack(KEPT).after(at), Register::R1);
+        }
+    }
+
+    /// Writes the code that counts the span on the stack as ended, adds it, and jumps to a label.
+    fn add_taken(&self, code: &mut Code, next: Label) {
+        let lost = code.label();
         code.map(Register::R1, MapUse::Counters);
         code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
         code.load(Size::Double, Register::R3, stack(GENERATION));
@@ -225,12 +301,10 @@ impl Writer<'_> {
         count_in(code, SpanCounters::ENDED);
         self.add(code, next);
         code.jump(next);
-        code.here(no_begin);
-        count_in(code, SpanCounters::WITHOUT_BEGIN);
-        code.jump(next);
         code.here(lost);
         count_in(code, SpanCounters::DROPPED);
         count_in(code, SpanCounters::LOST);
+        code.jump(next);
     }
 
     /// Writes the code that adds a span if it is long enough and passes the filters.
@@ -247,6 +321,7 @@ impl Writer<'_> {
             DURATION.load(code, Register::R1);
             code.jump_if_number(Condition::Less, Register::R1, (self.lowered.min, Register::R2), next);
         }
+        self.tasks.jump_unless(code, self.lowered.task, next);
         for test in [&self.lowered.table.selected, &self.lowered.table.filter].into_iter().flatten() {
             test.jump(code, Outcome::Fails, next);
         }
@@ -254,19 +329,45 @@ impl Writer<'_> {
     }
 }
 
-fn stack(offset: i16) -> Place {
-    Register::Frame.at(offset)
+impl Writer<'_> {
+    /// Writes the code that puts a key on the stack.
+    fn write_key(&self, code: &mut Code, key: &[Number], to: Place) {
+        for (at, number) in key.iter().enumerate() {
+            number.load(code, Register::R1);
+            code.store(Size::Double, to.after(8 * at), Register::R1);
+        }
+        // A shorter key is none of the longer ones.
+        for at in key.len()..self.sizes.0 / 8 {
+            code.store_number(Size::Double, to.after(8 * at), -1);
+        }
+    }
+
+    /// Writes the code that replaces the key if a span with another one began later. `R0` is what was found for the key.
+    fn choose(&self, code: &mut Code, others: &[Vec<Number>]) {
+        let found = code.label();
+        code.copy(BEGAN, 0);
+        code.jump_if(Condition::Equal, Register::R0, 0, found);
+        code.load(Size::Double, BEGAN, Register::R0.at(0));
+        code.here(found);
+        for other in others {
+            let worse = code.label();
+            self.write_key(code, other, stack(OTHER_KEY));
+            look_up(code, OTHER_KEY);
+            code.jump_if(Condition::Equal, Register::R0, 0, worse);
+            code.load(Size::Double, Register::R1, Register::R0.at(0));
+            code.jump_if(Condition::LessOrEqual, Register::R1, BEGAN, worse);
+            code.copy(BEGAN, Register::R1);
+            for at in 0..self.sizes.0 / 8 {
+                code.load(Size::Double, Register::R1, stack(OTHER_KEY).after(8 * at));
+                code.store(Size::Double, stack(OPEN_KEY).after(8 * at), Register::R1);
+            }
+            code.here(worse);
+        }
+    }
 }
 
-/// Writes the code that puts a key on the stack.
-fn write_key(code: &mut Code, key: &[Number], to: Place) {
-    for (at, number) in key.iter().enumerate() {
-        number.load(code, Register::R1);
-        code.store(Size::Double, to.after(8 * at), Register::R1);
-    }
-    if key.is_empty() {
-        code.store_number(Size::Double, to, 0);
-    }
+fn stack(offset: i16) -> Place {
+    Register::Frame.at(offset)
 }
 
 /// Writes the code that looks up an open span by the key at this place of the stack.
@@ -285,28 +386,21 @@ fn put(code: &mut Code, flags: u64) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that replaces the key on the stack by one of the `others` if its span began later. `R0` is the open span
-/// of the key, or 0.
-fn choose(code: &mut Code, others: &[Vec<Number>]) {
-    let found = code.label();
-    code.copy(BEGAN, 0);
-    code.jump_if(Condition::Equal, Register::R0, 0, found);
-    code.load(Size::Double, BEGAN, Register::R0.at(0));
-    code.here(found);
-    for other in others {
-        let worse = code.label();
-        write_key(code, other, stack(OTHER_KEY));
-        look_up(code, OTHER_KEY);
-        code.jump_if(Condition::Equal, Register::R0, 0, worse);
-        code.load(Size::Double, Register::R1, Register::R0.at(0));
-        code.jump_if(Condition::LessOrEqual, Register::R1, BEGAN, worse);
-        code.copy(BEGAN, Register::R1);
-        for at in 0..other.len().max(1) {
-            code.load(Size::Double, Register::R1, stack(OTHER_KEY).after(8 * at));
-            code.store(Size::Double, stack(OPEN_KEY).after(8 * at), Register::R1);
-        }
-        code.here(worse);
-    }
+/// Writes the code that jumps to a label unless events were lost since the span at an address began. `R1` and `R2` are lost.
+fn jump_if_fresh(code: &mut Code, span: Register, to: Label) {
+    code.map(Register::R1, MapUse::Counters);
+    code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
+    code.load(Size::Double, Register::R1, span.at(8));
+    code.jump_if(Condition::Equal, Register::R1, Register::R2, to);
+}
+
+/// Writes the code that drops the open span with the key on the stack.
+fn discard(code: &mut Code, next: Label) {
+    code.map(Register::R1, MapUse::Open);
+    code.address(Register::R2, stack(OPEN_KEY));
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
+    code.jump_if(Condition::NotEqual, Register::R0, 0, next);
+    count_in(code, SpanCounters::DROPPED);
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use perf_prof_format::abi::{bpf::BPF_FUNC_PROBE_READ_KERNEL, system_calls};
 use crate::{
     expression::{CONTEXT, Number, Test, Text},
     instruction::{Code, Condition, Label, Operation, Place, Register, Size},
-    lower::{LoweredSpan, LoweredStep, Part, Unsuited},
+    lower::{LoweredInput, LoweredSpan, LoweredStep, Part, Unsuited},
 };
 
 /// Where programs put the values of the raw tracepoint, as fields of the event's record. Other fields are not filled in.
@@ -71,6 +71,11 @@ pub enum SystemCall {
 }
 
 impl SystemCall {
+    /// Returns the tracepoint of an event of the source: the first one begins calls.
+    pub fn of_input(input: usize) -> SystemCall {
+        if input == 0 { SystemCall::Enter } else { SystemCall::Exit }
+    }
+
     /// Returns the name of the raw tracepoint.
     pub fn name(self) -> &'static CStr {
         match self {
@@ -141,13 +146,15 @@ pub(super) fn check(span: &LoweredSpan) -> Result<(), Unsuited> {
     let (enter, exit) = (SystemCall::Enter.last(), SystemCall::Exit.last());
     let table = &span.table;
     let tests = [&table.selected, &table.filter].into_iter().flatten();
+    let has_input = |input: &LoweredInput| {
+        let last = SystemCall::of_input(input.input).last();
+        input.steps.iter().all(|step| has_step(step, last)) && input.selected.iter().all(|test| has_test(test, last))
+    };
     let has_all = cfg!(target_arch = "x86_64")
         && span.kept.iter().all(|part| has_part(part, enter))
-        && span.begin.iter().all(|step| has_step(step, enter))
-        && span.end.iter().all(|step| has_step(step, exit))
+        && span.inputs.iter().all(has_input)
         && table.key.iter().all(|part| has_part(part, exit))
         && table.added.is_none_or(|number| has(number, exit))
-        && span.selected.iter().zip([enter, exit]).all(|(test, last)| test.iter().all(|test| has_test(test, last)))
         && tests.into_iter().all(|test| has_test(test, exit));
     if has_all { Ok(()) } else { Err(Unsuited::Spans("it reads the arguments of system calls")) }
 }
@@ -161,7 +168,11 @@ pub(super) fn have(of_enter: &[Test], of_exit: &[Test]) -> bool {
 }
 
 fn has(number: Number, last: i16) -> bool {
-    !matches!(number, Number::Field { offset, .. } | Number::Bool { offset } if offset > last)
+    let at = match number {
+        Number::Field { offset, .. } | Number::Bits { offset, .. } | Number::Bool { offset } => offset,
+        _ => return true,
+    };
+    at <= last
 }
 
 fn has_part(part: &Part, last: i16) -> bool {

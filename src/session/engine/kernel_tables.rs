@@ -9,10 +9,11 @@ use std::{
 use super::call_pairs::CallPairs;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Others, Plan},
-    event::{SpanCounts, Stats},
+    derive::Span,
+    event::{Context, SpanCounts, Stats},
 };
 use perf_prof_in_kernel::{
-    load::{Reading, SelectedTasks, StringWriters, TableInKernel, together},
+    load::{Gaps, Reading, SelectedTasks, StringWriters, TableInKernel, together},
     span::SpanCounters,
     table::Row,
 };
@@ -55,6 +56,8 @@ pub struct KernelTable {
     pub in_kernel: TableInKernel,
     /// The index of the table that gets the rows.
     pub target: usize,
+    /// The span that is added up, and what its run knows of tasks.
+    pub span: Option<(Arc<Span>, Arc<Context>)>,
 }
 
 /// The tables in the kernel of a run. There are none if all events are added up in perf-prof.
@@ -145,6 +148,7 @@ impl KernelTables {
             self.pairs.note_missed(stats);
             self.pairs.count(stats);
         }
+        self.tables.iter_mut().for_each(|table| table.in_kernel.notice_misses());
         let is_wanted = |table: &KernelTable| which != Which::Filling || table.in_kernel.is_filling();
         if !self.tables.iter().any(is_wanted) {
             return;
@@ -157,7 +161,7 @@ impl KernelTables {
             Which::Last => Some(table.in_kernel.read_last()),
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
-        for (KernelTable { event, in_kernel, target }, reading) in self.tables.iter_mut().zip(readings) {
+        for (KernelTable { event, in_kernel, target, span }, reading) in self.tables.iter_mut().zip(readings) {
             // All programs of an event count the same events, so only the counts of the first one are used.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
@@ -168,8 +172,12 @@ impl KernelTables {
                 Ok(Reading { rows, refused: events, refused_amount, added, own }) => {
                     if is_first {
                         stats.count_in_kernel(*event, added, own);
-                        if let Some(counts) = stats.span(*event) {
+                        if let (Some(counts), Some((span, context))) = (stats.span(*event), span) {
                             count_spans(counts, in_kernel.spans_since(), added);
+                            match in_kernel.gaps_since() {
+                                Ok(gaps) => count_gaps(counts, (span, context), &gaps),
+                                Err(error) => report(&mut self.has_failed, &error),
+                            }
                         }
                     }
                     of_targets[*target].extend(rows);
@@ -215,6 +223,17 @@ pub(super) fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) 
     counts.add_without_room(spans.without_room);
     counts.add_lost(spans.lost);
     counts.add_delivered(added);
+}
+
+/// Adds to the counts of spans the events that tasks lack.
+fn count_gaps(counts: &SpanCounts, (span, context): (&Span, &Context), gaps: &[Gaps]) {
+    for &Gaps { task, comm, count } in gaps {
+        let name = || Some(comm.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
+        if span.may_lack_spans(context, task, name) {
+            counts.add_unseen(count);
+            counts.incomplete().add_named(task, count, comm);
+        }
+    }
 }
 
 /// Adds rows to the receiver's table, in the order in which their keys were first seen.

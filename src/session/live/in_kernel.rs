@@ -1,11 +1,13 @@
 //! Decides which events are added up in the kernel, and starts the BPF programs that do it. These events are then not
 //! opened for samples.
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use perf_prof_capture::{Capture, EventRequest, Excluded, Owner, Sampling, Target};
 use perf_prof_events::{
     derive::Derived,
-    event::{EventType, Stats},
+    event::{Context, EventType, Stats},
 };
 use perf_prof_format::{
     abi::PERF_TYPE_TRACEPOINT,
@@ -17,7 +19,7 @@ use perf_prof_in_kernel::{
     load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint, together},
     lower::Unsuited,
     select::Selection,
-    span::{Hook, SelectedSpan, SpanPrograms, span_programs},
+    span::{Hook, SelectedInput, SelectedSpan, SpanPrograms, span_programs},
     table::{Shape, table_program},
 };
 use perf_prof_system::{budget::Budget, output, tracefs::Tracefs};
@@ -59,6 +61,8 @@ pub struct OpenEvents<'a> {
     pub workload: Option<u32>,
     /// The memory of the run.
     pub budget: &'a Budget,
+    /// What the run knows of tasks.
+    pub context: &'a Arc<Context>,
     /// Counts what the kernel adds up.
     pub stats: &'a Stats,
 }
@@ -68,14 +72,16 @@ struct Compiled<'a> {
     event: usize,
     /// The opened events that need no samples if these programs run.
     opened: Vec<usize>,
+    /// Where the programs of a span run.
+    at: Hook,
     tables: Vec<(Programs, &'a TableUse)>,
 }
 
 /// The programs of a table.
 enum Programs {
     OfEvent(Program, Shape),
-    /// The programs of a span of system calls, and the maximum number of open calls.
-    OfCalls(SpanPrograms, u32),
+    /// Those of spans, of which so many may be open.
+    OfSpans(SpanPrograms, u32),
 }
 
 /// The result of starting the programs.
@@ -248,7 +254,7 @@ impl OpenEvents<'_> {
         };
         self.check_run()?;
         let (Some(selected), Some(request)) = (self.selected.get(event), requests.get(event)) else {
-            return self.compiled_calls(event, tables, (requests, target));
+            return self.compiled_span(event, tables, (requests, target));
         };
         check_event(selected, request)?;
         let Some(format) = self.types[event].format.tracepoint() else { return Err("it is no tracepoint".into()) };
@@ -260,49 +266,51 @@ impl OpenEvents<'_> {
             Ok((Programs::OfEvent(program, shape), table))
         };
         let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
-        Ok(Compiled { event, opened: vec![event], tables })
+        Ok(Compiled { event, opened: vec![event], at: Hook::Tracepoints, tables })
     }
 
-    /// Compiles the tables of spans of system calls. Other spans are not added up in the kernel: their programs could
-    /// miss a begin and an end, and then pair the wrong events. Programs of tracepoints do not run while bpf(2) is at
-    /// work on the CPU, and programs of raw tracepoints have no fields.
-    fn compiled_calls<'u>(
+    fn derived_at(&self, event: usize) -> Option<&Derived> {
+        event.checked_sub(self.types.len() - self.derived.len()).and_then(|at| self.derived.get(at))
+    }
+
+    /// Compiles the tables of a span.
+    fn compiled_span<'u>(
         &self,
         event: usize,
         tables: &'u [TableUse],
         (requests, target): (&[EventRequest], &Target),
     ) -> Result<Compiled<'u>, Reason> {
-        let several = || Reason::from("it is made of several events");
-        let derived = event.checked_sub(self.types.len() - self.derived.len()).and_then(|at| self.derived.get(at));
-        let Derived { span, inputs } = derived.ok_or_else(several)?;
+        let Derived { span, inputs } = self.derived_at(event).ok_or("it is made of several events")?;
         let is_used_elsewhere = |input: &usize| {
             let users = self.derived.iter().filter(|derived| derived.inputs.contains(input)).count();
             users != 1 || self.is_delivered.get(*input) != Some(&false)
         };
-        let &[enter, exit] = inputs.as_slice() else { return Err(several()) };
-        let names = [enter, exit].map(|input| self.types[input].real_name());
-        if names != ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"] || inputs.iter().any(is_used_elsewhere) {
-            return Err(several());
+        if inputs.iter().any(is_used_elsewhere) {
+            return Err("its events have other uses too".into());
         }
-        let mut filters = [None, None];
-        for (input, filter) in [enter, exit].into_iter().zip(&mut filters) {
-            check_event(&self.selected[input], &requests[input])?;
-            let Some(format) = self.types[input].format.tracepoint() else { return Err(several()) };
-            let text = requests[input].filter.as_ref();
-            *filter = text.map(|text| Filter::parse(text, format)).transpose()?;
-        }
-        let Some(format) = self.types[enter].format.tracepoint() else { return Err(several()) };
-        let selection = self.selection(format, &requests[enter], target)?;
-        let [of_enter, of_exit] = &filters;
-        let filters = [of_enter.as_ref(), of_exit.as_ref()];
-        let selected = SelectedSpan { span, event: &self.types[event], filters };
+        let names: Vec<String> = inputs.iter().map(|&input| self.types[input].real_name()).collect();
+        let at = match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["raw_syscalls:sys_enter", "raw_syscalls:sys_exit"] => Hook::SystemCalls,
+            _ => Hook::Tracepoints,
+        };
+        let selected = |&input: &usize| self.selected_input(input, &requests[input], target);
+        let selected = inputs.iter().map(selected).collect::<Result<Vec<_>, Reason>>()?;
+        let of_tasks = self.kernel_target(target).span_tasks(span)?;
+        let span_of = SelectedSpan { span, event: &self.types[event], inputs: &selected, tasks: &of_tasks };
         let compile = |table: &'u TableUse| {
-            let definition = (&table.plan, &table.definition);
-            let programs = span_programs(selected, definition, Hook::SystemCalls, &selection)?;
-            Ok((Programs::OfCalls(programs, span.spec().max_open), table))
+            let programs = span_programs(span_of, (&table.plan, &table.definition), at)?;
+            Ok((Programs::OfSpans(programs, span.spec().max_open), table))
         };
         let tables = tables.iter().map(compile).collect::<Result<_, Reason>>()?;
-        Ok(Compiled { event, opened: vec![enter, exit], tables })
+        Ok(Compiled { event, opened: inputs.clone(), at, tables })
+    }
+
+    /// Returns which samples of a span's event count.
+    fn selected_input(&self, input: usize, request: &EventRequest, target: &Target) -> Result<SelectedInput, Reason> {
+        check_event(&self.selected[input], request)?;
+        let Some(format) = self.types[input].format.tracepoint() else { return Err("it is no tracepoint".into()) };
+        let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
+        Ok(SelectedInput { filter, selection: self.selection(format, request, target)? })
     }
 
     fn kernel_target<'t>(&'t self, target: &'t Target) -> KernelTarget<'t> {
@@ -332,19 +340,23 @@ impl OpenEvents<'_> {
     /// Loads the programs of an event. `share` is the memory that a table may have.
     fn loaded<'u>(
         &self,
-        Compiled { event, tables, .. }: &mut Compiled<'u>,
+        Compiled { event, opened, at, tables }: &mut Compiled<'u>,
         selected: &SelectedTasks,
         share: usize,
     ) -> Result<Vec<(TableInKernel, &'u TableUse)>, Refusal> {
-        let tracepoint = self.tracepoint(*event)?;
         let load = |(programs, table): &(Programs, &'u TableUse)| {
             let room = |shape: &Shape| Room::new(shape, table.definition.limit, share);
-            let loaded = match programs {
-                Programs::OfEvent(program, shape) => {
-                    TableInKernel::load(tracepoint, (program, shape.clone()), selected, room(shape))
+            let loaded = match (programs, &at) {
+                (Programs::OfEvent(program, shape), _) => {
+                    TableInKernel::load(self.tracepoint(*event)?, (program, shape.clone()), selected, room(shape))
                 }
-                Programs::OfCalls(programs, most_open) => {
+                (Programs::OfSpans(programs, most_open), Hook::SystemCalls) => {
                     TableInKernel::load_calls(programs, selected, room(&programs.shape), *most_open)
+                }
+                (Programs::OfSpans(programs, most_open), Hook::Tracepoints) => {
+                    let tracepoints =
+                        opened.iter().map(|&input| self.tracepoint(input)).collect::<Result<Vec<_>, _>>()?;
+                    TableInKernel::load_spans(programs, &tracepoints, selected, (room(&programs.shape), *most_open))
                 }
             };
             Ok((loaded?, *table))
@@ -359,11 +371,13 @@ impl OpenEvents<'_> {
         mut loaded: Vec<(TableInKernel, &TableUse)>,
         tables: &mut KernelTables,
     ) -> Result<(), Refusal> {
-        let tracepoint = self.tracepoint(event)?;
+        let is_opened = event < self.selected.len();
+        let tracepoint = is_opened.then(|| self.tracepoint(event)).transpose()?;
         loaded.iter_mut().try_for_each(|(in_kernel, _)| in_kernel.attach(tracepoint))?;
         for (in_kernel, table) in loaded {
             let target = tables.target(&table.table);
-            tables.add(KernelTable { event, in_kernel, target });
+            let span = self.derived_at(event).map(|derived| (derived.span.clone(), self.context.clone()));
+            tables.add(KernelTable { event, in_kernel, target, span });
         }
         Ok(())
     }

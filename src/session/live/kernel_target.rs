@@ -4,11 +4,13 @@
 use std::{collections::BTreeSet, fmt};
 
 use perf_prof_capture::{EventRequest, OwnThreads, Owner, Target};
+use perf_prof_events::{derive::Span, event::SpansOf};
 use perf_prof_format::tracefs::EventFormat;
 use perf_prof_in_kernel::{
     load::{FirstTasks, Refusal, SelectedTasks, TaskEvents},
     lower::PidNamespace,
     select::{Own, Selection, TaskIds},
+    span::SpanTasks,
 };
 use perf_prof_system::{own_threads, procfs, tracefs::Tracefs};
 
@@ -81,10 +83,40 @@ impl KernelTarget<'_> {
         }
     }
 
+    /// Returns the tasks whose spans are added up. The events of sources may belong to other tasks.
+    pub fn span_tasks(&self, span: &Span) -> Result<SpanTasks, Reason> {
+        if !span.spec().is_source() {
+            return Ok(SpanTasks::ALL);
+        }
+        let own = std::process::id();
+        let is_left_out = requests::own_threads(self.capture) == OwnThreads::LeftOut;
+        let own_threads = || [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat();
+        Ok(SpanTasks {
+            own: is_left_out.then_some(own),
+            own_threads: if is_left_out { own_threads() } else { Vec::new() },
+            are_selected: self.selects_spans()?,
+        })
+    }
+
+    /// Returns whether the events of all tasks are needed for the spans of some.
+    fn selects_spans(&self) -> Result<bool, Reason> {
+        match (&self.capture.selected_tasks, self.capture.spans_of) {
+            (None, _) | (_, SpansOf::AllTasks) => Ok(false),
+            (Some(plan::Target::Cgroups { .. }), _) => Err("the cgroups of spans are known only in perf-prof".into()),
+            (Some(_), SpansOf::SelectedTasks) => Ok(true),
+        }
+    }
+
     /// Selects the tasks of the target.
     pub fn selected_tasks(&self) -> Result<SelectedTasks, Refusal> {
         let mut selected = SelectedTasks::default();
         let first = match self.target {
+            Target::UntilExit(tasks) if matches!(self.selects_spans(), Ok(true)) => match &**tasks {
+                Target::Processes(pids) => FirstTasks::These(pids.clone()),
+                Target::Threads(tids) => FirstTasks::Threads(tids.clone()),
+                Target::Workload { pid } => FirstTasks::Command(*pid),
+                _ => return Ok(selected),
+            },
             Target::SystemWide { .. } | Target::UntilExit(_) => return Ok(selected),
             Target::Cgroups(folders) => {
                 selected.select_cgroups(folders)?;
@@ -101,8 +133,17 @@ impl KernelTarget<'_> {
         let (fork, free) = (format("sched", "sched_process_fork")?, format("sched", "sched_process_free")?);
         let rename = format("task", "task_rename")?;
         selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
+        if let (FirstTasks::These(processes), Target::UntilExit(_)) = (&first, self.target) {
+            // Spans are selected by their threads. Those that start from now on are added by the programs.
+            selected.also_select(&threads_of(processes))?;
+        }
         Ok(selected)
     }
+}
+
+/// Returns the threads of processes that exist.
+fn threads_of(processes: &[u32]) -> Vec<u32> {
+    processes.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect()
 }
 
 /// Returns the reason for a refusal.

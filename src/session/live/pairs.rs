@@ -11,7 +11,7 @@ use perf_prof_format::tracefs::Filter;
 use perf_prof_in_kernel::{
     load::{PairsInKernel, Refusal, SelectedTasks},
     select::{Own, Selection},
-    span::{SelectedSpan, pair_programs},
+    span::{SelectedCalls, pair_programs},
 };
 use perf_prof_system::{output, tracefs::Tracefs};
 
@@ -109,7 +109,7 @@ impl UnopenedEvents<'_> {
         let target = KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target: &target };
         let selection = self.selection(&target, &types[enter], &requests[enter])?;
         let [of_enter, of_exit] = &filters;
-        let of_span = SelectedSpan { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
+        let of_span = SelectedCalls { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
         let programs = pair_programs(of_span, &selection)?;
         let refused = |refusal: Refusal| self.refused(event, &refusal);
         let tasks = match tasks {

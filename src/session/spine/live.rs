@@ -156,6 +156,7 @@ impl LiveSession {
             tracefs: &tracefs,
             workload: workload.as_ref().map(Workload::pid),
             budget: context.budget(),
+            context,
             stats,
         };
         let (mut tables, added_up) = open.add_up(&uses, pairs, &mut capture);

@@ -253,6 +253,11 @@ impl CounterPage {
         self.place(index).store(value, Relaxed);
     }
 
+    /// Adds to the word at an index.
+    pub fn add_to_word(&self, index: usize, value: u64) {
+        self.place(index).fetch_add(value, Relaxed);
+    }
+
     fn place(&self, index: usize) -> &AtomicU64 {
         assert!(index < self.words, "a word of the array");
         // SAFETY: the word is inside the mapping, which starts at a page, so it is aligned. Programs and this process

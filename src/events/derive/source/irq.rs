@@ -3,7 +3,7 @@
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition};
-use crate::event::SpanTask;
+use crate::event::{SpanOrigin, SpanTask};
 
 /// The handlers of a shared interrupt line run one after the other, each with its own entry and exit event
 /// (`__handle_irq_event_percpu()` in kernel/irq/handle.c).
@@ -21,7 +21,7 @@ pub(super) const IRQ: SourceDefinition = SourceDefinition {
         Field::text("name", "name of the handler, which is often that of the device", |span| {
             span.begin().text("name").into()
         }),
-        Field::int("irq", "number of the interrupt, as in /proc/interrupts", |span| span.key(1)),
+        Field::int("irq", "number of the interrupt, as in /proc/interrupts", |span| span.key(1)).is(SpanOrigin::Key(1)),
         Field::text(
             "ret",
             "`handled`, or `unhandled` if its device did not raise it; empty if it has not ended",

@@ -106,10 +106,13 @@ fn texts(list: impl IntoIterator<Item = &'static str>) -> Vec<Cow<'static, str>>
     list.into_iter().map(Cow::Borrowed).collect()
 }
 
+/// The bits of `prev_state` that say in which state a task is.
+const STATE_BITS: u32 = 0xff;
+
 /// Returns the name of a task's state. `prev_state` is the field of `sched:sched_switch`, whose bits are those of `TASK_REPORT`
 /// in include/linux/sched.h. A task without any of these bits was preempted: it could go on running.
 fn task_state(prev_state: i64) -> &'static str {
-    match prev_state & 0xff {
+    match prev_state & i64::from(STATE_BITS) {
         0 => "preempted",
         0x01 => "sleeping",
         0x02 => "disk",

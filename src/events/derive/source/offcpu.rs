@@ -2,10 +2,10 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
+use super::{Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::{Change, Keep},
-    event::{PartView, SpanTask, SpanView},
+    event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
 /// A task that leaves its CPU opens a span, and the switch back to it ends the span. A task that exits does not come
@@ -33,11 +33,16 @@ pub(super) const OFFCPU: SourceDefinition = SourceDefinition {
         Field::text("comm", "name of the task", |span| match span.end() {
             Some(end) => end.text("next_comm").into(),
             None => span.begin().text("prev_comm").into(),
-        }),
-        Field::int("pid", "thread id of the task", |span| span.key(0)),
-        Field::text("state", "why it did not run: sleeping, disk, stopped, preempted, ...", |span| {
-            task_state(span.begin().int("prev_state")).as_bytes().into()
         })
+        .is(SpanOrigin::End("next_comm")),
+        Field::int("pid", "thread id of the task", |span| span.key(0)).is(SpanOrigin::Key(0)),
+        Field::text_of_number(
+            "state",
+            "why it did not run: sleeping, disk, stopped, preempted, ...",
+            |span| span.begin().int("prev_state") & i64::from(STATE_BITS),
+            |_, state| task_state(state).as_bytes().into(),
+        )
+        .is(SpanOrigin::BeginBits("prev_state", STATE_BITS))
         .one_of(|| texts(TASK_STATES), ""),
         Field::time("blocked", "ns until it was woken; the whole duration if no wakeup was seen", |span| {
             span.duration() - waited(span)

@@ -2,8 +2,11 @@
 
 use perf_prof_format::spec::Nesting;
 
-use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
-use crate::{derive::span::Change, event::SpanTask};
+use super::{Field, Rule, STATE_BITS, Scope, SourceDefinition, TASK_STATES, task_state, texts};
+use crate::{
+    derive::span::Change,
+    event::{SpanOrigin, SpanTask},
+};
 
 /// A switch ends the span of the task that leaves the CPU, and opens the span of the task that comes. The idle tasks (0)
 /// are left out.
@@ -19,20 +22,23 @@ pub(super) const ONCPU: SourceDefinition = SourceDefinition {
         Rule::begin("sched:sched_switch", "next_pid").when("next_pid != 0"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::Computed(|span| {
-        Some(span.end().map_or_else(|| span.task(span.key(0) as i32), |end| (end.pid(), end.tid())))
-    }),
+    task: SpanTask::OfEndOrKey,
     scope: Scope::Machine,
     flags: &[],
     fields: &[
         Field::text("comm", "name of the task", |span| match span.end() {
             Some(end) => end.text("prev_comm").into(),
             None => span.begin().text("next_comm").into(),
-        }),
-        Field::int("pid", "thread id of the task", |span| span.key(0)),
-        Field::text("why", "why it stopped: preempted, sleeping, disk, stopped, dead, ...", |span| {
-            span.end().map_or("", |end| task_state(end.int("prev_state"))).as_bytes().into()
         })
+        .is(SpanOrigin::End("prev_comm")),
+        Field::int("pid", "thread id of the task", |span| span.key(0)).is(SpanOrigin::Key(0)),
+        Field::text_of_number(
+            "why",
+            "why it stopped: preempted, sleeping, disk, stopped, dead, ...",
+            |span| span.end().map_or(-1, |end| end.int("prev_state") & i64::from(STATE_BITS)),
+            |_, state| if state < 0 { b"".into() } else { task_state(state).as_bytes().into() },
+        )
+        .is(SpanOrigin::EndBits("prev_state", STATE_BITS))
         .one_of(|| texts(TASK_STATES), ""),
     ],
     ends_soon: false,

@@ -7,7 +7,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Change,
-    event::{Ran, SpanTask, SpanView},
+    event::{Ran, SpanOrigin, SpanTask, SpanView},
 };
 
 /// A wakeup opens a span, and so does a switch away from a task that could go on. The switch to the task ends the span.
@@ -44,11 +44,13 @@ pub(super) const RUNQUEUE: SourceDefinition = SourceDefinition {
             (Some(end), _) => end.text("next_comm").into(),
             (None, begin) if begin.is("sched_switch") => begin.text("prev_comm").into(),
             (None, begin) => begin.text("comm").into(),
-        }),
-        Field::int("pid", "thread id of the task", |span| span.key(0)),
+        })
+        .is(SpanOrigin::End("next_comm")),
+        Field::int("pid", "thread id of the task", |span| span.key(0)).is(SpanOrigin::Key(0)),
         Field::text("prev_comm", "name of the task that left the CPU for it", |span| {
             span.end().map_or(b"".into(), |end| end.text("prev_comm").into())
-        }),
+        })
+        .is(SpanOrigin::End("prev_comm")),
         Field::text(
             "ran",
             "the tasks that ran meanwhile on the CPU on which the wait ended, each with its ns, the longest first: \

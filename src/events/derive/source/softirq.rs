@@ -3,7 +3,10 @@
 use perf_prof_format::spec::Nesting;
 
 use super::{Field, Rule, Scope, SourceDefinition, texts};
-use crate::{derive::span::Keep, event::SpanTask};
+use crate::{
+    derive::span::Keep,
+    event::{SpanOrigin, SpanTask},
+};
 
 /// The names of the soft interrupts from number 0 on: `softirq_to_name` in kernel/softirq.c.
 const NAMES: [&str; 10] =
@@ -27,14 +30,18 @@ pub(super) const SOFTIRQ: SourceDefinition = SourceDefinition {
     scope: Scope::Task,
     flags: &[],
     fields: &[
-        Field::text("name", "HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU", |span| {
-            match NAMES.get(span.key(1) as usize) {
+        Field::text_of_number(
+            "name",
+            "HI, TIMER, NET_TX, NET_RX, BLOCK, IRQ_POLL, TASKLET, SCHED, HRTIMER, RCU",
+            |span| span.key(1),
+            |_, number| match usize::try_from(number).ok().and_then(|number| NAMES.get(number)) {
                 Some(name) => name.as_bytes().into(),
-                None => span.key(1).to_string().into_bytes().into(),
-            }
-        })
+                None => number.to_string().into_bytes().into(),
+            },
+        )
+        .is(SpanOrigin::Key(1))
         .one_of(|| texts(NAMES), ""),
-        Field::int("vec", "its number", |span| span.key(1)),
+        Field::int("vec", "its number", |span| span.key(1)).is(SpanOrigin::Key(1)),
         Field::time("waited", "ns from its first raise until it ran; 0 if no raise was seen", |span| {
             span.note("softirq_raise").map_or(0, |raise| span.begin().time().saturating_sub(raise.time()))
         }),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use perf_prof_format::{
     record::SampleLayout,
-    spec::{Nesting, OpenAtEnd, glob_matches},
+    spec::{Nesting, OpenAtEnd},
 };
-use perf_prof_system::own_threads;
 
 use super::{
     Action, Change, Filters, Keep, Span,
     key::Key,
+    matches_any,
     missing::{Missing, MissingSpan},
     overdue::Overdue,
     runs::Runs,
@@ -252,19 +252,12 @@ impl Engine {
         }
     }
 
-    /// Returns whether spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof itself
-    /// (events of these threads are left out).
     fn delivers_spans_of(&self, task: i32) -> bool {
-        let is_own = || !self.context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
-        !self.span.selects_tasks() || self.context.delivers_spans_of(task) && !is_own()
+        self.span.delivers_spans_of(&self.context, task)
     }
 
-    /// Returns whether spans of this task would be delivered, so that a missing span is a gap. Uses the name that the
-    /// task had at `time`.
     fn may_lack_spans(&self, task: i32, time: u64) -> bool {
-        let names = &self.span.task_names;
-        let is_named = || self.context.comm(task, time).is_none_or(|comm| matches_any(names, &comm));
-        self.delivers_spans_of(task) && (names.is_empty() || is_named())
+        self.span.may_lack_spans(&self.context, task, || self.context.comm(task, time))
     }
 
     /// Counts the open span of a key as missing. Called when the key begins again.
@@ -420,10 +413,6 @@ impl Engine {
         self.format.write(&self.layout, samples, Some(&self.context), &mut self.record);
         emit(&self.record)
     }
-}
-
-fn matches_any(names: &[String], comm: &[u8]) -> bool {
-    names.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(comm)))
 }
 
 impl Derivation for Engine {

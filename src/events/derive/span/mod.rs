@@ -33,10 +33,12 @@ mod verdicts;
 use std::sync::Arc;
 
 use perf_prof_format::{
-    spec::{FetchBase, Nesting, ProbeArgument, SpanSpec, SpanStack},
+    spec::{FetchBase, Nesting, ProbeArgument, SpanSpec, SpanStack, glob_matches},
     tracefs::{EventFormat, Field, Filter},
     value::ValueType,
 };
+
+use perf_prof_system::own_threads;
 
 use self::error::name;
 pub use self::{
@@ -227,6 +229,20 @@ impl Span {
         self.lacks_strings
     }
 
+    /// Returns whether the spans of this task are delivered: the user selected the task, and it is not a thread of perf-prof
+    /// itself, whose events are left out.
+    fn delivers_spans_of(&self, context: &Context, task: i32) -> bool {
+        let is_own = || !context.is_recording() && own_threads::list().binary_search(&(task as u32)).is_ok();
+        !self.selects_tasks() || context.delivers_spans_of(task) && !is_own()
+    }
+
+    /// Returns whether a missing span of this task may be one that would have been delivered. `comm` returns its name.
+    pub fn may_lack_spans(&self, context: &Context, task: i32, comm: impl FnOnce() -> Option<Vec<u8>>) -> bool {
+        let names = &self.task_names;
+        let is_named = || comm().is_none_or(|comm| matches_any(names, &comm));
+        self.delivers_spans_of(context, task) && (names.is_empty() || is_named())
+    }
+
     /// Returns the selector without its filter.
     pub fn name(&self) -> String {
         self.spec.to_string()
@@ -248,6 +264,10 @@ impl Span {
         let Format::Span(format) = &event.format else { return None };
         Some(Box::new(engine::Engine::new(self.clone(), format.clone(), event.layout, counts, context)))
     }
+}
+
+fn matches_any(names: &[String], comm: &[u8]) -> bool {
+    names.iter().any(|name| glob_matches(name, &String::from_utf8_lossy(comm)))
 }
 
 fn has_strings(formats: &[(Arc<EventFormat>, &[usize])]) -> bool {

@@ -32,6 +32,10 @@ pub enum Origin {
     Key(usize),
     /// The field with this name of the event that ends the span.
     End(&'static str),
+    /// These bits of the field with this name of the event that begins the span.
+    BeginBits(&'static str, u32),
+    /// These bits of the field with this name of the event that ends the span.
+    EndBits(&'static str, u32),
     /// The name of the task in which the span ends, as text.
     Comm,
 }

@@ -68,6 +68,11 @@ impl Incomplete {
         self.add_gaps(task, TaskGaps { count: 1, time, ..TaskGaps::default() });
     }
 
+    /// Counts gaps of a task with this name.
+    pub fn add_named(&mut self, task: i32, count: u64, name: [u8; 16]) {
+        self.add_gaps(task, TaskGaps { count, name, ..TaskGaps::default() });
+    }
+
     /// Adds the time for which a dropped span of a task may have lasted, in ns.
     pub fn add_time(&mut self, task: i32, missing: u64) {
         self.add_gaps(task, TaskGaps { missing, ..TaskGaps::default() });

@@ -83,6 +83,8 @@ pub enum SpanTask {
     OfBegin,
     /// The thread whose id is the first number of the key. `_pid` is -1 if its process is not known.
     OfKey,
+    /// The task in which the span ended. If it is still open, the thread whose id is the first number of the key.
+    OfEndOrKey,
     /// The process and the thread that a function returns; both are -1 if it returns `None`.
     Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
 }
@@ -245,6 +247,10 @@ impl SpanFormat {
             SpanTask::OfEnd => (view.last().pid(), view.last().tid()),
             SpanTask::OfBegin => (view.begin().pid(), view.begin().tid()),
             SpanTask::OfKey => view.task(view.key(0) as i32),
+            SpanTask::OfEndOrKey => match view.end() {
+                Some(end) => (end.pid(), end.tid()),
+                None => view.task(view.key(0) as i32),
+            },
             SpanTask::Computed(task) => task(view).unwrap_or((-1, -1)),
         }
     }
@@ -252,7 +258,11 @@ impl SpanFormat {
     /// Returns the thread of a span. Unlike its process, it is never looked up.
     pub fn thread(&self, span: &SpanSamples<'_>) -> i32 {
         let view = self.view(span, None);
-        if let SpanTask::OfKey = self.task { view.key(0) as i32 } else { self.task(&view).1 }
+        match self.task {
+            SpanTask::OfEndOrKey if span.end.is_none() => view.key(0) as i32,
+            SpanTask::OfKey => view.key(0) as i32,
+            _ => self.task(&view).1,
+        }
     }
 
     /// Returns for each field whether a filter over the raw data of the spans reads it.

@@ -6,7 +6,7 @@ use perf_prof_events::{
 };
 use perf_prof_format::tracefs::{Filter, FilterNode};
 
-use super::{InSpan, RecordOfSpan, SpanReader, check, filter, inputs, tracepoint};
+use super::{InSpan, RecordOfSpan, SpanReader, begins_and_end, check, filter, tracepoint};
 use crate::{
     expression::Test,
     lower::{PidNamespace, Unsuited, read::Reader},
@@ -35,7 +35,8 @@ pub fn lower_pairs(
     let Format::Span(format) = &event.format else { return Err(Unsuited::NoTracepoint) };
     check(span, format)?;
     let steps: Vec<_> = span.steps().collect();
-    let [begin, end] = inputs(&steps)?;
+    let (begins, end) = begins_and_end(&steps)?;
+    let [begin] = begins[..] else { return Err(Unsuited::Spans("several events begin its spans")) };
     let reader = |input: usize| -> Result<Reader<'_>, Unsuited> {
         let event = &format.inputs[input];
         Ok(Reader { event, format: tracepoint(event)?, ids })
@@ -49,7 +50,7 @@ pub fn lower_pairs(
     if let Some(Filters::OfSpan(filter)) = span.filters() {
         for node in conditions(filter.node()) {
             let mut reader =
-                SpanReader { event, format, begin: (begin, of_begin), end: (end, of_end), kept: Vec::new() };
+                SpanReader { event, format, begin: vec![(begin, of_begin)], end: (end, of_end), kept: Vec::new() };
             let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
             // What would have to be kept of the begin has no place here.
             tests.extend(test.ok().filter(|_| reader.kept.is_empty()));

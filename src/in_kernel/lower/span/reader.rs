@@ -4,11 +4,14 @@
 use std::sync::Arc;
 
 use perf_prof_events::event::{
-    EventType, SpanFieldAt, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, reader::Read,
+    EventType, SpanFieldAt, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, reader::Read,
 };
-use perf_prof_format::tracefs::{Extent, FilterData, IntType, TextComparison};
+use perf_prof_format::{
+    record::SampleMember,
+    tracefs::{Extent, FilterData, IntType, TextComparison},
+};
 
-use super::{DURATION, FIRST_KEPT, OPEN_KEY, OTHER_KEY, of_field};
+use super::{DURATION, FIRST_KEPT, LAST_KEPT, LoweredTask, OPEN_KEY, step::of_field};
 use crate::{
     expression::{Number, Test, Text},
     lower::{
@@ -22,26 +25,28 @@ use crate::{
 pub(super) struct SpanReader<'a> {
     pub event: &'a EventType,
     pub format: &'a Arc<SpanFormat>,
-    /// The event that begins spans, with its index.
-    pub begin: (usize, Reader<'a>),
+    /// The events that begin spans, with their indices.
+    pub begin: Vec<(usize, Reader<'a>)>,
     /// The event that ends them.
     pub end: (usize, Reader<'a>),
     pub kept: Vec<Part>,
 }
 
-impl SpanReader<'_> {
+impl<'a> SpanReader<'a> {
     /// Returns a part of a key. `name` is for errors.
     pub fn part(&mut self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
-            Read::Part(part) => match part.of_input(self.begin.0) {
-                (SpanPart::Begin, Some(read)) => self.begin.1.part(read, name).and_then(|part| self.keep(part)),
-                (SpanPart::Begin, None) => Err(Unsuited::Member(name.to_owned())),
-                (SpanPart::End, _) => {
-                    let read = part.of_input(self.end.0).1.ok_or_else(|| Unsuited::Member(name.to_owned()))?;
-                    self.end.1.part(read, name)
+            Read::Part(part) => match part.of_input(self.end.0) {
+                (SpanPart::Begin, _) => {
+                    let (input, reader) = self.only_begin()?;
+                    let read = part.of_input(input).1.ok_or_else(|| Unsuited::Member(name.to_owned()))?;
+                    reader.part(read, name).and_then(|part| self.keep(part))
                 }
+                (SpanPart::End, Some(read)) => self.end.1.part(read, name),
+                (SpanPart::End, None) => Err(Unsuited::Member(name.to_owned())),
             },
-            Read::Comm | Read::Event(_) => self.end.1.part(read, name),
+            Read::Comm => self.comm(name),
+            Read::Event(_) => self.end.1.part(read, name),
             Read::Field(field) if field.kind.is_text() => self.field(field.offset, name),
             _ => self.number(read, name).map(Part::Number),
         }
@@ -52,14 +57,67 @@ impl SpanReader<'_> {
         let part = match read {
             Read::Number { at, ty } => match self.event.layout.raw_offset() {
                 Some(raw) if *at >= raw => self.number_at(at - raw, *ty, name).map(Part::Number)?,
-                // Spans have the thread, the process and the CPU of their end.
-                _ => Part::Number(Reader { event: self.event, ..self.end.1 }.number(read, name)?),
+                _ => Part::Number(self.member(*at, read, name)?),
             },
             Read::Field(field) => self.field(field.offset, name)?,
             Read::Part(_) => self.part(read, name)?,
+            Read::Tid => Part::Number(self.task()?.thread),
+            Read::Pid => Part::Number(self.process(name)?),
             _ => Part::Number(self.end.1.number(read, name)?),
         };
         if let Part::Number(number) = part { Ok(number) } else { Err(Unsuited::Member(name.to_owned())) }
+    }
+
+    /// Returns the number that a member of a span's sample is: its task, or the CPU of its end.
+    fn member(&mut self, at: usize, read: &Read, name: &str) -> Result<Number, Unsuited> {
+        let is = |member| self.event.layout.fixed_offset(member) == Some(at);
+        match () {
+            () if is(SampleMember::Tid) => Ok(self.task()?.thread),
+            () if is(SampleMember::Pid) => self.process(name),
+            () => Reader { event: self.event, ..self.end.1 }.number(read, name),
+        }
+    }
+
+    fn process(&mut self, name: &str) -> Result<Number, Unsuited> {
+        self.task()?.process.ok_or_else(|| Unsuited::Member(name.to_owned()))
+    }
+
+    /// Returns the task of a span.
+    pub fn task(&mut self) -> Result<LoweredTask, Unsuited> {
+        let of = |reader: Reader<'_>| -> Result<[Number; 2], Unsuited> {
+            Ok([reader.number(&Read::Pid, "_pid")?, reader.number(&Read::Tid, "_tid")?])
+        };
+        match self.format.task {
+            SpanTask::OfEnd | SpanTask::OfEndOrKey => {
+                let [process, thread] = of(self.end.1)?;
+                Ok(LoweredTask { process: Some(process), thread })
+            }
+            SpanTask::OfBegin => {
+                let [process, thread] = of(self.only_begin()?.1)?;
+                let (process, thread) = (self.keep_number(process)?, self.keep_number(thread)?);
+                Ok(LoweredTask { process: Some(process), thread })
+            }
+            SpanTask::OfKey => Ok(LoweredTask { process: None, thread: key_part(0) }),
+            SpanTask::Computed(_) => Err(Unsuited::Member("_tid".to_owned())),
+        }
+    }
+
+    /// Returns the name of a span's task.
+    fn comm(&mut self, name: &str) -> Result<Part, Unsuited> {
+        if let SpanTask::OfEnd | SpanTask::OfEndOrKey = self.format.task {
+            return self.end.1.part(&Read::Comm, name);
+        }
+        // Another task runs when the span ends.
+        let field = self.format.format.field("comm").ok_or_else(|| Unsuited::Member(name.to_owned()))?;
+        self.field(field.offset, name)
+    }
+
+    /// Returns the event that begins spans.
+    fn only_begin(&self) -> Result<(usize, Reader<'a>), Unsuited> {
+        match self.begin.as_slice() {
+            &[begin] => Ok(begin),
+            _ => Err(Unsuited::Spans("several events begin its spans")),
+        }
     }
 
     /// Returns the number at an offset of the record of a span.
@@ -82,25 +140,41 @@ impl SpanReader<'_> {
             SpanFieldAt::Field(at) => at,
         };
         let field = self.format.fields.get(at).ok_or_else(unknown)?;
-        let number = match (&field.source, field.origin) {
+        let (number, largest) = match (&field.source, field.origin) {
             (SpanFieldSource::Begin(fields), _) => {
-                let field = fields.get(self.begin.0).and_then(Option::as_ref).ok_or_else(unknown)?;
-                let part = self.begin.1.part(&Read::Field(field.clone()), name)?;
+                let (input, reader) = self.only_begin()?;
+                let field = fields.get(input).and_then(Option::as_ref).ok_or_else(unknown)?;
+                let part = reader.part(&Read::Field(field.clone()), name)?;
                 return self.keep(part);
             }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::Comm)) => return Ok(Part::Text(Text::Comm)),
-            (SpanFieldSource::Computed(_), Some(SpanOrigin::Key(part))) => {
-                Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: true, is_wide: true }
-            }
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Key(part))) => (key_part(part), None),
             (SpanFieldSource::Computed(_), Some(SpanOrigin::End(name))) => {
                 let field = self.end.1.format.field(name).ok_or_else(unknown)?;
-                of_field(self.end.1, field)?
+                if field.kind.is_text() {
+                    return self.end.1.part(&Read::Field(field.clone()), name);
+                }
+                (of_field(self.end.1, field)?, None)
+            }
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::EndBits(name, bits))) => {
+                (bits_of(self.end.1, name, bits)?, Some(bits))
+            }
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::BeginBits(name, bits))) => {
+                let number = bits_of(self.only_begin()?.1, name, bits)?;
+                (self.keep_number(number)?, Some(bits))
             }
             (SpanFieldSource::Computed(_), None) => return Err(unknown()),
         };
         match self.format.text_for_number(at, 0) {
-            Some(_) => Ok(Part::Named { number, names: Names::new(self.format, at) }),
+            Some(_) => Ok(Part::Named { number, names: Names::new(self.format, at, largest) }),
             None => Ok(Part::Number(number)),
+        }
+    }
+
+    fn keep_number(&mut self, number: Number) -> Result<Number, Unsuited> {
+        match self.keep(Part::Number(number))? {
+            Part::Number(number) => Ok(number),
+            _ => Ok(number),
         }
     }
 
@@ -109,7 +183,7 @@ impl SpanReader<'_> {
         let of = |parts: &[Part]| parts.iter().map(Part::bytes).sum::<usize>();
         let at = self.kept.iter().position(|kept| *kept == part).unwrap_or(self.kept.len());
         let offset = FIRST_KEPT + of(&self.kept[..at]) as i16;
-        if offset as isize + part.bytes() as isize > OTHER_KEY.into() {
+        if offset as isize + part.bytes() as isize > LAST_KEPT.into() {
             return Err(Unsuited::Spans("too much of the event that begins a span would be kept"));
         }
         let text = |text: Text| Text::Kept { offset, size: text.bytes() };
@@ -125,6 +199,20 @@ impl SpanReader<'_> {
             self.kept.push(part);
         }
         Ok(kept)
+    }
+}
+
+/// Returns a part of the span's key, which the program of the end has on the stack.
+fn key_part(part: usize) -> Number {
+    Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: true, is_wide: true }
+}
+
+/// Returns these bits of a field.
+fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited> {
+    let unknown = || Unsuited::Member(name.to_owned());
+    match of_field(reader, reader.format.field(name).ok_or_else(unknown)?)? {
+        Number::Field { offset, ty } => Ok(Number::Bits { offset, ty, bits }),
+        _ => Err(unknown()),
     }
 }
 
@@ -154,11 +242,8 @@ impl Compared for InSpan<'_, '_> {
             (FilterData::Span, _) => Ok(DURATION),
             (FilterData::Sample, _) => self.reader.end.1.field(offset, ty),
             (FilterData::Begin, _) => {
-                let number = self.reader.begin.1.field(offset, ty)?;
-                match self.reader.keep(Part::Number(number))? {
-                    Part::Number(number) => Ok(number),
-                    _ => Err(Unsuited::TwoEvents),
-                }
+                let number = self.reader.only_begin()?.1.field(offset, ty)?;
+                self.reader.keep_number(number)
             }
         }
     }

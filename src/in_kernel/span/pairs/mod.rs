@@ -4,7 +4,7 @@
 mod strings;
 
 use perf_prof_events::{
-    derive::PairLayout,
+    derive::{PairLayout, Span},
     event::{EventType, Format},
 };
 use perf_prof_format::{
@@ -15,12 +15,12 @@ use perf_prof_format::{
         },
         system_calls,
     },
-    tracefs::EventFormat,
+    tracefs::{EventFormat, Filter},
 };
 
 use self::strings::Strings;
 use super::{
-    SelectedSpan, SpanCounters, SystemCall, look_up, put, stack,
+    SpanCounters, SystemCall, look_up, put, stack,
     system_call::{self, Registers},
 };
 use crate::{
@@ -65,8 +65,19 @@ impl PairPrograms {
     pub const OPEN_BYTES: (usize, usize) = (8, KEPT_BYTES);
 }
 
+/// A span of system calls that is selected.
+#[derive(Clone, Copy, Debug)]
+pub struct SelectedCalls<'a> {
+    /// The span.
+    pub span: &'a Span,
+    /// The type of its event.
+    pub event: &'a EventType,
+    /// The filters of the events that begin and end it.
+    pub filters: [Option<&'a Filter>; 2],
+}
+
 /// Returns the programs that pair system calls and write those that pass.
-pub fn pair_programs(span: SelectedSpan<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
+pub fn pair_programs(span: SelectedCalls<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
     let PairCodes { codes, record_bytes } = pair_codes(span, selection)?;
     let [begin, end] = codes.map(|code| code.program());
     match begin.instructions.len().max(end.instructions.len()) {
@@ -82,7 +93,7 @@ pub(super) struct PairCodes {
 }
 
 pub(super) fn pair_codes(
-    SelectedSpan { span, event, filters }: SelectedSpan<'_>,
+    SelectedCalls { span, event, filters }: SelectedCalls<'_>,
     selection: &Selection,
 ) -> Result<PairCodes, Unsuited> {
     selection.check()?;

@@ -148,7 +148,7 @@ impl Programs {
         let filter = prepared.span.spec().options.iter().any(|option| option.name == "name").then_some("id == 257");
         let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
         let filters = [filters[0].as_ref(), filters[1].as_ref()];
-        let span = SelectedSpan { filters, ..prepared.selected() };
+        let span = SelectedCalls { span: &prepared.span, event: &prepared.event, filters };
         let codes = pair_codes(span, &Selection::EVERYTHING).unwrap().codes;
         let mut machine = Machine::new((8, 8));
         machine.open = Hash::new(PairPrograms::OPEN_BYTES);
@@ -236,7 +236,7 @@ fn a_pair_that_cannot_be_written_is_counted() {
     }
     let SpanCounters { opened, ended, dropped, lost, .. } = programs.counts();
     assert_eq!((opened, ended, dropped, lost), (3, 1, 1, 1));
-    let words: [u64; SpanCounters::OFF_WORD + 1] = programs.machine.counters();
+    let words: [u64; SpanCounters::ALL_WORDS] = programs.machine.counters();
     assert_eq!(words[SpanCounters::OFF_WORD], 1);
 }
 

@@ -1,0 +1,62 @@
+//! The witness of a tracepoint's program: a program at the raw tracepoint of the same event.
+//!
+//! While bpf(2) or another program is at work on a CPU, the programs of tracepoints do not run there (`trace_call_bpf()` in
+//! kernel/trace/bpf_trace.c), and those of raw tracepoints do. For each event, the program leaves a mark on its CPU, and the
+//! witness, which comes after it, takes the mark away. If there is none, the event was missed, so spans that are open now may
+//! end or begin unseen: the witness changes the generation at once, which drops them.
+//!
+//! So a span that is added has seen all events between its begin and its end. A wrong one would need an end and a begin that
+//! were both missed, and the witness was there.
+
+use perf_prof_format::abi::bpf::{BPF_FUNC_MAP_LOOKUP_ELEM, TASK_COMM_LEN};
+
+use super::{SpanCounters, chain, count_in};
+use crate::{
+    instruction::{Code, Condition, MapUse, Program, Register, Size},
+    select::SCRATCH,
+};
+
+/// The most events of a span that have programs.
+pub const MOST_INPUTS: usize = 8;
+/// The size of the marks of a CPU: one of each event, and the task that runs, with its name.
+pub const MARKS_BYTES: usize = 8 * MOST_INPUTS + 8 + TASK_COMM_LEN;
+
+/// Writes the code that leaves the mark of an event.
+pub(super) fn mark(code: &mut Code, input: usize) {
+    let none = code.label();
+    look_up(code);
+    code.jump_if(Condition::Equal, Register::R0, 0, none);
+    code.store_number(Size::Double, Register::R0.at(8 * input as i16), 1);
+    code.here(none);
+}
+
+/// Returns the witness of the program for an event of a span, by the index of the event.
+pub fn witness_program(input: usize) -> Program {
+    witness_code(input).program()
+}
+
+pub(super) fn witness_code(input: usize) -> Code {
+    let mut code = Code::new();
+    let (none, seen) = (code.label(), code.label());
+    let place = Register::R0.at(8 * input as i16);
+    look_up(&mut code);
+    code.jump_if(Condition::Equal, Register::R0, 0, none);
+    code.load(Size::Double, Register::R1, place);
+    code.store_number(Size::Double, place, 0);
+    code.jump_if(Condition::NotEqual, Register::R1, 0, seen);
+    chain::forget(&mut code, Register::R0);
+    count_in(&mut code, SpanCounters::MISSED);
+    count_in(&mut code, SpanCounters::GENERATION);
+    code.here(seen);
+    code.here(none);
+    code.exit(0);
+    code
+}
+
+/// Writes the code that finds the marks of the CPU. `R0` is then their address, or 0.
+pub(super) fn look_up(code: &mut Code) {
+    code.store_number(Size::Word, SCRATCH, 0);
+    code.map(Register::R1, MapUse::Marks);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+}
