@@ -1,5 +1,5 @@
-//! Measures what a traced program pays for each of its calls: counted in the kernel, counted in perf-prof, with strings, and
-//! traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer is pinned to the other CPU.
+//! Measures what a traced program pays for each of its calls: counted in the kernel, counted in perf-prof, with strings, only
+//! slow ones, and traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer is pinned to the other CPU.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -45,6 +45,56 @@ const BPFTRACE: &str = "tracepoint:syscalls:sys_enter_getppid { @[comm] = count(
 const OPENAT: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat", "-a", "-v", "-o", "/dev/null"];
 const STRINGS: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat//str=filename/", "-a", "-v", "-o", "/dev/null"];
 
+/// A script that gets calls of a second or more. No call of the generator is one.
+const SLOW: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/slow.py");
+const SELECTOR: &str = "syscall/min=1s/";
+const PAIRED: &[&str] = &["python", "-e", SELECTOR, "-v", "--in-kernel", "always", SLOW];
+const NOT_PAIRED: &[&str] = &["python", "-e", SELECTOR, "-v", "--in-kernel", "never", SLOW];
+const PAIRED_BY_BPFTRACE: &str = "tracepoint:raw_syscalls:sys_enter { @s[tid] = nsecs }
+tracepoint:raw_syscalls:sys_exit /@s[tid]/ {
+    if (nsecs - @s[tid] > 1000000000) { print(1) }
+    delete(@s[tid])
+}";
+
+const SLOW_ROWS: [&str; 5] = [
+    "traced getppid, slow calls found in perf-prof",
+    "traced getppid, slow calls found in the kernel",
+    "traced getppid, slow calls found by bpftrace",
+    "perf-prof, finding slow calls in perf-prof",
+    "perf-prof, finding slow calls in the kernel",
+];
+
+/// Measures what calls cost of which only the slow ones are wanted.
+fn slow_calls(table: &mut Table, calls: u64, has_bpftrace: bool) {
+    std::fs::write(SLOW, "def syscall(call): print(call)\n").unwrap();
+    let (mut ring, mut kernel, mut bpftrace, mut own, mut own_of_ring) = (vec![], vec![], vec![], vec![], vec![]);
+    for _ in 0..table.effort.runs() {
+        let nothing = run(Call::Getppid, Tracer::Nothing, calls).program;
+        let cost = |tracer| run(Call::Getppid, tracer, calls);
+        let (in_ring, in_kernel) = (cost(Tracer::PerfProf(NOT_PAIRED)), cost(Tracer::PerfProf(PAIRED)));
+        ring.push(in_ring.program - nothing);
+        own_of_ring.push(in_ring.tracer);
+        kernel.push(in_kernel.program - nothing);
+        own.push(in_kernel.tracer);
+        if has_bpftrace {
+            bpftrace.push(cost(Tracer::Bpftrace(PAIRED_BY_BPFTRACE)).program - nothing);
+        }
+    }
+    table.row(
+        SLOW_ROWS[0],
+        &ring,
+        "ns",
+        "CPU time that the traced program pays more for each call; `syscall/min=1s/` with a function",
+    );
+    table.compared(SLOW_ROWS[1], &kernel, (SLOW_ROWS[0], &ring), "ns", "the same");
+    match has_bpftrace {
+        true => table.compared(SLOW_ROWS[2], &bpftrace, (SLOW_ROWS[1], &kernel), "ns", "a map of times by thread"),
+        false => table.row(SLOW_ROWS[2], &[], "ns", "not measured: bpftrace is not installed"),
+    }
+    table.row(SLOW_ROWS[3], &own_of_ring, "ns", "CPU time of perf-prof for each call, without start-up");
+    table.compared(SLOW_ROWS[4], &own, (SLOW_ROWS[3], &own_of_ring), "ns", "the same");
+}
+
 pub fn rows(table: &mut Table) {
     const ROWS: [&str; 7] = [
         "traced getppid, counted in perf-prof",
@@ -58,7 +108,8 @@ pub fn rows(table: &mut Table) {
     // SAFETY: geteuid can always be called.
     let root = unsafe { libc::geteuid() } == 0;
     if !root || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        ROWS.iter().for_each(|name| table.row(name, &[], "ns", "skipped: needs root and two CPUs"));
+        let all = ROWS.iter().chain(&SLOW_ROWS);
+        all.for_each(|name| table.row(name, &[], "ns", "skipped: needs root and two CPUs"));
         return;
     }
     let has_bpftrace = Command::new("bpftrace").arg("--version").output().is_ok();
@@ -94,6 +145,7 @@ pub fn rows(table: &mut Table) {
     table.compared(ROWS[3], &own, (ROWS[4], &own_of_ring), "ns", "the same");
     table.row(ROWS[5], &plain, "ns", "CPU time that the traced program pays more for each call");
     table.compared(ROWS[6], &strings, (ROWS[5], &plain), "ns", "the same; `str=filename`");
+    slow_calls(table, calls, has_bpftrace);
 }
 
 /// Returns what calls cost, without what the start of both programs costs.

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 89] = [
+        const ROWS: [&str; 94] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -118,6 +118,11 @@ impl Table {
             "perf-prof, counting in the kernel",
             "traced openat, through the ring",
             "traced openat, with its file name",
+            "traced getppid, slow calls found in perf-prof",
+            "traced getppid, slow calls found in the kernel",
+            "traced getppid, slow calls found by bpftrace",
+            "perf-prof, finding slow calls in perf-prof",
+            "perf-prof, finding slow calls in the kernel",
             "floor, named arguments",
             "perf-prof script -s, named arguments",
             "perf script -s, named arguments",
