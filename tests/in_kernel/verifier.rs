@@ -316,9 +316,9 @@ fn the_verifier_accepts_the_programs_that_write_pairs() {
             };
             let filters = [filter(0), filter(1)];
             let selected = SelectedCalls { span: &span, event: &event, filters: filters.each_ref().map(Some) };
-            let PairPrograms { begin, end, record_bytes } = pair_programs(selected, selection).unwrap();
+            let PairPrograms { begin, end, exit, record_bytes } = pair_programs(selected, selection).unwrap();
             let maps = Maps::with_record(None, PairPrograms::OPEN_BYTES, record_bytes.unwrap_or(8));
-            [begin, end].iter().for_each(|program| maps.load_as(ProgramType::RawTracepoint, program, selector));
+            [begin, end, exit].iter().for_each(|program| maps.load_as(ProgramType::RawTracepoint, program, selector));
         }
     }
 }

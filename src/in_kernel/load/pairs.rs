@@ -1,6 +1,9 @@
 //! The programs that pair system calls and write them out, and where they write them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::{
+    ffi::CStr,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+};
 
 use perf_prof_format::{
     abi::bpf::{MapType, ProgramType},
@@ -26,7 +29,7 @@ const NAME_BYTES: usize = (LONGEST_STRING + 1).next_multiple_of(8);
 /// The programs that pair the system calls of a span. They run until this value is dropped.
 #[derive(Debug)]
 pub struct PairsInKernel {
-    programs: Vec<(Loaded, SystemCall, Option<OwnedFd>)>,
+    programs: Vec<(Loaded, &'static CStr, Option<OwnedFd>)>,
     page: CounterPage,
     /// What was counted up to the last reading.
     read: SpanCounters,
@@ -40,7 +43,7 @@ pub struct PairsInKernel {
 impl PairsInKernel {
     /// Loads the programs of a span, which do not run yet. At most so many calls are open.
     pub fn load(
-        PairPrograms { begin, end, record_bytes }: &PairPrograms,
+        PairPrograms { begin, end, exit, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
         most_open: u32,
     ) -> Result<PairsInKernel, Refusal> {
@@ -68,12 +71,16 @@ impl PairsInKernel {
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
             own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
         };
-        let load = |program: &Program, call| {
+        let load = |program: &Program, tracepoint| {
             let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &program.with_maps(descriptor));
-            loaded.map(|loaded| (loaded, call, None))
+            loaded.map(|loaded| (loaded, tracepoint, None))
         };
         // Those of the ends are attached first, so that no end is missed.
-        let programs = vec![load(end, SystemCall::Exit)?, load(begin, SystemCall::Enter)?];
+        let programs = vec![
+            load(exit, c"sched_process_exit")?,
+            load(end, SystemCall::Exit.name())?,
+            load(begin, SystemCall::Enter.name())?,
+        ];
         Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, _open: open, output })
     }
 
@@ -82,8 +89,8 @@ impl PairsInKernel {
         for (cpu, event) in outputs {
             self.output.set_descriptor(cpu, event)?;
         }
-        for (program, call, descriptor) in &mut self.programs {
-            *descriptor = Some(program.attach_to_raw_tracepoint(call.name())?);
+        for (program, tracepoint, descriptor) in &mut self.programs {
+            *descriptor = Some(program.attach_to_raw_tracepoint(tracepoint)?);
         }
         Ok(())
     }

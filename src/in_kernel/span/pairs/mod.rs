@@ -56,6 +56,8 @@ pub struct PairPrograms {
     pub begin: Program,
     /// The program for their ends.
     pub end: Program,
+    /// The program for the ends of threads. A thread that is killed in a call leaves its begin, which would stay for ever.
+    pub exit: Program,
     /// The size of the largest record in bytes, if records have strings.
     pub record_bytes: Option<usize>,
 }
@@ -79,16 +81,16 @@ pub struct SelectedCalls<'a> {
 /// Returns the programs that pair system calls and write those that pass.
 pub fn pair_programs(span: SelectedCalls<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
     let PairCodes { codes, record_bytes } = pair_codes(span, selection)?;
-    let [begin, end] = codes.map(|code| code.program());
+    let [begin, end, exit] = codes.map(|code| code.program());
     match begin.instructions.len().max(end.instructions.len()) {
         words if words > LONGEST => Err(Unsuited::Long(words)),
-        _ => Ok(PairPrograms { begin, end, record_bytes }),
+        _ => Ok(PairPrograms { begin, end, exit, record_bytes }),
     }
 }
 
-/// The code of both programs.
+/// The code of the programs.
 pub(super) struct PairCodes {
-    pub codes: [Code; 2],
+    pub codes: [Code; 3],
     record_bytes: Option<usize>,
 }
 
@@ -106,7 +108,7 @@ pub(super) fn pair_codes(
     let [begin, end] = formats(event).ok_or(Unsuited::NoTracepoint)?;
     let strings = Strings::of(begin);
     let writer = Writer { lowered: &lowered, selection, types: [begin.id, end.id], strings: strings.as_ref() };
-    let codes = [writer.begin(), writer.end()];
+    let codes = [writer.begin(), writer.end(), exit(strings.as_ref())];
     Ok(PairCodes { codes, record_bytes: strings.map(|strings| strings.record_bytes()) })
 }
 
@@ -255,6 +257,20 @@ impl Writer<'_> {
         }
         Registers::write_arguments(code, kept(REGISTERS), record(PairLayout::BEGIN + PairLayout::ARGUMENTS));
     }
+}
+
+/// Returns the program of the ends of threads.
+fn exit(strings: Option<&Strings<'_>>) -> Code {
+    let mut code = Code::new();
+    start(&mut code);
+    Number::Thread.load(&mut code, Register::R1);
+    code.store(Size::Double, stack(OPEN_KEY), Register::R1);
+    take_out(&mut code);
+    if strings.is_some() {
+        strings::remove_name(&mut code);
+    }
+    code.exit(1);
+    code
 }
 
 /// Returns a place of what is kept of a begin, on the stack.

@@ -89,9 +89,7 @@ impl<'a> Strings<'a> {
         jump_if_runs(code, runs_program);
         code.jump(done);
         code.here(runs_program);
-        code.map(Register::R1, MapUse::Names);
-        code.address(Register::R2, stack(OPEN_KEY));
-        code.call(BPF_FUNC_MAP_DELETE_ELEM);
+        remove_name(code);
         code.here(done);
     }
 
@@ -147,6 +145,13 @@ impl<'a> Strings<'a> {
         code.store(Size::Double, NAME, Register::R0);
         code.here(done);
     }
+}
+
+/// Writes the code that removes the name that was kept for the running thread.
+pub(super) fn remove_name(code: &mut Code) {
+    code.map(Register::R1, MapUse::Names);
+    code.address(Register::R2, stack(OPEN_KEY));
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
 }
 
 /// Writes the code that reads a string: the name that was kept, or memory of the program.

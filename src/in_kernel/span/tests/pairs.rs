@@ -137,7 +137,7 @@ impl<'a> Engine<'a> {
 
 /// The programs of a span, on a machine.
 struct Programs {
-    codes: [Code; 2],
+    codes: [Code; 3],
     machine: Machine,
 }
 
@@ -250,11 +250,17 @@ fn the_end_of_another_call_ends_nothing() {
     assert!(one_call(&mut programs, 15, -1).is_some());
     let SpanCounters { opened, ended, dropped, without_begin, .. } = programs.counts();
     assert_eq!((opened, ended, dropped, without_begin), (4, 1, 3, 3));
+    // A thread that ends in a call keeps no begin.
+    let running = Running { process: 50, thread: 101, cpu: 1 };
+    programs.run(&Call { is_end: false, id: 0, words: [0; 6], is_of_32_bits: false, running, time: 5000 });
+    assert_eq!(programs.machine.open.len(), 1);
+    assert_eq!(programs.machine.run(&programs.codes[2], &[0; 8]), 1);
+    assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 5));
     // The ends of these calls are not seen, and nothing is kept for them.
     for id in [60, 231] {
         assert_eq!(one_call(&mut programs, id, 0), None);
     }
-    assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 6));
+    assert_eq!((programs.machine.open.len(), programs.counts().opened), (0, 7));
 }
 
 /// Runs the programs for a call. `strings` are those that can be read when it begins and when it ends. Returns the strings of
