@@ -1,5 +1,20 @@
 """Linux kernel events in Python: the class of events, and functions and classes to evaluate them."""
 
+from importlib import import_module as _import_module
+from sys import version_info as _version_info
+
+try:
+    _import_module("perf_prof._native")
+except ModuleNotFoundError as error:
+    if error.name != "perf_prof._native":
+        raise
+    # The folder of the sources, or the package of another Python.
+    raise ImportError(
+        f"this folder of perf_prof has no module for CPython {_version_info[0]}.{_version_info[1]}: in the repository, "
+        "`python3 -m pip install .` builds it for the python3 that runs the command",
+        name=error.name,
+    ) from None
+
 from perf_prof._native import (
     Aggregator as Aggregator,
     Batch as Batch,

@@ -8,11 +8,23 @@ fn main() {
     python();
 }
 
+/// The oldest CPython that has all functions that perf-prof calls. `pyproject.toml` has it too.
+#[cfg(feature = "python")]
+const OLDEST: (u8, u8) = (3, 10);
+
 #[cfg(feature = "python")]
 fn python() {
     // Defines `cfg(Py_3_14)` and the other conditions for versions of Python.
     pyo3_build_config::use_pyo3_cfgs();
     let config = pyo3_build_config::get();
+    let version = config.version();
+    if (version.major, version.minor) < OLDEST {
+        println!(
+            "cargo::error=perf-prof needs CPython {}.{} or newer, and this one is {}.{}; name another one with \
+             PYO3_PYTHON=/path/to/python3",
+            OLDEST.0, OLDEST.1, version.major, version.minor
+        );
+    }
     // The extension module does not link libpython, because the process that imports it has an interpreter.
     println!("cargo::rerun-if-env-changed=PYO3_BUILD_EXTENSION_MODULE");
     let is_extension = std::env::var_os("PYO3_BUILD_EXTENSION_MODULE").is_some();
@@ -32,7 +44,6 @@ fn python() {
     }
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON={}", config.executable().unwrap_or("python3"));
     println!("cargo::rustc-env=PERF_PROF_BUILD_PREFIX={}", base_prefix(config.executable().unwrap_or("python3")));
-    let version = config.version();
     println!("cargo::rustc-env=PERF_PROF_BUILD_PYTHON_VERSION={}.{}", version.major, version.minor);
 }
 

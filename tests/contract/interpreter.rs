@@ -171,6 +171,17 @@ fn a_venv_of_another_minor_version_is_an_error_that_names_both() {
 }
 
 #[test]
+fn the_package_of_another_python_says_how_it_is_built_for_this_one() {
+    let (python, version) = built_for();
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("python");
+    let output = Command::new(python).args(["-c", "import perf_prof"]).env("PYTHONPATH", package).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let reason = format!("ImportError: this folder of perf_prof has no module for CPython {version}: ");
+    assert!(said.contains(&reason) && said.contains("`python3 -m pip install .`"), "{said}");
+    assert!(!said.contains("ModuleNotFoundError"), "{said}");
+}
+
+#[test]
 fn the_version_with_v_names_the_libpython_and_the_prefix() {
     needs([Need::EmbeddedPython, Need::Tracefs]);
     let show = |env: &[(&str, &Path)]| {
