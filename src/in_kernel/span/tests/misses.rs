@@ -146,7 +146,11 @@ fn switches_that_do_not_follow_on_each_other_count_as_unseen() {
             }
             assert_eq!(machine.gaps(), expected, "seed {seed}");
             let words: [u64; SpanCounters::ALL_WORDS] = machine.counters();
-            assert_eq!(words[SpanCounters::MISSED_WORD..=SpanCounters::UNSEEN_WORD], [0, expected.values().sum()], "seed {seed}");
+            assert_eq!(
+                words[SpanCounters::MISSED_WORD..=SpanCounters::UNSEEN_WORD],
+                [0, expected.values().sum()],
+                "seed {seed}"
+            );
             all_gaps += expected.len();
         }
         assert!(all_gaps > 10);
