@@ -175,10 +175,8 @@ impl LiveSession {
         let of_pump = if derived.is_empty() { limit } else { None };
         let cgroups = task_cgroups(&plan, &source.source, &selected, moves, about);
         let pump = pump(&plan, &source.source, &selected, about, of_pump).with_cgroups(cgroups);
-        let mut calibrate = || {
-            // If the measurement fails, the last measured offset is still used.
-            calibration.realtime_offset().into_iter().for_each(|offset| context.set_realtime_offset(offset));
-        };
+        // If the measurement fails, the last measured offset is still used.
+        let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
         let mut sink = sink.with_pairs(tables.pairs().splitters()).with_limit(limit);
         let mut run_loop = RunLoop {
