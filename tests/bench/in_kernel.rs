@@ -1,5 +1,6 @@
-//! Measures what a traced program pays for each of its calls: counted in the kernel, counted in perf-prof, with strings, only
-//! slow ones, and traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer is pinned to the other CPU.
+//! Measures what a traced program pays for each of its calls, and two tasks for each switch between them: counted in the kernel,
+//! counted in perf-prof, with strings, and traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer
+//! is pinned to the other CPU.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -20,6 +21,8 @@ pub enum Call {
     Getppid,
     /// openat() of a file that does not exist.
     Openat,
+    /// A switch between two tasks that write to each other through pipes.
+    Switch,
 }
 
 /// What traces the calls.
@@ -95,6 +98,54 @@ fn slow_calls(table: &mut Table, calls: u64, has_bpftrace: bool) {
     table.compared(SLOW_ROWS[4], &own, (SLOW_ROWS[3], &own_of_ring), "ns", "the same");
 }
 
+const OFFCPU: &[&str] = &["top", "offcpu", "--by", "comm", "-a", "-v", "--in-kernel", "always"];
+const OFFCPU_RING: &[&str] = &["top", "offcpu", "--by", "comm", "-a", "-v", "--in-kernel", "never"];
+const OFFCPU_BPFTRACE: &str = "tracepoint:sched:sched_switch { @s[args->prev_pid] = nsecs; if (@s[args->next_pid]) \
+    { @[args->next_comm] = sum(nsecs - @s[args->next_pid]); delete(@s[args->next_pid]); } }";
+
+/// Adds the rows about the time off the CPU of two tasks that take turns.
+pub fn switches(table: &mut Table) {
+    const ROWS: [&str; 4] = [
+        "traced switch, offcpu in perf-prof",
+        "traced switch, offcpu in the kernel",
+        "traced switch, offcpu by bpftrace",
+        "perf-prof, offcpu in perf-prof",
+    ];
+    if !can_measure() {
+        ROWS.iter().for_each(|name| table.row(name, &[], "ns", "skipped: needs root and two CPUs"));
+        return;
+    }
+    let has_bpftrace = Command::new("bpftrace").arg("--version").output().is_ok();
+    let count = table.effort.count(CALLS) / 4;
+    let (mut ring, mut kernel, mut bpftrace, mut own) = (vec![], vec![], vec![], vec![]);
+    for _ in 0..table.effort.runs() {
+        let nothing = run(Call::Switch, Tracer::Nothing, count).program;
+        let more = |tracer| run(Call::Switch, tracer, count);
+        let in_ring = more(Tracer::PerfProf(OFFCPU_RING));
+        ring.push(in_ring.program - nothing);
+        own.push(in_ring.tracer);
+        kernel.push(more(Tracer::PerfProf(OFFCPU)).program - nothing);
+        if has_bpftrace {
+            bpftrace.push(more(Tracer::Bpftrace(OFFCPU_BPFTRACE)).program - nothing);
+        }
+    }
+    let added = "CPU time that two tasks pay more for each switch between them, by name of the task";
+    table.row(ROWS[0], &ring, "ns", added);
+    table.compared(ROWS[1], &kernel, (ROWS[0], &ring), "ns", "the same");
+    match has_bpftrace {
+        true => table.compared(ROWS[2], &bpftrace, (ROWS[1], &kernel), "ns", "the same"),
+        false => table.row(ROWS[2], &[], "ns", "not measured: bpftrace is not installed"),
+    }
+    table.row(ROWS[3], &own, "ns", "CPU time of perf-prof for each switch, without start-up");
+}
+
+/// Returns whether programs in the kernel can be measured here.
+fn can_measure() -> bool {
+    // SAFETY: geteuid can always be called.
+    let root = unsafe { libc::geteuid() } == 0;
+    root && std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1)
+}
+
 pub fn rows(table: &mut Table) {
     const ROWS: [&str; 7] = [
         "traced getppid, counted in perf-prof",
@@ -105,9 +156,7 @@ pub fn rows(table: &mut Table) {
         "traced openat, through the ring",
         "traced openat, with its file name",
     ];
-    // SAFETY: geteuid can always be called.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root || std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+    if !can_measure() {
         let all = ROWS.iter().chain(&SLOW_ROWS);
         all.for_each(|name| table.row(name, &[], "ns", "skipped: needs root and two CPUs"));
         return;
@@ -158,7 +207,11 @@ fn run(call: Call, tracer: Tracer, calls: u64) -> Cost {
 /// Traces a generator. Returns the CPU times of the generator and of the tracer, in ns.
 fn once(call: Call, tracer: Tracer, calls: u64) -> (u64, u64) {
     let mut generator = Command::new(std::env::current_exe().unwrap());
-    let operation = if call == Call::Openat { "--generate-opens" } else { "--generate" };
+    let operation = match call {
+        Call::Getppid => "--generate",
+        Call::Openat => "--generate-opens",
+        Call::Switch => "--generate-switches",
+    };
     generator.args([operation, &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
     let mut generator = pinned(&mut generator, 1).spawn().unwrap();
     let tracing = start(tracer);
@@ -200,6 +253,33 @@ fn start(tracer: Tracer) -> Option<(Child, Option<ChildStdout>)> {
     }
     let output = child.stdout.take();
     Some((child, output))
+}
+
+/// Waits until stdin is closed, then switches this many times between two tasks, which are on the same CPU.
+pub fn generate_switches(switches: u64) {
+    let _ = std::io::stdin().read(&mut [0]);
+    let (mut there, mut back) = ([0; 2], [0; 2]);
+    let mut byte = 0u8;
+    let byte = (&raw mut byte).cast();
+    // SAFETY: pipes and byte live across the calls; the child of the fork calls nothing else.
+    unsafe {
+        assert!(libc::pipe(there.as_mut_ptr()) == 0 && libc::pipe(back.as_mut_ptr()) == 0);
+        let child = libc::fork();
+        let (read, write) = if child == 0 { (there[0], back[1]) } else { (back[0], there[1]) };
+        for _ in 0..switches / 2 {
+            if child == 0 {
+                libc::read(read, byte, 1);
+                libc::write(write, byte.cast_const(), 1);
+            } else {
+                libc::write(write, byte.cast_const(), 1);
+                libc::read(read, byte, 1);
+            }
+        }
+        if child == 0 {
+            libc::_exit(0);
+        }
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
 }
 
 /// Waits until stdin is closed, then opens a file that does not exist this many times.

@@ -46,6 +46,11 @@ fn main() {
     {
         return in_kernel::generate_opens(calls.parse().unwrap());
     }
+    if let [first, calls] = arguments.as_slice()
+        && first == "--generate-switches"
+    {
+        return in_kernel::generate_switches(calls.parse().unwrap());
+    }
     if let [first, calls, used] = arguments.as_slice()
         && first == "--burst"
     {
@@ -102,6 +107,7 @@ fn main() {
     }
     if has("--in-kernel") {
         in_kernel::rows(&mut table);
+        in_kernel::switches(&mut table);
         return table.print();
     }
     if has("--columns") {
@@ -126,6 +132,7 @@ fn main() {
     symbols::rows(&mut table);
     live::rows(&mut table);
     in_kernel::rows(&mut table);
+    in_kernel::switches(&mut table);
     perf_script::rows(&mut table);
     recordings(&mut table);
     library::rows(&mut table);

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 94] = [
+        const ROWS: [&str; 98] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -123,6 +123,10 @@ impl Table {
             "traced getppid, slow calls found by bpftrace",
             "perf-prof, finding slow calls in perf-prof",
             "perf-prof, finding slow calls in the kernel",
+            "traced switch, offcpu in perf-prof",
+            "traced switch, offcpu in the kernel",
+            "traced switch, offcpu by bpftrace",
+            "perf-prof, offcpu in perf-prof",
             "floor, named arguments",
             "perf-prof script -s, named arguments",
             "perf script -s, named arguments",

@@ -2,6 +2,7 @@
 //! miss.
 
 use std::{
+    process::{Command, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -23,9 +24,21 @@ use crate::harness::{
 const CPU: &str = "PERF_PROF_TEST_CPU";
 const SLEEPS: u32 = 200;
 
+/// If this is in the environment, the sleeper is a thread that starts later.
+const LATE: &str = "PERF_PROF_TEST_LATE";
+
 /// Sleeps on one CPU in a task with its own name. Then prints how often the task left the CPU meanwhile, and for how long it
 /// ran all in all, in ns.
 pub fn sleeper() {
+    if std::env::var_os(LATE).is_some() {
+        thread::sleep(Duration::from_millis(1000));
+        thread::spawn(sleeps).join().unwrap();
+    } else {
+        sleeps();
+    }
+}
+
+fn sleeps() {
     pin(std::env::var(CPU).unwrap().parse().unwrap());
     named(c"sleeper");
     let (before, began) = (switches(), Instant::now());
@@ -111,6 +124,33 @@ fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
         assert!(slept.object["partial"] == true || count >= slept.switches, "{source}: {} {count}", slept.switches);
         // The other names are those that the task has had before and after.
         assert!(rows.len() <= 4 && rows.iter().all(|row| row["comm"] != "swapper/0"), "{source}: {}", slept.object);
+    }
+}
+
+/// Threads of a process are selected when it is traced, and those that it starts later.
+#[test]
+fn the_threads_of_a_process_are_selected_by_the_task_of_each_span() {
+    needs_bpf();
+    let words = workload::words("sleeper");
+    for (source, late) in [("offcpu", true), ("oncpu", false), ("runqueue", true)] {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).env(CPU, allowed_cpus()[0].to_string()).stderr(Stdio::null());
+        if late {
+            command.env(LATE, "1");
+        }
+        let mut child = command.spawn().unwrap();
+        let pid = child.id().to_string();
+        let args = ["top", source, "--by", "comm", "-p", &pid, "--in-kernel", "always", "--json"];
+        let output = with_patience(&mut perf_prof(&args), PATIENCE).output().unwrap();
+        child.wait().unwrap();
+        let object = objects(&stdout(&output)).pop().unwrap();
+        let rows = object["rows"].as_array().unwrap();
+        let of_sleeper = rows.iter().find(|row| row["comm"] == "sleeper").unwrap_or_else(|| panic!("{object}"));
+        let count = of_sleeper["count"].as_u64().unwrap();
+        // The thread starts long after perf-prof, unless the machine is very busy.
+        let least = if late { 180 } else { 10 };
+        assert!((least..=260).contains(&count), "{source}: {object}");
+        assert!(rows.len() <= 4, "{source}: {object}");
     }
 }
 

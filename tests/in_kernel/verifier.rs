@@ -284,7 +284,7 @@ fn the_verifier_accepts_the_programs_of_spans() {
             let inputs = vec![input; span.steps().count()];
             for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected: true }] {
                 let selected = SelectedSpan { span: &span, event: &event, inputs: &inputs, tasks: &tasks };
-                let SpanPrograms { programs, open_bytes, shape } =
+                let SpanPrograms { programs, open_bytes, shape, .. } =
                     span_programs(selected, (&plan, &definition), Hook::Tracepoints).unwrap();
                 let maps = Maps::new(Some(&shape), open_bytes);
                 programs.iter().for_each(|(_, program)| maps.load(program, selector));

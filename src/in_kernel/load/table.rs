@@ -147,7 +147,7 @@ impl TableInKernel {
     /// Creates an empty table of system calls and loads its programs, which do not run yet. At most `most_open` calls are kept
     /// open.
     pub fn load_calls(
-        SpanPrograms { programs, open_bytes, shape }: &SpanPrograms,
+        SpanPrograms { programs, open_bytes, shape, .. }: &SpanPrograms,
         selected: &SelectedTasks,
         room: Room,
         most_open: u32,
@@ -165,11 +165,12 @@ impl TableInKernel {
     /// Creates an empty table of spans and loads the programs of their events, which do not run yet. `tracepoints` has all
     /// events of the span. At most so many spans are open.
     pub fn load_spans(
-        SpanPrograms { programs, open_bytes, shape }: &SpanPrograms,
+        SpanPrograms { programs, open_bytes, shape, are_of_tasks }: &SpanPrograms,
         tracepoints: &[Tracepoint<'_>],
         selected: &SelectedTasks,
         (room, most_open): (Room, u32),
     ) -> Result<TableInKernel, Refusal> {
+        let most_open = if *are_of_tasks { MOST_OPEN } else { most_open };
         let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
         let load = |(input, program): &(usize, Program)| {
             let &tracepoint = tracepoints.get(*input).ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;

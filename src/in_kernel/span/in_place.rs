@@ -1,15 +1,13 @@
 //! The open spans of tasks. A task has an entry in the hash from the first event that needs one until it ends: most events find
 //! it and change it, which costs a fifth of removing and adding it. The scheduler's locks keep events of a task apart.
 
-use perf_prof_format::abi::bpf::{
-    BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM, BPF_NOEXIST,
-};
+use perf_prof_format::abi::bpf::{BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_DELETE_ELEM, BPF_NOEXIST};
 
 use super::{Open, SpanCounters, Writer, count_in, jump_if_fresh, look_up, put, stack};
 use crate::{
     expression::{Number, Outcome},
     instruction::{Code, Condition, MapUse, Operation, Place, Register, Size},
-    lower::{KEPT, LoweredStep, OPEN_KEY, StepAction},
+    lower::{KEPT, LoweredStep, NOW, OPEN_KEY, StepAction},
 };
 
 /// The register with the address of the task's entry, or 0. The time in an entry is 0 if no span is open.
@@ -156,7 +154,7 @@ impl Writer<'_> {
         code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
         code.load(Size::Double, Register::R1, state.after(CPU));
         code.jump_if(Condition::NotEqual, Register::R0, Register::R1, is_again);
-        code.call(BPF_FUNC_KTIME_GET_NS);
+        code.load(Size::Double, Register::R0, stack(NOW));
         code.load(Size::Double, Register::R1, state.after(TIME));
         code.operate(Operation::Subtract, Register::R0, Register::R1);
         code.jump_if(Condition::LessOrEqual, Register::R0, SAME_WAKEUP, next);
@@ -179,7 +177,7 @@ fn find(code: &mut Code) {
 fn write_now(code: &mut Code, state: Place) {
     code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
     code.store(Size::Double, state.after(CPU), Register::R0);
-    code.call(BPF_FUNC_KTIME_GET_NS);
+    code.load(Size::Double, Register::R0, stack(NOW));
     code.store(Size::Double, state.after(TIME), Register::R0);
 }
 

@@ -36,8 +36,8 @@ use crate::{
     expression::{Number, Outcome, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{
-        DURATION, GENERATION, KEPT, LoweredInput, LoweredSpan, LoweredStep, OPEN_KEY, OTHER_KEY, Part, PidNamespace,
-        StepAction, TaskUse, Unsuited, lower_span,
+        DURATION, GENERATION, KEPT, LoweredInput, LoweredSpan, LoweredStep, NOW, OPEN_KEY, OTHER_KEY, Part,
+        PidNamespace, StepAction, TaskUse, Unsuited, lower_span,
     },
     select::Selection,
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
@@ -71,6 +71,8 @@ pub struct SpanPrograms {
     pub open_bytes: (usize, usize),
     /// The layout of the table's rows.
     pub shape: Shape,
+    /// Whether each task has an entry in that hash, also without an open span.
+    pub are_of_tasks: bool,
 }
 
 /// A span that is selected, and the type of its event.
@@ -110,13 +112,15 @@ pub fn span_programs(
         }
     };
     let programs = codes.codes.iter().map(program).collect::<Result<_, _>>()?;
-    Ok(SpanPrograms { programs, open_bytes: codes.open_bytes, shape: codes.shape })
+    let SpanCodes { open_bytes, shape, are_of_tasks, .. } = codes;
+    Ok(SpanPrograms { programs, open_bytes, shape, are_of_tasks })
 }
 
 struct SpanCodes {
     codes: Vec<(usize, Code)>,
     open_bytes: (usize, usize),
     shape: Shape,
+    are_of_tasks: bool,
 }
 
 fn span_codes(
@@ -154,7 +158,7 @@ fn span_codes(
         Ok((of.input, writer.program(of, selection, are_of_tasks)))
     };
     let codes = lowered.inputs.iter().map(code).collect::<Result<_, _>>()?;
-    Ok(SpanCodes { codes, open_bytes, shape: rows.shape })
+    Ok(SpanCodes { codes, open_bytes, shape: rows.shape, are_of_tasks })
 }
 
 /// Writes the programs of a span.
@@ -186,6 +190,8 @@ impl Writer<'_> {
             test.jump(&mut code, Outcome::Fails, done);
         }
         selection.own.jump(&mut code, own);
+        code.call(BPF_FUNC_KTIME_GET_NS);
+        code.store(Size::Double, stack(NOW), Register::R0);
         if let Some(switch) = of.switch {
             chain::follow(&mut code, switch, self.tasks);
         }
@@ -255,8 +261,8 @@ impl Writer<'_> {
 
     /// Writes the code that stores what is kept of the event that begins a span.
     fn write_begin(&self, code: &mut Code, to: Place) {
-        code.call(BPF_FUNC_KTIME_GET_NS);
-        code.store(Size::Double, to, Register::R0);
+        code.load(Size::Double, Register::R1, stack(NOW));
+        code.store(Size::Double, to, Register::R1);
         code.map(Register::R1, MapUse::Counters);
         code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));
         code.store(Size::Double, to.after(8), Register::R2);
@@ -310,7 +316,7 @@ impl Writer<'_> {
     /// Writes the code that adds a span if it is long enough and passes the filters.
     fn add(&self, code: &mut Code, next: Label) {
         let is_later = code.label();
-        code.call(BPF_FUNC_KTIME_GET_NS);
+        code.load(Size::Double, Register::R0, stack(NOW));
         code.load(Size::Double, Register::R1, stack(KEPT));
         code.jump_if(Condition::GreaterOrEqual, Register::R0, Register::R1, is_later);
         code.copy(Register::R0, Register::R1);

@@ -32,6 +32,8 @@ pub const OPEN_KEY: i16 = -160;
 pub const OTHER_KEY: i16 = -192;
 /// The place on the stack of the value of an open span: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
+/// Where they have the time of the event.
+pub const NOW: i16 = KEPT - 8;
 /// The duration, which the program of the end puts in place of the start time.
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
 /// The place on the stack of the generation: a number that would change with each loss of events.
