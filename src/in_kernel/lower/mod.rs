@@ -14,8 +14,8 @@ use perf_prof_format::tracefs::{EventFormat, Filter};
 
 pub use named::Names;
 pub use span::{
-    DURATION, GENERATION, KEPT, LoweredInput, LoweredPairs, LoweredSpan, LoweredStep, LoweredTask, NOW, OPEN_KEY,
-    OTHER_KEY, StepAction, TaskUse, lower_pairs, lower_span,
+    COMM, DURATION, ERROR, GENERATION, KEPT, LoweredInput, LoweredPairs, LoweredSpan, LoweredStep, LoweredTask, NOW,
+    OPEN_KEY, OTHER_KEY, StepAction, TaskUse, lower_pairs, lower_span,
 };
 pub use unsuited::Unsuited;
 

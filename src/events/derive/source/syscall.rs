@@ -65,7 +65,8 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
             _ => system_calls::error_name(errno)
                 .map_or_else(|| format!("errno_{errno}").into_bytes().into(), |name| name.as_bytes().into()),
         })
-        .one_of(|| texts(system_calls::error_names()), "errno_"),
+        .one_of(|| texts(system_calls::error_names()), "errno_")
+        .is(SpanOrigin::Error("ret")),
     ],
     ends_soon: false,
     narrow: Some(narrow),

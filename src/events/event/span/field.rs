@@ -38,6 +38,8 @@ pub enum Origin {
     EndBits(&'static str, u32),
     /// The name of the task in which the span ends, as text.
     Comm,
+    /// The number of the error that this field of the end has, which is the result of a call; 0 if it has none.
+    Error(&'static str),
 }
 
 /// The type of a field's values.

@@ -17,7 +17,7 @@ use perf_prof_format::{
 };
 
 pub use self::pairs::{LoweredPairs, lower_pairs};
-use self::reader::{InSpan, RecordOfSpan, SpanReader};
+use self::reader::{ForFilters, InSpan, RecordOfSpan, SpanReader};
 pub use self::step::{LoweredStep, StepAction};
 use super::{
     Lowered, Part, PidNamespace, Unsuited, filter,
@@ -30,6 +30,10 @@ use crate::expression::{Number, Test, Text};
 pub const OPEN_KEY: i16 = -160;
 /// The place on the stack of an alternative key: at most 32 bytes.
 pub const OTHER_KEY: i16 = -192;
+/// Where programs that write spans have the name of the task and the number of the error. They need no other keys.
+pub const COMM: Text = Text::Kept { offset: OTHER_KEY, size: TASK_COMM_LEN };
+/// See [`COMM`].
+pub const ERROR: Number = Number::Kept { offset: OTHER_KEY + TASK_COMM_LEN as i16, is_signed: true, is_wide: true };
 /// The place on the stack of the value of an open span: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
 /// Where they have the time of the event.
@@ -108,7 +112,8 @@ pub fn lower_span(
     };
     let (begins, end) = begins_and_end(&steps)?;
     let begin = begins.iter().map(|&input| Ok((input, reader(input)?))).collect::<Result<_, Unsuited>>()?;
-    let mut of_span = SpanReader { event, format, begin, end: (end, reader(end)?), kept: Vec::new() };
+    let (end_of_span, for_filters) = ((end, reader(end)?), ForFilters::Nothing);
+    let mut of_span = SpanReader { event, format, begin, end: end_of_span, kept: Vec::new(), for_filters };
     let table = of_table(&mut of_span, span, (plan, definition), (&begins, end))?;
     let task = match task {
         TaskUse::Unused => LoweredTask { process: None, thread: Number::Constant(0) },

@@ -2,11 +2,11 @@
 
 use perf_prof_events::{
     derive::{Filters, Span},
-    event::{EventType, Format},
+    event::{EventType, Format, SpanOrigin},
 };
 use perf_prof_format::tracefs::{Filter, FilterNode};
 
-use super::{InSpan, RecordOfSpan, SpanReader, begins_and_end, check, filter, tracepoint};
+use super::{ForFilters, InSpan, RecordOfSpan, SpanReader, begins_and_end, check, filter, tracepoint};
 use crate::{
     expression::Test,
     lower::{PidNamespace, Unsuited, read::Reader},
@@ -22,6 +22,10 @@ pub struct LoweredPairs {
     /// The parts of the span's filter that programs can test. All of them hold for a span that passes, and whoever gets the
     /// spans tests the whole filter.
     pub tests: Vec<Test>,
+    /// Whether they read [`COMM`](super::COMM).
+    pub reads_comm: bool,
+    /// Whether they read [`ERROR`](super::ERROR).
+    pub reads_error: bool,
 }
 
 /// Returns what programs test of spans. `filters` are those of the events that begin and end them, and `event` is the type of
@@ -49,14 +53,24 @@ pub fn lower_pairs(
     let mut tests = Vec::new();
     if let Some(Filters::OfSpan(filter)) = span.filters() {
         for node in conditions(filter.node()) {
-            let mut reader =
-                SpanReader { event, format, begin: vec![(begin, of_begin)], end: (end, of_end), kept: Vec::new() };
+            let (begin, end) = (vec![(begin, of_begin)], (end, of_end));
+            let for_filters = ForFilters::CommAndError;
+            let mut reader = SpanReader { event, format, begin, end, kept: Vec::new(), for_filters };
             let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
             // What would have to be kept of the begin has no place here.
             tests.extend(test.ok().filter(|_| reader.kept.is_empty()));
         }
     }
-    Ok(LoweredPairs { selected, min: span.spec().min, tests })
+    let read = match span.filters() {
+        Some(Filters::OfSpan(filter)) => format.fields_of(filter),
+        _ => Vec::new(),
+    };
+    let reads = |is: fn(SpanOrigin) -> bool| {
+        format.fields.iter().zip(&read).any(|(field, read)| *read && field.origin.is_some_and(is))
+    };
+    let reads_comm = reads(|origin| matches!(origin, SpanOrigin::Comm));
+    let reads_error = reads(|origin| matches!(origin, SpanOrigin::Error(_)));
+    Ok(LoweredPairs { selected, min: span.spec().min, tests, reads_comm, reads_error })
 }
 
 /// Returns the conditions all of which have to hold.

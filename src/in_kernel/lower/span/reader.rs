@@ -11,7 +11,7 @@ use perf_prof_format::{
     tracefs::{Extent, FilterData, IntType, TextComparison},
 };
 
-use super::{DURATION, FIRST_KEPT, LAST_KEPT, LoweredTask, OPEN_KEY, step::of_field};
+use super::{COMM, DURATION, ERROR, FIRST_KEPT, LAST_KEPT, LoweredTask, OPEN_KEY, step::of_field};
 use crate::{
     expression::{Number, Test, Text},
     lower::{
@@ -30,6 +30,16 @@ pub(super) struct SpanReader<'a> {
     /// The event that ends them.
     pub end: (usize, Reader<'a>),
     pub kept: Vec<Part>,
+    /// What the program of the end has put on the stack for filters.
+    pub for_filters: ForFilters,
+}
+
+/// What a program has put on the stack for the filters of spans.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ForFilters {
+    Nothing,
+    /// The name of the task, and the number of the error.
+    CommAndError,
 }
 
 impl<'a> SpanReader<'a> {
@@ -163,7 +173,12 @@ impl<'a> SpanReader<'a> {
                 let number = bits_of(self.only_begin()?.1, name, bits)?;
                 (self.keep_number(number)?, Some(bits))
             }
-            (SpanFieldSource::Computed(_), None) => return Err(unknown()),
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Error(_)))
+                if self.for_filters == ForFilters::CommAndError =>
+            {
+                (ERROR, None)
+            }
+            (SpanFieldSource::Computed(_), _) => return Err(unknown()),
         };
         match self.format.text_for_number(at, 0) {
             Some(_) => Ok(Part::Named { number, names: Names::new(self.format, at, largest) }),
@@ -260,6 +275,9 @@ impl Compared for InSpan<'_, '_> {
             }
         };
         match part {
+            Part::Text(Text::Comm) if self.reader.for_filters == ForFilters::CommAndError => {
+                filter::text_test(COMM, test)
+            }
             Part::Text(text) => filter::text_test(text, test),
             Part::Named { number, names } => names.test(number, test),
             _ => Err(Unsuited::TwoEvents),

@@ -24,9 +24,9 @@ use super::{
     system_call::{self, Registers},
 };
 use crate::{
-    expression::{CONTEXT, Number, Outcome, start},
+    expression::{CONTEXT, Number, Outcome, Text, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
-    lower::{KEPT, LoweredPairs, OPEN_KEY, Unsuited, lower_pairs},
+    lower::{COMM, ERROR, KEPT, LoweredPairs, OPEN_KEY, Unsuited, lower_pairs},
     select::Selection,
     table::{Counters, EXISTS, count_in},
 };
@@ -211,6 +211,7 @@ impl Writer<'_> {
         if self.lowered.min != 0 {
             code.jump_if_number(Condition::Less, Register::R0, (self.lowered.min, Register::R1), is_not);
         }
+        self.write_for_filters(code);
         for test in &self.lowered.tests {
             test.jump(code, Outcome::Fails, is_not);
         }
@@ -234,6 +235,16 @@ impl Writer<'_> {
         code.here(is_written);
         count_in(code, SpanCounters::ENDED);
         code.jump(done);
+    }
+
+    /// Writes the code that puts on the stack what only tests read.
+    fn write_for_filters(&self, code: &mut Code) {
+        if let (Text::Kept { offset, .. }, true) = (COMM, self.lowered.reads_comm) {
+            Text::Comm.copy(code, stack(offset));
+        }
+        if let (Number::Kept { offset, .. }, true) = (ERROR, self.lowered.reads_error) {
+            write_error(code, stack(offset));
+        }
     }
 
     /// Writes the code that puts the record on the stack, as `PairLayout` says.
@@ -313,11 +324,32 @@ fn take_out(code: &mut Code) {
     code.call(BPF_FUNC_MAP_DELETE_ELEM);
 }
 
+/// Returns the number of rt_sigreturn().
+fn restores() -> i32 {
+    let number = system_calls::number(std::env::consts::ARCH, "rt_sigreturn").and_then(|nr| i32::try_from(nr).ok());
+    number.unwrap_or(i32::MAX)
+}
+
+/// Writes the code that puts the number of the error on the stack that a call has returned; 0 if there was none. The result of
+/// rt_sigreturn() is a register of the interrupted code.
+fn write_error(code: &mut Code, to: Place) {
+    const LAST: i32 = 4095;
+    let done = code.label();
+    code.store_number(Size::Double, to, 0);
+    code.load(Size::Double, Register::R1, call_number());
+    code.jump_if(Condition::Equal, Register::R1, restores(), done);
+    code.load(Size::Double, Register::R1, SystemCall::result());
+    code.copy(Register::R2, 0);
+    code.operate(Operation::Subtract, Register::R2, Register::R1);
+    code.jump_if(Condition::Greater, Register::R2, LAST, done);
+    code.store(Size::Double, to, Register::R2);
+    code.here(done);
+}
+
 /// Writes the code that jumps to a label unless this is the end of a rt_sigreturn(), whose number is in `R1`. Its end has
 /// the number -1.
 fn jump_unless_restored(code: &mut Code, to: Label) {
-    let restores = system_calls::number(std::env::consts::ARCH, "rt_sigreturn").and_then(|nr| i32::try_from(nr).ok());
-    code.jump_if(Condition::NotEqual, Register::R1, restores.unwrap_or(i32::MAX), to);
+    code.jump_if(Condition::NotEqual, Register::R1, restores(), to);
     code.copy(Register::R1, -1);
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }

@@ -161,6 +161,8 @@ impl Programs {
         let Running { process, thread, cpu } = call.running;
         let machine = &mut self.machine;
         (machine.ids, machine.cpu, machine.time) = ((process, thread), cpu, call.time);
+        machine.comm = [0; 16];
+        machine.comm[..comm(thread).len()].copy_from_slice(comm(thread));
         machine.kernel = (REGISTERS, call.registers());
         let second = if call.is_end { call.words[0] } else { call.id as u64 };
         let context = [REGISTERS, second].map(u64::to_ne_bytes).concat();
@@ -213,10 +215,11 @@ fn pairs_are_the_spans_that_the_engine_makes_of_samples() {
     compare_pairs("syscall/name=openat/", true);
     compare_pairs("syscall/ret > 5 && name != write/", true);
     compare_pairs("syscall/min=10us,nr=0|257/", true);
+    compare_pairs("syscall/failed, comm=bash|a/", true);
+    compare_pairs("syscall/errno == \"EPERM\" || duration > 100000/", true);
+    compare_pairs("syscall/comm ~ \"ba*\" && duration > 100000/", true);
     // What programs cannot test, the engine does.
-    compare_pairs("syscall/failed/", false);
-    compare_pairs("syscall/errno == \"EPERM\" || duration > 100000/", false);
-    compare_pairs("syscall/comm ~ \"ba*\" && duration > 100000/", false);
+    compare_pairs("syscall/comm ~ \"b?sh\" && errno != \"\"/", false);
 }
 
 fn one_call(programs: &mut Programs, id: i64, end: i64) -> Option<Vec<u8>> {
