@@ -48,8 +48,8 @@ class _SpanCounts(TypedDict, total=False):
     cpus_without_idle_events: list[int]
 
 class _EventCounts(_SpanCounts):
-    """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans. `where` is where the event is
-    added up: in the kernel, or in perf-prof, which gets its samples."""
+    """The counts of one selected event. `lost` is None on kernels before 6.0, and for spans that are not made in the
+    kernel. `where` is where the event is added up: in the kernel, or in perf-prof, which gets its samples."""
 
     delivered: int
     lost: int | None

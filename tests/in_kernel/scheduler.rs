@@ -16,6 +16,7 @@ use super::{counts, needs_bpf};
 use crate::harness::{
     counting::objects,
     run::{PATIENCE, perf_prof, stdout, with_patience},
+    script::Run,
     task::{allowed_cpus, named, pin},
     workload,
 };
@@ -151,6 +152,25 @@ fn the_threads_of_a_process_are_selected_by_the_task_of_each_span() {
         let least = if late { 180 } else { 10 };
         assert!((least..=260).contains(&count), "{source}: {object}");
         assert!(rows.len() <= 4, "{source}: {object}");
+    }
+}
+
+#[test]
+fn a_script_is_told_where_spans_are_added_up_and_how_many() {
+    needs_bpf();
+    let script = "
+import perf_prof
+offcpu = perf_prof.Count('comm')
+
+def __exit__():
+    row = perf_prof.stats()['events']['offcpu']
+    print(row['where'], row['lost'] is not None, row['opened'] == row['ended'] + row['open'] + row['dropped'])
+    print(0 < offcpu.total == row['delivered'] <= row['ended'])
+";
+    for (when, place) in [("always", "kernel True"), ("never", "perf-prof False")] {
+        let run =
+            Run::script(script).options(["-e", "offcpu", "--in-kernel", when]).workload("sleep-ms 20 call 1").run();
+        assert_eq!((run.status, run.stdout), (0, format!("{place} True\nTrue\n")), "{}", run.stderr);
     }
 }
 
