@@ -122,7 +122,9 @@ fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
         let rows = slept.object["rows"].as_array().unwrap();
         let of_sleeper = rows.iter().find(|row| row["comm"] == "sleeper").unwrap();
         let count = of_sleeper["count"].as_u64().unwrap();
-        assert!(slept.object["partial"] == true || count >= slept.switches, "{source}: {} {count}", slept.switches);
+        // A wakeup that no tracepoint tells is not noticed.
+        let least = if source == "runqueue" { slept.switches * 9 / 10 } else { slept.switches };
+        assert!(slept.object["partial"] == true || count >= least, "{source}: {} {count}", slept.switches);
         // The other names are those that the task has had before and after.
         assert!(rows.len() <= 4 && rows.iter().all(|row| row["comm"] != "swapper/0"), "{source}: {}", slept.object);
     }
