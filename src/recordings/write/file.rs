@@ -91,8 +91,8 @@ impl FileWriter {
         ids: Option<(usize, &[u64])>,
     ) -> io::Result<u64> {
         let mut end = self.stream.end();
-        // Frees the reserved disk space for the writes below.
-        drop(self.reserve);
+        // The writes below use the reserved disk space.
+        self.reserve.into_iter().for_each(Reserve::free);
         if end == self.data {
             // Without any record, the recording would look as if the recorder had been killed.
             self.stream.file().write_all_at(&FINISHED_ROUND, end)?;

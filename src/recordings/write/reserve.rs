@@ -12,9 +12,9 @@ use std::{
 
 use perf_prof_system::file::allocate;
 
-/// An unnamed file that occupies disk space until this value is dropped.
+/// An unnamed file that occupies disk space until [`Reserve::free`] is called.
 #[derive(Debug)]
-pub struct Reserve(#[allow(dead_code)] File);
+pub struct Reserve(File);
 
 impl Reserve {
     /// Reserves `size` bytes on the file system of a folder. Returns `None` if the file system does not support unnamed
@@ -23,5 +23,12 @@ impl Reserve {
         let file = OpenOptions::new().write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(folder).ok()?;
         allocate(&file, size).ok()?;
         Some(Reserve(file))
+    }
+
+    /// Frees the disk space. To close the file is not enough: a forked process, such as one that reads symbols, may still have
+    /// it open.
+    pub fn free(self) {
+        // If this fails, the space is freed when the last process closes the file.
+        let _ = self.0.set_len(0);
     }
 }
