@@ -31,6 +31,8 @@
 //! * the open spans of tasks, and what the scheduler's events do with them: `span/in_place.rs`; what is noticed when a program
 //!   misses events: `span/witness.rs`, `span/chain.rs`; whose spans are added: `span/tasks.rs`
 //! * why something stays in perf-prof: `lower/unsuited.rs`
+//! * call chains in keys: `table/chain/mod.rs`; since when a process has its mappings: `table/chain/programs.rs`; their
+//!   maps: `load/chains.rs`
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
 //! * what is read of a string, and how the record has it: `strings/mod.rs`, and the format in `format/tracefs/strings.rs`

@@ -61,11 +61,16 @@ impl Calibration {
     /// Returns the offset to add to a record's time to get nanoseconds since the Unix epoch. Must be called in the
     /// thread that created this value.
     pub fn realtime_offset(&mut self) -> Result<i64, CallError> {
+        self.offset_of(ClockId::Realtime)
+    }
+
+    /// Returns by how much another clock is ahead, in nanoseconds.
+    fn offset_of(&mut self, other: ClockId) -> Result<i64, CallError> {
         let mut best = None;
         for _ in 0..TRIES {
-            let before = now(ClockId::Realtime);
+            let before = now(other);
             let time = self.stamp()?;
-            let after = now(ClockId::Realtime);
+            let after = now(other);
             let (took, offset) = (after - before, before + (after - before) / 2 - time);
             if took >= 0 && best.is_none_or(|(least, _)| took < least) {
                 best = Some((took, offset));
@@ -94,6 +99,24 @@ impl Calibration {
 /// Returns the offset to add to a record's time to get nanoseconds since the Unix epoch.
 pub fn realtime_offset(clock: Clock) -> Result<i64, CallError> {
     Calibration::new(clock)?.realtime_offset()
+}
+
+/// A time by CLOCK_MONOTONIC, which programs of BPF have, and what has to be added to it for a record's time then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonotonicOffset {
+    /// The time.
+    pub at: i64,
+    /// What has to be added.
+    pub offset: i64,
+}
+
+/// Compares CLOCK_MONOTONIC with the clock of records.
+pub fn monotonic_offset(clock: Clock) -> Result<MonotonicOffset, CallError> {
+    let offset = match clock {
+        Clock::Monotonic => 0,
+        Clock::Perf => -Calibration::new(clock)?.offset_of(ClockId::Monotonic)?,
+    };
+    Ok(MonotonicOffset { at: now(ClockId::Monotonic), offset })
 }
 
 /// Returns the time of day in nanoseconds since the Unix epoch.

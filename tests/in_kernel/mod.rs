@@ -2,6 +2,7 @@
 
 mod beside;
 mod calls;
+mod chains;
 mod pairs;
 mod refused;
 pub mod scheduler;

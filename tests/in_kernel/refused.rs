@@ -52,8 +52,7 @@ fn reasons_are_told() {
     let work = words(3, 0, 0);
     let group = format!("{{{CALL},syscalls:sys_exit_getpgid}}");
     for (args, reason) in [
-        (&["top", CALL, "--by", "stack", "-g"][..], "the kernel's programs do not have `stack`"),
-        (&["top", "offcpu", "--by", "waited"], "the kernel's programs do not have `waited`"),
+        (&["top", "offcpu", "--by", "waited"][..], "the kernel's programs do not have `waited`"),
         (&["top", "task-state"], "several events end its spans"),
         (&["top", "syscall", "--by", "errno"], "the kernel's programs do not have `errno`"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),

@@ -13,7 +13,7 @@ use perf_prof_events::{
 };
 use perf_prof_format::{
     abi::{
-        PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+        PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU, PERF_SAMPLE_RAW, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
         bpf::{MapType, ProgramType},
     },
     record::SampleLayout,
@@ -23,14 +23,14 @@ use perf_prof_format::{
 };
 use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
-    lower::Unsuited,
+    lower::{Chains, Unsuited},
     select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
     span::{
         GAP_BYTES, Hook, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan, SpanCounters,
         SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
     },
     strings::{UNREAD_BYTES, string_program},
-    table::{Shape, table_program},
+    table::{Shape, chain, table_program},
 };
 use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
 
@@ -60,6 +60,9 @@ struct Maps {
     names: Map,
     marks: Map,
     gaps: Map,
+    chain: Map,
+    segments: Map,
+    since: Map,
 }
 
 impl Maps {
@@ -80,6 +83,8 @@ impl Maps {
             inner: None,
         };
         let table = Map::new(&hash).unwrap();
+        let (key_size, value_size) = (chain::KEY_BYTES, chain::VALUE_BYTES);
+        let segments = Map::new(&MapDefinition { key_size, value_size, ..hash }).unwrap();
         let array = |map_type, inner| MapDefinition { map_type, key_size: 4, value_size: 4, entries: 1, inner, ..hash };
         Maps {
             tables: Map::new(&array(MapType::ArrayOfMaps, Some(&table))).unwrap(),
@@ -93,6 +98,10 @@ impl Maps {
             marks: Map::new(&MapDefinition { value_size: MARKS_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
             unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
             names: Map::new(&MapDefinition { key_size: 8, value_size: 264, ..hash }).unwrap(),
+            chain: Map::new(&MapDefinition { value_size: chain::BUFFER_BYTES, ..array(MapType::PerCpuArray, None) })
+                .unwrap(),
+            segments: Map::new(&array(MapType::ArrayOfMaps, Some(&segments))).unwrap(),
+            since: Map::new(&MapDefinition { key_size: 4, value_size: 8, ..hash }).unwrap(),
             arguments: Map::new(&MapDefinition { value_size: 8, ..array(MapType::Array, None) }).unwrap(),
         }
     }
@@ -123,6 +132,9 @@ impl Maps {
                 MapUse::Names => &self.names,
                 MapUse::Marks => &self.marks,
                 MapUse::Gaps => &self.gaps,
+                MapUse::Chain => &self.chain,
+                MapUse::Segments => &self.segments,
+                MapUse::Since => &self.since,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -189,6 +201,39 @@ fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
     let is_length = |reason: &Unsuited| matches!(reason, Unsuited::Length(_) | Unsuited::LongKey(_));
     assert!(unsuited.iter().all(is_length), "{unsuited:?}");
     assert!(loaded > 20 * unsuited.len() && loaded > 5000, "{loaded} programs, not {}", unsuited.len());
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_that_take_call_chains() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let event = event(formats.format("sched", "sched_stat_runtime").unwrap().unwrap());
+    let layout = SampleLayout::new(event.layout.format.sample_type | PERF_SAMPLE_CALLCHAIN, 0);
+    let event = EventType { layout, ..event };
+    for (kernel, user, most) in [(true, true, 127), (true, false, 127), (false, true, 30), (true, true, 1)] {
+        for (keys, measure) in [(&["_stack"][..], Measure::Sum), (&["pid", "_stack", "_comm"], Measure::Sum)]
+            .into_iter()
+            .chain([(&["_stack", "_comm"][..], Measure::Distribution(Buckets::log2(1000)))])
+        {
+            let keys = keys.iter().map(|key| (*key).to_owned()).collect();
+            let value = Some("runtime".to_owned());
+            let definition = Definition { keys, value, filter: None, limit: 100, measure };
+            let plan = Plan::new(&definition, &event).unwrap();
+            let selection = Selection { chains: Some(Chains { kernel, user, most }), ..Selection::EVERYTHING };
+            let (program, shape) = table_program(&plan, &definition, &event, None, &selection).unwrap();
+            Maps::new(Some(&shape), (8, 8)).load(&program, &format!("{definition:?} {selection:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_verifier_accepts_the_programs_that_note_new_mappings() {
+    needs([Need::Bpf]);
+    let (formats, maps) = (formats(), Maps::new(None, (8, 8)));
+    let format = |name| formats.format("sched", name).unwrap().unwrap();
+    maps.load(&chain::renew_program(&format("sched_process_fork"), Some("child_pid")).unwrap(), "fork");
+    maps.load(&chain::renew_program(&format("sched_process_exec"), None).unwrap(), "exec");
+    maps.load(&chain::forget_program(&format("sched_process_free")).unwrap(), "free");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Interprets records: event types, samples (each member is decoded on request), call chains, lines of text, task
 //! names, and the interface that delivers events (`Sink`).
 
+mod address_chain;
 mod callchain;
 mod cgroups;
 mod columns;
@@ -25,6 +26,7 @@ mod tasks;
 mod types;
 mod unwound;
 
+pub use address_chain::AddressChain;
 pub use callchain::{Frame, Origin, Sides, Symbolizer, UNKNOWN, frames, has_callchain, ip_frame, ip_function};
 pub use cgroups::{Cgroups, Memberships, SelectedCgroups, cgroup_text, shown_cgroup};
 pub use columns::{Column, Columns, FieldList, FieldsError};

@@ -67,6 +67,10 @@ numbers! { u64, "in place of an index, the CPU on which the program runs.":
     BPF_F_CURRENT_CPU = 0xffff_ffff
 }
 
+numbers! { u64, "the stack of the process in place of the kernel's.":
+    BPF_F_USER_STACK = 0x100
+}
+
 numbers! { i64, "a command of bpf(2).":
     BPF_MAP_CREATE = 0 BPF_MAP_LOOKUP_ELEM = 1 BPF_MAP_UPDATE_ELEM = 2 BPF_MAP_DELETE_ELEM = 3 BPF_PROG_LOAD = 5
     BPF_OBJ_GET_INFO_BY_FD = 15 BPF_RAW_TRACEPOINT_OPEN = 17 BPF_MAP_LOOKUP_BATCH = 24

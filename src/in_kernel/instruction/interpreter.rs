@@ -19,7 +19,7 @@ use super::{Code, Condition, Instruction, MapUse, Operand, Operation, Register, 
 /// The number of words of the stack, of the longest record, of the counters, and of all rows.
 const STACK: usize = 64;
 const RECORD: usize = 1024;
-const COUNTERS: usize = 16;
+const COUNTERS: usize = 24;
 /// The index of the word with the length of the record that a program writes. The record starts at the next word.
 const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;
@@ -41,6 +41,9 @@ const GAPS: u64 = 111;
 const OF_MARKS: usize = LENGTH + 1 + WRITTEN;
 const MARKS_OF_CPU: usize = 11;
 const CPUS: usize = 4;
+const SEGMENTS: u64 = 112;
+const SEGMENT_HASH: u64 = 113;
+const SINCE: u64 = 114;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
@@ -54,6 +57,12 @@ pub struct Machine {
     pub names: Hash,
     /// The hash of tasks whose events are missing.
     pub gaps: Hash,
+    /// The hash of the segments of call chains.
+    pub segments: Hash,
+    /// The call chain: the frames of the kernel and of the process.
+    pub chain: (Vec<u64>, Vec<u64>),
+    /// Since when processes have their mappings.
+    pub since: HashMap<u32, u64>,
     /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
     used: usize,
     /// Keys and values that another CPU adds right before the program adds the same key, which then fails with `-EEXIST`.
@@ -165,6 +174,10 @@ impl Machine {
                 // The hash of open spans is free, because programs that read strings have none.
                 MapUse::Unread => OPEN,
                 MapUse::Names => NAMES,
+                // No program that writes a record takes a chain.
+                MapUse::Chain => RECORDS,
+                MapUse::Segments => SEGMENTS,
+                MapUse::Since => SINCE,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
@@ -218,6 +231,12 @@ impl Machine {
         entries.map(|(key, &at)| (word(key), word(&self.bytes(self.address(at), 8)))).collect()
     }
 
+    /// Returns the keys and values of all segments.
+    pub fn segments(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let entries = self.segments.entries.iter();
+        entries.map(|(key, &at)| (key.clone(), self.bytes(self.address(at), self.segments.sizes.1))).collect()
+    }
+
     /// Sets a word of the counters.
     pub fn set_counter(&self, at: usize, word: u64) {
         self.memory[STACK + RECORD + at].store(word, Relaxed);
@@ -229,6 +248,7 @@ impl Machine {
             OPEN => &mut self.open,
             NAMES => &mut self.names,
             GAPS => &mut self.gaps,
+            SEGMENT_HASH => &mut self.segments,
             _ => panic!("no hash: {map:#x}"),
         }
     }
@@ -249,6 +269,16 @@ impl Machine {
             TASKS => {
                 let id = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
                 if self.tasks.contains(&id) { self.address(0) } else { 0 }
+            }
+            SEGMENTS => {
+                assert_eq!(self.bytes(key, 4), [0; 4]);
+                SEGMENT_HASH
+            }
+            SINCE => {
+                let process = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
+                let Some(&since) = self.since.get(&process) else { return 0 };
+                self.memory[LENGTH].store(since, Relaxed);
+                self.address(LENGTH)
             }
             RECORDS => self.address(LENGTH + 1),
             MARKS => self.address(OF_MARKS + MARKS_OF_CPU * self.cpu as usize),
@@ -289,7 +319,24 @@ impl Machine {
         }
     }
 
+    /// Copies frames of the kernel or of the process, as far as there is room.
+    fn get_stack(&self, to: u64, size: u64, flags: u64) -> i64 {
+        let frames = if flags == BPF_F_USER_STACK { &self.chain.1 } else { &self.chain.0 };
+        if frames == &[u64::MAX] {
+            return -14;
+        }
+        let frames = &frames[..frames.len().min(size as usize / 8)];
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_ne_bytes()).collect();
+        self.put((to - self.address(0)) as usize / 8, &bytes);
+        bytes.len() as i64
+    }
+
     fn update(&mut self, map: u64, (key, value): (u64, u64), flags: u64) -> i64 {
+        if map == SINCE {
+            let process = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
+            self.since.insert(process, u64::from_ne_bytes(self.bytes(value, 8).try_into().unwrap()));
+            return 0;
+        }
         if map == TASKS {
             assert_eq!(flags, BPF_ANY);
             self.tasks.insert(u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap()));
@@ -315,7 +362,7 @@ impl Machine {
 
 type Helper = fn(u64, u64, u64, u64, u64) -> u64;
 
-const HELPERS: [(i32, Helper); 12] = [
+const HELPERS: [(i32, Helper); 13] = [
     (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
     (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
@@ -345,6 +392,9 @@ const HELPERS: [(i32, Helper); 12] = [
     (BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, |map, index, _, _, _| {
         assert_eq!(map, CGROUPS);
         MACHINE.with_borrow(|machine| machine.cgroups.contains(&index).into())
+    }),
+    (BPF_FUNC_GET_STACK, |_, to, size, flags, _| {
+        MACHINE.with_borrow(|machine| machine.get_stack(to, size, flags)) as u64
     }),
     (BPF_FUNC_PROBE_READ_USER_STR, |to, size, from, _, _| {
         MACHINE.with_borrow(|machine| machine.read_string(to, size as usize, from)) as u64

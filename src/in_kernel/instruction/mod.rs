@@ -124,6 +124,12 @@ pub enum MapUse {
     Unread,
     /// A hash of the names of programs that threads are about to run: the memory with these strings will be gone.
     Names,
+    /// An array with one value for each CPU: the call chain of the event.
+    Chain,
+    /// An array with one map: the hash with the segments of call chains.
+    Segments,
+    /// A hash of times by process: since when it has its mappings.
+    Since,
 }
 
 /// An instruction.
@@ -176,6 +182,11 @@ pub struct Program {
 }
 
 impl Program {
+    /// Returns whether the program uses a map.
+    pub fn uses(&self, map: MapUse) -> bool {
+        self.maps.iter().any(|reference| reference.map == map)
+    }
+
     /// Returns the instructions with the descriptors of maps.
     pub fn with_maps(&self, mut descriptor: impl FnMut(MapUse) -> u32) -> Vec<u64> {
         let mut words = self.instructions.clone();

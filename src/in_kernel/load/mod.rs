@@ -2,6 +2,7 @@
 //!
 //! Everything here ends when its descriptors are closed, so nothing stays in the kernel after this process.
 
+mod chains;
 mod pairs;
 mod selected;
 mod strings;
@@ -20,7 +21,7 @@ use perf_prof_system::{
 use thiserror::Error;
 
 pub use pairs::PairsInKernel;
-pub use selected::{FirstTasks, SelectedTasks, TaskEvents};
+pub use selected::{FirstTasks, ProcessEvents, SelectedTasks, TaskEvents};
 pub use strings::StringWriters;
 pub use table::{Gaps, Reading, Room, TableInKernel};
 pub use together::together;

@@ -19,6 +19,7 @@ use super::{Attached, Refusal, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
     select::{TaskIds, exit_program, fork_program, start_program},
+    table::chain::{forget_program, renew_program},
 };
 
 /// The most processes or threads that are selected at a time.
@@ -33,6 +34,17 @@ pub struct TaskEvents<'a> {
     pub free: &'a EventFormat,
     /// `task:task_rename`, which happens when a command starts.
     pub rename: &'a EventFormat,
+}
+
+/// The formats of the tracepoints after which a process has other mappings.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessEvents<'a> {
+    /// `sched:sched_process_fork`.
+    pub fork: &'a EventFormat,
+    /// `sched:sched_process_free`.
+    pub free: &'a EventFormat,
+    /// `sched:sched_process_exec`.
+    pub exec: &'a EventFormat,
 }
 
 /// Which tasks are selected at first.
@@ -53,8 +65,10 @@ pub struct SelectedTasks {
     cgroups: Option<Map>,
     /// The programs that add to the map of tasks.
     adders: Vec<Attached>,
-    /// The program that removes tasks that have ended.
-    remover: Option<Attached>,
+    /// The programs that remove tasks that have ended.
+    removers: Vec<Attached>,
+    /// Since when processes have their mappings.
+    since: Option<Map>,
 }
 
 impl SelectedTasks {
@@ -76,7 +90,7 @@ impl SelectedTasks {
             FirstTasks::Command(process) => (Some(TaskIds::Processes), Some(*process)),
         };
         if let Some(ids) = ids {
-            self.remover = Some(self.attached(exit_program(events.free)?, events.free)?);
+            self.removers.push(self.attached(exit_program(events.free)?, events.free)?);
             self.adders.push(self.attached(fork_program(events.fork, ids)?, events.fork)?);
         }
         if let Some(process) = start {
@@ -90,6 +104,23 @@ impl SelectedTasks {
     /// Selects these too.
     pub fn also_select(&self, tasks: &[u32]) -> Result<(), CallError> {
         tasks.iter().try_for_each(|&task| self.add(task))
+    }
+
+    /// Notes from now on since when processes have their mappings, for call chains with frames of processes.
+    pub fn follow_mappings(&mut self, events: ProcessEvents<'_>) -> Result<(), Refusal> {
+        self.since = Some(Map::new(&MapDefinition {
+            name: "since",
+            map_type: MapType::Hash,
+            key_size: 4,
+            value_size: 8,
+            entries: MOST_TASKS,
+            flags: BPF_F_NO_PREALLOC,
+            inner: None,
+        })?);
+        self.removers.push(self.attached(forget_program(events.free)?, events.free)?);
+        self.adders.push(self.attached(renew_program(events.fork, Some("child_pid"))?, events.fork)?);
+        self.adders.push(self.attached(renew_program(events.exec, None)?, events.exec)?);
+        Ok(())
     }
 
     fn attached(&self, program: Program, format: &EventFormat) -> Result<Attached, Refusal> {
@@ -131,6 +162,7 @@ impl SelectedTasks {
         let map = match map {
             MapUse::Tasks => self.tasks.as_ref(),
             MapUse::Cgroups => self.cgroups.as_ref(),
+            MapUse::Since => self.since.as_ref(),
             _ => None,
         };
         map.map(|map| map.as_fd().as_raw_fd() as u32)
@@ -138,7 +170,7 @@ impl SelectedTasks {
 
     /// Returns the descriptors that keep programs attached.
     pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        self.adders.into_iter().chain(self.remover).map(Attached::into_event)
+        self.adders.into_iter().chain(self.removers).map(Attached::into_event)
     }
 
     fn add(&self, task: u32) -> Result<(), CallError> {

@@ -5,19 +5,27 @@ use std::{
     os::fd::{AsFd, AsRawFd, OwnedFd},
 };
 
-use perf_prof_events::aggregate::Amount;
+use perf_prof_events::{aggregate::Amount, event::AddressChain};
 use perf_prof_format::abi::bpf::{MapType, ProgramType, TASK_COMM_LEN};
 use perf_prof_system::{
     CallError,
     bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
 };
 
-use super::{Attached, Refusal, SelectedTasks, Tracepoint, load, witnessed::Witnessed};
+use super::{
+    Attached, Refusal, SelectedTasks, Tracepoint,
+    chains::{self, ChainMaps, SEGMENTS},
+    load,
+    witnessed::Witnessed,
+};
 use crate::{
     instruction::{MapUse, Program},
     lower::Unsuited,
     span::{GAP_BYTES, MARKS_BYTES, SpanCounters, SpanPrograms, SystemCall},
-    table::{Counters, Row, Shape},
+    table::{
+        Counters, Row, Shape,
+        chain::{self, Segments},
+    },
 };
 
 /// How many rows a table has room for.
@@ -47,7 +55,9 @@ impl Room {
 fn bytes_of_row(shape: &Shape) -> usize {
     /// The bytes beside the key and the value: `struct htab_elem`, and its bucket.
     const BESIDE: usize = 64;
-    shape.key_bytes + shape.value_bytes + BESIDE
+    let of_chain =
+        if shape.has_chain() { SEGMENTS as usize * (chain::KEY_BYTES + chain::VALUE_BYTES + BESIDE) } else { 0 };
+    shape.key_bytes + shape.value_bytes + BESIDE + of_chain
 }
 
 /// The rows and counts since the last reading.
@@ -55,6 +65,8 @@ fn bytes_of_row(shape: &Shape) -> usize {
 pub struct Reading {
     /// The rows, in any order.
     pub rows: Vec<Row>,
+    /// The call chains of the rows, by their ids.
+    pub chains: HashMap<u64, AddressChain>,
     /// The number of events for whose row there was no room.
     pub refused: u64,
     /// The sum of the refused events' numbers.
@@ -72,6 +84,8 @@ pub struct TableInKernel {
     /// An array with the hash that is filled now.
     slot: Map,
     rows: Map,
+    /// Only for keys with call chains.
+    chains: Option<ChainMaps>,
     room: Room,
     page: CounterPage,
     /// The counters as they were at the last reading.
@@ -217,6 +231,11 @@ impl TableInKernel {
         Counters::from(std::array::from_fn(|word| self.page.word(word)))
     }
 
+    /// Returns whether the keys have call chains.
+    pub fn has_chains(&self) -> bool {
+        self.chains.is_some()
+    }
+
     /// Returns the memory that the table takes in the kernel.
     pub fn bytes(&self) -> usize {
         self.rows.entries() as usize * bytes_of_row(&self.shape)
@@ -225,12 +244,9 @@ impl TableInKernel {
     /// Returns whether the table will soon need more room, and can have it.
     pub fn is_filling(&self) -> bool {
         let entries = self.rows.entries();
-        entries < self.room.most && self.inserted() > u64::from(entries / 2)
-    }
-
-    /// Returns the number of rows that were added since the last reading.
-    fn inserted(&self) -> u64 {
-        self.counters().inserted.wrapping_sub(self.read.inserted)
+        let since = difference(&self.counters(), &self.read);
+        let fullest = since.inserted.max(since.segments / u64::from(SEGMENTS));
+        entries < self.room.most && fullest > u64::from(entries / 2)
     }
 
     /// Returns how many events the program did not see, because BPF was already at work on the CPU.
@@ -280,28 +296,38 @@ impl TableInKernel {
         let entries = self.rows.entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
         let empty = hash(&self.shape, entries)?;
+        let no_segments = self.chains.as_ref().map(|_| chains::hash(entries)).transpose()?;
         // When this returns, no program adds to the previous table any more.
         self.slot.set_descriptor(SLOT, empty.as_fd())?;
         let full = std::mem::replace(&mut self.rows, empty);
-        self.reading(Some(&full))
+        // The rows are exchanged first, so the segments of all of their chains are in the hash that is taken now, or in the one
+        // that was taken before.
+        let chains = self.chains.as_mut().zip(no_segments);
+        let segments = chains.map(|(chains, empty)| chains.exchange(empty)).transpose()?;
+        self.reading(Some(&full), segments)
     }
 
     /// Takes everything that was added up since the last reading, without an exchange, at the end of the run. An event that
     /// happens during the reading may be missing.
     pub fn read_last(&mut self) -> Result<Reading, CallError> {
-        self.reading(None)
+        let segments = self.chains.as_ref().map(ChainMaps::segments).transpose()?;
+        self.reading(None, segments)
     }
 
     /// Reads a table that was taken out; `None` reads the table in use.
-    fn reading(&mut self, table: Option<&Map>) -> Result<Reading, CallError> {
+    fn reading(&mut self, table: Option<&Map>, segments: Option<Segments>) -> Result<Reading, CallError> {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);
         let since = difference(&self.read, &before);
         let mut rows = Vec::new();
         table.unwrap_or(&self.rows).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
+        let chains = match (&mut self.chains, segments) {
+            (Some(maps), Some(segments)) => maps.chains(&rows, segments),
+            _ => HashMap::new(),
+        };
         let (refused_amount, refused) = (self.shape.refused(&since), since.refused);
         let added = refused + rows.iter().map(|row| row.count).sum::<u64>();
-        Ok(Reading { rows, refused, refused_amount, added, own: since.own })
+        Ok(Reading { rows, chains, refused, refused_amount, added, own: since.own })
     }
 
     /// Returns the descriptors that keep the programs attached.
@@ -324,6 +350,7 @@ struct Maps {
     open: Option<Map>,
     marks: Option<Map>,
     gaps: Option<Map>,
+    chains: Option<ChainMaps>,
 }
 
 impl Maps {
@@ -357,6 +384,7 @@ impl Maps {
             let entries = u32::min(entries, MOST_OPEN);
             Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
         });
+        let chains = shape.has_chain().then(|| ChainMaps::new(room.first)).transpose()?;
         Ok(Maps {
             rows,
             slot,
@@ -365,6 +393,7 @@ impl Maps {
             open: open.transpose()?,
             marks: marks.transpose()?,
             gaps: gaps.transpose()?,
+            chains,
         })
     }
 
@@ -377,7 +406,7 @@ impl Maps {
                 MapUse::Open => self.open.as_ref(),
                 MapUse::Marks => self.marks.as_ref(),
                 MapUse::Gaps => self.gaps.as_ref(),
-                _ => None,
+                map => self.chains.as_ref().and_then(|chains| chains.map(map)),
             };
             let own = own.map(|map| map.as_fd().as_raw_fd() as u32);
             own.or_else(|| selected.descriptor(map)).unwrap_or(u32::MAX)
@@ -385,12 +414,13 @@ impl Maps {
     }
 
     fn table(self, shape: Shape, room: Room, program: ProgramState) -> TableInKernel {
-        let Maps { rows, slot, page, open, gaps, .. } = self;
+        let Maps { rows, slot, page, open, gaps, chains, .. } = self;
         let (read, read_spans) = (Counters::default(), SpanCounters::default());
         TableInKernel {
             shape,
             slot,
             rows,
+            chains,
             room,
             page,
             read,
@@ -410,5 +440,6 @@ fn difference(now: &Counters, before: &Counters) -> Counters {
         refused: now.refused.wrapping_sub(before.refused),
         refused_sums: std::array::from_fn(|half| now.refused_sums[half].wrapping_sub(before.refused_sums[half])),
         own: now.own.wrapping_sub(before.own),
+        segments: now.segments.wrapping_sub(before.segments),
     }
 }

@@ -24,6 +24,9 @@ use crate::expression::{Number, Test, Text};
 /// The largest key of a table in the kernel, in bytes.
 pub const MAX_KEY: usize = 64;
 
+/// The most frames of a call chain: the kernel's default for `kernel.perf_event_max_stack`.
+pub const MOST_FRAMES: u16 = 127;
+
 /// A part of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
@@ -47,6 +50,19 @@ pub enum Part {
     },
     /// Always the same text, which is not in the key.
     Constant(Box<[u8]>),
+    /// The call chain. The key has an id that stands for it, which takes 8 bytes.
+    Chain,
+}
+
+/// The call chains that the kernel takes by following frame pointers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Chains {
+    /// Whether they have frames of the kernel.
+    pub kernel: bool,
+    /// Whether they have frames of processes.
+    pub user: bool,
+    /// The maximum number of frames.
+    pub most: u16,
 }
 
 /// The expressions that a table reads from an event.
@@ -75,7 +91,7 @@ impl Part {
     /// Returns the number of bytes in the key.
     pub fn bytes(&self) -> usize {
         match self {
-            Part::Number(_) | Part::Named { .. } => 8,
+            Part::Number(_) | Part::Named { .. } | Part::Chain => 8,
             Part::Text(text) | Part::Bytes { from: text, .. } => text.bytes(),
             Part::Constant(_) => 0,
         }

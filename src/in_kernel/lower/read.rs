@@ -25,6 +25,7 @@ impl Reader<'_> {
     pub fn part(&self, read: &Read, name: &str) -> Result<Part, Unsuited> {
         match read {
             Read::Comm => Ok(Part::Text(Text::Comm)),
+            Read::Stack => Ok(Part::Chain),
             Read::Event(name) => Ok(Part::Constant(name.clone())),
             Read::Field(field) => match field.kind {
                 FieldKind::Bool | FieldKind::Int { .. } | FieldKind::Pointer => {

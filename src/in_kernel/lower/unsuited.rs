@@ -29,6 +29,15 @@ pub enum Unsuited {
     /// The pattern cannot be code without loops.
     #[error("the pattern `{0}` is not a text with a `*` before or behind it")]
     Pattern(String),
+    /// A key has the call chain twice.
+    #[error("a key has `_stack` twice")]
+    ChainTwice,
+    /// The call chains are not followed by the kernel.
+    #[error("perf-prof unwinds its call chains")]
+    Unwound,
+    /// The call chains would be too long.
+    #[error("its call chains may have {0} frames, more than {max}", max = super::MOST_FRAMES)]
+    DeepChain(u16),
     /// The spans are not pairs of a begin and an end that programs can find.
     #[error("{0}")]
     Spans(&'static str),

@@ -9,12 +9,13 @@ use perf_prof_format::abi::bpf::{
     BPF_FUNC_CURRENT_TASK_UNDER_CGROUP, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_LOOKUP_ELEM,
 };
 
+pub(crate) use tasks::offset_of;
 pub use tasks::{exit_program, fork_program, start_program};
 
 use crate::{
     expression::{CONTEXT, Number},
     instruction::{Code, Condition, Label, MapUse, Place, Register, Size},
-    lower::{PidNamespace, Unsuited},
+    lower::{Chains, PidNamespace, Unsuited},
 };
 
 /// Where programs put the index or the id that a look-up needs: 8 bytes at the end of the stack.
@@ -33,6 +34,8 @@ pub struct Selection {
     pub cgroups: u32,
     /// In which PID namespace perf-prof is.
     pub ids: PidNamespace,
+    /// The call chains of the events; `None` if they have none, or none that the kernel can follow.
+    pub chains: Option<Chains>,
 }
 
 /// The kind of ids in the map of tasks.
@@ -97,7 +100,7 @@ impl Own {
 impl Selection {
     /// Selects all events of all tasks.
     pub const EVERYTHING: Selection =
-        Selection { own: Own::NOTHING, tasks: None, cpus: None, cgroups: 0, ids: PidNamespace::First };
+        Selection { own: Own::NOTHING, tasks: None, cpus: None, cgroups: 0, ids: PidNamespace::First, chains: None };
 
     /// Returns an error if programs cannot select these events.
     pub fn check(&self) -> Result<(), Unsuited> {

@@ -86,7 +86,7 @@ fn insert(code: &mut Code) {
 }
 
 /// Returns the offset of the field with a thread's id.
-fn offset_of(format: &EventFormat, name: &str) -> Result<i16, Unsuited> {
+pub(crate) fn offset_of(format: &EventFormat, name: &str) -> Result<i16, Unsuited> {
     let field = format.field(name).filter(|field| field.number() == Some(ID) && field.offset.is_multiple_of(4));
     let offset = field.and_then(|field| i16::try_from(field.offset).ok());
     offset.ok_or_else(|| Unsuited::Member(name.to_owned()))

@@ -179,7 +179,7 @@ fn has_part(part: &Part, last: i16) -> bool {
     match part {
         Part::Number(number) | Part::Named { number, .. } => has(*number, last),
         Part::Text(Text::Field { .. }) | Part::Bytes { from: Text::Field { .. }, .. } => false,
-        Part::Text(_) | Part::Bytes { .. } | Part::Constant(_) => true,
+        Part::Text(_) | Part::Bytes { .. } | Part::Constant(_) | Part::Chain => true,
     }
 }
 

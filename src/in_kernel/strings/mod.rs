@@ -36,7 +36,7 @@ pub struct StringProgram {
 impl StringProgram {
     /// Returns whether the program uses a map.
     pub fn uses(&self, map: MapUse) -> bool {
-        self.program.maps.iter().any(|reference| reference.map == map)
+        self.program.uses(map)
     }
 }
 

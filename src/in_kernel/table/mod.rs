@@ -3,6 +3,7 @@
 //! The rows are in a hash. For a distribution there is a row for each key and range.
 
 mod amount;
+pub mod chain;
 mod range;
 mod shape;
 
@@ -21,7 +22,7 @@ use self::range::RangeOf;
 use crate::{
     expression::{Outcome, start},
     instruction::{Code, Condition, Instruction, LONGEST, Label, MapUse, Place, Program, Register, Size},
-    lower::{Lowered, MAX_KEY, Part, Unsuited, lower},
+    lower::{Chains, Lowered, MAX_KEY, Part, Unsuited, lower},
     select::{SCRATCH, Selection},
 };
 
@@ -57,7 +58,13 @@ fn table_code(
 ) -> Result<(Code, Shape), Unsuited> {
     selection.check()?;
     let lowered = lower((plan, definition), event, filter, selection.ids)?;
-    let rows = Rows::new(&lowered, definition.measure)?;
+    let mut rows = Rows::new(&lowered, definition.measure)?;
+    if lowered.key.iter().filter(|part| **part == Part::Chain).count() > 1 {
+        return Err(Unsuited::ChainTwice);
+    }
+    if rows.shape.has_chain() {
+        rows.chains = Some(chain::check(selection.chains, selection.ids)?);
+    }
     let mut code = Code::new();
     let (own, done) = (code.label(), code.label());
     start(&mut code);
@@ -83,6 +90,8 @@ fn table_code(
 pub(crate) struct Rows {
     pub shape: Shape,
     range: Option<RangeOf>,
+    /// The call chains, if the key has one.
+    chains: Option<Chains>,
 }
 
 impl Rows {
@@ -92,17 +101,20 @@ impl Rows {
             Measure::Distribution(buckets) => Some(RangeOf::new(buckets)?),
         };
         let shape = Shape::new(lowered, range.is_some());
-        let rows = Rows { shape, range };
+        let rows = Rows { shape, range, chains: None };
         if rows.shape.key_bytes > MAX_KEY { Err(Unsuited::LongKey(rows.shape.key_bytes)) } else { Ok(rows) }
     }
 
     /// Writes the code that adds an event, or counts it as refused if there is no room for its row.
     pub fn add(&self, code: &mut Code, lowered: &Lowered) {
-        let Rows { shape, range } = self;
+        let Rows { shape, range, chains } = self;
         let (refused, done) = (code.label(), code.label());
         match lowered.added {
             Some(added) => added.load(code, ADDED),
             None => code.copy(ADDED, 1),
+        }
+        if let (Some(chains), Some(id)) = (*chains, shape.chain()) {
+            chain::write(code, chains, id, refused);
         }
         write_parts(code, &lowered.key, shape.key());
         if shape.has_no_key() {
@@ -122,7 +134,7 @@ impl Rows {
     }
 }
 
-/// Writes the code that puts parts of a key on the stack, one behind the other.
+/// Writes the code that puts parts of a key on the stack, one behind the other. The id of a call chain is there already.
 pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
     let mut at = to;
     for part in parts {
@@ -132,7 +144,7 @@ pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
                 code.store(Size::Double, at, Register::R1);
             }
             Part::Text(text) | Part::Bytes { from: text, .. } => text.copy(code, at),
-            Part::Constant(_) => {}
+            Part::Constant(_) | Part::Chain => {}
         }
         at = at.after(part.bytes());
     }

@@ -2,7 +2,10 @@
 
 use perf_prof_events::aggregate::{Amount, Distribution, InOnePlace, Key, KeyPart};
 
-use super::range::{Numbers, place};
+use super::{
+    chain::ChainAt,
+    range::{Numbers, place},
+};
 use crate::{
     expression::Number,
     instruction::{Place, Register},
@@ -41,6 +44,8 @@ pub struct Row {
     pub amount: Amount,
     /// When the row was added, by `CLOCK_MONOTONIC`.
     pub first: u64,
+    /// The call chain of the key. Its part is `Missing`.
+    pub chain: Option<ChainAt>,
 }
 
 /// The counters of a program beside its table.
@@ -54,20 +59,23 @@ pub struct Counters {
     pub refused_sums: [u64; 2],
     /// The events of perf-prof itself.
     pub own: u64,
+    /// The segments of call chains that it added, to all hashes that it had.
+    pub segments: u64,
 }
 
 impl Counters {
     /// The number of words.
-    pub const WORDS: usize = 5;
+    pub const WORDS: usize = 6;
     pub(super) const INSERTED: i16 = 0;
     pub(super) const REFUSED: i16 = 8;
     pub(super) const REFUSED_SUM: i16 = 16;
     pub(crate) const OWN: i16 = 32;
+    pub(super) const SEGMENTS: i16 = 40;
 }
 
 impl From<[u64; Counters::WORDS]> for Counters {
-    fn from([inserted, refused, sum, high, own]: [u64; Counters::WORDS]) -> Counters {
-        Counters { inserted, refused, refused_sums: [sum, high], own }
+    fn from([inserted, refused, sum, high, own, segments]: [u64; Counters::WORDS]) -> Counters {
+        Counters { inserted, refused, refused_sums: [sum, high], own, segments }
     }
 }
 
@@ -102,6 +110,22 @@ impl Shape {
     /// Returns where the value of a new row is on the stack.
     pub(super) fn value(&self) -> Place {
         Register::Frame.at(self.key().offset - self.value_bytes as i16)
+    }
+
+    /// Returns where the id of the call chain is on the stack; `None` if the key has none.
+    pub(super) fn chain(&self) -> Option<Place> {
+        self.chain_part().map(|(_, offset)| self.key().after(offset))
+    }
+
+    /// Returns whether the key has a call chain.
+    pub fn has_chain(&self) -> bool {
+        self.chain_part().is_some()
+    }
+
+    /// Returns the index of the part with the call chain, and its offset in the key.
+    fn chain_part(&self) -> Option<(usize, usize)> {
+        let at = self.parts.iter().position(|part| *part == Part::Chain)?;
+        Some((at, self.parts[..at].iter().map(Part::bytes).sum()))
     }
 
     /// Returns where the range is on the stack: at the end of the key.
@@ -166,7 +190,8 @@ impl Shape {
                 max: self.number(at(self.max())),
             })),
         };
-        Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)) }
+        let chain = self.chain_part().map(|(part, offset)| ChainAt { part, id: word(key, offset) });
+        Row { key: self.parts_of(key), count, amount, first: at(Some(Shape::FIRST)), chain }
     }
 
     /// Returns the sum of the refused events.
@@ -193,6 +218,7 @@ impl Shape {
                 Part::Text(_) => KeyPart::Text(bytes.split(|byte| *byte == 0).next().unwrap_or_default().into()),
                 Part::Bytes { size, .. } => KeyPart::Bytes(bytes.get(..*size).unwrap_or_default().into()),
                 Part::Constant(text) => KeyPart::Text(text.clone()),
+                Part::Chain => KeyPart::Missing,
             }
         };
         self.parts.iter().map(part).collect()

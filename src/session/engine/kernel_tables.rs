@@ -20,8 +20,11 @@ use perf_prof_in_kernel::{
 use perf_prof_system::{
     CallError,
     budget::{Budget, HeldFor, Holding},
+    clock::Clock,
     fork_lock, output,
 };
+
+use super::kernel_chains::{ProgramClock, UnnamedRows};
 
 /// What the receiver of a run does with the samples of an event.
 pub enum EventUse {
@@ -76,6 +79,12 @@ pub struct KernelTables {
     writers: StringWriters,
     /// The programs that pair calls.
     pairs: CallPairs,
+    /// The clock of the programs.
+    clock: ProgramClock,
+    /// Rows that were read, whose call chains have no names yet.
+    unnamed: Vec<UnnamedRows>,
+    /// Rows of named call chains, with the indexes of their tables.
+    named: Vec<(usize, Vec<Row>)>,
 }
 
 /// Which tables are read.
@@ -91,9 +100,11 @@ pub enum Which {
 
 impl KernelTables {
     /// Creates an empty list of tables. `selected` are the tasks that the run selects.
-    pub fn new(budget: Budget, selected: SelectedTasks, read_every: Option<Duration>) -> KernelTables {
+    /// `clock` is the clock of the records.
+    pub fn new(budget: Budget, selected: SelectedTasks, read_every: Option<Duration>, clock: Clock) -> KernelTables {
         let memory = Some(budget.hold(HeldFor::Tables));
-        KernelTables { budget: Some(budget), selected, read_every, memory, ..KernelTables::default() }
+        let clock = ProgramClock::of(clock);
+        KernelTables { budget: Some(budget), selected, read_every, memory, clock, ..KernelTables::default() }
     }
 
     /// Returns the tasks that are selected.
@@ -112,6 +123,9 @@ impl KernelTables {
 
     /// Adds a table whose program is attached.
     pub fn add(&mut self, table: KernelTable) {
+        if table.in_kernel.has_chains() && !self.has_chains() {
+            self.clock.compare();
+        }
         self.tables.push(table);
         self.note_memory();
     }
@@ -153,6 +167,9 @@ impl KernelTables {
         if !self.tables.iter().any(is_wanted) {
             return;
         }
+        if self.has_chains() {
+            self.clock.compare();
+        }
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         let mut refused = Vec::new();
         let mut last_event = None;
@@ -169,7 +186,7 @@ impl KernelTables {
                 stats.set_missed_in_kernel(*event, in_kernel.missed());
             }
             match reading {
-                Ok(Reading { rows, refused: events, refused_amount, added, own }) => {
+                Ok(Reading { rows, chains, refused: events, refused_amount, added, own }) => {
                     if is_first {
                         stats.count_in_kernel(*event, added, own);
                         if let (Some(counts), Some((span, context))) = (stats.span(*event), span) {
@@ -180,7 +197,12 @@ impl KernelTables {
                             }
                         }
                     }
-                    of_targets[*target].extend(rows);
+                    if in_kernel.has_chains() {
+                        let clock = self.clock;
+                        self.unnamed.push(UnnamedRows { target: *target, rows, chains, clock });
+                    } else {
+                        of_targets[*target].extend(rows);
+                    }
                     if events != 0 {
                         refused.push((*target, Others { keys: events, amount: refused_amount }));
                     }
@@ -188,16 +210,44 @@ impl KernelTables {
                 Err(error) => report(&mut self.has_failed, &error),
             }
         }
+        self.hand_over(of_targets);
+        let _held = fork_lock::hold();
+        for (target, others) in refused {
+            self.targets[target].lock().unwrap_or_else(PoisonError::into_inner).add_others(&others);
+        }
+        self.note_memory();
+    }
+
+    fn has_chains(&self) -> bool {
+        self.tables.iter().any(|table| table.in_kernel.has_chains())
+    }
+
+    /// Returns whether rows were read whose call chains have no names yet. The receiver does not have these rows.
+    pub fn has_unnamed(&self) -> bool {
+        !self.unnamed.is_empty()
+    }
+
+    /// Names the frames of call chains. The caller must meet the conditions of [`Context::with_symbols`], and then call
+    /// [`KernelTables::hand_over_named`]. The side-band records of the rows' times have to be known to the context.
+    pub fn name_chains(&mut self, context: &Context) {
+        self.named.extend(self.unnamed.drain(..).map(|rows| rows.named(context)));
+    }
+
+    /// Adds the rows with named call chains to the receiver's tables.
+    pub fn hand_over_named(&mut self) {
+        let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
+        self.named.drain(..).for_each(|(target, rows)| of_targets[target].extend(rows));
+        self.hand_over(of_targets);
+    }
+
+    /// Adds rows to the receiver's tables.
+    fn hand_over(&self, of_targets: Vec<Vec<Row>>) {
         // The receiver may be a script whose threads fork. A child must not inherit a locked table.
         let _held = fork_lock::hold();
         for (table, rows) in self.targets.iter().zip(of_targets) {
             let mut table = table.lock().unwrap_or_else(PoisonError::into_inner);
             hand_over(&mut table, rows, self.budget.as_ref());
         }
-        for (target, others) in refused {
-            self.targets[target].lock().unwrap_or_else(PoisonError::into_inner).add_others(&others);
-        }
-        self.note_memory();
     }
 
     fn note_memory(&mut self) {

@@ -6,6 +6,7 @@ pub mod call_pairs;
 pub mod exit_status;
 mod flushing;
 pub mod interval;
+mod kernel_chains;
 pub mod kernel_tables;
 pub mod losses;
 pub mod pump;

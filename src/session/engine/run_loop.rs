@@ -221,13 +221,13 @@ impl<S: Source> RunLoop<'_, S> {
                 }
             });
         }
-        self.attend_to_periods(turns, Instant::now());
+        self.attend_to_periods(turns, sink, Instant::now());
         ControlFlow::Continue(())
     }
 
     /// Does the periodic work that is due: reports losses, starts the flush that has to finish before `__interval__` is
     /// called, calibrates the clock, and prints statistics.
-    fn attend_to_periods(&mut self, turns: &mut LoopState, now: Instant) {
+    fn attend_to_periods(&mut self, turns: &mut LoopState, sink: &mut dyn Sink, now: Instant) {
         turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
         losses::report_offline_cpus(&mut self.source);
         let may_flush = !turns.awaits_flush && turns.signal.is_none();
@@ -243,6 +243,8 @@ impl<S: Source> RunLoop<'_, S> {
             (self.calibrate)();
         }
         if turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
+            // Names need the side-band records, which may come later than the rows. So these are the rows of the last reading.
+            self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
         } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {
             self.tables.read(Which::Filling, &self.stats);
@@ -316,10 +318,20 @@ impl<S: Source> RunLoop<'_, S> {
     fn on_interval(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
         self.tables.read(Which::All, &self.stats);
+        self.name_chains(sink);
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));
         turns.output.iter_mut().for_each(Flushing::called);
         flow
+    }
+
+    /// Names the call chains of tables in the kernel, and adds their rows to the tables of the program.
+    fn name_chains(&mut self, sink: &mut dyn Sink) {
+        if self.tables.has_unnamed() {
+            let Self { tables, pump, .. } = self;
+            sink.enter(&mut |_| tables.name_chains(pump.context()));
+            tables.hand_over_named();
+        }
     }
 
     /// Writes the output of the program. Called when there is nothing to deliver.
@@ -342,6 +354,7 @@ impl<S: Source> RunLoop<'_, S> {
         let kernel = self.source.losses();
         self.stats.set_kernel_counts(kernel.clone());
         self.tables.read(Which::Last, &self.stats);
+        self.name_chains(sink);
         let mut stop = None;
         sink.enter(&mut |program| {
             if complete {

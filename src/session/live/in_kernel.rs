@@ -15,7 +15,7 @@ use perf_prof_format::{
     tracefs::{EventFormat, Filter},
 };
 use perf_prof_in_kernel::{
-    instruction::Program,
+    instruction::{MapUse, Program},
     load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint, together},
     lower::Unsuited,
     select::Selection,
@@ -82,6 +82,15 @@ enum Programs {
     OfEvent(Program, Shape),
     /// Those of spans, of which so many may be open.
     OfSpans(SpanPrograms, u32),
+}
+
+impl Programs {
+    fn uses(&self, map: MapUse) -> bool {
+        match self {
+            Programs::OfEvent(program, _) => program.uses(map),
+            Programs::OfSpans(..) => false,
+        }
+    }
 }
 
 /// The result of starting the programs.
@@ -190,10 +199,19 @@ impl OpenEvents<'_> {
         if compiled.is_empty() {
             return Attempt { tables, in_kernel, opened, paired, kept };
         }
-        match self.kernel_target(target).selected_tasks() {
+        let target = self.kernel_target(target);
+        let has_processes =
+            compiled.iter().flat_map(|programs| &programs.tables).any(|(programs, _)| programs.uses(MapUse::Since));
+        let selected = target.selected_tasks().and_then(|mut selected| {
+            if has_processes {
+                target.follow_mappings(&mut selected)?;
+            }
+            Ok(selected)
+        });
+        match selected {
             Ok(selected) => {
                 let every = (self.plan.face == Face::Program).then_some(READ_FOR_PROGRAMS);
-                tables = KernelTables::new(self.budget.clone(), selected, every);
+                tables = KernelTables::new(self.budget.clone(), selected, every, requests::clock(&self.plan.capture));
                 let share = self.budget.share() / count.max(1);
                 let selected = tables.selected();
                 let loaded = together(&mut compiled, |programs| self.loaded(programs, selected, share));

@@ -3,12 +3,12 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use perf_prof_capture::{EventRequest, OwnThreads, Owner, Target};
+use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
 use perf_prof_events::{derive::Span, event::SpansOf};
-use perf_prof_format::tracefs::EventFormat;
+use perf_prof_format::{spec::CallGraph, tracefs::EventFormat};
 use perf_prof_in_kernel::{
-    load::{FirstTasks, Refusal, SelectedTasks, TaskEvents},
-    lower::PidNamespace,
+    load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
+    lower::{Chains, PidNamespace},
     select::{Own, Selection, TaskIds},
     span::SpanTasks,
 };
@@ -60,6 +60,21 @@ impl KernelTarget<'_> {
             cpus: request.cpus.as_ref().map(|cpus| cpus.iter().collect::<BTreeSet<u32>>()),
             cgroups: if let Target::Cgroups(folders) = self.target { folders.len() as u32 } else { 0 },
             ids,
+            chains: self.chains(format, request),
+        })
+    }
+
+    /// Returns the call chains of an event that the kernel follows.
+    fn chains(&self, format: &EventFormat, request: &EventRequest) -> Option<Chains> {
+        let of_kernel = self.capture.callchain.how == CallGraph::FramePointer;
+        let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
+        // Samples of these have the registers of the process, and so no frames of the kernel (perf_syscall_enter() in
+        // kernel/trace/trace_syscalls.c). Programs get other registers.
+        let has_kernel = &*format.system != "syscalls";
+        Some(Chains {
+            kernel: has_kernel && kernel == Frames::Sampled,
+            user: user == Frames::Sampled,
+            most: max_stack.map_or_else(most_frames, |most| most.min(most_frames())),
         })
     }
 
@@ -126,12 +141,8 @@ impl KernelTarget<'_> {
             Target::Threads(tids) => FirstTasks::Threads(tids.clone()),
             Target::Workload { pid } => FirstTasks::Command(*pid),
         };
-        let format = |system: &str, name: &str| {
-            let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
-            EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
-        };
-        let (fork, free) = (format("sched", "sched_process_fork")?, format("sched", "sched_process_free")?);
-        let rename = format("task", "task_rename")?;
+        let [fork, free] = ["sched_process_fork", "sched_process_free"].map(|name| self.format("sched", name));
+        let (fork, free, rename) = (fork?, free?, self.format("task", "task_rename")?);
         selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
         if let (FirstTasks::These(processes), Target::UntilExit(_)) = (&first, self.target) {
             // Spans are selected by their threads. Those that start from now on are added by the programs.
@@ -139,6 +150,23 @@ impl KernelTarget<'_> {
         }
         Ok(selected)
     }
+
+    /// Notes from now on since when processes have their mappings.
+    pub fn follow_mappings(&self, selected: &mut SelectedTasks) -> Result<(), Refusal> {
+        let names = ["sched_process_fork", "sched_process_free", "sched_process_exec"];
+        let [fork, free, exec] = names.map(|name| self.format("sched", name));
+        selected.follow_mappings(ProcessEvents { fork: &fork?, free: &free?, exec: &exec? })
+    }
+
+    fn format(&self, system: &str, name: &str) -> Result<EventFormat, Refusal> {
+        let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
+        EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
+    }
+}
+
+/// Returns the kernel's limit for the frames of a chain.
+fn most_frames() -> u16 {
+    procfs::perf_event_max_stack().and_then(|most| u16::try_from(most).ok()).unwrap_or(u16::MAX)
 }
 
 /// Returns the threads of processes that exist.

@@ -50,9 +50,10 @@ impl<'a> SpanReader<'a> {
                 (SpanPart::Begin, _) => {
                     let (input, reader) = self.only_begin()?;
                     let read = part.of_input(input).1.ok_or_else(|| Unsuited::Member(name.to_owned()))?;
-                    reader.part(read, name).and_then(|part| self.keep(part))
+                    let part = reader.part(read, name)?;
+                    self.keep(without_chain(part, name)?)
                 }
-                (SpanPart::End, Some(read)) => self.end.1.part(read, name),
+                (SpanPart::End, Some(read)) => without_chain(self.end.1.part(read, name)?, name),
                 (SpanPart::End, None) => Err(Unsuited::Member(name.to_owned())),
             },
             Read::Comm => self.comm(name),
@@ -203,7 +204,9 @@ impl<'a> SpanReader<'a> {
         }
         let text = |text: Text| Text::Kept { offset, size: text.bytes() };
         let kept = match &part {
-            Part::Constant(_) | Part::Named { .. } | Part::Number(Number::Constant(_)) => return Ok(part),
+            Part::Constant(_) | Part::Chain | Part::Named { .. } | Part::Number(Number::Constant(_)) => {
+                return Ok(part);
+            }
             Part::Number(number) => {
                 Part::Number(Number::Kept { offset, is_signed: number.is_signed(), is_wide: number.is_wide() })
             }
@@ -283,4 +286,9 @@ impl Compared for InSpan<'_, '_> {
             _ => Err(Unsuited::TwoEvents),
         }
     }
+}
+
+/// Fails if the part is a call chain. The programs of spans take none.
+fn without_chain(part: Part, name: &str) -> Result<Part, Unsuited> {
+    if part == Part::Chain { Err(Unsuited::Member(name.to_owned())) } else { Ok(part) }
 }

@@ -103,7 +103,7 @@ fn a_row_that_another_cpu_adds_first_is_not_added_again() {
     assert_eq!(machine.run(&code, &data), 1);
     let rows = machine.rows();
     let row = shape.row(&rows[0].0, &rows[0].1);
-    assert_eq!(row, Row { key: vec![KeyPart::Number(120)], count: 11, amount: Amount::Sum(11), first: 5 });
+    assert_eq!(row, Row { key: vec![KeyPart::Number(120)], count: 11, amount: Amount::Sum(11), first: 5, chain: None });
     assert_eq!(Counters::from(machine.counters()), Counters::default());
 }
 

@@ -1,0 +1,236 @@
+//! Call chains in keys. A program takes the chain of an event into a buffer of its CPU, and finds the id that stands for it.
+//!
+//! A hash takes only keys of one size, and each look-up reads the whole key. So the words of a chain are cut into segments,
+//! and a hash gives each segment an id. The key of a segment has the id of the segment before it, so the last id stands for
+//! the whole chain: different chains never have the same id. The first words tell the process and the length.
+
+mod programs;
+mod read;
+
+use perf_prof_format::abi::bpf::{
+    BPF_F_USER_STACK, BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_GET_STACK, BPF_FUNC_MAP_LOOKUP_ELEM,
+    BPF_FUNC_MAP_UPDATE_ELEM, BPF_NOEXIST,
+};
+
+pub use programs::{forget_program, renew_program};
+pub use read::{ChainAt, Segments};
+
+use super::{Counters, EXISTS, count_in};
+use crate::{
+    expression::{CONTEXT, IDS},
+    instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
+    lower::{Chains, MOST_FRAMES, PidNamespace, Unsuited},
+    select::SCRATCH,
+};
+
+/// The words of a segment.
+const SEGMENT: usize = 16;
+/// The size of a segment's key: the id of the segment before it (0 for the first one), and its words.
+pub const KEY_BYTES: usize = 8 * (1 + SEGMENT);
+/// The size of a segment's value: its id.
+pub const VALUE_BYTES: usize = 8;
+/// The bytes of the most frames. This number has all bits of their sizes, which are multiples of 8, so it is a mask too.
+const MOST_BYTES: i32 = 8 * MOST_FRAMES as i32;
+
+/// The register with the address of the buffer.
+const BUFFER: Register = Register::R7;
+/// The offsets in the buffer: the last id that the CPU gave, the id for a new segment, and the first segment's key.
+const LAST_ID: i16 = 0;
+const NEW_ID: i16 = 8;
+const FIRST_KEY: i16 = 16;
+/// The offset of the first word: the process, the bytes of all frames, and the bytes of the kernel's frames.
+const LENGTHS: i16 = FIRST_KEY + 8;
+/// The offset of the time from which on the process has its mappings; 0 if that was before the run.
+const SINCE: i16 = LENGTHS + 8;
+/// The offset of the frames.
+const FRAMES: i16 = SINCE + 8;
+/// The words before the frames.
+const HEADER: usize = 2;
+/// The size of the buffer. For the verifier, the frames of a process may start behind the most frames of the kernel.
+pub const BUFFER_BYTES: usize = FRAMES as usize + 2 * MOST_BYTES as usize;
+
+/// The distance between two ids of a CPU. The number of the CPU is below it, so that no two CPUs give the same id.
+const ID_STEP: i32 = 1 << 16;
+
+/// Fails if programs cannot take these chains.
+pub fn check(chains: Option<Chains>, ids: PidNamespace) -> Result<Chains, Unsuited> {
+    match chains {
+        None => Err(Unsuited::Unwound),
+        Some(Chains { most, .. }) if most > MOST_FRAMES => Err(Unsuited::DeepChain(most)),
+        Some(Chains { user: true, .. }) if ids == PidNamespace::Other => Err(Unsuited::PidNamespace),
+        Some(chains) => Ok(chains),
+    }
+}
+
+/// Writes the code that stores the id of the event's chain at a place on the stack. It jumps to `refused` if there is no room
+/// for a segment, and changes `R7` and the scratch place.
+pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
+    code.store_number(Size::Word, SCRATCH, 0);
+    code.map(Register::R1, MapUse::Chain);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, refused);
+    code.copy(BUFFER, Register::R0);
+    take(code, chains, refused);
+    code.map(Register::R1, MapUse::Segments);
+    code.address(Register::R2, SCRATCH.base.at(SCRATCH.offset + 4));
+    code.store_number(Size::Word, SCRATCH.base.at(SCRATCH.offset + 4), 0);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, refused);
+    // The place of the id has the hash first.
+    code.store(Size::Double, id, Register::R0);
+    find_id(code, chains, id, refused);
+    code.store(Size::Double, id, Register::R0);
+}
+
+/// Takes the frames into the buffer, with the words before them and zeros behind them. The lower half of the scratch place
+/// then is the number of their bytes.
+fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) {
+    let most = 8 * i32::from(most);
+    code.copy(Register::R0, 0);
+    if kernel {
+        code.copy(Register::R3, most);
+        code.address(Register::R2, BUFFER.at(FRAMES));
+        get_stack(code, 0, most);
+    }
+    // The program runs alone on its CPU, so it can keep numbers in the buffer.
+    code.store(Size::Double, BUFFER.at(LENGTHS), Register::R0);
+    if user {
+        let (no_room, taken) = (code.label(), code.label());
+        code.copy(Register::R3, most);
+        code.operate(Operation::Subtract, Register::R3, Register::R0);
+        code.copy(Register::R2, BUFFER);
+        code.operate(Operation::Add, Register::R2, i32::from(FRAMES));
+        code.operate(Operation::Add, Register::R2, Register::R0);
+        code.jump_if(Condition::Equal, Register::R3, 0, no_room);
+        get_stack(code, BPF_F_USER_STACK, most);
+        code.jump(taken);
+        code.here(no_room);
+        code.copy(Register::R0, 0);
+        code.here(taken);
+    } else {
+        code.copy(Register::R0, 0);
+    }
+    note_process(code, user, refused);
+    code.copy(Register::R1, BUFFER);
+    code.operate(Operation::Add, Register::R1, Register::R0);
+    for word in 0..SEGMENT as i16 - 1 {
+        code.store_number(Size::Double, Register::R1.at(FRAMES + 8 * word), 0);
+    }
+}
+
+/// Writes the code that takes frames to the address in `R2`, and sets `R0` to the number of their bytes. As in a sample,
+/// there are none if the kernel cannot follow the stack now.
+fn get_stack(code: &mut Code, flags: u64, most: i32) {
+    let fits = code.label();
+    code.copy(Register::R1, CONTEXT);
+    code.set(Register::R4, flags);
+    code.call(BPF_FUNC_GET_STACK);
+    // An error is a negative number, and so a large one here.
+    code.jump_if(Condition::LessOrEqual, Register::R0, most, fits);
+    code.copy(Register::R0, 0);
+    code.here(fits);
+    code.operate(Operation::And, Register::R0, MOST_BYTES);
+}
+
+/// Writes the words before the frames. `R0` is the number of bytes of the frames of the process, and then of all frames. A
+/// chain without frames of a process is the same in all processes.
+fn note_process(code: &mut Code, has_user: bool, refused: Label) {
+    code.load(Size::Double, Register::R1, BUFFER.at(LENGTHS));
+    code.store_number(Size::Double, BUFFER.at(SINCE), 0);
+    code.store_number(Size::Double, BUFFER.at(FIRST_KEY), 0);
+    let only_kernel = code.label();
+    code.copy(Register::R2, Register::R1);
+    code.operate(Operation::Add, Register::R1, Register::R0);
+    // It always fits. The verifier has to know, because it does not follow numbers through the buffer.
+    code.jump_if(Condition::Greater, Register::R1, MOST_BYTES, refused);
+    code.operate(Operation::And, Register::R1, MOST_BYTES);
+    code.copy(Register::R3, Register::R1);
+    code.operate(Operation::ShiftLeft, Register::R3, 16);
+    code.operate(Operation::Or, Register::R2, Register::R3);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    if has_user {
+        code.jump_if(Condition::Equal, Register::R0, 0, only_kernel);
+        code.copy(Register::R3, IDS);
+        code.operate(Operation::ShiftRight, Register::R3, 32);
+        code.store(Size::Word, SCRATCH.base.at(SCRATCH.offset + 4), Register::R3);
+        code.operate(Operation::ShiftLeft, Register::R3, 32);
+        code.operate(Operation::Or, Register::R2, Register::R3);
+    }
+    code.here(only_kernel);
+    code.store(Size::Double, BUFFER.at(LENGTHS), Register::R2);
+    if has_user {
+        let unchanged = code.label();
+        code.jump_if(Condition::Equal, Register::R0, 0, unchanged);
+        code.map(Register::R1, MapUse::Since);
+        code.address(Register::R2, SCRATCH.base.at(SCRATCH.offset + 4));
+        code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+        code.jump_if(Condition::Equal, Register::R0, 0, unchanged);
+        code.load(Size::Double, Register::R1, Register::R0.at(0));
+        code.store(Size::Double, BUFFER.at(SINCE), Register::R1);
+        code.here(unchanged);
+    }
+    code.load(Size::Word, Register::R0, SCRATCH);
+    code.operate(Operation::And, Register::R0, MOST_BYTES);
+}
+
+/// Sets `R0` to the id of the chain in the buffer. The hash of the segments is in the place `hash`.
+fn find_id(code: &mut Code, Chains { most, .. }: Chains, hash: Place, refused: Label) {
+    let found = code.label();
+    let segments = (HEADER + usize::from(most)).div_ceil(SEGMENT);
+    for segment in 0..segments {
+        let key = BUFFER.at(FIRST_KEY + (8 * SEGMENT * segment) as i16);
+        find_segment(code, key, hash, refused);
+        if segment + 1 < segments {
+            code.load(Size::Word, Register::R1, SCRATCH);
+            let frames_so_far = SEGMENT * (segment + 1) - HEADER;
+            code.jump_if(Condition::LessOrEqual, Register::R1, 8 * frames_so_far as i32, found);
+            // The id takes the place of the last word, which has been looked up.
+            code.store(Size::Double, BUFFER.at(key.offset + 8 * SEGMENT as i16), Register::R0);
+        }
+    }
+    code.here(found);
+}
+
+/// Sets `R0` to the id of a segment. A new segment gets a new id.
+fn find_segment(code: &mut Code, key: Place, hash: Place, refused: Label) {
+    let (known, found) = (code.label(), code.label());
+    look_up(code, key, hash);
+    code.jump_if(Condition::NotEqual, Register::R0, 0, known);
+    code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
+    code.load(Size::Double, Register::R1, BUFFER.at(LAST_ID));
+    code.operate(Operation::Add, Register::R1, ID_STEP);
+    code.store(Size::Double, BUFFER.at(LAST_ID), Register::R1);
+    code.operate(Operation::Or, Register::R1, Register::R0);
+    code.store(Size::Double, BUFFER.at(NEW_ID), Register::R1);
+    code.load(Size::Double, Register::R1, hash);
+    code.address(Register::R2, key);
+    code.address(Register::R3, BUFFER.at(NEW_ID));
+    code.set(Register::R4, BPF_NOEXIST);
+    code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+    let (is_new, exists) = (code.label(), code.label());
+    code.jump_if(Condition::Equal, Register::R0, 0, is_new);
+    code.copy(Register::R1, EXISTS);
+    code.jump_if(Condition::Equal, Register::R0, Register::R1, exists);
+    code.jump(refused);
+    code.here(exists);
+    look_up(code, key, hash);
+    code.jump_if(Condition::Equal, Register::R0, 0, refused);
+    code.jump(known);
+    code.here(is_new);
+    count_in(code, Counters::SEGMENTS);
+    code.load(Size::Double, Register::R0, BUFFER.at(NEW_ID));
+    code.jump(found);
+    code.here(known);
+    code.load(Size::Double, Register::R0, Register::R0.at(0));
+    code.here(found);
+}
+
+fn look_up(code: &mut Code, key: Place, hash: Place) {
+    code.load(Size::Double, Register::R1, hash);
+    code.address(Register::R2, key);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! The programs that note since when a process has its mappings. An exec replaces them, and a new process may have the id of
+//! one that has ended. So chains from before and after are different, also if their addresses are equal.
+
+use perf_prof_format::{
+    abi::bpf::{BPF_ANY, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_UPDATE_ELEM},
+    tracefs::EventFormat,
+};
+
+use crate::{
+    expression::{CONTEXT, Number, start},
+    instruction::{Code, MapUse, Program, Register, Size},
+    lower::Unsuited,
+    select::{SCRATCH, offset_of},
+};
+
+/// The place of the time on the stack, below the scratch place.
+const TIME: i16 = SCRATCH.offset - 8;
+
+/// Returns the program that notes the time for a new process (`sched:sched_process_fork`) or at the end of an exec
+/// (`sched:sched_process_exec`). `child` is the field with the new process; `None` for the running process.
+pub fn renew_program(format: &EventFormat, child: Option<&str>) -> Result<Program, Unsuited> {
+    renew_code(format, child).map(|code| code.program())
+}
+
+pub(super) fn renew_code(format: &EventFormat, child: Option<&str>) -> Result<Code, Unsuited> {
+    let mut code = Code::new();
+    start(&mut code);
+    match child {
+        // A new thread gets an entry too, which nothing reads.
+        Some(field) => code.load(Size::Word, Register::R1, CONTEXT.at(offset_of(format, field)?)),
+        None => Number::Process.load(&mut code, Register::R1),
+    }
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.call(BPF_FUNC_KTIME_GET_NS);
+    code.store(Size::Double, SCRATCH.base.at(TIME), Register::R0);
+    code.map(Register::R1, MapUse::Since);
+    code.address(Register::R2, SCRATCH);
+    code.address(Register::R3, SCRATCH.base.at(TIME));
+    code.set(Register::R4, BPF_ANY);
+    code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+    code.exit(1);
+    Ok(code)
+}
+
+/// Returns the program for `sched:sched_process_free`, which forgets a process that has ended.
+pub fn forget_program(format: &EventFormat) -> Result<Program, Unsuited> {
+    let gone = offset_of(format, "pid")?;
+    let mut code = Code::new();
+    start(&mut code);
+    code.load(Size::Word, Register::R1, CONTEXT.at(gone));
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Since);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_DELETE_ELEM);
+    code.exit(1);
+    Ok(code.program())
+}
