@@ -19,6 +19,8 @@ const CALLS: u64 = 1_000_000;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Getppid,
+    /// getppid() below ten frames.
+    DeepGetppid,
     /// openat() of a file that does not exist.
     Openat,
     /// A switch between two tasks that write to each other through pipes.
@@ -44,6 +46,8 @@ struct Cost {
 const GETPPID: &str = "syscalls:sys_enter_getppid";
 const KERNEL: &[&str] = &["top", GETPPID, "--by", "comm", "-a", "-v", "--in-kernel", "always"];
 const RING: &[&str] = &["top", GETPPID, "--by", "comm", "-a", "-v", "--in-kernel", "never"];
+const KERNEL_STACKS: &[&str] = &["top", GETPPID, "--by", "stack", "-a", "-v", "--in-kernel", "always"];
+const RING_STACKS: &[&str] = &["top", GETPPID, "--by", "stack", "-a", "-v", "--in-kernel", "never"];
 const BPFTRACE: &str = "tracepoint:syscalls:sys_enter_getppid { @[comm] = count(); }";
 const OPENAT: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat", "-a", "-v", "-o", "/dev/null"];
 const STRINGS: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat//str=filename/", "-a", "-v", "-o", "/dev/null"];
@@ -147,7 +151,7 @@ fn can_measure() -> bool {
 }
 
 pub fn rows(table: &mut Table) {
-    const ROWS: [&str; 7] = [
+    const ROWS: [&str; 9] = [
         "traced getppid, counted in perf-prof",
         "traced getppid, counted in the kernel",
         "traced getppid, counted by bpftrace",
@@ -155,6 +159,8 @@ pub fn rows(table: &mut Table) {
         "perf-prof, counting in perf-prof",
         "traced openat, through the ring",
         "traced openat, with its file name",
+        "traced getppid, by call chain in perf-prof",
+        "traced getppid, by call chain in the kernel",
     ];
     if !can_measure() {
         let all = ROWS.iter().chain(&SLOW_ROWS);
@@ -164,7 +170,7 @@ pub fn rows(table: &mut Table) {
     let has_bpftrace = Command::new("bpftrace").arg("--version").output().is_ok();
     let calls = table.effort.count(CALLS);
     let (mut ring, mut kernel, mut bpftrace, mut own, mut own_of_ring) = (vec![], vec![], vec![], vec![], vec![]);
-    let (mut plain, mut strings) = (vec![], vec![]);
+    let (mut plain, mut strings, mut ring_stacks, mut kernel_stacks) = (vec![], vec![], vec![], vec![]);
     for _ in 0..table.effort.runs() {
         let more = |call, tracer| {
             let nothing = run(call, Tracer::Nothing, calls).program;
@@ -182,6 +188,8 @@ pub fn rows(table: &mut Table) {
         }
         plain.push(more(Call::Openat, Tracer::PerfProf(OPENAT)).program);
         strings.push(more(Call::Openat, Tracer::PerfProf(STRINGS)).program);
+        ring_stacks.push(more(Call::DeepGetppid, Tracer::PerfProf(RING_STACKS)).program);
+        kernel_stacks.push(more(Call::DeepGetppid, Tracer::PerfProf(KERNEL_STACKS)).program);
     }
     let added = "CPU time that the traced program pays more for each call, by name of its task";
     table.row(ROWS[0], &ring, "ns", added);
@@ -194,6 +202,13 @@ pub fn rows(table: &mut Table) {
     table.compared(ROWS[3], &own, (ROWS[4], &own_of_ring), "ns", "the same");
     table.row(ROWS[5], &plain, "ns", "CPU time that the traced program pays more for each call");
     table.compared(ROWS[6], &strings, (ROWS[5], &plain), "ns", "the same; `str=filename`");
+    table.row(
+        ROWS[7],
+        &ring_stacks,
+        "ns",
+        "CPU time that the traced program pays more for each call, below ten frames",
+    );
+    table.compared(ROWS[8], &kernel_stacks, (ROWS[7], &ring_stacks), "ns", "the same");
     slow_calls(table, calls, has_bpftrace);
 }
 
@@ -209,6 +224,7 @@ fn once(call: Call, tracer: Tracer, calls: u64) -> (u64, u64) {
     let mut generator = Command::new(std::env::current_exe().unwrap());
     let operation = match call {
         Call::Getppid => "--generate",
+        Call::DeepGetppid => "--generate-deep",
         Call::Openat => "--generate-opens",
         Call::Switch => "--generate-switches",
     };
@@ -290,4 +306,38 @@ pub fn generate_opens(calls: u64) {
         unsafe { libc::open(c"/no/such/file".as_ptr(), libc::O_RDONLY) };
     }
     let _ = std::io::stdout().flush();
+}
+
+/// Waits until stdin is closed, then calls getppid() this many times, with frame pointers that lead to ten frames. The
+/// compiler keeps none.
+#[cfg(target_arch = "x86_64")]
+pub fn generate_deep(calls: u64) {
+    let _ = std::io::stdin().read(&mut [0]);
+    // Each frame has the address of the next one, and a return address.
+    let mut frames = [[0u64; 2]; 9];
+    for at in 0..frames.len() {
+        let next = frames.get(at + 1).map_or(0, |next| next.as_ptr() as u64);
+        frames[at] = [next, generate_opens as fn(u64) as usize as u64 + at as u64];
+    }
+    for _ in 0..calls {
+        // SAFETY: the system call takes no arguments and changes these registers only. The frame pointer is put back, and
+        // the kernel only reads the frames.
+        unsafe {
+            std::arch::asm!(
+                "xchg rbp, {frames}",
+                "syscall",
+                "xchg rbp, {frames}",
+                frames = inout(reg) frames.as_ptr() => _,
+                inout("rax") libc::SYS_getppid => _,
+                out("rcx") _,
+                out("r11") _,
+            );
+        }
+    }
+}
+
+/// Elsewhere, the frames are those that the compiler keeps.
+#[cfg(not(target_arch = "x86_64"))]
+pub fn generate_deep(calls: u64) {
+    super::live::generate(calls);
 }

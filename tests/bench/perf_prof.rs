@@ -42,6 +42,11 @@ fn main() {
         return live::generate(calls.parse().unwrap());
     }
     if let [first, calls] = arguments.as_slice()
+        && first == "--generate-deep"
+    {
+        return in_kernel::generate_deep(calls.parse().unwrap());
+    }
+    if let [first, calls] = arguments.as_slice()
         && first == "--generate-opens"
     {
         return in_kernel::generate_opens(calls.parse().unwrap());

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 98] = [
+        const ROWS: [&str; 100] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -123,6 +123,8 @@ impl Table {
             "traced getppid, slow calls found by bpftrace",
             "perf-prof, finding slow calls in perf-prof",
             "perf-prof, finding slow calls in the kernel",
+            "traced getppid, by call chain in perf-prof",
+            "traced getppid, by call chain in the kernel",
             "traced switch, offcpu in perf-prof",
             "traced switch, offcpu in the kernel",
             "traced switch, offcpu by bpftrace",
