@@ -26,8 +26,10 @@
 //! * what keys and sums can read: `lower/read.rs`; if it is a new kind of value: `expression/number.rs`,
 //!   `expression/text.rs`
 //! * what filters can compare: `lower/filter.rs`, `expression/test.rs`, `expression/glob.rs`
-//! * which spans can be paired in the kernel, and what is kept of an open one: `lower/span/mod.rs`; texts that depend on a
-//!   number, such as names of system calls: `lower/named.rs`
+//! * which spans can be paired and added up in the kernel, and what is kept of an open one: `lower/span/mod.rs`; what their
+//!   events do with it: `lower/span/step.rs`; texts that depend on a number, such as names of system calls: `lower/named.rs`
+//! * system calls of which only those that pass are written: what is tested: `lower/span/pairs.rs`; their programs:
+//!   `span/pairs/mod.rs`, their strings: `span/pairs/strings.rs`; loading them: `load/pairs.rs`
 //! * the open spans of tasks, and what the scheduler's events do with them: `span/in_place.rs`; what is noticed when a program
 //!   misses events: `span/witness.rs`, `span/chain.rs`; whose spans are added: `span/tasks.rs`
 //! * why something stays in perf-prof: `lower/unsuited.rs`

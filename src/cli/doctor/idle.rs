@@ -100,8 +100,8 @@ fn judge(switches: &[Switches]) -> Check {
     let detail = format!(
         "no event of the idle task of CPU {silent} arrives, so the times of tasks there are incomplete (offcpu, oncpu, \
          runqueue, task-state), and what happens in interrupts of the idle CPU is missing (irq, softirq, hrtimer, and ends in \
-         block-io and tcp); BPF programs see these events, so tables of offcpu, oncpu, runqueue, irq and softirq are \
-         complete where -v says `counted in the kernel`{unknown}"
+         block-io and tcp); BPF programs see these events, so a table of offcpu has them if \
+         -v says `counted in the kernel`{unknown}"
     );
     Check::warn(name, detail, Some(&mend(&silent, &others)))
 }

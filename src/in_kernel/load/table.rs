@@ -105,8 +105,8 @@ pub struct TableInKernel {
 /// What a task lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The thread.
-    pub task: i32,
+    /// The thread. `None` for all tasks for which the map of gaps had no room.
+    pub task: Option<i32>,
     /// Its name.
     pub comm: [u8; TASK_COMM_LEN],
     /// How many of its events.
@@ -118,6 +118,8 @@ pub struct Gaps {
 struct ReadGaps {
     all: u64,
     tasks: HashMap<i32, u64>,
+    /// Those of tasks that are not in the map.
+    others: u64,
 }
 
 /// The program of a table, or the programs of spans.
@@ -202,7 +204,7 @@ impl TableInKernel {
         now.since(std::mem::replace(&mut self.read_spans, now))
     }
 
-    /// Runs the programs at each event from now on. Those of the ends of calls are first, so that no end is missed. The
+    /// Runs the programs at each event from now on. Those of ends are first, so that no end is missed. The
     /// tracepoint is that of a table without spans.
     pub fn attach(&mut self, tracepoint: Option<Tracepoint<'_>>) -> Result<(), Refusal> {
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
@@ -211,7 +213,7 @@ impl TableInKernel {
                 ProgramState::Attached(Attached::new(program, tracepoint)?)
             }
             ProgramState::OfEvents(mut programs) => {
-                programs.iter_mut().try_for_each(Witnessed::attach)?;
+                programs.iter_mut().rev().try_for_each(Witnessed::attach)?;
                 // A witness has to come after its program.
                 programs.iter_mut().try_for_each(Witnessed::attach_witness)?;
                 ProgramState::OfEvents(programs)
@@ -274,8 +276,12 @@ impl TableInKernel {
             let (task, count) = (number(task) as i32, number(gap));
             let count = count - tasks.insert(task, count).unwrap_or(0).min(count);
             let comm = gap.get(8..).and_then(|comm| comm.first_chunk()).copied().unwrap_or_default();
-            since.extend((count != 0).then_some(Gaps { task, comm, count }));
+            since.extend((count != 0).then_some(Gaps { task: Some(task), comm, count }));
         })?;
+        let others = all.saturating_sub(self.read_gaps.tasks.values().sum());
+        let count = others.saturating_sub(self.read_gaps.others);
+        since.extend((count != 0).then_some(Gaps { task: None, comm: [0; TASK_COMM_LEN], count }));
+        self.read_gaps.others += count;
         self.read_gaps.all = all;
         Ok(since)
     }

@@ -24,7 +24,7 @@ pub struct SpanCounters {
 
 impl SpanCounters {
     /// The number of words. Behind them is the generation. When it changes, spans that are open then are dropped when they
-    /// end. Only tests change it: raw tracepoints of system calls miss no event.
+    /// end. Witnesses change it when a program has missed an event.
     pub const WORDS: usize = 7;
     const FIRST: i16 = 8 * Counters::WORDS as i16;
     pub(super) const OPENED: i16 = SpanCounters::FIRST;

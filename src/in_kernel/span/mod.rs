@@ -240,19 +240,28 @@ impl Writer<'_> {
         if self.at == Hook::SystemCalls {
             SystemCall::jump_if_never_returns(code, next);
         }
-        let (replace, no_room) = (code.label(), code.label());
+        let (replace, no_room, is_lost, dropped) = (code.label(), code.label(), code.label(), code.label());
         put(code, BPF_NOEXIST);
         code.jump_if(Condition::Equal, Register::R0, 0, next);
         code.copy(Register::R1, EXISTS);
-        code.jump_if(Condition::Equal, Register::R0, Register::R1, replace);
+        code.jump_if(Condition::NotEqual, Register::R0, Register::R1, no_room);
+        look_up(code, OPEN_KEY);
+        code.jump_if(Condition::Equal, Register::R0, 0, replace);
+        jump_if_fresh(code, Register::R0, replace);
+        put(code, BPF_ANY);
+        code.jump_if(Condition::Equal, Register::R0, 0, is_lost);
         code.jump(no_room);
+        code.here(is_lost);
+        count_in(code, SpanCounters::LOST);
+        code.jump(dropped);
         code.here(replace);
         put(code, BPF_ANY);
         code.jump_if(Condition::NotEqual, Register::R0, 0, no_room);
-        count_in(code, SpanCounters::DROPPED);
         if !self.is_source {
             count_in(code, SpanCounters::REPLACED);
         }
+        code.here(dropped);
+        count_in(code, SpanCounters::DROPPED);
         code.jump(next);
         code.here(no_room);
         count_in(code, SpanCounters::DROPPED);

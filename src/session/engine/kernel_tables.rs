@@ -173,6 +173,7 @@ impl KernelTables {
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         let mut refused = Vec::new();
         let mut last_event = None;
+        let of_tasks = self.selected.missed();
         let readings = together(&mut self.tables, |table| match which {
             Which::All => Some(table.in_kernel.read()),
             Which::Last => Some(table.in_kernel.read_last()),
@@ -183,7 +184,7 @@ impl KernelTables {
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
             if is_first {
-                stats.set_missed_in_kernel(*event, in_kernel.missed());
+                stats.set_missed_in_kernel(*event, in_kernel.missed() + of_tasks);
             }
             match reading {
                 Ok(Reading { rows, chains, refused: events, refused_amount, added, own }) => {
@@ -278,6 +279,11 @@ pub(super) fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) 
 /// Adds to the counts of spans the events that tasks lack.
 fn count_gaps(counts: &SpanCounts, (span, context): (&Span, &Context), gaps: &[Gaps]) {
     for &Gaps { task, comm, count } in gaps {
+        let Some(task) = task else {
+            counts.add_unseen(count);
+            counts.incomplete().add_of_others(count);
+            continue;
+        };
         let name = || Some(comm.split(|byte| *byte == 0).next().unwrap_or_default().to_vec());
         if span.may_lack_spans(context, task, name) {
             counts.add_unseen(count);

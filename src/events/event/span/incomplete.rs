@@ -73,6 +73,11 @@ impl Incomplete {
         self.add_gaps(task, TaskGaps { count, name, ..TaskGaps::default() });
     }
 
+    /// Counts gaps of tasks that are not known.
+    pub fn add_of_others(&mut self, count: u64) {
+        self.of_others += count;
+    }
+
     /// Adds the time for which a dropped span of a task may have lasted, in ns.
     pub fn add_time(&mut self, task: i32, missing: u64) {
         self.add_gaps(task, TaskGaps { missing, ..TaskGaps::default() });
