@@ -6,8 +6,13 @@
 use std::{fs, path::Path};
 
 /// Quoted texts that come from the linker, the dynamic linker or the kernel, and not from perf-prof.
-const OF_OTHERS: [&str; 4] =
-    ["linker 'cc' not found", "error while loading shared libraries: libpython3", "so", "Not a directory"];
+const OF_OTHERS: [&str; 5] = [
+    "linker 'cc' not found",
+    "error while loading shared libraries: libpython3",
+    "so",
+    "Not a directory",
+    "PyO3 does not support the free-threaded build of CPython versions below 3.14",
+];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
