@@ -106,7 +106,7 @@ impl Armed {
     }
 
     /// Delivers the events to the receiver that `receive` creates, closes them, and prints the messages of the end of the
-    /// run ([`Outcome::report`]). `held` keeps signals blocked until the run's signal handlers are installed.
+    /// run (`Outcome::report`). `held` keeps signals blocked until the run's signal handlers are installed.
     pub fn deliver<R: Receiver>(
         mut self,
         held: Option<BlockedSignals>,
