@@ -316,17 +316,21 @@ impl TableInKernel {
     /// Takes everything that was added up since the last reading, without an exchange, at the end of the run. An event that
     /// happens during the reading may be missing.
     pub fn read_last(&mut self) -> Result<Reading, CallError> {
-        let segments = self.chains.as_ref().map(ChainMaps::segments).transpose()?;
-        self.reading(None, segments)
+        self.reading(None, None)
     }
 
-    /// Reads a table that was taken out; `None` reads the table in use.
+    /// Reads a table that was taken out, with its segments; `None` reads those in use.
     fn reading(&mut self, table: Option<&Map>, segments: Option<Segments>) -> Result<Reading, CallError> {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);
         let since = difference(&self.read, &before);
         let mut rows = Vec::new();
         table.unwrap_or(&self.rows).for_each(|key, value| rows.push(self.shape.row(key, value)))?;
+        // A program adds the segments of a chain before its row, so they are read after the rows.
+        let segments = match (segments, &self.chains) {
+            (None, Some(chains)) => Some(chains.segments()?),
+            (segments, _) => segments,
+        };
         let chains = match (&mut self.chains, segments) {
             (Some(maps), Some(segments)) => maps.chains(&rows, segments),
             _ => HashMap::new(),

@@ -219,7 +219,8 @@ impl KernelTables {
         self.note_memory();
     }
 
-    fn has_chains(&self) -> bool {
+    /// Returns whether keys have call chains. Their names need the side-band records of the rows' times.
+    pub fn has_chains(&self) -> bool {
         self.tables.iter().any(|table| table.in_kernel.has_chains())
     }
 

@@ -233,6 +233,10 @@ impl<S: Source> RunLoop<'_, S> {
         let may_flush = !turns.awaits_flush && turns.signal.is_none();
         if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
             turns.awaits_flush = true;
+            // The flush delivers the side-band records that name these rows. Those of later rows might be missing.
+            if self.tables.has_chains() {
+                self.tables.read(Which::All, &self.stats);
+            }
             self.source.flush();
         }
         if turns.end.take_if(|end| now >= *end).is_some() {
@@ -242,7 +246,7 @@ impl<S: Source> RunLoop<'_, S> {
         if turns.calibration.expired(now) {
             (self.calibrate)();
         }
-        if turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
+        if !turns.awaits_flush && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
             // Names need the side-band records, which may come later than the rows. So these are the rows of the last reading.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
@@ -317,7 +321,9 @@ impl<S: Source> RunLoop<'_, S> {
 
     fn on_interval(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
-        self.tables.read(Which::All, &self.stats);
+        if !self.tables.has_chains() {
+            self.tables.read(Which::All, &self.stats);
+        }
         self.name_chains(sink);
         let mut flow = ControlFlow::Continue(());
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));

@@ -36,8 +36,9 @@ use crate::{
     plan::{CgroupsOfEvents, Face, InKernel, RunPlan, Verbosity},
 };
 
-/// How often the kernel's tables are read for a receiver that looks at its tables without waiting for an interval.
-const READ_FOR_PROGRAMS: std::time::Duration = std::time::Duration::from_secs(1);
+/// How often the kernel's tables are read for a receiver that looks at its tables without waiting for an interval, and for
+/// call chains that need names.
+const READ_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// The maximum number of tables in the kernel. Each table takes file descriptors, and memory from the start. For many
 /// events, such as those of a pattern, samples cost less.
@@ -210,7 +211,9 @@ impl OpenEvents<'_> {
         });
         match selected {
             Ok(selected) => {
-                let every = (self.plan.face == Face::Program).then_some(READ_FOR_PROGRAMS);
+                // Frames of processes are named while the run still knows the processes: it forgets those that ended long ago.
+                let is_read_often = self.plan.face == Face::Program || has_processes;
+                let every = is_read_often.then_some(READ_EVERY);
                 tables = KernelTables::new(self.budget.clone(), selected, every, requests::clock(&self.plan.capture));
                 let share = self.budget.share() / count.max(1);
                 let selected = tables.selected();
