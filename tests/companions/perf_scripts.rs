@@ -346,8 +346,8 @@ fn errors_name_what_is_wrong() {
     for (args, text) in [
         (&["nonexistent"][..], "`nonexistent` is no script"),
         (&["scripts"], "to select a recording, use -i: `-i scripts`"),
-        (&["record", "nonexistent"], "there is no script `nonexistent`"),
-        (&["report", "../counter"], "there is no script `../counter`"),
+        (&["record", "nonexistent"], "`nonexistent` is neither the file nor the name of a script"),
+        (&["report", "../counter"], "`../counter` is neither the file nor the name of a script"),
         (&["record"], "record needs the name of a script"),
         (&["needy"], "the script `needy` needs arguments: <comm>"),
         (&["-s", "nonexistent.py"], "cannot open the script nonexistent.py"),

@@ -132,7 +132,7 @@ fn parameters_that_name_no_field_are_refused_before_the_start() {
     }
     let output = recorded.run(&format!("{start}def sched__sched_switch(FIRST): pass"));
     assert_eq!((output.status.code(), printed_by(&output).as_str()), (Some(1), ""));
-    assert!(said(&output).contains("the functions are sched__sched_switch; the events are sched:sched_process_exec"));
+    assert!(said(&output).contains("its functions: sched__sched_switch; events of this run: sched:sched_process_exec"));
     for (wrong, expected) in [
         ("sched__sched_process_exec = 5", "sched__sched_process_exec has to be a function, but it is int"),
         ("trace_end = 'x'", "trace_end has to be a function, but it is str"),
