@@ -558,7 +558,7 @@ mod tests {
             ("span:x=a:b..c:d//key/", "key needs a value"),
             ("span:x=a:b..c:d//key=a/period=5/", "period"),
             ("span:x=a:b..c:d//key=a/maximum/", "unknown attribute `maximum`"),
-            ("span:x=a:b..c:d//key=a/end.q=%di/", "end: only probes have arguments"),
+            ("span:x=a:b..c:d//key=a/end.q=%di/", "end.NAME=FETCH: only probes have arguments"),
             ("span:x=usdt:a:b..c:d//key=a/q=5/", "argument: `5` is not a fetch argument"),
             ("span:x=uretprobe:f+4@x..c:d//key=a/", "a return probe takes no offset"),
         ];
