@@ -24,7 +24,7 @@ use perf_prof_format::{
 use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::{Chains, Unsuited},
-    select::{Own, Selection, TaskIds, exit_program, fork_program, start_program},
+    select::{Own, Selection, TaskIds, fork_program, removal_program, start_program},
     span::{
         GAP_BYTES, Hook, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan, SpanCounters,
         SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
@@ -233,7 +233,7 @@ fn the_verifier_accepts_the_programs_that_note_new_mappings() {
     let format = |name| formats.format("sched", name).unwrap().unwrap();
     maps.load(&chain::renew_program(&format("sched_process_fork"), Some("child_pid")).unwrap(), "fork");
     maps.load(&chain::renew_program(&format("sched_process_exec"), None).unwrap(), "exec");
-    maps.load(&chain::forget_program(&format("sched_process_free")).unwrap(), "free");
+    maps.load(&removal_program(&format("sched_process_free"), MapUse::Since).unwrap(), "free");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn the_verifier_accepts_the_programs_that_keep_the_map_of_tasks() {
     for ids in [TaskIds::Processes, TaskIds::Threads] {
         maps.load(&fork_program(&format("sched_process_fork"), ids).unwrap(), "fork");
     }
-    maps.load(&exit_program(&format("sched_process_free")).unwrap(), "exit");
+    maps.load(&removal_program(&format("sched_process_free"), MapUse::Tasks).unwrap(), "exit");
     maps.load(&start_program(7), "start");
 }
 

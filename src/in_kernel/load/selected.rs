@@ -18,8 +18,8 @@ use perf_prof_system::{
 use super::{Attached, Refusal, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
-    select::{TaskIds, exit_program, fork_program, start_program},
-    table::chain::{forget_program, renew_program},
+    select::{TaskIds, fork_program, removal_program, start_program},
+    table::chain::renew_program,
 };
 
 /// The most processes or threads that are selected at a time.
@@ -90,7 +90,7 @@ impl SelectedTasks {
             FirstTasks::Command(process) => (Some(TaskIds::Processes), Some(*process)),
         };
         if let Some(ids) = ids {
-            self.removers.push(self.attached(exit_program(events.free)?, events.free)?);
+            self.removers.push(self.attached(removal_program(events.free, MapUse::Tasks)?, events.free)?);
             self.adders.push(self.attached(fork_program(events.fork, ids)?, events.fork)?);
         }
         if let Some(process) = start {
@@ -117,7 +117,7 @@ impl SelectedTasks {
             flags: BPF_F_NO_PREALLOC,
             inner: None,
         })?);
-        self.removers.push(self.attached(forget_program(events.free)?, events.free)?);
+        self.removers.push(self.attached(removal_program(events.free, MapUse::Since)?, events.free)?);
         self.adders.push(self.attached(renew_program(events.fork, Some("child_pid"))?, events.fork)?);
         self.adders.push(self.attached(renew_program(events.exec, None)?, events.exec)?);
         Ok(())

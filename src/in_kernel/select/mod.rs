@@ -10,7 +10,7 @@ use perf_prof_format::abi::bpf::{
 };
 
 pub(crate) use tasks::offset_of;
-pub use tasks::{exit_program, fork_program, start_program};
+pub use tasks::{fork_program, removal_program, start_program};
 
 use crate::{
     expression::{CONTEXT, Number},
@@ -20,6 +20,15 @@ use crate::{
 
 /// Where programs put the index or the id that a look-up needs: 8 bytes at the end of the stack.
 pub const SCRATCH: Place = Place { base: Register::Frame, offset: -8 };
+
+/// Writes the code that looks up the only value of an array: the one of this CPU, or the map in it. `R0` is its address, and the
+/// verifier asks for a test that it is not 0.
+pub(crate) fn look_up_only(code: &mut Code, array: MapUse) {
+    code.store_number(Size::Word, SCRATCH, 0);
+    code.map(Register::R1, array);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+}
 
 /// Which events count.
 #[derive(Clone, Debug)]

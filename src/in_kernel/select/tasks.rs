@@ -36,19 +36,20 @@ pub(super) fn fork_code(format: &EventFormat, ids: TaskIds) -> Result<Code, Unsu
     Ok(code)
 }
 
-/// Returns the program for `sched:sched_process_free`, which removes a task that has ended. `sched:sched_process_exit` would
-/// be too early: the task gives up its memory and its files after it, and events that happen then count.
-pub fn exit_program(format: &EventFormat) -> Result<Program, Unsuited> {
-    exit_code(format).map(|code| code.program())
+/// Returns the program for `sched:sched_process_free`, which removes a task that has ended from a map whose keys are ids.
+/// `sched:sched_process_exit` would be too early: the task gives up its memory and its files after it, and events that happen
+/// then count.
+pub fn removal_program(format: &EventFormat, map: MapUse) -> Result<Program, Unsuited> {
+    removal_code(format, map).map(|code| code.program())
 }
 
-pub(super) fn exit_code(format: &EventFormat) -> Result<Code, Unsuited> {
+pub(super) fn removal_code(format: &EventFormat, map: MapUse) -> Result<Code, Unsuited> {
     let gone = offset_of(format, "pid")?;
     let mut code = Code::new();
     start(&mut code);
     code.load(Size::Word, Register::R1, CONTEXT.at(gone));
     code.store(Size::Word, SCRATCH, Register::R1);
-    code.map(Register::R1, MapUse::Tasks);
+    code.map(Register::R1, map);
     code.address(Register::R2, SCRATCH);
     code.call(BPF_FUNC_MAP_DELETE_ELEM);
     code.exit(1);

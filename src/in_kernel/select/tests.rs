@@ -82,14 +82,14 @@ fn the_map_of_tasks_follows_forks_and_ends() {
     assert_eq!(machine.tasks, [71].into());
     machine.run(&fork(TaskIds::Threads), &record);
     assert_eq!(machine.tasks, [71, 99].into());
-    assert_eq!(machine.run(&tasks::exit_code(&free).unwrap(), &record), 1);
+    assert_eq!(machine.run(&tasks::removal_code(&free, MapUse::Tasks).unwrap(), &record), 1);
     assert_eq!(machine.tasks, [99].into());
     machine.run(&tasks::start_code(70), &record);
     assert_eq!(machine.tasks, [99].into());
     machine.run(&tasks::start_code(71), &record);
     assert_eq!(machine.tasks, [71, 99].into());
     assert_eq!(fork_program(&free, TaskIds::Threads), Err(Unsuited::Member("child_pid".into())));
-    assert!(!exit_program(&free).unwrap().maps.is_empty() && !start_program(3).maps.is_empty());
+    assert!(!removal_program(&free, MapUse::Tasks).unwrap().maps.is_empty() && !start_program(3).maps.is_empty());
 }
 
 fn format(fields: &str) -> EventFormat {

@@ -8,12 +8,12 @@
 //! So a span that is added has seen all events between its begin and its end. A wrong one would need an end and a begin that
 //! were both missed, and the witness was there.
 
-use perf_prof_format::abi::bpf::{BPF_FUNC_MAP_LOOKUP_ELEM, TASK_COMM_LEN};
+use perf_prof_format::abi::bpf::TASK_COMM_LEN;
 
 use super::{SpanCounters, chain, count_in};
 use crate::{
     instruction::{Code, Condition, MapUse, Program, Register, Size},
-    select::SCRATCH,
+    select::look_up_only,
 };
 
 /// The most events of a span that have programs.
@@ -55,8 +55,5 @@ pub(super) fn witness_code(input: usize) -> Code {
 
 /// Writes the code that finds the marks of the CPU. `R0` is then their address, or 0.
 pub(super) fn look_up(code: &mut Code) {
-    code.store_number(Size::Word, SCRATCH, 0);
-    code.map(Register::R1, MapUse::Marks);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    look_up_only(code, MapUse::Marks);
 }

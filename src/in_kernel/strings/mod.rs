@@ -5,7 +5,7 @@ pub(crate) mod calls;
 
 use perf_prof_events::event::EventType;
 use perf_prof_format::{
-    abi::bpf::{BPF_F_CURRENT_CPU, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_USER_STR},
+    abi::bpf::{BPF_F_CURRENT_CPU, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_USER_STR},
     tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringAddress, StringPlace},
 };
 
@@ -16,7 +16,7 @@ use crate::{
     expression::{CONTEXT, Number, Outcome, start},
     instruction::{Code, Condition, LONGEST, MapUse, Operation, Program, Register, Size},
     lower::{Unsuited, lower_filter},
-    select::{SCRATCH, Selection},
+    select::{Selection, look_up_only},
 };
 
 /// The register with the address of the record that is being written.
@@ -82,10 +82,7 @@ fn string_code(
     if let Some(test) = &test {
         test.jump(&mut code, Outcome::Fails, done);
     }
-    code.store_number(Size::Word, SCRATCH, 0);
-    code.map(Register::R1, MapUse::Record);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
     code.copy(RECORD, Register::R0);
     write_fields(&mut code, format, &strings);

@@ -23,7 +23,7 @@ use crate::{
     expression::{Outcome, start},
     instruction::{Code, Condition, Instruction, LONGEST, Label, MapUse, Place, Program, Register, Size},
     lower::{Chains, Lowered, MAX_KEY, Part, Unsuited, lower},
-    select::{SCRATCH, Selection},
+    select::{Selection, look_up_only},
 };
 
 /// The register with the number that is added.
@@ -153,10 +153,7 @@ pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
 /// Writes the code that adds the number to the row of the key, or adds a new row with it.
 fn count(code: &mut Code, shape: &Shape, refused: Label, done: Label) {
     let (add, add_after_all) = (code.label(), code.label());
-    code.store_number(Size::Word, SCRATCH, 0);
-    code.map(Register::R1, MapUse::Tables);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    look_up_only(code, MapUse::Tables);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
     code.copy(ROW, Register::R0);
     look_up_row(code, shape);

@@ -209,6 +209,9 @@ impl OpenEvents<'_> {
             }
             Ok(selected)
         });
+        let refused = |event: usize, refusal: &Refusal| {
+            kernel_target::refused(&self.types[event], "added up", refusal, self.plan.verbosity)
+        };
         match selected {
             Ok(selected) => {
                 // Frames of processes are named while the run still knows the processes: it forgets those that ended long ago.
@@ -224,12 +227,12 @@ impl OpenEvents<'_> {
                             in_kernel.push(event);
                             opened.extend(of);
                         }
-                        Err(refusal) => kept.push((event, self.refused(event, refusal))),
+                        Err(refusal) => kept.push((event, refused(event, &refusal))),
                     }
                 }
             }
             Err(refusal) => {
-                let Reason(reason) = self.refused(compiled[0].event, refusal);
+                let Reason(reason) = refused(compiled[0].event, &refusal);
                 kept.extend(compiled.iter().map(|programs| (programs.event, Reason(reason.clone()))));
             }
         }
@@ -406,18 +409,6 @@ impl OpenEvents<'_> {
     fn tracepoint(&self, event: usize) -> Result<Tracepoint<'_>, Refusal> {
         let format = self.types[event].format.tracepoint().ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
         Ok(Tracepoint { name: &format.name, id: format.id })
-    }
-
-    /// Returns the reason for a refusal. A refusal by the verifier is a defect of perf-prof, so it is always printed.
-    fn refused(&self, event: usize, refusal: Refusal) -> Reason {
-        if let (Refusal::Verifier(log), true) = (&refusal, self.plan.verbosity > Verbosity::Quiet) {
-            let name = self.types[event].shown_name();
-            output::say(format_args!("{name} is added up in perf-prof: {refusal}"));
-            if self.plan.verbosity >= Verbosity::Verbose {
-                log.lines().for_each(output::say);
-            }
-        }
-        Reason(kernel_target::reason(&refusal))
     }
 }
 

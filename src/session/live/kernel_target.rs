@@ -4,7 +4,10 @@
 use std::{collections::BTreeSet, fmt};
 
 use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
-use perf_prof_events::{derive::Span, event::SpansOf};
+use perf_prof_events::{
+    derive::Span,
+    event::{EventType, SpansOf},
+};
 use perf_prof_format::{spec::CallGraph, tracefs::EventFormat};
 use perf_prof_in_kernel::{
     load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
@@ -12,10 +15,10 @@ use perf_prof_in_kernel::{
     select::{Own, Selection, TaskIds},
     span::SpanTasks,
 };
-use perf_prof_system::{own_threads, procfs, tracefs::Tracefs};
+use perf_prof_system::{output, own_threads, procfs, tracefs::Tracefs};
 
 use super::requests;
-use crate::plan;
+use crate::plan::{self, Verbosity};
 
 /// The target of a run.
 #[derive(Clone, Copy)]
@@ -89,10 +92,9 @@ impl KernelTarget<'_> {
             (OwnThreads::StartedLeftOut, _) => Err("it leaves out some threads of this program".into()),
             (OwnThreads::LeftOut, _) => {
                 let threads = match request.owner {
-                    Owner::Field(_) => [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat(),
+                    Owner::Field(_) => all_own_threads(),
                     Owner::Task | Owner::NoTask => Vec::new(),
                 };
-                let threads = threads.into_iter().collect::<BTreeSet<u32>>().into_iter().collect();
                 Ok(Own { process: Some(own), threads, owner: request.owner })
             }
         }
@@ -105,10 +107,9 @@ impl KernelTarget<'_> {
         }
         let own = std::process::id();
         let is_left_out = requests::own_threads(self.capture) == OwnThreads::LeftOut;
-        let own_threads = || [own_threads::list(), procfs::tasks(own).unwrap_or_default()].concat();
         Ok(SpanTasks {
             own: is_left_out.then_some(own),
-            own_threads: if is_left_out { own_threads() } else { Vec::new() },
+            own_threads: if is_left_out { all_own_threads() } else { Vec::new() },
             are_selected: self.selects_spans()?,
         })
     }
@@ -169,9 +170,27 @@ fn most_frames() -> u16 {
     procfs::perf_event_max_stack().and_then(|most| u16::try_from(most).ok()).unwrap_or(u16::MAX)
 }
 
+/// Returns the threads of perf-prof, each once.
+fn all_own_threads() -> Vec<u32> {
+    let of_process = procfs::tasks(std::process::id()).unwrap_or_default();
+    own_threads::list().into_iter().chain(of_process).collect::<BTreeSet<u32>>().into_iter().collect()
+}
+
 /// Returns the threads of processes that exist.
 fn threads_of(processes: &[u32]) -> Vec<u32> {
     processes.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect()
+}
+
+/// Returns the reason for a refusal of an event's programs, which is then `done` in perf-prof. A refusal by the verifier is a defect
+/// of perf-prof, so it is always printed.
+pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verbosity) -> Reason {
+    if let (Refusal::Verifier(log), true) = (refusal, verbosity > Verbosity::Quiet) {
+        output::say(format_args!("{} is {done} in perf-prof: {refusal}", event.shown_name()));
+        if verbosity >= Verbosity::Verbose {
+            log.lines().for_each(output::say);
+        }
+    }
+    Reason(reason(refusal))
 }
 
 /// Returns the reason for a refusal.

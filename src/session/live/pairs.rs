@@ -13,7 +13,7 @@ use perf_prof_in_kernel::{
     select::{Own, Selection},
     span::{SelectedCalls, pair_programs},
 };
-use perf_prof_system::{output, tracefs::Tracefs};
+use perf_prof_system::tracefs::Tracefs;
 
 use super::{
     chosen::event_types,
@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     engine::call_pairs::{CallPairs, PairedSpan},
-    plan::{CgroupsOfEvents, InKernel, OwnThreads, RunPlan, Switch, Verbosity},
+    plan::{CgroupsOfEvents, InKernel, OwnThreads, RunPlan, Switch},
 };
 
 /// The events of a run, before they are opened.
@@ -111,7 +111,7 @@ impl UnopenedEvents<'_> {
         let [of_enter, of_exit] = &filters;
         let of_span = SelectedCalls { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
         let programs = pair_programs(of_span, &selection)?;
-        let refused = |refusal: Refusal| self.refused(event, &refusal);
+        let refused = |refusal: Refusal| kernel_target::refused(event, "paired", &refusal, self.plan.verbosity);
         let tasks = match tasks {
             Some(tasks) => tasks,
             None => tasks.insert(target.selected_tasks().map_err(refused)?),
@@ -146,17 +146,6 @@ impl UnopenedEvents<'_> {
             (capture.cgroups == Switch::On, "its samples have cgroups"),
         ];
         reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
-    }
-
-    /// Returns the reason for a refusal. A refusal of the verifier is a defect of perf-prof, so it is always told.
-    fn refused(&self, event: &EventType, refusal: &Refusal) -> Reason {
-        if let (Refusal::Verifier(log), true) = (refusal, self.plan.verbosity > Verbosity::Quiet) {
-            output::say(format_args!("{} is paired in perf-prof: {refusal}", event.shown_name()));
-            if self.plan.verbosity >= Verbosity::Verbose {
-                log.lines().for_each(output::say);
-            }
-        }
-        Reason(kernel_target::reason(refusal))
     }
 }
 

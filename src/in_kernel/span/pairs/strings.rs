@@ -20,7 +20,7 @@ use crate::{
     expression::CONTEXT,
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
     lower::OPEN_KEY,
-    select::SCRATCH,
+    select::look_up_only,
     span::{
         stack,
         system_call::{Registers, SystemCall},
@@ -176,10 +176,7 @@ fn write_string(code: &mut Code, place: StringPlace) {
 
 /// Writes the code that sets `R0` to the address of the record that is being written.
 fn look_up_record(code: &mut Code, absent: Label) {
-    code.store_number(Size::Word, SCRATCH, 0);
-    code.map(Register::R1, MapUse::Record);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    look_up_only(code, MapUse::Record);
     let found = code.label();
     code.jump_if(Condition::NotEqual, Register::R0, 0, found);
     code.copy(Register::R0, 1);

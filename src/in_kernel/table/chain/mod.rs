@@ -12,7 +12,7 @@ use perf_prof_format::abi::bpf::{
     BPF_FUNC_MAP_UPDATE_ELEM, BPF_NOEXIST,
 };
 
-pub use programs::{forget_program, renew_program};
+pub use programs::renew_program;
 pub use read::{ChainAt, Segments};
 
 use super::{Counters, EXISTS, count_in};
@@ -20,7 +20,7 @@ use crate::{
     expression::{CONTEXT, IDS},
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
     lower::{Chains, MOST_FRAMES, PidNamespace, Unsuited},
-    select::SCRATCH,
+    select::{SCRATCH, look_up_only},
 };
 
 /// The words of a segment.
@@ -65,10 +65,7 @@ pub fn check(chains: Option<Chains>, ids: PidNamespace) -> Result<Chains, Unsuit
 /// Writes the code that stores the id of the event's chain at a place on the stack. It jumps to `refused` if there is no room
 /// for a segment, and changes `R7` and the scratch place.
 pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
-    code.store_number(Size::Word, SCRATCH, 0);
-    code.map(Register::R1, MapUse::Chain);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    look_up_only(code, MapUse::Chain);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
     code.copy(BUFFER, Register::R0);
     take(code, chains, refused);

@@ -2,7 +2,7 @@
 //! one that has ended. So chains from before and after are different, also if their addresses are equal.
 
 use perf_prof_format::{
-    abi::bpf::{BPF_ANY, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_UPDATE_ELEM},
+    abi::bpf::{BPF_ANY, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_UPDATE_ELEM},
     tracefs::EventFormat,
 };
 
@@ -40,18 +40,4 @@ pub(super) fn renew_code(format: &EventFormat, child: Option<&str>) -> Result<Co
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
     code.exit(1);
     Ok(code)
-}
-
-/// Returns the program for `sched:sched_process_free`, which forgets a process that has ended.
-pub fn forget_program(format: &EventFormat) -> Result<Program, Unsuited> {
-    let gone = offset_of(format, "pid")?;
-    let mut code = Code::new();
-    start(&mut code);
-    code.load(Size::Word, Register::R1, CONTEXT.at(gone));
-    code.store(Size::Word, SCRATCH, Register::R1);
-    code.map(Register::R1, MapUse::Since);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_DELETE_ELEM);
-    code.exit(1);
-    Ok(code.program())
 }
