@@ -4,7 +4,7 @@ use perf_prof_format::{abi::*, record::SampleFormat};
 
 use super::{
     Clock, CommonMembers, Config, EventRequest, EventStart, Excluded, Frames, MappingScope, Mappings, Options,
-    PerfEvent, Sampling, SideBand, SideBandRecords, Writer,
+    PerfEvent, Samples, Sampling, SideBand, SideBandRecords, Writer,
 };
 
 /// Says if other tasks inherit the events of a task, and when the events start.
@@ -98,6 +98,11 @@ pub(super) fn event(
     // kernel/events/core.c). perf does not request inheritance here either.
     if event.grouping.is_read_by_leader() {
         attr.set_inherit(0);
+    }
+    if let Samples::Kept { .. } = options.samples {
+        // The kernel limits it to the size of the ring. So a ring has one wake-up a turn, for which nobody waits.
+        attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
+        attr.set_write_backward(1);
     }
     select(&mut attr, event);
     attr.sample_type = samples.sample_type;

@@ -17,6 +17,7 @@
 //! * which samples are perf-prof's own: `own.rs` (removal); whose events these are: `live/requests.rs` in the wing
 //!   `session`
 //! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
+//! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`
 //! * CPUs that go offline: `offline.rs`; tasks that exit: `tasks.rs`
 //! * probes that are defined in tracefs: `define.rs`; children that keep their probes: `context.rs`
 //! * why the kernel refuses something: `refusal.rs`
@@ -36,6 +37,7 @@ mod memory;
 mod message;
 mod offline;
 mod open;
+mod overwritten;
 mod own;
 mod pace;
 mod reader;
@@ -70,6 +72,7 @@ use self::{
     message::{Control, Message, Rounds},
     offline::{OfflineCheck, OfflineCpus},
     open::{Descriptor, OpenRings},
+    overwritten::OverwrittenRings,
     own::OwnSamples,
     reader::{Outlet, Reader},
     refusal::Purpose,
@@ -80,10 +83,11 @@ use self::{
 pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
 pub use error::CaptureError;
 pub use losses::{Lost, LostRecords};
+pub use overwritten::{CopiedRing, Written};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,
-    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Sampling, SideBand,
+    MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples, Sampling, SideBand,
     SideBandRecords, Switching, Target, Writer,
 };
 pub use threads::{ExtraReader, RecordConsumer};
@@ -99,6 +103,8 @@ pub struct Capture {
     trailer: TrailerLayout,
     ring_cpus: Vec<Option<u32>>,
     ring_bytes: usize,
+    /// The rings with the samples, if these are overwritten instead of delivered.
+    overwritten: OverwrittenRings,
     ring_ids: Vec<u64>,
     read_format: u64,
     closing: Closing,
@@ -171,8 +177,7 @@ impl Capture {
         let outlet = Outlet::Consumer(sender);
         // The offsets of id and time are the same for all events.
         let common = attr::common_members(events, options.members);
-        let fixed = SampleLayout::new(common, read_format);
-        let trailer = TrailerLayout::new(common);
+        let (fixed, trailer) = (SampleLayout::new(common, read_format), TrailerLayout::new(common));
         let (own, limited) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let sorter = options.order.map(|RecordOrder::Time { margin }| Sorter::new(fixed, trailer, margin));
         let rounds = options.order.map_or(Rounds::Unmarked, |RecordOrder::Time { margin }| Rounds::Marked(margin));
@@ -204,6 +209,7 @@ impl Capture {
             trailer,
             ring_cpus,
             ring_bytes: options.ring_bytes,
+            overwritten: opened.overwritten,
             ring_ids,
             read_format,
             closing: Closing::for_events(events),

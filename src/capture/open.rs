@@ -18,12 +18,13 @@ use perf_prof_system::{
 };
 
 use super::{
-    CaptureError, EventRequest, Options, PerfEvent, Presence, SideBandRecords, Switching, Target, Writer,
+    CaptureError, EventRequest, Options, PerfEvent, Presence, Samples, SideBandRecords, Switching, Target, Writer,
     attach::{self, AttachTo, Attachment, Binding},
     attr::{self, Follow},
     close::Closing,
     context::{self, KeepUntil, KeptContexts},
     group,
+    overwritten::OverwrittenRings,
     refusal::{self, Purpose},
 };
 
@@ -62,6 +63,8 @@ pub(super) struct OpenRings {
     /// A dummy comes before the events of the same attachment.
     pub descriptors: Vec<Descriptor>,
     pub rings: Vec<Ring>,
+    /// The rings with the samples, if these are overwritten instead of delivered.
+    pub overwritten: OverwrittenRings,
     /// For each ring, the index of the descriptor that owns it.
     pub owners: Vec<usize>,
     /// The CPU of each ring; `None` for a thread's ring.
@@ -86,9 +89,14 @@ impl OpenRings {
         fd: OwnedFd,
         attr: perf_event_attr,
         (event, ring): (usize, usize),
-        writer: Writer,
+        (writer, samples): (Writer, Samples),
     ) -> Result<(), CallError> {
-        perf::set_output(fd.as_fd(), self.descriptors[self.owners[ring]].fd.as_fd())?;
+        match samples {
+            Samples::Delivered => perf::set_output(fd.as_fd(), self.descriptors[self.owners[ring]].fd.as_fd())?,
+            Samples::Kept { ring_bytes } => {
+                self.overwritten.add(&fd, (ring, self.descriptors.len()), ring_bytes, &self.descriptors)?;
+            }
+        }
         let id = perf::id(fd.as_fd())?;
         self.ids.push((id, event));
         self.attrs[event].add_descriptor(attr, id);
@@ -118,7 +126,9 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     fn open(&self, on: &[Attachment<'_>], follow: Follow) -> Result<OpenRings, CaptureError> {
-        let mut opened = OpenRings { read_format: PERF_FORMAT_ID | PERF_FORMAT_LOST, ..OpenRings::default() };
+        let overwritten = OverwrittenRings::for_events(self.events);
+        let read_format = PERF_FORMAT_ID | PERF_FORMAT_LOST;
+        let mut opened = OpenRings { read_format, overwritten, ..OpenRings::default() };
         let names = self.events.iter().map(|event| event.name.as_str()).chain([DUMMY_NAME]);
         opened.attrs = names.map(|name| EventAttr { name: name.to_owned(), ..EventAttr::default() }).collect();
         opened.attrs.iter_mut().zip(self.events).for_each(|(attr, event)| attr.grouping = event.grouping);
@@ -210,9 +220,25 @@ impl Opener<'_> {
             if let Some(filter) = &event.filter {
                 set_filter(fd.as_fd(), &event.name, filter)?;
             }
-            opened.add(fd, attr, (index, ring), Writer::Kernel)?;
+            self.add(opened, fd, attr, (index, ring), on)?;
         }
         Ok(())
+    }
+
+    /// Adds an event that was opened.
+    fn add(
+        &self,
+        opened: &mut OpenRings,
+        fd: OwnedFd,
+        attr: perf_event_attr,
+        (event, ring): (usize, usize),
+        on: Attachment<'_>,
+    ) -> Result<(), CaptureError> {
+        let how = (self.events[event].writer, self.options.samples);
+        opened.add(fd, attr, (event, ring), how).map_err(|error| match &*error.call {
+            "mmap" => self.ring_error(on, error),
+            _ => error.into(),
+        })
     }
 
     /// Opens the events to which programs write, one on each CPU.
@@ -229,7 +255,7 @@ impl Opener<'_> {
                 let attr = attr::event(event, &samples, self.options, Follow::Nothing);
                 let fd = open_event(&attr::output(attr), on.attach(), None)
                     .map_err(|error| CaptureError::open(event, Purpose::Sampled, Some(on.to), error))?;
-                opened.add(fd, attr, (index, ring), Writer::Program)?;
+                self.add(opened, fd, attr, (index, ring), on)?;
             }
         }
         Ok(())
@@ -266,7 +292,11 @@ impl Opener<'_> {
             (None, AttachTo::Thread(tid)) => format!("thread {tid}"),
             (None, _) => "a thread".to_owned(),
         };
-        let (kib, mlock_kb) = (self.options.ring_bytes / 1024, procfs::perf_event_mlock_kb());
+        let kept = match self.options.samples {
+            Samples::Delivered => 0,
+            Samples::Kept { ring_bytes } => ring_bytes,
+        };
+        let (kib, mlock_kb) = (self.options.ring_bytes.max(kept) / 1024, procfs::perf_event_mlock_kb());
         CaptureError::Mmap { kib, place, mlock_kb, source: error.source }
     }
 }
@@ -338,6 +368,7 @@ mod tests {
         let side_band = SideBand::default();
         let options = Options {
             ring_bytes: 4096,
+            samples: Samples::Delivered,
             buffer: Budget::new(0),
             watermark_percent: 25,
             clock: Clock::Monotonic,

@@ -366,11 +366,27 @@ pub enum Switching {
     Repeated,
 }
 
+/// What happens to the samples of a capture.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Samples {
+    /// They are delivered.
+    #[default]
+    Delivered,
+    /// They stay in rings that the kernel overwrites, until [`super::Capture::copy_overwritten`] copies them. Only side-band
+    /// records are delivered.
+    Kept {
+        /// The size of each of these rings in bytes, a power of two pages.
+        ring_bytes: usize,
+    },
+}
+
 /// How to capture.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The size of each ring's data in bytes, a power of two pages.
     pub ring_bytes: usize,
+    /// What happens to samples.
+    pub samples: Samples,
     /// The memory for records that were read and are not consumed yet. Tables and open spans use a part of this budget, which
     /// is then not free for records. If the records are sorted, a third of this memory is for the sorter's index, and the
     /// memory is increased if two rounds of full rings would not fit into it.

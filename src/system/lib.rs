@@ -17,6 +17,7 @@
 //!   no link), `writers.rs` (who else can change them)
 //! * files with names from outside: `file.rs`, which opens only regular files
 
+pub mod backward_ring;
 pub mod blocked_signals;
 pub mod bpf;
 pub mod budget;

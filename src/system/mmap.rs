@@ -7,7 +7,7 @@ use std::{
 
 use super::call::CallError;
 
-/// A shared, writable mapping.
+/// A shared mapping.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -20,17 +20,22 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Maps the first `len` bytes of `fd`.
     pub fn map_file(fd: BorrowedFd<'_>, len: usize) -> Result<Self, CallError> {
-        Self::map(fd.as_raw_fd(), len, libc::MAP_SHARED)
+        Self::map(fd.as_raw_fd(), len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED)
+    }
+
+    /// Maps the first `len` bytes of `fd` for reading only.
+    pub fn map_file_for_reading(fd: BorrowedFd<'_>, len: usize) -> Result<Self, CallError> {
+        Self::map(fd.as_raw_fd(), len, libc::PROT_READ, libc::MAP_SHARED)
     }
 
     /// Maps `len` bytes of zeroed memory that belongs to no file.
     pub fn anonymous(len: usize) -> Result<Self, CallError> {
-        Self::map(-1, len, libc::MAP_SHARED | libc::MAP_ANONYMOUS)
+        Self::map(-1, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS)
     }
 
-    fn map(fd: i32, len: usize, flags: i32) -> Result<Self, CallError> {
+    fn map(fd: i32, len: usize, protection: i32, flags: i32) -> Result<Self, CallError> {
         // SAFETY: the kernel chooses the address, so it does not replace memory that is in use.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
         match NonNull::new(base.cast()) {
             Some(start) if base != libc::MAP_FAILED => Ok(Self { base: start, len }),
             _ => Err(CallError::last("mmap")),

@@ -34,6 +34,11 @@ impl Ring {
         Ok(Self::new(Mapping::map_file(fd, page_size() + size)?, size))
     }
 
+    /// Maps a ring for reading only. The kernel then does not wait for the reader: it overwrites the oldest records.
+    pub(super) fn map_overwritten(fd: BorrowedFd<'_>, size: usize) -> Result<Self, CallError> {
+        Ok(Self::new(Mapping::map_file_for_reading(fd, page_size() + size)?, size))
+    }
+
     /// Makes a reader for a mapping that contains a ring: a control page, then `size` bytes of data.
     pub fn new(mapping: Mapping, size: usize) -> Self {
         debug_assert!(size.is_power_of_two());
@@ -68,7 +73,8 @@ impl Ring {
         out.reserve(len);
         for (at, len) in [(at, first), (0, len - first)] {
             // SAFETY: `at + len` is at most the data's size. The caller reads between tail and head, and the kernel
-            // does not write there. A caller that reads elsewhere could get a torn record, which parsing tolerates.
+            // does not write there. A caller that reads elsewhere may get torn records: a reader of a ring that is
+            // overwritten finds out which bytes these are, and parsing tolerates them.
             // `out` has room for both spans and does not overlap the mapping.
             unsafe {
                 let end = out.as_mut_ptr().add(out.len());
@@ -88,12 +94,12 @@ impl Ring {
     }
 
     /// Returns the address of the first byte of the data.
-    fn data(&self) -> NonNull<u8> {
+    pub(super) fn data(&self) -> NonNull<u8> {
         // SAFETY: the mapping contains a control page and the data after it.
         unsafe { self.mapping.base().add(page_size()) }
     }
 
-    fn head_word(&self) -> &AtomicU64 {
+    pub(super) fn head_word(&self) -> &AtomicU64 {
         self.word(std::mem::offset_of!(perf_event_mmap_page, data_head))
     }
 

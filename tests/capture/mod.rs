@@ -4,4 +4,5 @@ mod counting;
 mod delivery;
 mod machine;
 mod opening;
+mod overwritten;
 mod targets;

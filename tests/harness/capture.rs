@@ -7,7 +7,8 @@ use std::{
 };
 
 use perf_prof_capture::{
-    Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, SideBand, Switching,
+    Capture, Clock, CommonMembers, EventRequest, EventStart, Mappings, Options, OwnThreads, Samples, SideBand,
+    Switching,
 };
 use perf_prof_format::record::{Ended, Record, Source, Wait};
 use perf_prof_system::budget::Budget;
@@ -29,6 +30,7 @@ pub fn getppid_of(tid: u32) -> EventRequest {
 pub fn options() -> Options {
     Options {
         ring_bytes: 128 * 4096,
+        samples: Samples::Delivered,
         buffer: Budget::new(64 << 20),
         watermark_percent: 50,
         clock: Clock::Perf,

@@ -5,7 +5,7 @@ use std::{path::PathBuf, sync::Arc};
 use anyhow::{Result, bail};
 use perf_prof_capture::{
     Callchain, Capture, CaptureError, ChildEvents, CommonMembers, Contexts, EventRequest, EventStart, Frames, Mappings,
-    Options, OwnThreads, Owner, Presence, RecordOrder, SideBand, SideBandRecords, Switching, Target, Writer,
+    Options, OwnThreads, Owner, Presence, RecordOrder, Samples, SideBand, SideBandRecords, Switching, Target, Writer,
 };
 use perf_prof_format::{
     abi::{
@@ -326,6 +326,9 @@ pub fn open_with_rings_that_fit<T>(
                     && options.ring_bytes > page_size() =>
             {
                 options.ring_bytes /= 2;
+                if let Samples::Kept { ring_bytes } = &mut options.samples {
+                    *ring_bytes = (*ring_bytes / 2).max(page_size());
+                }
             }
             result => return result,
         }
@@ -350,6 +353,7 @@ pub fn mappings(requests: &[EventRequest]) -> Mappings {
 pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: std::os::fd::RawFd) -> Options {
     Options {
         ring_bytes: sizes.ring,
+        samples: Samples::Delivered,
         buffer: sizes.buffer.clone(),
         watermark_percent: plan.watermark.unwrap_or(25),
         clock: clock(plan),

@@ -1,0 +1,173 @@
+//! A ring that the kernel overwrites. The kernel writes each record in front of the one before (`attr.write_backward`),
+//! so the newest record is at the head, and the older ones follow it.
+//!
+//! The head starts at 0 and decreases (`perf_output_begin_backward()` in `kernel/events/ring_buffer.c`). Nobody tells the
+//! kernel how far the ring was read: the mapping is for reading only, so the kernel never waits and never drops a record. A
+//! reader copies the bytes, and looks at the head again: what the kernel wrote meanwhile has replaced the oldest bytes.
+
+use std::{
+    os::fd::BorrowedFd,
+    sync::atomic::{Ordering, fence},
+};
+
+use super::{call::CallError, ring::Ring};
+
+/// A position in a backward ring: how many bytes were written before it. Positions only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Written(pub u64);
+
+/// The reader's end of a ring that the kernel overwrites.
+#[derive(Debug)]
+pub struct BackwardRing(Ring);
+
+/// The bytes that were copied out of a backward ring.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Whole records and, at the end, perhaps a part of one. The newest record is the first one.
+    pub bytes: Vec<u8>,
+    /// The position of the newest byte. The next copy can begin here.
+    pub until: Written,
+    /// How many bytes were asked for, and had been overwritten already.
+    pub overwritten: u64,
+}
+
+impl BackwardRing {
+    /// Maps the ring of a perf event with `size` bytes of data. The number of pages must be a power of two.
+    pub fn map(fd: BorrowedFd<'_>, size: usize) -> Result<Self, CallError> {
+        Ring::map_overwritten(fd, size).map(Self)
+    }
+
+    /// Returns the size of the ring's data in bytes.
+    pub fn size(&self) -> usize {
+        self.0.size()
+    }
+
+    /// Returns how many bytes were written into the ring so far.
+    pub fn written(&self) -> Written {
+        Written(self.0.head().wrapping_neg())
+    }
+
+    /// Copies what was written after the position `since`, as far as it is still there. `unfinished` is the number of bytes
+    /// that the kernel may be writing at any moment without having moved the head.
+    pub fn copy(&self, since: Written, unfinished: usize) -> Copied {
+        let (mut bytes, until) = (Vec::new(), self.written());
+        let wanted = until.0.saturating_sub(since.0);
+        self.0.copy_to(until.0.wrapping_neg(), wanted.min(self.size() as u64) as usize, &mut bytes);
+        self.finish(bytes, wanted, until, unfinished)
+    }
+
+    /// Removes from `bytes` what was overwritten while it was copied: the end, where the oldest records are.
+    fn finish(&self, mut bytes: Vec<u8>, wanted: u64, until: Written, unfinished: usize) -> Copied {
+        // The copy happens before the head is loaded again.
+        fence(Ordering::Acquire);
+        let during = self.written().0.saturating_sub(until.0);
+        let intact = (self.size() as u64).saturating_sub(during.saturating_add(unfinished as u64));
+        bytes.truncate(intact as usize);
+        Copied { overwritten: wanted - bytes.len() as u64, bytes, until }
+    }
+}
+
+// For tests, also those of other crates.
+impl BackwardRing {
+    /// Makes a ring in anonymous memory, into which nothing was written. [`BackwardRing::write`] writes as the kernel would.
+    pub fn fake(size: usize) -> Result<Self, CallError> {
+        Ring::fake(size, 0).map(Self)
+    }
+
+    /// Writes a record as the kernel does, into a ring of [`BackwardRing::fake`].
+    pub fn write(&self, record: &[u8]) {
+        let head = self.0.head_word().load(Ordering::Relaxed).wrapping_sub(record.len() as u64);
+        for (i, &byte) in record.iter().enumerate() {
+            let at = (head.wrapping_add(i as u64) & (self.size() as u64 - 1)) as usize;
+            // SAFETY: `at` is masked, so it is inside the data.
+            unsafe { self.0.data().add(at).write(byte) };
+        }
+        self.0.head_word().store(head, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SIZE: usize = 4096;
+
+    /// Returns a record of `size` bytes: its size, and its number in the other bytes.
+    fn record(number: u32, size: usize) -> Vec<u8> {
+        let mut bytes = number.to_ne_bytes().repeat(size / 4);
+        bytes[..4].copy_from_slice(&(size as u32).to_ne_bytes());
+        bytes
+    }
+
+    /// Returns the numbers of the whole records in `bytes`. Panics if a record is torn.
+    fn numbers(mut bytes: &[u8]) -> Vec<u32> {
+        let mut found = Vec::new();
+        while let Some(size) = bytes.first_chunk().map(|size| u32::from_ne_bytes(*size) as usize) {
+            let Some(whole) = bytes.get(..size) else { break };
+            let number = u32::from_ne_bytes(whole[4..8].try_into().unwrap());
+            assert_eq!(whole, record(number, size));
+            found.push(number);
+            bytes = &bytes[size..];
+        }
+        found
+    }
+
+    fn sizes() -> impl Strategy<Value = Vec<usize>> {
+        prop::collection::vec((1usize..60).prop_map(|words| 8 * words), 0..120)
+    }
+
+    proptest! {
+        /// The newest records come first, without a gap, and none of them is torn, whatever is written during the copy.
+        #[test]
+        fn a_copy_has_the_newest_records_without_a_gap(before in sizes(), since in 0usize..120, during in sizes()) {
+            let ring = BackwardRing::fake(SIZE).unwrap();
+            let mut from = Written::default();
+            for (number, &size) in before.iter().enumerate() {
+                if number == since {
+                    from = ring.written();
+                }
+                ring.write(&record(number as u32, size));
+            }
+            let since = if since < before.len() { since } else { 0 };
+            let wanted = ring.written().0 - from.0;
+            let (mut bytes, until) = (Vec::new(), ring.written());
+            ring.0.copy_to(until.0.wrapping_neg(), wanted.min(SIZE as u64) as usize, &mut bytes);
+            during.iter().enumerate().for_each(|(number, &size)| ring.write(&record(1000 + number as u32, size)));
+            let copied = ring.finish(bytes, wanted, until, 0);
+            prop_assert_eq!(copied.bytes.len() as u64 + copied.overwritten, wanted);
+            let found = numbers(&copied.bytes);
+            let expected: Vec<u32> = (since as u32..before.len() as u32).rev().collect();
+            prop_assert_eq!(&found[..], &expected[..found.len()]);
+            // All that fits beside what was written meanwhile is there, except the record that was cut.
+            let room = SIZE.saturating_sub(during.iter().sum());
+            let fits = |&number: &usize| before[number..].iter().sum::<usize>() <= room;
+            let first = (since..before.len()).find(fits).unwrap_or(before.len());
+            prop_assert_eq!(found.len(), before.len() - first);
+        }
+
+        /// Copies that begin where the last one ended have each record once.
+        #[test]
+        fn copies_join_at_the_head(first in sizes(), second in sizes()) {
+            let ring = BackwardRing::fake(1 << 16).unwrap();
+            first.iter().enumerate().for_each(|(number, &size)| ring.write(&record(number as u32, size)));
+            let older = ring.copy(Written::default(), 0);
+            second.iter().enumerate().for_each(|(number, &size)| ring.write(&record((first.len() + number) as u32, size)));
+            let newer = ring.copy(older.until, 0);
+            prop_assert_eq!((older.overwritten, newer.overwritten), (0, 0));
+            let joined: Vec<u32> = [numbers(&newer.bytes), numbers(&older.bytes)].concat();
+            prop_assert_eq!(joined, (0..(first.len() + second.len()) as u32).rev().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn bytes_that_the_kernel_may_be_writing_are_left_out_only_where_older_ones_were() {
+        let ring = BackwardRing::fake(SIZE).unwrap();
+        (0..3).for_each(|number| ring.write(&record(number, 1024)));
+        assert_eq!(numbers(&ring.copy(Written::default(), 512).bytes), [2, 1, 0]);
+        (3..9).for_each(|number| ring.write(&record(number, 1024)));
+        let copied = ring.copy(Written::default(), 512);
+        assert_eq!((numbers(&copied.bytes), copied.overwritten), (vec![8, 7, 6], 9 * 1024 - (4096 - 512)));
+    }
+}

@@ -1,0 +1,110 @@
+//! Rings that the kernel overwrites: what a copy of them holds, and that nothing else arrives.
+
+use std::time::{Duration, Instant};
+
+use perf_prof_capture::{Capture, CopiedRing, Options, Samples, Target, Written};
+use perf_prof_format::record::{Records, Source, Wait, record_type};
+
+use crate::harness::{
+    capture::{getppid_of, options},
+    machine::{Need, needs},
+    task::{getppid, gettid, pin},
+};
+
+const RING: usize = 64 << 10;
+
+fn capture() -> Capture {
+    let options = Options { samples: Samples::Kept { ring_bytes: RING }, ..options() };
+    let target = Target::SystemWide { cpus: None };
+    Capture::open(&target, &[getppid_of(gettid())], &options).unwrap()
+}
+
+/// Returns the times of the samples in all rings, in the order of each ring.
+fn times(capture: &Capture, copies: &[CopiedRing]) -> Vec<Vec<u64>> {
+    let layout = capture.layout(0);
+    let of_ring = |copied: &CopiedRing| {
+        let records = copied.in_order();
+        Records::new(&records)
+            .map(|record| {
+                assert_eq!(record_type(record), 9, "only samples are in these rings");
+                layout.time(record).unwrap()
+            })
+            .collect()
+    };
+    copies.iter().map(of_ring).collect()
+}
+
+fn ends(copies: &[CopiedRing]) -> Vec<Written> {
+    copies.iter().map(|copied| copied.until).collect()
+}
+
+#[test]
+fn copies_have_every_event_once_and_in_order() {
+    needs([Need::Tracefs]);
+    let mut capture = capture();
+    capture.enable().unwrap();
+    let (mut since, mut all) = (Vec::new(), Vec::new());
+    for _ in 0..50 {
+        getppid(100);
+        let copies = capture.copy_overwritten(&since);
+        assert!(copies.iter().all(|copied| copied.overwritten == 0), "{since:?}");
+        since = ends(&copies);
+        all.extend(times(&capture, &copies).concat());
+    }
+    assert_eq!(all.len(), 5000);
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 5000, "an event came twice");
+}
+
+#[test]
+fn a_full_ring_keeps_the_newest_events() {
+    needs([Need::Tracefs]);
+    pin(0);
+    let mut capture = capture();
+    capture.enable().unwrap();
+    getppid(50_000);
+    let copies = capture.copy_overwritten(&[]);
+    let times = times(&capture, &copies);
+    let kept = &times[0];
+    assert!(kept.is_sorted());
+    let copied = &copies[0];
+    let bytes: usize = copied.in_order().len();
+    // At most the bytes that the kernel may be writing are missing, and a record that was cut.
+    assert!((RING - RING / 8 - 200..=RING).contains(&bytes), "{bytes} of {RING}");
+    assert_eq!(copied.until.0, 50_000 * (bytes / kept.len()) as u64);
+}
+
+#[test]
+fn samples_wake_nobody() {
+    needs([Need::Tracefs]);
+    let mut capture = capture();
+    capture.enable().unwrap();
+    capture.flush();
+    while !matches!(capture.wait(Some(Instant::now() + Duration::from_secs(10))), Wait::Flushed) {}
+    getppid(100_000);
+    loop {
+        match capture.wait(Some(Instant::now() + Duration::from_millis(500))) {
+            Wait::Batch(batch) => batch.for_each_run(usize::MAX, |records| {
+                assert!(Records::new(records).all(|record| record_type(record) != 9), "a sample was delivered");
+            }),
+            Wait::Timeout => return,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_larger_ring_takes_the_place_of_the_old_one_while_events_go_on() {
+    needs([Need::Tracefs]);
+    let mut capture = capture();
+    capture.enable().unwrap();
+    getppid(10_000);
+    for ring in 0..capture.ring_count() {
+        capture.resize_overwritten(ring, 4 * RING).unwrap();
+    }
+    assert!(capture.overwritten_sizes().iter().all(|&size| size == 4 * RING));
+    getppid(1000);
+    let samples: usize = times(&capture, &capture.copy_overwritten(&[])).iter().map(Vec::len).sum();
+    assert_eq!(samples, 1000);
+}
