@@ -34,7 +34,13 @@ impl Capture {
         let Some(descriptors) = Arc::get_mut(&mut self.descriptors) else { return };
         let is_closed = |descriptor: &Descriptor| descriptor.event.is_some_and(|event| events.contains(&event));
         let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
-        descriptors.retain(|descriptor| !is_closed(descriptor));
+        let closed = descriptors.extract_if(.., |descriptor| is_closed(descriptor));
+        let closed: Vec<OwnedFd> = closed.map(|descriptor| descriptor.into_parts().1).collect();
+        // Of a single event, the program keeps the tracepoint open, so closing it is quick. Of several, some may have no
+        // program of their own.
+        if events.len() > 1 {
+            close_in_child::close(closed);
+        }
         // Each ring is watched through its dummy, which stays but gets a new index.
         reader.watched.iter_mut().for_each(|watched| *watched = places.partition_point(|&place| place < *watched));
         reader.descriptors = Arc::clone(&self.descriptors);

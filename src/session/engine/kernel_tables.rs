@@ -21,7 +21,7 @@ use perf_prof_system::{
     CallError,
     budget::{Budget, HeldFor, Holding},
     clock::Clock,
-    fork_lock, output,
+    close_in_child, fork_lock, output,
 };
 
 use super::kernel_chains::{ProgramClock, UnnamedRows};
@@ -257,11 +257,14 @@ impl KernelTables {
         self.memory.iter_mut().for_each(|memory| memory.set(bytes));
     }
 
-    /// Returns the descriptors that keep programs attached.
-    pub fn into_events(self) -> Vec<OwnedFd> {
+    /// Detaches the programs. Closing the last event of a tracepoint takes 40 ms, so a child process does it.
+    pub fn close(self) {
         let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_events());
         let of_tables = of_tables.chain(self.selected.into_events()).chain(self.writers.into_events());
-        of_tables.chain(self.pairs.into_events()).collect()
+        let events: Vec<OwnedFd> = of_tables.chain(self.pairs.into_events()).collect();
+        if !events.is_empty() {
+            close_in_child::close(events);
+        }
     }
 }
 

@@ -151,16 +151,16 @@ impl OpenEvents<'_> {
         self.claim_pairs(&mut first, uses, pairs);
         self.report(&first)?;
         first.in_kernel.iter().for_each(|&event| self.stats.set_in_kernel(event));
-        // This is quick, because the program's own perf event keeps the tracepoint open.
         capture.close_events(&first.opened);
         let leaves_out_threads = |&event: &usize| matches!(requests[event].owner, Owner::Field(_));
-        if !first.opened.iter().any(leaves_out_threads) {
+        if self.workload.is_some() || !first.opened.iter().any(leaves_out_threads) {
             return Ok(first.tables);
         }
         // The program contains the ids of perf-prof's threads, and now there is one more thread. So the programs are
-        // made again.
+        // made again. A command has none of these threads.
         capture.start_reader()?;
         let second = self.attempt(uses, &requests, &target);
+        first.tables.close();
         match second.kept.iter().find(|(event, _)| first.in_kernel.contains(event)) {
             Some((event, Reason(reason))) => bail!("{}: {reason}", self.types[*event].shown_name()),
             None => Ok(second.tables),

@@ -5,7 +5,7 @@ use perf_prof_capture::Capture;
 use perf_prof_events::event::Stop;
 use perf_prof_format::record::Ended;
 use perf_prof_symbols::symbol::UnnamedFrames;
-use perf_prof_system::{close_in_child, output, signals::Signals};
+use perf_prof_system::{output, signals::Signals};
 
 use crate::{
     engine::{
@@ -69,11 +69,7 @@ impl Closing {
         if let Some(capture) = self.capture {
             capture.close();
         }
-        // Closing the last event of a tracepoint takes 40 ms, so a child process does it.
-        let events = self.tables.into_events();
-        if !events.is_empty() {
-            close_in_child::close(events);
-        }
+        self.tables.close();
     }
 }
 
