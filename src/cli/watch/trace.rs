@@ -146,7 +146,7 @@ impl Trace {
             events = parse_events(SYSTEM_CALLS)?;
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs = Needs { chains, interval: None, cgroups: Switch::Off, in_kernel: InKernel::Never };
+        let needs = Needs { chains, interval: None, cgroups: Switch::Off, in_kernel: InKernel::Auto };
         Ok(TracePlan {
             watch: self.of.plan(events, self.command, needs)?,
             times: self.timestamps,
