@@ -490,8 +490,11 @@ class Stacks(Aggregator):
         inverted: bool = False,
     ) -> FlameGraph:
         """Returns the stacks as a FlameGraph. The arguments are those of FlameGraph()."""
+    def pprof(self) -> bytes:
+        """Returns the stacks as a profile of pprof, packed by gzip. The other parts of a key are labels."""
     def save(self, path: str | PathLike[str]) -> None:
-        """Writes a flame graph if path ends in .svg, folded text if it ends in .folded. See FlameGraph.save()."""
+        """Writes a flame graph if path ends in .svg, folded text if it ends in .folded, a profile of pprof if it ends in .pb.gz.
+        See FlameGraph.save()."""
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]: ...
 
 class Top:

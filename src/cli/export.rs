@@ -20,6 +20,8 @@ The end of the file's name says what is written:
 events as moments of their threads, with call chains
   x.json            a profile for the Firefox Profiler, profiler.firefox.com: samples with call chains, and tracepoints as \
 markers
+  x.pb.gz           a profile for pprof, Pyroscope and Parca: sums of samples and of their periods for each call chain, task \
+and CPU, with inlined functions, source lines and build ids
 With .gz after it, the file is compressed. Parquet and Arrow files are compressed in themselves; their metadata are the \
 host, its kernel, the clock and the command of the recording, and `partial` if events were lost.";
 
@@ -35,6 +37,8 @@ Examples:
       show in Perfetto who ran on which CPU
   perf-prof record -g -e cpu-clock -F 997 -- CMD && perf-prof export -o profile.json.gz
       show in the Firefox Profiler where CMD spent its time
+  perf-prof export -o profile.pb.gz && pprof -http : profile.pb.gz
+      show it in pprof
 
 A recording of a command or of single tasks has no switches to these tasks, because a switch belongs to the task that \
 leaves the CPU. Record with -a for exact states of threads.
@@ -48,7 +52,7 @@ CSV, or a Parquet file, whose texts are texts.
 
 Times are in nanoseconds of the recording's clock. Call chains are written outermost function first, in JSON innermost first.";
 
-/// Write the events of a recording for other programs: CSV, JSON lines, Parquet, Arrow, Perfetto, Firefox Profiler
+/// Write the events of a recording for other programs: CSV, JSON lines, Parquet, Arrow, Perfetto, Firefox Profiler, pprof
 #[derive(Args)]
 #[command(long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP)]
 pub struct Export {
@@ -60,8 +64,8 @@ pub struct Export {
     /// The columns of a Parquet or Arrow file. Without it: all fields
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     columns: Option<Vec<String>>,
-    /// The file: x.csv, x.ndjson, x.parquet, x.arrow, x.pftrace or x.json, or some of them with .gz; - is the standard
-    /// output
+    /// The file: x.csv, x.ndjson, x.parquet, x.arrow, x.pftrace, x.json or x.pb, or some of them with .gz; - is
+    /// the standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// What is written, whatever the name of the file is
@@ -111,7 +115,7 @@ impl Export {
 
 fn unknown_form(path: &Path) -> String {
     match path.as_os_str() == "-" {
-        true => "--format says what is written to the standard output: csv, ndjson, parquet, arrow, pftrace or firefox"
+        true => "--format says what is written to the standard output: csv, ndjson, parquet, arrow, pftrace, firefox or pprof"
             .to_owned(),
         false if [".parquet.gz", ".arrow.gz"].iter().any(|end| path.to_string_lossy().ends_with(end)) => format!(
             "{}: Parquet and Arrow files are not compressed with gzip; leave out .gz (Parquet files are compressed in \
@@ -119,8 +123,8 @@ fn unknown_form(path: &Path) -> String {
             path.display()
         ),
         false => format!(
-            "the name of {} does not say what is written: it has to end in .csv, .ndjson, .pftrace or .json, with or \
-             without .gz, or in .parquet or .arrow; --format says it for other names",
+            "the name of {} does not say what is written: it has to end in .csv, .ndjson, .pftrace, .json or .pb, \
+             with or without .gz, or in .parquet or .arrow; --format says it for other names",
             path.display()
         ),
     }

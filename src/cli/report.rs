@@ -32,6 +32,8 @@ Examples:
       print comms and dsos, on CPU 0, in the second half of the recording
   perf-prof report --flame time.svg >/dev/null
       write a flame graph
+  perf-prof report --pprof profile.pb.gz >/dev/null && pprof -http : profile.pb.gz
+      show the samples in pprof
   perf-prof report --flame change.svg --diff before.data -i after.data >/dev/null
       show what changed between two recordings, as a picture; without --flame, as a table
   perf-prof report --diff-time 0%-50% --time 50%-100%
@@ -39,7 +41,7 @@ Examples:
 
 The keys are comm, pid, tid, cpu, cgroup (of recordings with --all-cgroups), dso and symbol. Callers with less than half a percent are left out.";
 
-/// Show the functions in which samples were taken, as a table (with or without callers) or as a flame graph
+/// Show the functions in which samples were taken: a table (with or without callers), a flame graph, a profile for pprof
 #[derive(Args)]
 #[command(long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP)]
 pub struct Report {
@@ -69,6 +71,9 @@ pub struct Report {
     /// Write a flame graph: a picture (x.svg), or folded stacks as text for other programs (x.folded)
     #[arg(long, value_name = "FILE", value_parser = parse_flame)]
     flame: Option<PathBuf>,
+    /// Write a profile for pprof, Pyroscope or Parca: x.pb.gz, or x.pb without compression
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["diff", "diff_time"])]
+    pprof: Option<PathBuf>,
     /// Compare with an earlier recording: the table has the shares before and after, and their change in percentage points.
     /// In a flame graph, functions with a larger share of their own are red, those with a smaller one blue; x.folded has
     /// both counts of each stack
@@ -114,6 +119,7 @@ impl Report {
                 _ => CallerSums::Ignored,
             },
             flame: self.flame.map(|path| FlamePlan { path }),
+            pprof: self.pprof,
             form: if self.json { Form::Json } else { Form::Text },
             verbosity: self.of.verbosity(),
         };

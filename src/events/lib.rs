@@ -45,7 +45,8 @@
 //!   `column/words.rs`; which columns there are if none is named: `column/plan.rs`
 //! * the look of pictures: `picture/flame_graph.rs`, `picture/heat_map_svg.rs`, `picture/histogram.rs`; which values
 //!   share a box: `picture/heat_map.rs`; the file of a timeline: `picture/perfetto/mod.rs`; which
-//!   of Perfetto's tables an export fills: `picture/perfetto/kernel_trace.rs`
+//!   of Perfetto's tables an export fills: `picture/perfetto/kernel_trace.rs`; the file of a profile of pprof:
+//!   `picture/pprof/mod.rs`
 //! * the template that `help` prints: `template/script.rs`; for scripts of `perf script`: `template/perf_script.rs`;
 //!   the types of `stubs`: `template/stubs.rs`
 

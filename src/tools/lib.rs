@@ -17,7 +17,7 @@
 //!
 //! * a command that shows a recording: a file in `commands/`; its sink gets the events of a `ChosenRecording`
 //! * a format of `export`: a file in `commands/export/`, its line in `Form::ALL`; files of columns:
-//!   `commands/export/column_file.rs`
+//!   `commands/export/column_file.rs`; profiles of pprof, which `report` writes too: `commands/pprof.rs`
 //! * the counts in the text of `script`: `commands/script_text/counts.rs`
 //! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the look of the sums: `watch/top.rs`,
 //!   `watch/hist.rs`; on a terminal `watch/screen.rs`

@@ -52,6 +52,8 @@ pub enum Need {
     Pmu,
     /// Programs of the system like bash, /bin/ls, and /usr/bin/python3.
     Programs,
+    /// The real pprof, as a tool of Go.
+    Pprof,
     /// The program under test has `perf-prof python`: it was built with the feature `python`.
     Python,
     /// The server of PostgreSQL, with static probes, and a user `postgres`.
@@ -84,7 +86,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 29] = [
+    pub const ALL: [(Need, &str); 30] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -102,6 +104,7 @@ impl Need {
         (Pmu, "pmu"),
         (Programs, "programs"),
         (Postgresql, "postgresql"),
+        (Pprof, "pprof"),
         (Pypi, "pypi"),
         (Python, "python"),
         (RealTime, "real-time"),
@@ -146,6 +149,7 @@ impl Need {
             },
             Perf if !is_root() => Err("recording needs root".to_owned()),
             Perf => runs(&["perf", "--version"]),
+            Pprof => runs(&["go", "tool", "-n", "pprof"]),
             Python if !cfg!(feature = "python") => Err("perf-prof was built without Python".to_owned()),
             StaticProbes => runs(&["gcc", "-fsyntax-only", "-include", "sys/sdt.h", "-x", "c", "/dev/null"]),
             Sudo => runs(&["sudo", "--version"]),

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, and the words or phrases that are searched for as well. Commas separate them. Names that
 /// exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 59] = [
+const SYNONYMS: [(&str, &str); 60] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -58,6 +58,7 @@ const SYNONYMS: [(&str, &str); 59] = [
     ),
     ("pandas, polars, dataframe, data frame, duckdb, numpy", "columns, Parquet, Arrow, table, batches"),
     ("perfetto, chrome, timeline, gantt", "Perfetto, Timeline, pftrace, timeline"),
+    ("pyroscope, parca, speedscope", "pprof"),
     (
         "time range, time window, time slice, start time, end time, since, until, between",
         "--time, part of the recording, --duration",

@@ -9,6 +9,7 @@ mod heat_map_svg;
 mod histogram;
 mod label;
 pub mod perfetto;
+pub mod pprof;
 mod stacks;
 pub mod timeline;
 

@@ -217,7 +217,7 @@ fn pixel_height(svg: &[u8]) -> u32 {
 }
 
 /// Returns the OSError that Python itself would raise for this file: with errno, and of the subclass for errno.
-pub(super) fn os_error(error: &io::Error, path: &Path) -> PyErr {
+pub fn os_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();

@@ -1,6 +1,6 @@
 //! The Python classes `perf_prof.Count`, `Sum`, `Hist` and `Stacks`.
 
-use std::path::PathBuf;
+use std::{fs, path::PathBuf};
 
 use perf_prof_events::{
     aggregate::{Amount, Buckets, Definition, LinearRanges, Measure},
@@ -10,10 +10,15 @@ use pyo3::{
     PyClass,
     exceptions::{PyTypeError, PyValueError},
     prelude::*,
-    types::{PyDict, PyTuple},
+    types::{PyBytes, PyDict, PyTuple},
 };
 
-use super::{super::flame_graph::FlameGraph, base::Aggregator, keys::names};
+use super::{
+    super::flame_graph::{FlameGraph, os_error},
+    base::Aggregator,
+    keys::names,
+    stacks_profile,
+};
 
 /// The name of the call chain in `by`.
 const STACK: &str = "_stack";
@@ -177,8 +182,18 @@ impl Stacks {
         Ok(graph)
     }
 
-    /// Writes a flame graph if path ends in .svg, folded text if it ends in .folded. See FlameGraph.save().
+    /// Returns the stacks as a profile of pprof, packed by gzip. The other parts of a key are labels.
+    fn pprof(this: PyRef<'_, Stacks>, py: Python<'_>) -> PyResult<Py<PyBytes>> {
+        Ok(PyBytes::new(py, &stacks_profile::packed(this.as_super())?).unbind())
+    }
+
+    /// Writes a flame graph if path ends in .svg, folded text if it ends in .folded, a profile of pprof if it ends in .pb.gz.
+    /// See FlameGraph.save().
     fn save(this: PyRef<'_, Stacks>, path: PathBuf) -> PyResult<()> {
+        if path.to_string_lossy().ends_with(".pb.gz") {
+            let profile = stacks_profile::packed(this.as_super())?;
+            return fs::write(&path, profile).map_err(|error| os_error(&error, &path));
+        }
         Stacks::flame_graph(this, None, None, None, None, false)?.save(path)
     }
 

@@ -7,6 +7,7 @@ mod fed_by;
 mod feed;
 mod keys;
 mod kinds;
+mod stacks_profile;
 mod top;
 
 pub use base::Aggregator;

@@ -77,7 +77,7 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
         if self.columns.room() == 0 { self.write() } else { Ok(()) }
     }
 
-    fn finish(mut self, partial: Option<&str>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, partial: Option<&str>) -> io::Result<()> {
         if !self.columns.is_empty() {
             self.write()?;
         }

@@ -154,7 +154,7 @@ impl Exporter for FirefoxProfile<'_> {
         Ok(())
     }
 
-    fn finish(self, _: Option<&str>) -> io::Result<()> {
+    fn finish(self, _: &Context, _: Option<&str>) -> io::Result<()> {
         Ok(serde_json::to_writer(self.to, &self.profile)?)
     }
 }

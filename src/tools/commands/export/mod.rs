@@ -1,10 +1,11 @@
 //! `perf-prof export`: writes the events of a recording for other programs: tables, files of columns, Perfetto, the
-//! Firefox Profiler.
+//! Firefox Profiler, pprof.
 
 mod arrow_file;
 mod column_file;
 mod firefox;
 mod kernel_trace;
+mod pprof_file;
 mod rows;
 
 use std::{
@@ -42,9 +43,10 @@ use self::{
     column_file::{ColumnFile, Parquet},
     firefox::FirefoxProfile,
     kernel_trace::{Dating, PerfettoTrace},
+    pprof_file::PprofFile,
     rows::{CsvTable, JsonRows},
 };
-use super::header::clock;
+use super::{header::clock, pprof};
 
 /// The plan of an export.
 #[derive(Clone, Debug)]
@@ -100,17 +102,20 @@ pub enum Form {
     Perfetto,
     /// A profile for the Firefox Profiler.
     Firefox,
+    /// A profile for pprof.
+    Pprof,
 }
 
 impl Form {
     /// All forms. Each comes with its name, and with the endings of the files that have this form.
-    pub const ALL: [(Form, &'static str, &'static [&'static str]); 6] = [
+    pub const ALL: [(Form, &'static str, &'static [&'static str]); 7] = [
         (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
         (Form::Csv, "csv", &[".csv", ".csv.gz"]),
         (Form::Parquet, "parquet", &[".parquet"]),
         (Form::Arrow, "arrow", &[".arrow"]),
         (Form::Perfetto, "pftrace", &[".pftrace", ".pftrace.gz"]),
         (Form::Firefox, "firefox", &[".json", ".json.gz"]),
+        (Form::Pprof, "pprof", &[".pb.gz", ".pb"]),
     ];
 
     /// Returns the form that belongs to the ending of a file's name; `None` if no form has this ending.
@@ -145,13 +150,13 @@ trait Exporter {
     fn lost(&mut self) {}
 
     /// Writes the remaining data after the last sample. `partial` says what is missing.
-    fn finish(self, partial: Option<&str>) -> io::Result<()>;
+    fn finish(self, context: &Context, partial: Option<&str>) -> io::Result<()>;
 }
 
 /// Returns whether the time of day has to be written. For forms that show it, finds out when the recording was made,
 /// and prints a message if that is not known.
 fn dating(form: Form, chosen: &mut ChosenRecording) -> Result<Dating> {
-    if !matches!(form, Form::Perfetto | Form::Firefox) {
+    if !matches!(form, Form::Perfetto | Form::Firefox | Form::Pprof) {
         return Ok(Dating::None);
     }
     if chosen.look_for_time_of_day()? {
@@ -204,13 +209,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if let Output::File(path) = &plan.output {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
-    let run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
-    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
-    chosen.warn();
-    if !plan.form.has_spans() {
-        chosen.refuse_spans()?;
-    }
-    chosen.prepare()?;
+    let mut chosen = select(plan)?;
     // An unknown column has to be found before the file is replaced.
     let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
     let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;
@@ -252,6 +251,10 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             let profile = FirefoxProfile::new(&plan.input.path, &mut to);
             export(chosen, profile)
         }
+        Form::Pprof => {
+            let profile = PprofFile::new(&chosen, &budget, &mut to);
+            export(chosen, profile)
+        }
     };
     let (status, count, written) = exported?;
     match written.and_then(|()| to.finish()) {
@@ -266,6 +269,21 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     Ok(status)
 }
 
+/// Opens the recording and selects the events.
+fn select(plan: &ExportPlan) -> Result<ChosenRecording> {
+    let mut run = RunPlan::of_recording(&plan.input, &plan.events, plan.verbosity);
+    if plan.form == Form::Pprof {
+        run.symbols = pprof::symbols();
+    }
+    let mut chosen = ChosenRecording::select(&run, &plan.input)?;
+    chosen.warn();
+    if !plan.form.has_spans() {
+        chosen.refuse_spans()?;
+    }
+    chosen.prepare()?;
+    Ok(chosen)
+}
+
 /// Passes all samples to the exporter. Returns the exit status, the number of samples, and the result of writing.
 fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
     let delivered = chosen.deliver(|about| {
@@ -273,10 +291,10 @@ fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<(ExitStat
         Ok(Exporting { exporter, types, context, count: 0, failure: None })
     })?;
     let (status, partial) = (delivered.status(), partial(&delivered.outcome));
-    let Exporting { exporter, count, failure, .. } = delivered.sink;
+    let Exporting { exporter, context, count, failure, .. } = delivered.sink;
     let written = match failure {
         Some(error) => Err(error),
-        None => exporter.finish(partial.as_deref()),
+        None => exporter.finish(&context, partial.as_deref()),
     };
     Ok((status, count, written))
 }

@@ -31,7 +31,7 @@ impl Exporter for JsonRows<'_> {
         self.to.write_all(&self.line)
     }
 
-    fn finish(self, _: Option<&str>) -> io::Result<()> {
+    fn finish(self, _: &Context, _: Option<&str>) -> io::Result<()> {
         Ok(())
     }
 }
@@ -105,7 +105,7 @@ impl Exporter for CsvTable<'_> {
         self.to.write_record(&self.line).map_err(io_error)
     }
 
-    fn finish(mut self, _: Option<&str>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, _: Option<&str>) -> io::Result<()> {
         if !self.head.is_empty() {
             self.to.write_record(&self.head).map_err(io_error)?;
         }

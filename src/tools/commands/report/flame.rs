@@ -12,7 +12,7 @@ use chrono::{DateTime, Local};
 use perf_prof_events::picture::{FlameGraphStyle, StackDifference, Stacks, draw, draw_difference};
 use perf_prof_recordings::Recording;
 
-use super::{Added, Before, CANNOT_BE_READ, Missing};
+use super::{Added, Before, Missing};
 
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
@@ -55,7 +55,7 @@ fn unit(events: &[String]) -> (String, u64) {
 }
 
 /// Returns a number with a comma after each three digits.
-fn grouped(number: u64) -> String {
+pub(super) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(",")
@@ -118,7 +118,6 @@ fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor)
 
 /// Returns the last part of the subtitle, about missing events. It is empty if no events are missing.
 fn partial(missing: Missing) -> String {
-    let lost = (missing.lost != 0).then(|| format!("{} events lost", grouped(missing.lost)));
-    let reasons: Vec<String> = lost.into_iter().chain(missing.damaged.then(|| CANNOT_BE_READ.to_owned())).collect();
+    let reasons = missing.reasons();
     if reasons.is_empty() { String::new() } else { format!("; partial: {}", reasons.join(", ")) }
 }

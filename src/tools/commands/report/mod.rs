@@ -8,12 +8,14 @@ mod table;
 
 use std::{
     collections::{BTreeSet, HashMap},
+    fs::File,
     io::{self, BufWriter, Write},
     ops::ControlFlow,
+    path::{Path, PathBuf},
     sync::Arc,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::json;
 
 pub use flame::FlamePlan;
@@ -36,7 +38,10 @@ use perf_prof_system::{
     terminal::ShownOnStdout,
 };
 
-use super::script_text::names;
+use super::{
+    pprof::{self, SampledEvents, SampledProfile, unnamed},
+    script_text::names,
+};
 
 /// The plan of a report: the recording, and how its samples are added up.
 #[derive(Clone, Debug)]
@@ -53,6 +58,8 @@ pub struct ReportPlan {
     pub before: Option<Before>,
     /// The flame graph, if the user wants one.
     pub flame: Option<FlamePlan>,
+    /// The file of the profile of pprof, if the user wants one.
+    pub pprof: Option<PathBuf>,
     /// How the table is printed.
     pub form: Form,
     /// How many messages about problems with the recording are printed.
@@ -83,6 +90,9 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     if let Some(flame) = &plan.flame {
         output_path::check(&flame.path, ExistingFile::Overwritten)?;
     }
+    if let Some(path) = &plan.pprof {
+        output_path::check(path, ExistingFile::Overwritten)?;
+    }
     let reading = Reading::open(plan, &plan.input)?;
     let compared = plan.before.as_ref().map(|before| Reading::open(plan, &before.input)).transpose()?;
     // Both flame graphs get the same kind of outermost frames, because they are compared.
@@ -93,7 +103,10 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
         difference::warn_of_other_events(before, &reading.names, &compared.names);
     }
     let before = compared.map(|compared| compared.add_up(plan, roots)).transpose()?;
-    let after = reading.add_up(plan, roots)?;
+    let mut after = reading.add_up(plan, roots)?;
+    if let Some(path) = &plan.pprof {
+        after.write_profile(path, plan.verbosity).with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let (sums, names) = (&after.sums, &after.names);
     if let Some(flame) = &plan.flame {
         flame.write(&after, plan.before.as_ref().zip(before.as_ref()))?;
@@ -153,7 +166,29 @@ struct Missing {
     damaged: bool,
 }
 
+impl Added {
+    /// Writes the samples as a profile of pprof.
+    fn write_profile(&mut self, path: &Path, verbosity: Verbosity) -> Result<()> {
+        let Some(profile) = self.sums.profile.take() else { return Ok(()) };
+        let partial = self.missing.reasons().join("; ");
+        let mut to = BufWriter::new(File::create(path)?);
+        let partial = Some(&*partial).filter(|partial| !partial.is_empty());
+        profile.write(partial, &self.sums.context, pprof::packing(path), &mut to)?;
+        to.flush()?;
+        if verbosity > Verbosity::Quiet {
+            output::say(format_args!("the profile is in {}", path.display()));
+        }
+        Ok(())
+    }
+}
+
 impl Missing {
+    /// Returns what is missing, as texts.
+    fn reasons(self) -> Vec<String> {
+        let lost = (self.lost != 0).then(|| format!("{} events lost", flame::grouped(self.lost)));
+        lost.into_iter().chain(self.damaged.then(|| CANNOT_BE_READ.to_owned())).collect()
+    }
+
     /// Adds up the missing samples of two recordings.
     fn and(self, other: Missing) -> Missing {
         Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
@@ -188,7 +223,10 @@ enum Roots {
 
 impl Reading {
     fn open(plan: &ReportPlan, input: &Input) -> Result<Reading> {
-        let run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        let mut run = RunPlan::of_recording(input, &plan.events, plan.verbosity);
+        if plan.pprof.is_some() {
+            run.symbols = pprof::symbols();
+        }
         let mut recording = ChosenRecording::select(&run, input)?;
         recording.warn();
         recording.refuse_spans()?;
@@ -196,6 +234,9 @@ impl Reading {
             recording.require_cgroups("--sort cgroup")?;
         }
         recording.prepare()?;
+        if plan.pprof.is_some() {
+            recording.look_for_time_of_day()?;
+        }
         let all = names(&recording);
         let names = recording.selected().attr_of_each_type().into_iter().map(|attr| all[attr].clone()).collect();
         Ok(Reading { recording, names })
@@ -204,6 +245,7 @@ impl Reading {
     fn add_up(self, plan: &ReportPlan, roots: Roots) -> Result<Added> {
         let Reading { recording, names } = self;
         let recorded = flame::Recorded::of(recording.recording());
+        let events = SampledEvents::of(&recording);
         let delivered = recording.deliver(|about| {
             let budget = about.context.budget();
             Ok(Sums {
@@ -211,6 +253,7 @@ impl Reading {
                 context: about.context.clone(),
                 shares: names.iter().map(|_| Shares::new(&plan.by, plan.callers, budget)).collect(),
                 stacks: plan.flame.is_some().then(|| Stacks::within(budget)),
+                profile: plan.pprof.is_some().then(|| SampledProfile::new(&events, budget)),
                 cut_stacks: 0,
                 has_cgroups: plan.by.contains(&GroupKey::Cgroup),
                 names: if roots == Roots::Events { names.clone() } else { Vec::new() },
@@ -242,6 +285,7 @@ struct Sums {
     context: Arc<Context>,
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
+    profile: Option<SampledProfile>,
     /// Whether cgroups are among the keys.
     has_cgroups: bool,
     /// The number of samples whose call chains had no room in `stacks`.
@@ -251,11 +295,6 @@ struct Sums {
     /// Tasks without a name at the time of one of their samples. Their names may be reported later.
     unnamed_tasks: BTreeSet<i32>,
     failed: Option<anyhow::Error>,
-}
-
-/// Returns perf's notation for a task whose name is not known.
-fn unnamed(tid: i32) -> String {
-    format!(":{tid}")
 }
 
 impl Sums {
@@ -295,8 +334,14 @@ impl Deliver for Sums {
             self.unnamed_tasks.insert(tid);
             unnamed(tid)
         });
-        let chain = frames(&sample, &self.context);
+        let mut chain = frames(&sample, &self.context);
         let place = ip_function(&sample, &self.context);
+        if let Some(profile) = &mut self.profile {
+            let only = if chain.is_empty() { place.as_slice() } else { &[] };
+            profile.add(event, &sample, if only.is_empty() { &chain } else { only }, &self.context);
+            // The profile has inlined functions, the table has none.
+            chain.retain(|frame| !matches!(frame.origin, Origin::Inlined { .. }));
+        }
         let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));
         let period = sample.period();
         let cgroup = if self.has_cgroups { cgroup_text(&sample, &self.context) } else { None };

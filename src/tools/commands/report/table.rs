@@ -188,6 +188,7 @@ mod tests {
             callers: CallerSums::Ignored,
             before: None,
             flame: None,
+            pprof: None,
             form: Form::Text,
             verbosity: Verbosity::Normal,
         };

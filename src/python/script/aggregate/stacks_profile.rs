@@ -1,0 +1,87 @@
+//! The table of `Stacks` as a profile of pprof.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use perf_prof_events::{
+    aggregate::KeyPart,
+    picture::pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
+};
+use perf_prof_system::budget::Budget;
+use pyo3::prelude::*;
+
+use super::base::Aggregator;
+
+/// The end of the names of kernel functions in call chains that are text.
+const KERNEL: &str = "_[k]";
+
+/// The file of kernel functions.
+const KERNEL_FILE: &str = "[kernel.kallsyms]";
+
+/// The function of amounts that the table has folded.
+const FOLDED: &str = "[others]";
+
+/// The name of a field that is a time in ns: all spans have it.
+const DURATION: &str = "duration";
+
+/// Returns the profile, packed by gzip.
+pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
+    let (rows, others, names, value) = {
+        let groups = of.groups().lock();
+        let definition = groups.definition();
+        let rows: Vec<_> = groups.iter().map(|(key, amount)| (key, amount.weight())).collect();
+        (rows, groups.others().clone(), definition.keys.clone(), definition.value.clone())
+    };
+    let quantity = match value {
+        None => Quantity { name: "samples".to_owned(), unit: "count".to_owned() },
+        Some(name) if name == DURATION => Quantity { name, unit: "nanoseconds".to_owned() },
+        Some(name) => Quantity { name, unit: "count".to_owned() },
+    };
+    // The table has a limit of its own, and the profile is gone after it was written.
+    let mut profile = Profile::new(vec![quantity], Values::Sums, &Budget::unlimited());
+    let keys: Vec<_> = names.iter().map(|name| profile.text(name.trim_start_matches('_'))).collect();
+    for (key, weight) in &rows {
+        let Some((stack, by)) = key.split_last() else { continue };
+        let labels: Vec<Label> =
+            keys.iter().zip(by).map(|(&key, part)| Label { key, value: label_value(part, &mut profile) }).collect();
+        let stack = stack.text();
+        let chain: Vec<_> =
+            stack.split(';').filter(|name| !name.is_empty()).map(|name| location(name, &mut profile)).collect();
+        add(&mut profile, chain, &labels, *weight);
+    }
+    let mut comments: Vec<String> =
+        of.fed_by().shortfall().map(|of| format!("partial: {}", of.note())).into_iter().collect();
+    if others.keys != 0 {
+        let place = location(FOLDED, &mut profile);
+        add(&mut profile, [place], &[], others.amount.weight());
+        comments.push(format!("partial: {} keys were folded into {FOLDED}", others.keys));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
+    let time = now.and_then(|now| i64::try_from(now.as_nanos()).ok());
+    let about = About { time, period: Some(1), comments, ..About::default() };
+    let mut bytes = Vec::new();
+    profile.write(&about, Packing::Gzip, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Adds an amount if it is positive: a profile has no negative ones.
+fn add(profile: &mut Profile, chain: impl IntoIterator<Item = Option<LocationId>>, labels: &[Label], weight: i128) {
+    let periods = i64::try_from(weight).unwrap_or(if weight < 0 { 0 } else { i64::MAX });
+    if periods > 0 {
+        profile.add(0, chain, labels, Weight { samples: 1, periods });
+    }
+}
+
+fn label_value(part: &KeyPart, profile: &mut Profile) -> LabelValue {
+    match part {
+        KeyPart::Number(number) if i64::try_from(*number).is_ok() => LabelValue::Number(*number as i64),
+        part => LabelValue::Text(profile.text(&part.text())),
+    }
+}
+
+fn location(name: &str, profile: &mut Profile) -> Option<LocationId> {
+    let (name, mapping) = match name.strip_suffix(KERNEL) {
+        Some(name) => (name, Some(profile.mapping(KERNEL_FILE, &[]))),
+        None => (name, None),
+    };
+    profile.location(mapping, 0, &[FunctionLine { name, source: None }])
+}

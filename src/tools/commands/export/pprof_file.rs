@@ -1,0 +1,42 @@
+//! A profile of pprof (github.com/google/pprof), which Pyroscope and Parca read too.
+
+use std::io;
+
+use perf_prof_events::{
+    event::{Context, Sample, frames, ip_function},
+    picture::pprof::Packing,
+};
+use perf_prof_session::spine::ChosenRecording;
+use perf_prof_system::budget::Budget;
+
+use super::{
+    super::pprof::{SampledEvents, SampledProfile},
+    Destination, Exporter,
+};
+
+/// The profile. Only sums are kept in memory.
+pub struct PprofFile<'a> {
+    profile: SampledProfile,
+    to: &'a mut Destination,
+}
+
+impl<'a> PprofFile<'a> {
+    pub fn new(chosen: &ChosenRecording, budget: &Budget, to: &'a mut Destination) -> PprofFile<'a> {
+        PprofFile { profile: SampledProfile::new(&SampledEvents::of(chosen), budget), to }
+    }
+}
+
+impl Exporter for PprofFile<'_> {
+    fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()> {
+        let chain = frames(sample, context);
+        let place = if chain.is_empty() { ip_function(sample, context) } else { None };
+        let whole: Vec<_> = chain.into_iter().chain(place).collect();
+        self.profile.add(event, sample, &whole, context);
+        Ok(())
+    }
+
+    fn finish(self, context: &Context, partial: Option<&str>) -> io::Result<()> {
+        // What is written is compressed by the destination, if the name of the file asks for that.
+        self.profile.write(partial, context, Packing::Plain, self.to)
+    }
+}

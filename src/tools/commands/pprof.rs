@@ -1,0 +1,176 @@
+//! The samples of a recording as a profile of pprof: for `export` and for `report --pprof`.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    io::{self, Write},
+    path::Path,
+    sync::Arc,
+};
+
+use perf_prof_events::{
+    event::{Context, Frame, Origin, Sample, UNKNOWN},
+    picture::pprof::{
+        About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, TextId, Values, Weight,
+    },
+};
+use perf_prof_recordings::AttrFlag;
+use perf_prof_session::spine::ChosenRecording;
+use perf_prof_symbols::symbol::{AddressKind, Inline, Options, Srcline};
+use perf_prof_system::budget::Budget;
+
+use super::script_text::names;
+
+/// How addresses are resolved for a profile: with inlined functions, source files and lines.
+pub fn symbols() -> Options {
+    Options { inline: Inline::Yes, srcline: Srcline::Yes, ..Options::default() }
+}
+
+/// Returns how the bytes of the profile are packed in a file with this name.
+pub fn packing(path: &Path) -> Packing {
+    if path.extension().is_some_and(|end| end == "gz") { Packing::Gzip } else { Packing::Plain }
+}
+
+/// The names of the events of a recording, and the period of its only event.
+#[derive(Clone, Debug)]
+pub struct SampledEvents {
+    names: Vec<String>,
+    /// The period that was chosen, if there is one event with a fixed period.
+    period: Option<i64>,
+}
+
+impl SampledEvents {
+    pub fn of(chosen: &ChosenRecording) -> SampledEvents {
+        let (all, attrs) = (names(chosen), chosen.selected().attr_of_each_type());
+        let period = match attrs[..] {
+            [only] => Some(&chosen.recording().events[only].attr).filter(|attr| !attr.has(AttrFlag::Freq)),
+            _ => None,
+        };
+        let period = period.and_then(|attr| i64::try_from(attr.sample_period).ok());
+        SampledEvents { names: attrs.into_iter().map(|attr| all[attr].clone()).collect(), period }
+    }
+}
+
+/// The name of a task whose name is not known, as perf writes it. A task is named when its name is reported later.
+pub fn unnamed(tid: i32) -> String {
+    format!(":{tid}")
+}
+
+/// The names of labels.
+struct Keys {
+    comm: TextId,
+    pid: TextId,
+    cpu: TextId,
+}
+
+/// A profile to which samples are added.
+pub struct SampledProfile {
+    profile: Profile,
+    keys: Keys,
+    period: Option<i64>,
+    /// The times of the first and the last sample.
+    times: Option<(u64, u64)>,
+    unnamed_tasks: BTreeSet<i32>,
+}
+
+impl SampledProfile {
+    pub fn new(events: &SampledEvents, budget: &Budget) -> SampledProfile {
+        let quantity = |name: &String| Quantity { name: name.clone(), unit: unit(name).to_owned() };
+        let mut profile = Profile::new(events.names.iter().map(quantity).collect(), Values::SamplesAndPeriods, budget);
+        let keys = Keys { comm: profile.text("comm"), pid: profile.text("pid"), cpu: profile.text("cpu") };
+        SampledProfile { profile, keys, period: events.period, times: None, unnamed_tasks: BTreeSet::new() }
+    }
+
+    /// Adds a sample of the event with the index `event`. `chain` is its call chain, or the function in which it was taken,
+    /// innermost first and with inlined functions.
+    pub fn add(&mut self, event: usize, sample: &Sample<'_>, chain: &[Arc<Frame>], context: &Context) {
+        let (time, (pid, tid)) = (sample.time(), sample.pid_tid());
+        let (first, last) = self.times.unwrap_or((time, time));
+        self.times = Some((first.min(time), last.max(time)));
+        let name =
+            context.with_tasks(|tasks| tasks.name(tid, time).map(|name| String::from_utf8_lossy(name).into_owned()));
+        let name = name.unwrap_or_else(|| {
+            self.unnamed_tasks.insert(tid);
+            unnamed(tid)
+        });
+        let Keys { comm, pid: pid_key, cpu } = self.keys;
+        let number = |key, number: i64| Label { key, value: LabelValue::Number(number) };
+        let cpu = sample.event.layout.cpu(sample.record).map(|of| number(cpu, of.into()));
+        let named = Label { key: comm, value: LabelValue::Text(self.profile.text(&name)) };
+        let labels: Vec<Label> = [named, number(pid_key, pid.into())].into_iter().chain(cpu).collect();
+        // Inlined functions and the function that contains them have one address, so they are one location.
+        let places: Vec<_> = chain
+            .chunk_by(|inner, _| matches!(inner.origin, Origin::Inlined { .. }))
+            .map(|frames| self.location(frames, sample, context))
+            .collect();
+        let weight = Weight { samples: 1, periods: i64::try_from(sample.period()).unwrap_or(i64::MAX) };
+        self.profile.add(event, places.into_iter().rev(), &labels, weight);
+    }
+
+    /// Returns the location of the functions at an address. The frame of the function itself, the last one, remembers it.
+    fn location(&mut self, frames: &[Arc<Frame>], sample: &Sample<'_>, context: &Context) -> Option<LocationId> {
+        let own = frames.last()?;
+        if let Some(known) = own.slot.get().and_then(|slot| slot.downcast_ref::<LocationId>()) {
+            return Some(*known);
+        }
+        let build_id = match own.origin {
+            Origin::Kernel => context.kernel.build_id(&own.dso),
+            Origin::User { pid } | Origin::Inlined { pid } => context.with_symbols(|symbols| {
+                symbols.user(pid as u32, own.addr, sample.time(), AddressKind::Instruction).build_id.clone()
+            }),
+        };
+        let mapping = self.profile.mapping(&own.dso, build_id.as_deref().unwrap_or_default());
+        let named = frames.iter().filter(|frame| *frame.symbol != *UNKNOWN);
+        let functions: Vec<FunctionLine<'_>> = named
+            .map(|frame| FunctionLine {
+                name: &frame.symbol,
+                source: frame.srcline.as_ref().map(|(file, line)| (&**file, *line)),
+            })
+            .collect();
+        let location = self.profile.location(Some(mapping), own.dso_offset, &functions)?;
+        own.slot.put(Box::new(location));
+        Some(location)
+    }
+
+    /// Writes the profile. `partial` says what is missing in it.
+    pub fn write(
+        mut self,
+        partial: Option<&str>,
+        context: &Context,
+        packing: Packing,
+        to: &mut impl Write,
+    ) -> io::Result<()> {
+        let later = |&tid: &i32| {
+            let name =
+                context.with_tasks(|tasks| tasks.name(tid, 0).map(|name| String::from_utf8_lossy(name).into_owned()));
+            Some((unnamed(tid), name?))
+        };
+        let later: HashMap<String, String> = self.unnamed_tasks.iter().filter_map(later).collect();
+        self.profile.rename(self.keys.comm, &later);
+        let about = About {
+            time: self.times.and_then(|(first, _)| context.realtime_unseen(first)),
+            duration: self.times.map_or(0, |(first, last)| last - first),
+            period: self.period,
+            comments: partial.map(|partial| format!("partial: {partial}")).into_iter().collect(),
+        };
+        self.profile.write(&about, packing, to)
+    }
+}
+
+/// Returns the unit of the periods of an event.
+fn unit(event: &str) -> &'static str {
+    match event.split(':').next() {
+        Some("cpu-clock" | "task-clock") => "nanoseconds",
+        _ => "count",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_count_time() {
+        let units = ["cpu-clock", "task-clock:u", "cycles:u", "sched:sched_switch"].map(unit);
+        assert_eq!(units, ["nanoseconds", "nanoseconds", "count", "count"]);
+    }
+}
