@@ -24,7 +24,7 @@ from perf_prof import CallChains, SelectorError, at_least, event, print, syscall
 from perf_prof.script import Columns, Lines, Options, Times, clock, first_rows
 
 options = Options(__doc__, comm=True, json=True)
-options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds")
+options.add_argument("--min", type=at_least(1.0), default=1.0, metavar="MS", help="only calls of at least MS milliseconds; the least is 1")
 options.add_argument("--call", action="append", metavar="NAME", help="only this system call, for example fsync")
 options.add_argument("--all", action="store_true", help="also calls that wait on purpose")
 args = options.parse()

@@ -11,8 +11,8 @@ use perf_prof_system::shell::shell_quote;
 pub enum OptionError {
     /// `perf-prof record` without `-e`.
     #[error(
-        "no event selected; use -e, for example `perf-prof record -e sched:sched_wakeup -a` (`perf-prof list` lists \
-         all events)"
+        "no event selected; use -e, for example `perf-prof record -e sched:sched_wakeup -a`, or `-e profile` for what \
+         CPUs run (`perf-prof list` lists all events)"
     )]
     NoEvent,
     /// `perf-prof top` or `hist` without an event.

@@ -29,6 +29,20 @@ fn many_events_are_counted() {
     assert_eq!([&entered["count"], &left["count"]], [70, 70]);
 }
 
+/// The calls of bpf(2) that start and read a run allocate memory while its program is attached and cannot run.
+#[test]
+fn allocations_of_perf_prof_are_not_lost_events_of_a_command() {
+    needs_bpf();
+    for args in
+        [&["top", "kmem:kmalloc"][..], &["top", "kmem:kmalloc", "--by", "stack"], &["top", "kmem:kmalloc", "-i", "20"]]
+    {
+        let words = ["sh", "-c", "for i in 1 2 3 4 5; do ls / >/dev/null; done"].map(str::to_owned);
+        let object = json("always", args, &words);
+        assert!(object["events"].as_u64() > Some(0), "{object}");
+        assert_eq!((&object["partial"], &object["lost"]), (&false.into(), &Json::Null), "{args:?}");
+    }
+}
+
 #[test]
 fn a_message_says_that_the_kernel_counts() {
     needs_bpf();

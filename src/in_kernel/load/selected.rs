@@ -7,7 +7,7 @@ use std::{
 };
 
 use perf_prof_format::{
-    abi::bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
+    abi::bpf::{BPF_ANY, MapType},
     tracefs::EventFormat,
 };
 use perf_prof_system::{
@@ -24,6 +24,9 @@ use crate::{
 
 /// The most processes or threads that are selected at a time.
 const MOST_TASKS: u32 = 1 << 17;
+/// The flags of a map whose memory is allocated now. Otherwise the first fork of a traced task would allocate 48 elements
+/// (`alloc_bulk()` in `kernel/bpf/memalloc.c`), which the kernel counts as events of `kmem:kmalloc` that a program has missed.
+const PREALLOCATED: u32 = 0;
 
 /// The formats of the tracepoints that report forks, ends and execs of tasks.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +83,7 @@ impl SelectedTasks {
             key_size: 4,
             value_size: 1,
             entries: MOST_TASKS,
-            flags: BPF_F_NO_PREALLOC,
+            flags: PREALLOCATED,
             inner: None,
         })?;
         self.tasks = Some(tasks);
@@ -114,7 +117,7 @@ impl SelectedTasks {
             key_size: 4,
             value_size: 8,
             entries: MOST_TASKS,
-            flags: BPF_F_NO_PREALLOC,
+            flags: PREALLOCATED,
             inner: None,
         })?);
         self.removers.push(self.attached(removal_program(events.free, MapUse::Since)?, events.free)?);

@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::call_pairs::CallPairs;
+use perf_prof_capture::Owner;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Others, Plan},
     derive::Span,
@@ -61,6 +62,17 @@ pub struct KernelTable {
     pub target: usize,
     /// The span that is added up, and what its run knows of tasks.
     pub span: Option<(Arc<Span>, Arc<Context>)>,
+    /// Who owns the events. Those of a running task that are missed while perf-prof reads the table are its own.
+    pub owner: Owner,
+    /// How many events the programs have missed that are not lost: those before the run, and perf-prof's own.
+    pub not_lost: u64,
+}
+
+impl KernelTable {
+    /// Notes that the events which the programs have missed since they had missed `before` are not lost.
+    fn forgive(&mut self, before: u64) {
+        self.not_lost += self.in_kernel.missed().saturating_sub(before);
+    }
 }
 
 /// The tables in the kernel of a run. There are none if all events are added up in perf-prof.
@@ -69,6 +81,8 @@ pub struct KernelTables {
     tables: Vec<KernelTable>,
     targets: Vec<SharedGroups>,
     selected: SelectedTasks,
+    /// How many events the programs that follow tasks had missed when the run began.
+    missed_by_tasks: u64,
     budget: Option<Budget>,
     /// The memory that all tables in the kernel use, for the budget of the run.
     memory: Option<Holding>,
@@ -145,6 +159,12 @@ impl KernelTables {
         &mut self.pairs
     }
 
+    /// Begins the run. Programs that are attached miss events while others are loaded, and these are not lost.
+    pub fn begin(&mut self) {
+        self.tables.iter_mut().for_each(|table| table.forgive(0));
+        self.missed_by_tasks = self.selected.missed();
+    }
+
     /// Returns whether the kernel adds up no event.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
@@ -173,18 +193,23 @@ impl KernelTables {
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         let mut refused = Vec::new();
         let mut last_event = None;
-        let of_tasks = self.selected.missed();
+        let of_tasks = self.selected.missed().saturating_sub(self.missed_by_tasks);
+        let before: Vec<u64> = self.tables.iter().map(|table| table.in_kernel.missed()).collect();
         let readings = together(&mut self.tables, |table| match which {
             Which::All => Some(table.in_kernel.read()),
             Which::Last => Some(table.in_kernel.read_last()),
             Which::Filling => table.in_kernel.is_filling().then(|| table.in_kernel.read()),
         });
-        for (KernelTable { event, in_kernel, target, span }, reading) in self.tables.iter_mut().zip(readings) {
+        for ((table, before), reading) in self.tables.iter_mut().zip(before).zip(readings) {
+            if table.owner == Owner::Task {
+                table.forgive(before);
+            }
+            let KernelTable { event, in_kernel, target, span, not_lost, .. } = table;
             // All programs of an event count the same events, so only the counts of the first one are used.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
             if is_first {
-                stats.set_missed_in_kernel(*event, in_kernel.missed() + of_tasks);
+                stats.set_missed_in_kernel(*event, in_kernel.missed().saturating_sub(*not_lost) + of_tasks);
             }
             match reading {
                 Ok(Reading { rows, chains, refused: events, refused_amount, added, own }) => {

@@ -212,6 +212,8 @@ impl OpenEvents<'_> {
         let refused = |event: usize, refusal: &Refusal| {
             kernel_target::refused(&self.types[event], "added up", refusal, self.plan.verbosity)
         };
+        // A span has the events of several tasks.
+        let owner = |event: usize| requests.get(event).map_or(Owner::NoTask, |request| request.owner);
         match selected {
             Ok(selected) => {
                 // Frames of processes are named while the run still knows the processes: it forgets those that ended long ago.
@@ -222,7 +224,7 @@ impl OpenEvents<'_> {
                 let selected = tables.selected();
                 let loaded = together(&mut compiled, |programs| self.loaded(programs, selected, share));
                 for (Compiled { event, opened: of, .. }, loaded) in compiled.into_iter().zip(loaded) {
-                    match loaded.and_then(|loaded| self.attached(event, loaded, &mut tables)) {
+                    match loaded.and_then(|loaded| self.attached((event, owner(event)), loaded, &mut tables)) {
                         Ok(()) => {
                             in_kernel.push(event);
                             opened.extend(of);
@@ -391,7 +393,7 @@ impl OpenEvents<'_> {
     /// Attaches the programs of an event.
     fn attached(
         &self,
-        event: usize,
+        (event, owner): (usize, Owner),
         mut loaded: Vec<(TableInKernel, &TableUse)>,
         tables: &mut KernelTables,
     ) -> Result<(), Refusal> {
@@ -401,7 +403,7 @@ impl OpenEvents<'_> {
         for (in_kernel, table) in loaded {
             let target = tables.target(&table.table);
             let span = self.derived_at(event).map(|derived| (derived.span.clone(), self.context.clone()));
-            tables.add(KernelTable { event, in_kernel, target, span });
+            tables.add(KernelTable { event, in_kernel, target, span, owner, not_lost: 0 });
         }
         Ok(())
     }

@@ -424,6 +424,7 @@ impl Summary {
         }
         if verbosity > Verbosity::Quiet {
             let share = match lost {
+                0 if *dropped != 0 => format!("{dropped} not written, 0 lost before"),
                 0 => "0 lost".to_owned(),
                 lost => {
                     let percent = 100.0 * *lost as f64 / (samples + lost) as f64;

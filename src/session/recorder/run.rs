@@ -313,6 +313,9 @@ impl Recorder<'_> {
     fn status(&mut self, signal: Option<i32>) -> u8 {
         let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
         let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
+        if to_end.is_some() && signal.is_none() {
+            output::say("the recording ended before the command, which now gets SIGTERM");
+        }
         let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
         exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
     }

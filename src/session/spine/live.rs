@@ -168,6 +168,7 @@ impl LiveSession {
             selected: &selected,
             offset,
         };
+        tables.begin();
         let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));

@@ -51,6 +51,7 @@ pub(super) fn filter(text: &str, scope: Scope<'_>) -> Result<Node, FilterError> 
     let node = parser.any(0)?;
     match parser.rest {
         "" => Ok(node),
+        rest if rest.starts_with('|') => Err(parser.expected("`||` and a whole comparison, or `NAME=VALUE|VALUE`,")),
         _ => Err(parser.expected("`&&` or `||`")),
     }
 }
