@@ -51,7 +51,7 @@ const FUNCTION_LINES: usize = 70;
 /// The functions that are longer, each with its file and its length. No function may be added or become longer.
 const LONG_FUNCTIONS: [(&str, &str, usize); 6] = [
     ("src/format/record/members/tests.rs", "sample", 85),
-    ("src/session/recorder/run.rs", "run_with", 82),
+    ("src/session/recorder/run.rs", "run_with", 80),
     ("src/format/spec/parse/tests.rs", "errors", 87),
     ("src/format/spec/parse/tests.rs", "errors_of_groups", 72),
     ("src/cli/python/plan.rs", "plans", 92),

@@ -47,6 +47,11 @@ pub struct CopiedRing {
 }
 
 impl CopiedRing {
+    /// Returns the size of the copy in bytes.
+    pub fn size(&self) -> usize {
+        self.newest_first.len()
+    }
+
     /// Returns the records, the oldest one first.
     pub fn in_order(&self) -> Vec<u8> {
         let records: Vec<&[u8]> = Records::new(&self.newest_first).collect();

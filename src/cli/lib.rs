@@ -30,6 +30,7 @@ mod event_filters;
 mod evlist;
 mod export;
 mod failure;
+mod flight;
 mod help;
 mod list;
 mod list_probes;

@@ -6,6 +6,8 @@ use perf_prof_format::spec::SpecError;
 use perf_prof_session::plan::{PlanError, RunOption};
 use perf_prof_system::shell::shell_quote;
 
+use super::flight::FlightError;
+
 /// Why the options of a command are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionError {
@@ -40,6 +42,9 @@ pub enum OptionError {
         .0.display()
     )]
     SeveralRecordings(PathBuf),
+    /// Options of a flight recorder are refused.
+    #[error(transparent)]
+    Flight(#[from] FlightError),
     /// Two options do not fit together.
     #[error("{}", .0.message(option_name))]
     Plan(PlanError),

@@ -6,6 +6,7 @@ use clap::{ArgAction, Args, builder::PossibleValuesParser};
 use perf_prof_format::spec::{CallGraph, Control, RingSize, Threads, parse_interval, parse_pages, parse_size};
 use perf_prof_session::{
     engine::ExitStatus,
+    flight,
     plan::{self, Callchain, Capture, Clock},
     recorder::{self, Delay, Level, Output, RecordPlan},
 };
@@ -14,6 +15,7 @@ use super::{
     as_perf,
     event_filters::EventFilters,
     failure::Failure,
+    flight::{FlightOptions, Planned},
     option_error::OptionError,
     targets::{self, EventCgroups, RateOptions, TargetOptions},
     values,
@@ -126,8 +128,8 @@ pub struct Record {
     /// Stop after this time, not counting -D, for example `500` (ms), `10s` or `2m`; the command gets SIGTERM then
     #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Recording")]
     duration: Option<Duration>,
-    /// Read commands from `fd:CONTROL[,ACK]` or `fifo:CONTROL[,ACK]`, one per line: `enable`, `disable`, `ping` or
-    /// `stop`. If ACK is given, write `ack` to it after each of these commands
+    /// Read commands from `fd:CONTROL[,ACK]` or `fifo:CONTROL[,ACK]`, one per line: `enable`, `disable`, `ping`,
+    /// `snapshot` or `stop`. If ACK is given, write `ack` to it after each of these commands
     #[arg(long, value_name = "CONTROL", help_heading = "Recording")]
     control: Option<Control>,
     /// Write to the file when SIZE bytes are collected, for example 64K. With 1, write immediately
@@ -149,6 +151,9 @@ pub struct Record {
     /// Memory limit for records that wait to be written, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Recording")]
     buffer: Option<usize>,
+    #[command(flatten)]
+    flight: FlightOptions,
+
     /// Print the CPU time and memory that perf-prof itself uses, once in each interval of this length
     #[arg(long, value_name = "TIME", value_parser = parse_interval, help_heading = "Recording")]
     usage_self: Option<Duration>,
@@ -164,8 +169,11 @@ impl Record {
     /// Records the events.
     pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         const READ_ON: &str = "`perf-prof record --help` explains the options, with examples";
-        let plan = self.plan(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
-        Ok(recorder::run(&plan)?)
+        let planned = self.planned(argv).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+        Ok(match planned {
+            Planned::Recording(plan) => recorder::run(&plan)?,
+            Planned::Flight(plan) => flight::run(&plan)?,
+        })
     }
 
     /// Uses the defaults of `perf record` for the event, if none is selected, and for the rate.
@@ -176,6 +184,13 @@ impl Record {
         if self.rate.count.is_none() && self.rate.freq.is_none() {
             self.rate.freq = Some(as_perf::default_rate());
         }
+    }
+
+    fn planned(self, argv: &[OsString]) -> Result<Planned, OptionError> {
+        let (flight, mut selection) = (self.flight.clone(), self.target.clone().selection(Vec::new()));
+        selection.command.clear();
+        self.cgroup.clone().add_to(&mut selection);
+        flight.plan(self.plan(argv)?, selection)
     }
 
     fn plan(self, argv: &[OsString]) -> Result<RecordPlan, OptionError> {

@@ -20,6 +20,8 @@
 //!   Python.
 //! * [`spine`]: The spine of a run: `RunPlan -> Chosen -> Armed -> Session -> Outcome`, for live events and for
 //!   recordings. Must not know: argv, Python.
+//! * [`flight`]: `record --before`: samples stay in rings that the kernel overwrites, and a trigger writes them into a
+//!   recording. Must not know: argv, Python.
 //! * [`stat`]: `perf-prof stat`: counting, scaling, metrics. Must not know: argv, how counts are shown.
 //!
 //! # Where a change goes
@@ -63,6 +65,8 @@
 //! * recording while a script runs: `recorder/tee.rs` (after delivery, marks of rounds), `recorder/lifecycle.rs`
 //!   (start, end)
 //! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
+//! * `record --before`: `flight/keeper.rs` (when a dump is made), `flight/dump.rs` (what is in it), `flight/side_band.rs` (what
+//!   is known about tasks meanwhile), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events that make dumps)
 //! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How
 //!   they are shown: the wing `cli`.
 
@@ -81,5 +85,7 @@ pub mod recording;
 pub mod recorder;
 
 pub mod spine;
+
+pub mod flight;
 
 pub mod stat;

@@ -8,7 +8,7 @@ use crate::{in_kernel, record, replay, scripts, sources};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 22] = [
+const WORKLOADS: [(&str, fn()); 23] = [
     ("allocations", sources::allocations::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
@@ -23,6 +23,7 @@ const WORKLOADS: [(&str, fn()); 22] = [
     ("peak", replay::hostile::measured),
     ("pending-signals", sources::signals::workload),
     ("ping-pong", scripts::scheduling::ping_pong),
+    ("requests", || in_thread("requests", record::flight::requests)),
     ("signals", scripts::signals::signals),
     ("sleeper", in_kernel::scheduler::sleeper),
     ("sleeps", scripts::scheduling::sleeps),

@@ -86,7 +86,7 @@ fn an_unknown_control_command_is_reported_and_recording_continues() {
     let said = |word: &str| {
         format!(
             "perf-prof: --control: the unknown command `{word}` is ignored; the known commands are enable, \
-             disable, ping, stop\n"
+             disable, ping, snapshot, stop\n"
         )
     };
     let long = format!("{}...", &long[..60]);

@@ -8,6 +8,7 @@ mod command_end;
 mod compressed;
 mod control;
 mod errors;
+pub mod flight;
 mod groups;
 mod output_place;
 mod perf_options;

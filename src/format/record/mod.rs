@@ -23,6 +23,6 @@ pub use members::{Counter, Counters, MemberType, Reading, Registers, SampleMembe
 pub use order::{INDEX_PER_RECORD, MARGIN, Sorter};
 pub use other::{OtherRecords, SampleId, Switch, SwitchDirection, Throttle};
 pub use parse::{
-    Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, is_of_guest, record_size, record_type,
+    Ksymbol, KsymbolKind, Mmap2, MmapFile, RECORD_HEADER, Record, Records, is_of_guest, misc, record_size, record_type,
 };
 pub use source::{Ended, LossCounts, Source, Wait};

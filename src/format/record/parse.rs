@@ -330,8 +330,9 @@ impl<'a> Record<'a> {
     }
 }
 
+/// Returns the flags in the header of a record (PERF_RECORD_MISC_*).
 #[inline]
-pub(super) fn misc(bytes: &[u8]) -> Option<u16> {
+pub fn misc(bytes: &[u8]) -> Option<u16> {
     bytes.get(4..)?.first_chunk().map(|b| u16::from_ne_bytes(*b))
 }
 

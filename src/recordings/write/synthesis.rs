@@ -7,7 +7,7 @@ use perf_prof_format::{
         PERF_RECORD_LOST_SAMPLES, PERF_RECORD_MISC_KERNEL, PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MISC_MMAP_DATA,
         PERF_RECORD_MISC_USER, PERF_RECORD_MMAP, PERF_RECORD_MMAP2, PERF_RECORD_NAMESPACES, perf_data::HOST_KERNEL_ID,
     },
-    record::TrailerLayout,
+    record::{RECORD_HEADER, TrailerLayout, misc, record_type},
 };
 
 /// Consecutive records. The sample id at the end of each record is all zeros, as in perf's own records, so the record
@@ -187,6 +187,20 @@ impl Synthesis {
     pub fn lost(&mut self, count: u64, id: u64, cpu: u32, time: u64) {
         self.record(PERF_RECORD_LOST, 0, |out| longs(out, &[id, count]));
         self.trailer.put(&mut self.bytes, id, cpu, time);
+    }
+
+    /// Adds a record of the kernel again, without its sample id. If `task` is given, the record is about this task now. It must
+    /// be a record that begins with the ids of a task.
+    pub fn again(&mut self, record: &[u8], task: Option<TaskIds>) {
+        let end = self.trailer.end(record).saturating_sub(self.trailer.size());
+        let Some(body) = record.get(RECORD_HEADER..end) else { return };
+        self.record(record_type(record), misc(record).unwrap_or(0), |out| match (task, body.get(8..)) {
+            (Some(task), Some(rest)) => {
+                words(out, &[task.pid, task.tid]);
+                out.extend(rest);
+            }
+            _ => out.extend(body),
+        });
     }
 
     fn record(&mut self, kind: u32, misc: u16, body: impl FnOnce(&mut Vec<u8>)) {

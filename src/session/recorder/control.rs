@@ -1,4 +1,4 @@
-//! Reads commands for a running recording: `enable`, `disable`, `ping` and `stop`, one per line, as in perf. When a
+//! Reads commands for a running recording: `enable`, `disable`, `ping`, `snapshot` and `stop`, one per line, as in perf. When a
 //! command is done, the answer `ack` is sent. If a command is unknown, a message lists the known commands, and no
 //! answer is sent.
 
@@ -19,8 +19,13 @@ use perf_prof_format::spec::Control as ControlSpec;
 use perf_prof_system::{epoll::Epoll, eventfd, file, output, signals};
 
 /// All commands, by their names.
-const KNOWN: [(&str, Command); 4] =
-    [("enable", Command::Enable), ("disable", Command::Disable), ("ping", Command::Ping), ("stop", Command::Stop)];
+const KNOWN: [(&str, Command); 5] = [
+    ("enable", Command::Enable),
+    ("disable", Command::Disable),
+    ("ping", Command::Ping),
+    ("snapshot", Command::Snapshot),
+    ("stop", Command::Stop),
+];
 
 /// The maximum length of a line, in bytes. The rest of a longer line is dropped, because no command is that long.
 const LONGEST_LINE: usize = 4096;
@@ -34,6 +39,8 @@ pub enum Command {
     Disable,
     /// Only sends the answer.
     Ping,
+    /// Writes what the rings keep (`--before`, `--overwrite`).
+    Snapshot,
     /// Ends the recording.
     Stop,
 }

@@ -61,6 +61,19 @@ pub struct Subject<'a> {
     pub tracefs: &'a Tracefs,
     /// The time of day minus the capture's clock in ns, if it is known.
     pub offset: Option<i64>,
+    /// An event that perf-prof itself writes, if there is one.
+    pub made: Option<&'a MadeEvent>,
+}
+
+/// An event whose samples perf-prof itself writes into a recording. It has the form of a tracepoint.
+#[derive(Clone, Debug)]
+pub struct MadeEvent {
+    /// Its attr.
+    pub attr: EventAttr,
+    /// The system of the tracepoint.
+    pub system: &'static str,
+    /// Its format, as in tracefs.
+    pub format: &'static str,
 }
 
 /// The outcome of a recording.
@@ -68,15 +81,16 @@ pub struct Subject<'a> {
 pub struct Summary {
     name: String,
     /// The number of samples in the recording.
-    samples: u64,
+    pub samples: u64,
     /// The number of samples that the kernel dropped.
     lost: u64,
     /// The number of samples that arrived after a write had failed, and were therefore not written.
-    dropped: u64,
+    pub dropped: u64,
     /// The number of samples that were left out because the kernel gave them the id of another program's event, so
     /// their own event is unknown (see `say_left_out`).
     left_out: u64,
-    bytes: u64,
+    /// The size of the recording.
+    pub bytes: u64,
     /// Why the recording is cut off; `None` if it is complete. It is not a failure if the reader of a pipe closes the pipe
     /// early.
     pub failure: Option<WriteError>,
@@ -162,12 +176,43 @@ fn mapped(plan: &plan::Capture) -> MappingScope {
     }
 }
 
+/// Returns records of the kernel and of the existing tasks and mappings. `workload` is the pid of a command that has not
+/// called exec yet.
+pub fn existing(plan: &plan::Capture, trailer: TrailerLayout, workload: Option<u32>, dsos: &mut Dsos) -> Synthesis {
+    let mut synthesis = Synthesis::new(trailer);
+    existing_state::kernel(&mut synthesis, dsos);
+    let mut pids = match &plan.target {
+        plan::Target::Workload(_) => Vec::new(),
+        plan::Target::Processes(pids) => pids.clone(),
+        plan::Target::Threads(tids) => tids.iter().map(|&tid| procfs::process_of(tid).unwrap_or(tid)).collect(),
+        plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => procfs::processes(),
+    };
+    if let Some(workload) = workload {
+        // At its exec, the workload becomes another program, so its current mappings are not written. perf keeps
+        // the mappings from before an exec. It would use these old mappings for the new program, and could not
+        // unwind any stack of the new program.
+        pids.retain(|&pid| pid != workload);
+        existing_state::task(&mut synthesis, workload);
+    }
+    existing_state::processes(&mut synthesis, dsos, mapped(plan), &pids);
+    if plan.namespaces == Switch::On {
+        pids.extend(workload);
+        existing_state::namespaces(&mut synthesis, &pids);
+    }
+    if plan.cgroups == Switch::On {
+        existing_state::cgroups(&mut synthesis);
+    }
+    synthesis
+}
+
 impl RecordingWriter {
     /// Creates the recording of a capture and writes its header.
     pub fn create(destination: Destination, subject: &Subject<'_>) -> Result<RecordingWriter> {
-        let &Subject { command_line, plan, capture, selected, tracefs, offset } = subject;
+        let &Subject { command_line, plan, capture, selected, tracefs, offset, made } = subject;
         let mut attrs = capture.attrs().to_vec();
-        let probes = probes(&mut attrs, selected);
+        let mut formats = probes(&mut attrs, selected);
+        attrs.extend(made.map(|made| made.attr.clone()));
+        formats.extend(made.map(|made| (made.system.to_owned(), made.format.to_owned())));
         let (stray, strays) = strays(&attrs, selected, &destination, capture);
         attrs.retain(|event| !event.ids.is_empty());
         let mut features = machine::features(command_line, requests::clock(plan), offset);
@@ -178,9 +223,9 @@ impl RecordingWriter {
         let tracepoints = selected.iter().filter(|event| !matches!(event.spec.kind, EventKind::Probe(_)));
         let tracepoints: Vec<_> =
             tracepoints.filter_map(|event| event.format.tracepoint().map(|format| &**format)).collect();
-        if !tracepoints.is_empty() || !probes.is_empty() {
+        if !tracepoints.is_empty() || !formats.is_empty() {
             let mut data = machine::tracing_data(tracefs, tracepoints.into_iter())?;
-            for (system, text) in probes {
+            for (system, text) in formats {
                 data.formats.entry(system).or_default().push(text.into_bytes());
             }
             features.set(&Feature::TracingData(&data));
@@ -216,8 +261,7 @@ impl RecordingWriter {
         // not missed.
         capture.follow_tasks()?;
         if let Destination::Directory(..) = self.destination() {
-            let rings = self.container.stream().own(&directory::rings(capture.rings()));
-            self.keep_failure(rings);
+            self.list_rings(capture);
         }
         self.describe(plan, workload.as_deref());
         capture.enable()?;
@@ -227,33 +271,28 @@ impl RecordingWriter {
 
     /// Writes records of the kernel and of the existing tasks and mappings.
     fn describe(&mut self, plan: &plan::Capture, workload: Option<&Workload>) {
-        let mut synthesis = Synthesis::new(self.trailer);
-        existing_state::kernel(&mut synthesis, &mut self.dsos);
-        let mut pids = match &plan.target {
-            plan::Target::Workload(_) => Vec::new(),
-            plan::Target::Processes(pids) => pids.clone(),
-            plan::Target::Threads(tids) => tids.iter().map(|&tid| procfs::process_of(tid).unwrap_or(tid)).collect(),
-            plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => procfs::processes(),
-        };
-        if let Some(workload) = workload {
-            // At its exec, the workload becomes another program, so its current mappings are not written. perf keeps
-            // the mappings from before an exec. It would use these old mappings for the new program, and could not
-            // unwind any stack of the new program.
-            pids.retain(|&pid| pid != workload.pid());
-            existing_state::task(&mut synthesis, workload.pid());
-        }
-        existing_state::processes(&mut synthesis, &mut self.dsos, mapped(plan), &pids);
-        if plan.namespaces == Switch::On {
-            pids.extend(workload.map(Workload::pid));
-            existing_state::namespaces(&mut synthesis, &pids);
-        }
-        if plan.cgroups == Switch::On {
-            existing_state::cgroups(&mut synthesis);
-        }
+        let existing = existing(plan, self.trailer, workload.map(Workload::pid), &mut self.dsos);
         let stream = self.container.stream();
         // These records are written at once: if the disk becomes full later, the names are more useful than the last
         // samples.
-        let result = stream.own(synthesis.bytes()).and_then(|()| stream.flush());
+        let result = stream.own(existing.bytes()).and_then(|()| stream.flush());
+        self.keep_failure(result);
+    }
+
+    /// Writes a record that lists the rings, for a recording that is a directory.
+    pub fn list_rings(&mut self, capture: &Capture) {
+        let rings = self.container.stream().own(&directory::rings(capture.rings()));
+        self.keep_failure(rings);
+    }
+
+    /// Adds files of the kernel's code, with their build ids.
+    pub fn add_dsos(&mut self, dsos: &Dsos) {
+        self.dsos.extend(dsos.iter().map(|(path, dso)| (path.clone(), dso.clone())));
+    }
+
+    /// Writes whole records.
+    pub fn write_records(&mut self, records: &[u8]) {
+        let result = self.container.stream().records(records);
         self.keep_failure(result);
     }
 
@@ -466,7 +505,7 @@ fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
 }
 
 /// Formats a size in bytes, with a suitable unit.
-fn bytes(size: u64) -> String {
+pub fn bytes(size: u64) -> String {
     match size {
         0..10_240 => format!("{size} bytes"),
         10_240..10_485_760 => format!("{} KiB", size >> 10),

@@ -15,5 +15,9 @@ pub use plan::{Delay, Level, Output, RecordPlan};
 pub use run::{Recorded, run, run_with};
 
 pub use container::Destination;
-pub use lifecycle::{RecordingWriter, Subject, Summary, check, with_members_of_recordings, with_members_of_scripts};
+pub use control::{Command, Control};
+pub use lifecycle::{
+    MadeEvent, RecordingWriter, Subject, Summary, bytes, check, existing, with_members_of_recordings,
+    with_members_of_scripts,
+};
 pub use tee::{AfterFailure, RecordingTee};

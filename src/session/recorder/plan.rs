@@ -50,6 +50,16 @@ pub enum Delay {
     UntilEnabled,
 }
 
+impl Delay {
+    /// Returns the time after which the events are turned on; `None` if they are on at once, or if a command turns them on.
+    pub fn time(self) -> Option<Duration> {
+        match self {
+            Delay::For(time) => Some(time),
+            Delay::None | Delay::UntilEnabled => None,
+        }
+    }
+}
+
 /// Where a recording is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {

@@ -125,6 +125,7 @@ pub fn run_with(
         selected: &selected,
         tracefs: &tracefs,
         offset,
+        made: None,
     };
     let mut recording = RecordingWriter::create(destination, &subject)?;
     drop(closing);
@@ -138,10 +139,7 @@ pub fn run_with(
         }
     };
     source.record(recording);
-    let begin_at = match plan.delay {
-        Delay::For(time) => Some(Instant::now() + time),
-        Delay::None | Delay::UntilEnabled => None,
-    };
+    let begin_at = plan.delay.time().map(|time| Instant::now() + time);
     let now = Instant::now();
     let end_at = plan.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = plan.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
@@ -297,6 +295,10 @@ impl Recorder<'_> {
             Command::Enable => capture.enable_events(),
             Command::Disable => capture.disable_events(),
             Command::Ping => Ok(()),
+            Command::Snapshot => {
+                output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
+                Ok(())
+            }
             Command::Stop => {
                 capture.stop();
                 Ok(())

@@ -297,8 +297,15 @@ impl TeeSubject<'_> {
         };
         let destination = recorder::Destination::File(path.clone(), None);
         let (selected, tracefs) = (self.selected, self.tracefs);
-        let subject =
-            Subject { command_line, plan: self.capture, capture, selected, tracefs, offset: Some(self.offset) };
+        let subject = Subject {
+            command_line,
+            plan: self.capture,
+            capture,
+            selected,
+            tracefs,
+            offset: Some(self.offset),
+            made: None,
+        };
         let mut recording = RecordingWriter::create(destination, &subject)?;
         match recording.begin(self.capture, capture, workload) {
             Ok(()) => source.record(recording),

@@ -1,0 +1,342 @@
+//! One dump: the recording that a trigger makes out of what the rings have.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    path::PathBuf,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use crossbeam_channel::Sender;
+use perf_prof_capture::{Capture, CopiedRing, Written};
+use perf_prof_format::{
+    abi::PERF_RECORD_SAMPLE,
+    record::{Records, SampleLayout, TrailerLayout, record_type},
+};
+use perf_prof_recordings::write::{Stream, Synthesis, WriteError, directory};
+use perf_prof_system::output;
+
+use super::trigger_event::{self, Trigger};
+use crate::recorder::{Destination, MadeEvent, RecordingWriter, Subject, Summary};
+
+/// A dump that goes on for at most this many times its time after the trigger, if more triggers come meanwhile.
+const LONGEST: u32 = 10;
+
+/// A dump that is being written.
+pub struct Dump {
+    writer: RecordingWriter,
+    /// The files of the rings, if the recording is a directory.
+    ring_streams: Vec<(u32, Stream)>,
+    made: MadeEvent,
+    layout: SampleLayout,
+    trailer: TrailerLayout,
+    /// The path of the recording.
+    pub path: PathBuf,
+    /// The first trigger.
+    pub trigger: Trigger,
+    /// The number of later triggers that are in this dump too.
+    pub joined: u64,
+    /// The time before the first trigger for which the rings still had all samples.
+    pub kept: Duration,
+    /// The times of the samples that are written.
+    window: Range<u64>,
+    /// What was copied so far.
+    since: Vec<Written>,
+    /// What was copied and not written yet, oldest first.
+    pieces: VecDeque<Piece>,
+    /// The bytes in `pieces`.
+    backlog: usize,
+    /// When the last copy is made, and when it has to be made at the latest.
+    pub ends: Instant,
+    ends_at_latest: Instant,
+    /// About how many samples were overwritten between two copies.
+    pub overwritten: u64,
+    /// Those who wait for the path.
+    pub replies: Vec<Sender<Result<PathBuf, String>>>,
+    failure_is_told: bool,
+}
+
+/// What was copied at one time.
+#[derive(Debug)]
+struct Piece {
+    copies: Vec<CopiedRing>,
+    which: Copies,
+}
+
+/// What a new dump needs beside the recording's subject.
+pub struct Start<'a> {
+    /// The place of the dump.
+    pub path: PathBuf,
+    /// The first trigger.
+    pub trigger: Trigger,
+    /// What the rings had.
+    pub copies: &'a [CopiedRing],
+    /// The time of the first event that the rings could have.
+    pub began: u64,
+    /// How much of the time before the trigger is written; `None` for all.
+    pub before: Option<Duration>,
+    /// The time after which no sample is written.
+    pub until: u64,
+    /// How long the dump goes on.
+    pub after: Duration,
+    /// The present time of the events' clock.
+    pub now: u64,
+}
+
+impl Dump {
+    /// Creates the recording.
+    pub fn create(destination: Destination, subject: &Subject<'_>, made: &MadeEvent, start: Start<'_>) -> Result<Dump> {
+        let Start { path, trigger, copies, began, before, until, after, now } = start;
+        let capture = subject.capture;
+        let mut writer = RecordingWriter::create(destination, subject)?;
+        let layout = capture.layout(0);
+        let ring_streams = match writer.folder() {
+            Some(folder) => {
+                let level = writer.destination().level();
+                let stream = |ring: u32| Ok((ring, directory::stream(folder, ring as usize, layout, level)?));
+                copies.iter().map(|copied| stream(copied.ring)).collect::<Result<Vec<_>>>()?
+            }
+            None => Vec::new(),
+        };
+        if !ring_streams.is_empty() {
+            writer.list_rings(capture);
+        }
+        let oldest = copies.iter().filter(|copied| copied.overwritten != 0).filter_map(|copied| {
+            let records = copied.in_order();
+            Records::new(&records).find_map(|record| layout.time(record))
+        });
+        let oldest = oldest.max().unwrap_or(began);
+        let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
+        let kept = Duration::from_nanos(trigger.time.saturating_sub(oldest.max(from)));
+        let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
+        Ok(Dump {
+            writer,
+            ring_streams,
+            made: made.clone(),
+            layout,
+            trailer: capture.trailer(),
+            path,
+            trigger,
+            joined: 0,
+            kept,
+            window: from..until,
+            since: Vec::new(),
+            pieces: VecDeque::new(),
+            backlog: 0,
+            ends: left(after),
+            ends_at_latest: left(after) + after * (LONGEST - 1),
+            overwritten: 0,
+            replies: Vec::new(),
+            failure_is_told: false,
+        })
+    }
+
+    /// Writes what is known about tasks and the kernel's code, and the first trigger.
+    pub fn begin(&mut self, dsos: &perf_prof_recordings::write::Dsos, side_band: &[u8]) {
+        self.writer.add_dsos(dsos);
+        self.writer.write_records(side_band);
+        self.write_trigger(&self.trigger.clone(), self.kept);
+    }
+
+    fn write_trigger(&mut self, trigger: &Trigger, kept: Duration) {
+        // The texts of a trigger are cut, so its record is never too large.
+        if let Ok(record) = trigger_event::sample(&self.made.attr, trigger, kept.as_nanos() as u64) {
+            self.writer.write_records(&record);
+        }
+    }
+
+    /// Adds another trigger. The dump goes on until `after` has passed since this trigger, within limits.
+    pub fn join(&mut self, trigger: &Trigger, after: Duration) {
+        self.joined += 1;
+        let later = trigger.time.saturating_sub(self.trigger.time);
+        self.write_trigger(trigger, self.kept + Duration::from_nanos(later));
+        let until = trigger.time.saturating_add(after.as_nanos() as u64);
+        if until > self.window.end {
+            let more = Duration::from_nanos(until - self.window.end);
+            self.ends = (self.ends + more).min(self.ends_at_latest);
+            self.window.end = until;
+        }
+    }
+
+    /// Writes records about tasks that came since the start of the dump.
+    pub fn write_side_band(&mut self, records: &[u8]) {
+        self.writer.write_records(records);
+    }
+
+    /// Copies what came since the last copy.
+    pub fn copy(&self, capture: &Capture) -> Vec<CopiedRing> {
+        capture.copy_overwritten(&self.since)
+    }
+
+    /// Returns the part of the fullest ring that was written since the last copy.
+    pub fn fill(&self, capture: &Capture) -> f64 {
+        let (written, sizes) = (capture.written(), capture.overwritten_sizes());
+        let part = |(ring, (written, size)): (usize, (&Written, &usize))| {
+            let since = self.since.get(ring).copied().unwrap_or_default();
+            written.0.saturating_sub(since.0) as f64 / (*size).max(1) as f64
+        };
+        written.iter().zip(&sizes).enumerate().map(part).fold(0.0, f64::max)
+    }
+
+    /// Takes copies, which begin where the copies before them ended. [`Dump::write_some`] writes them.
+    pub fn take(&mut self, copies: Vec<CopiedRing>, which: Copies) {
+        for copied in &copies {
+            let ring = copied.ring as usize;
+            self.since.resize(self.since.len().max(ring + 1), Written::default());
+            self.since[ring] = copied.until;
+            self.backlog += copied.size();
+        }
+        self.pieces.push_back(Piece { copies, which });
+    }
+
+    /// Returns how many bytes were copied and are not written yet. It is at least 1 if anything is to be written.
+    pub fn backlog(&self) -> usize {
+        self.backlog.max(self.pieces.len())
+    }
+
+    /// Writes the copy of one ring; of all rings that were copied together, if threads write the recording.
+    pub fn write_some(&mut self, capture: &Capture) {
+        let Some(piece) = self.pieces.front_mut() else { return };
+        let which = piece.which;
+        let count = if self.ring_streams.is_empty() { 1.min(piece.copies.len()) } else { piece.copies.len() };
+        let copies: Vec<CopiedRing> = piece.copies.drain(..count).collect();
+        let is_over = piece.copies.is_empty();
+        self.backlog -= copies.iter().map(CopiedRing::size).sum::<usize>();
+        self.write(capture, &copies, which);
+        if is_over {
+            self.pieces.pop_front();
+            // A mark in the first file of a directory would make perf sort what is in that file alone.
+            if self.ring_streams.is_empty() {
+                self.writer.mark_round();
+            }
+        }
+        self.tell_failure();
+    }
+
+    fn write(&mut self, capture: &Capture, copies: &[CopiedRing], which: Copies) {
+        let (layout, trailer, window) = (self.layout, self.trailer, self.window.clone());
+        let time = |record: &[u8]| match record_type(record) {
+            PERF_RECORD_SAMPLE => layout.time(record),
+            _ => trailer.time(record),
+        };
+        let ordered: Vec<(u32, Vec<u8>)> = thread::scope(|scope| {
+            let order = |copied: &CopiedRing| (copied.ring, copied.in_order());
+            match copies {
+                [] => Vec::new(),
+                [one] => vec![order(one)],
+                _ => {
+                    let threads: Vec<_> = copies.iter().map(|copied| scope.spawn(move || order(copied))).collect();
+                    threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
+                }
+            }
+        });
+        if which == Copies::Later {
+            for (copied, (_, records)) in copies.iter().zip(&ordered).filter(|(copied, _)| copied.overwritten != 0) {
+                self.note_overwritten(capture, copied, records);
+            }
+        }
+        if self.ring_streams.is_empty() {
+            for (_, records) in &ordered {
+                let records = &records[inside(records, &window, time)];
+                chunks(records).for_each(|chunk| self.writer.write_records(chunk));
+            }
+            return;
+        }
+        let results = thread::scope(|scope| {
+            let write = |(ring, stream): &mut (u32, Stream)| -> Result<(), WriteError> {
+                let Some((_, records)) = ordered.iter().find(|(number, _)| number == ring) else { return Ok(()) };
+                chunks(&records[inside(records, &window, time)]).try_for_each(|chunk| stream.records(chunk))?;
+                stream.flush()
+            };
+            let writing: Vec<_> =
+                self.ring_streams.iter_mut().map(|stream| scope.spawn(move || write(stream))).collect();
+            writing.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
+        });
+        results.into_iter().for_each(|result| self.writer.keep_failure(result));
+    }
+
+    /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the sizes of
+    /// the others.
+    fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing, records: &[u8]) {
+        let number = Records::new(records).count().max(1);
+        let size = (records.len() / number).max(1) as u64;
+        let count = (copied.overwritten / size).max(1);
+        self.overwritten += count;
+        let time = Records::new(records).find_map(|record| self.layout.time(record)).unwrap_or(self.trigger.time);
+        if let Some((id, cpu)) = capture.rings().nth(copied.ring as usize) {
+            let mut out = Synthesis::new(self.trailer);
+            out.lost(count, id, cpu.unwrap_or(u32::MAX), time);
+            self.writer.write_records(out.bytes());
+        }
+    }
+
+    fn tell_failure(&mut self) {
+        if let (Some(error), false) = (self.writer.failure(), self.failure_is_told) {
+            self.failure_is_told = true;
+            let place = self.writer.destination();
+            output::say(format_args!(
+                "cannot write {place}: {error}; this dump ends here, and the next one tries again"
+            ));
+        }
+    }
+
+    /// Returns whether the dump cannot be written any more.
+    pub fn has_failed(&self) -> bool {
+        self.writer.failure().is_some()
+    }
+
+    /// Returns how long after its first trigger the dump goes on, at the time `now`.
+    pub fn lasted(&self, now: u64) -> Duration {
+        Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
+    }
+
+    /// Writes the end of the recording.
+    pub fn finish(self) -> Result<Summary> {
+        let Dump { writer, mut ring_streams, .. } = self;
+        writer.finish(None, &mut ring_streams)
+    }
+}
+
+/// Which copies are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// The first ones. The rings may have been overwritten many times before.
+    First,
+    /// Later ones, which have to join those before them.
+    Later,
+}
+
+/// The size of the parts in which records are written, in bytes. If the disk is full, the parts before stay.
+const CHUNK: usize = 1 << 20;
+
+/// Divides records into chunks of whole records.
+fn chunks(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let mut end = 0;
+        for record in Records::new(records) {
+            if end != 0 && end + record.len() > CHUNK {
+                break;
+            }
+            end += record.len();
+        }
+        let (chunk, rest) = records.split_at(end);
+        records = rest;
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+/// Returns the range of the bytes of the records in a window of time. The records of a ring are nearly sorted.
+fn inside(records: &[u8], window: &Range<u64>, time: impl Fn(&[u8]) -> Option<u64>) -> Range<usize> {
+    let (mut at, mut start, mut end) = (0, None, 0);
+    for record in Records::new(records) {
+        let next = at + record.len();
+        if time(record).is_none_or(|time| (window.start..=window.end).contains(&time)) {
+            start.get_or_insert(at);
+            end = next;
+        }
+        at = next;
+    }
+    start.unwrap_or(end)..end
+}

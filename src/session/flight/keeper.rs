@@ -1,0 +1,524 @@
+//! Keeps what a dump needs while nothing happens, and makes dumps when they are asked for.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use chrono::Local;
+use crossbeam_channel::Receiver;
+use perf_prof_capture::{Capture, CopiedRing, Written};
+use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
+use perf_prof_recordings::write::Dsos;
+use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
+
+use super::{
+    ages::Ages,
+    dump::{Copies, Dump, Start},
+    folder::DumpFolder,
+    plan::{FlightPlan, Into, Rhythm},
+    request::{Origin, Request},
+    rings,
+    side_band::SideBand,
+    trigger_event::{self, Trigger},
+};
+use crate::{
+    live::{requests, select::Selected},
+    plan::Verbosity,
+    recorder::{self, Destination, MadeEvent, Output, Subject},
+};
+
+/// The maximum memory for what is known about tasks, in bytes.
+const SIDE_BAND: usize = 64 << 20;
+
+/// A trigger is delivered at most this long after it happened, as a rule.
+const DELIVERY: Duration = Duration::from_secs(5);
+
+/// How often the heads of the rings are noted while side-band records arrive.
+const NOTED_EVERY: Duration = Duration::from_millis(100);
+
+/// How long side-band records are waited for, before a dump is written without them.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// During a dump, the rings are copied when one of them has filled up this part since the last copy.
+const COPIED_AT: f64 = 0.125;
+
+/// During a dump, the rings are copied at least once in this time.
+const COPIED_EVERY: Duration = Duration::from_millis(250);
+
+/// How often it is looked at the rings during a dump.
+const LOOKED_EVERY: Duration = Duration::from_millis(10);
+
+/// How often the bytes in the rings are counted for `--switch-output=SIZE`.
+const COUNTED_EVERY: Duration = Duration::from_millis(100);
+
+/// What a dump needs, and the dump that is being written.
+pub struct Keeper<'a> {
+    plan: &'a FlightPlan,
+    selected: &'a [Selected],
+    tracefs: &'a Tracefs,
+    trailer: TrailerLayout,
+    side_band: SideBand,
+    ages: Ages,
+    noted: Option<Instant>,
+    kernel: Dsos,
+    made: MadeEvent,
+    requests: Receiver<Request>,
+    /// The first event that the rings can have, by the clock of the events.
+    began: u64,
+    /// When the rate of events is known.
+    measured_at: Option<Instant>,
+    memory: usize,
+    dump: Option<Dump>,
+    /// When the rings were copied last.
+    copied: Instant,
+    /// The start of the last dump.
+    last: Option<Instant>,
+    /// How many triggers came too soon after a dump.
+    too_soon: u64,
+    next_in_rhythm: Option<Instant>,
+    counted: u64,
+    /// True if a signal or a command arrived while records were waited for.
+    pub woken: bool,
+    forgotten: u64,
+    failed: u64,
+}
+
+/// What a keeper needs at its start.
+pub struct Kept<'a> {
+    /// The plan.
+    pub plan: &'a FlightPlan,
+    /// The events of the capture.
+    pub selected: &'a [Selected],
+    /// The formats of tracepoints.
+    pub tracefs: &'a Tracefs,
+    /// Where dumps are asked for.
+    pub requests: Receiver<Request>,
+    /// The maximum memory for all rings, in bytes.
+    pub memory: usize,
+}
+
+impl<'a> Keeper<'a> {
+    /// Notes the tasks that exist, and starts the events.
+    pub fn begin(kept: Kept<'a>, capture: &mut Capture, mut workload: Option<&mut Workload>) -> Result<Keeper<'a>> {
+        let Kept { plan, selected, tracefs, requests, memory } = kept;
+        let like = capture.attrs().last().cloned().unwrap_or_default();
+        let made = MadeEvent {
+            attr: trigger_event::attr(&like),
+            system: trigger_event::SYSTEM,
+            format: trigger_event::FORMAT,
+        };
+        capture.follow_tasks()?;
+        let (mut kernel, mut side_band) = (Dsos::default(), SideBand::new(capture.trailer(), SIDE_BAND));
+        let of_plan = &plan.record.capture;
+        let target = workload.as_ref().map(|workload| workload.pid());
+        side_band.add_existing(recorder::existing(of_plan, capture.trailer(), target, &mut kernel).bytes());
+        capture.enable()?;
+        if let Some(workload) = &mut workload {
+            workload.start()?;
+        }
+        let now = Instant::now();
+        let is_measured = plan.before.is_some() && of_plan.ring_size.is_none();
+        let mut keeper = Keeper {
+            plan,
+            selected,
+            tracefs,
+            trailer: capture.trailer(),
+            side_band,
+            ages: Ages::default(),
+            noted: None,
+            kernel,
+            made,
+            requests,
+            began: 0,
+            measured_at: is_measured.then(|| now + rings::MEASURED),
+            memory,
+            dump: None,
+            copied: now,
+            last: None,
+            too_soon: 0,
+            next_in_rhythm: plan.rhythm.map(|rhythm| now + rhythm.turn()),
+            counted: 0,
+            woken: false,
+            forgotten: 0,
+            failed: 0,
+        };
+        keeper.began = keeper.now();
+        if plan.before.is_some() && !is_measured {
+            keeper.say_sizes(&capture.overwritten_sizes());
+        }
+        Ok(keeper)
+    }
+
+    /// Measures the rate of events again. Called when they were turned on later than the recording began.
+    pub fn measure_from(&mut self, now: Instant) {
+        self.measured_at = self.measured_at.map(|_| now + rings::MEASURED);
+    }
+
+    /// Takes side-band records.
+    pub fn add(&mut self, batch: &Batch, capture: &Capture) {
+        let mut latest = 0;
+        batch.for_each_run(usize::MAX, |run| {
+            for record in Records::new(run) {
+                self.side_band.add(record);
+                latest = self.trailer.time(record).unwrap_or(0).max(latest);
+            }
+            if let Some(dump) = &mut self.dump {
+                dump.write_side_band(run);
+            }
+        });
+        self.forgotten += self.side_band.take_forgotten();
+        let now = Instant::now();
+        if latest != 0 && self.noted.is_none_or(|noted| now >= noted + NOTED_EVERY) {
+            self.noted = Some(now);
+            self.ages.note(latest, capture.written());
+            self.settle(latest, capture);
+        }
+    }
+
+    /// Gives up what no later dump needs.
+    fn settle(&mut self, now: u64, capture: &Capture) {
+        let of_rings = self.ages.oldest(&capture.overwritten_sizes(), &capture.written());
+        let needed = |before: Duration| now.saturating_sub((before + DELIVERY).as_nanos() as u64);
+        if let Some(time) = of_rings.max(self.plan.before.map(needed)) {
+            self.side_band.settle_before(time);
+        }
+    }
+
+    /// Returns when the keeper has something to do.
+    pub fn next_time(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let of_dump = self.dump.as_ref().map(|dump| match dump.backlog() {
+            0 => dump.ends.min(now + LOOKED_EVERY),
+            _ => now,
+        });
+        [of_dump, self.measured_at, self.next_in_rhythm].into_iter().flatten().min()
+    }
+
+    /// Does what is due: answers requests, copies rings during a dump, ends a dump.
+    pub fn attend(&mut self, capture: &mut Capture) {
+        self.answer_requests(capture);
+        let now = Instant::now();
+        if let Some(at) = self.next_in_rhythm.take_if(|at| now >= *at) {
+            self.follow_rhythm(at, capture);
+        }
+        if self.dump.is_none() && self.measured_at.take_if(|at| now >= *at).is_some() {
+            self.size_rings(capture);
+        }
+        self.go_on(capture, now);
+    }
+
+    fn answer_requests(&mut self, capture: &mut Capture) {
+        // A request for a file of its own waits for the end of the present dump.
+        while let Ok(request) = self.requests.try_recv() {
+            if self.dump.is_some() && request.path.is_some() {
+                self.end_dump(capture);
+            }
+            self.answer(request, capture);
+        }
+        if self.plan.after.is_zero() && self.dump.is_some() {
+            self.end_dump(capture);
+        }
+    }
+
+    fn answer(&mut self, request: Request, capture: &mut Capture) {
+        let is_event = matches!(request.origin, Origin::Event(_));
+        let trigger = match request.origin {
+            Origin::Event(trigger) => trigger,
+            Origin::Asked(reason) => {
+                let (pid, time) = (std::process::id(), self.now());
+                Trigger { reason, event: String::new(), time, task: (pid, pid), cpu: 0 }
+            }
+        };
+        if let Some(dump) = &mut self.dump {
+            dump.join(&trigger, self.plan.after);
+            dump.replies.extend(request.reply);
+            return;
+        }
+        if is_event && self.last.is_some_and(|last| last.elapsed() < self.plan.min_gap) {
+            self.too_soon += 1;
+            return;
+        }
+        let until = match (is_event, self.plan.after.is_zero()) {
+            // What comes while the rings are copied belongs to what was asked for.
+            (false, true) => u64::MAX,
+            _ => trigger.time.saturating_add(self.plan.after.as_nanos() as u64),
+        };
+        // The copies come first: each moment overwrites old samples.
+        let copies = capture.copy_overwritten(&[]);
+        self.update_side_band(capture);
+        match self.begin_dump(&trigger, until, request.path, copies, capture) {
+            Ok(mut dump) => {
+                dump.replies.extend(request.reply);
+                self.dump = Some(dump);
+            }
+            Err(error) => {
+                self.failed += 1;
+                output::say(format_args!("no dump for {}: {error:#}; the next one tries again", trigger.reason));
+                request.reply.map(|reply| reply.send(Err(format!("{error:#}"))));
+            }
+        }
+        self.copied = Instant::now();
+        self.last = Some(self.copied);
+    }
+
+    fn begin_dump(
+        &self,
+        trigger: &Trigger,
+        until: u64,
+        path: Option<PathBuf>,
+        copies: Vec<CopiedRing>,
+        capture: &Capture,
+    ) -> Result<Dump> {
+        let record = &self.plan.record;
+        let path = match (path, self.plan.into, &record.output) {
+            (Some(path), ..) => path,
+            (None, Into::File, Output::File(path)) => path.clone(),
+            (None, ..) => {
+                let folder = self.folder();
+                folder.create()?;
+                folder.new_path(Local::now(), &trigger.reason)
+            }
+        };
+        let destination = match &record.threads {
+            Some(_) => Destination::Directory(path.clone(), record.compression),
+            None => Destination::File(path.clone(), record.compression),
+        };
+        let subject = Subject {
+            command_line: &record.command_line,
+            plan: &record.capture,
+            capture,
+            selected: self.selected,
+            tracefs: self.tracefs,
+            offset: clock::realtime_offset(requests::clock(&record.capture)).ok(),
+            made: Some(&self.made),
+        };
+        let start = Start {
+            path,
+            trigger: trigger.clone(),
+            copies: &copies,
+            began: self.began,
+            before: self.plan.before,
+            until,
+            after: self.plan.after,
+            now: self.now(),
+        };
+        let mut dump = Dump::create(destination, &subject, &self.made, start)?;
+        dump.begin(&self.kernel, &self.side_band.records());
+        dump.take(copies, Copies::First);
+        Ok(dump)
+    }
+
+    /// Copies what came since the last copy if a ring has filled up a good part, writes a part of what was copied, and ends the
+    /// dump when its time is over.
+    fn go_on(&mut self, capture: &mut Capture, now: Instant) {
+        let Some(dump) = &mut self.dump else { return };
+        if now >= dump.ends || dump.has_failed() {
+            return self.end_dump(capture);
+        }
+        let is_due = dump.fill(capture) >= COPIED_AT || now >= self.copied + COPIED_EVERY;
+        if is_due && dump.backlog() < self.memory {
+            let copies = dump.copy(capture);
+            dump.take(copies, Copies::Later);
+            self.copied = now;
+            self.update_side_band(capture);
+        }
+        if let Some(dump) = &mut self.dump {
+            dump.write_some(capture);
+        }
+    }
+
+    /// Takes all side-band records from before this call.
+    fn update_side_band(&mut self, capture: &mut Capture) {
+        let deadline = Instant::now() + PATIENCE;
+        capture.flush();
+        loop {
+            match capture.wait(Some(deadline)) {
+                Wait::Batch(batch) => self.add(&batch, capture),
+                Wait::Woken => self.woken = true,
+                Wait::Flushed | Wait::Ended(_) => return,
+                Wait::Timeout => {
+                    output::say("records about tasks are late: names may be missing in this dump");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Makes the last copy, and ends the dump.
+    fn end_dump(&mut self, capture: &mut Capture) {
+        let Some(dump) = &self.dump else { return };
+        if !self.plan.after.is_zero() {
+            let copies = dump.copy(capture);
+            self.update_side_band(capture);
+            if let Some(dump) = &mut self.dump {
+                dump.take(copies, Copies::Later);
+            }
+        }
+        let Some(mut dump) = self.dump.take() else { return };
+        while dump.backlog() != 0 {
+            dump.write_some(capture);
+        }
+        let (path, replies) = (dump.path.clone(), std::mem::take(&mut dump.replies));
+        let told = self.describe(&dump);
+        let outcome = match dump.finish() {
+            Ok(summary) if summary.failure.is_none() => {
+                self.report(&path, &told, &summary);
+                Ok(path)
+            }
+            Ok(summary) => {
+                summary.report("", self.plan.record.verbosity);
+                self.failed += 1;
+                Err(format!("{} is incomplete", path.display()))
+            }
+            Err(error) => {
+                self.failed += 1;
+                output::say(format_args!("{error:#}; the next dump tries again"));
+                Err(format!("{error:#}"))
+            }
+        };
+        for reply in replies {
+            let _ = reply.send(outcome.clone());
+        }
+        if let (Some(count), Into::Folder) = (self.plan.max_files, self.plan.into) {
+            for (path, error) in self.folder().keep_newest(count) {
+                output::say(format_args!("--max-files: cannot remove '{}': {error}", path.display()));
+            }
+        }
+    }
+
+    fn folder(&self) -> DumpFolder {
+        match &self.plan.record.output {
+            Output::File(path) => DumpFolder::of_output(path),
+            Output::Stdout => DumpFolder::of_output("".as_ref()),
+        }
+    }
+
+    /// Makes the dump of the end, if one is wanted, and ends a dump that is being written.
+    pub fn conclude(&mut self, capture: &mut Capture) {
+        self.answer_requests(capture);
+        if self.dump.is_some() {
+            self.end_dump(capture);
+        } else if self.plan.dumps_at_end {
+            self.answer(Request::asked("end"), capture);
+            self.end_dump(capture);
+        }
+        if self.too_soon != 0 {
+            let (count, gap) = (self.too_soon, self.plan.min_gap);
+            output::say(format_args!(
+                "triggers that made no dump, because one was made less than {gap:?} before (--min-gap): {count}"
+            ));
+        }
+        if self.forgotten != 0 {
+            output::say(format_args!(
+                "{} records about tasks had no room for as long as the samples: names of tasks that exited may be missing in \
+                 dumps",
+                self.forgotten
+            ));
+        }
+    }
+
+    /// Returns whether every dump was written.
+    pub fn are_complete(&self) -> bool {
+        self.failed == 0
+    }
+
+    fn follow_rhythm(&mut self, at: Instant, capture: &mut Capture) {
+        let Some(rhythm) = self.plan.rhythm else { return };
+        self.next_in_rhythm = Some(at + rhythm.turn());
+        if let Rhythm::Bytes(limit) = rhythm {
+            let total: u64 = capture.written().iter().map(|written| written.0).sum();
+            if total - self.counted < limit {
+                return;
+            }
+            self.counted = total;
+        }
+        self.answer(Request::asked("switch"), capture);
+        if self.plan.after.is_zero() {
+            self.end_dump(capture);
+        }
+    }
+
+    /// Makes the rings as large as the measured rate requires.
+    fn size_rings(&mut self, capture: &mut Capture) {
+        let Some(before) = self.plan.before else { return };
+        let seconds = rings::MEASURED.as_secs_f64();
+        let rates: Vec<f64> = capture.written().iter().map(|&Written(bytes)| bytes as f64 / seconds).collect();
+        let present = capture.overwritten_sizes();
+        let size = rings::size(&rates, before, present.iter().copied().max().unwrap_or(0), self.memory);
+        for (ring, &present) in present.iter().enumerate().filter(|(_, present)| ![0, size].contains(present)) {
+            self.began = self.now();
+            if let Err(error) = capture.resize_overwritten(ring, size) {
+                output::say(format_args!(
+                    "a ring stays at {} KiB, because {error}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
+                    present >> 10
+                ));
+            }
+        }
+        let sizes = capture.overwritten_sizes();
+        self.say_sizes(&sizes);
+        if let Some(kept) = rings::kept(&rates, &sizes)
+            && kept < before
+        {
+            output::say(format_args!(
+                "at the present rate of events the rings keep {:.1} s of the {:.1} s before a trigger: a larger --buffer, a \
+                 filter or fewer events keep more",
+                kept.as_secs_f64(),
+                before.as_secs_f64()
+            ));
+        }
+    }
+
+    fn say_sizes(&self, sizes: &[usize]) {
+        let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
+        if self.plan.record.verbosity > Verbosity::Quiet {
+            let what = if count == 1 { "ring keeps" } else { "rings keep" };
+            output::say(format_args!("{count} {what} the newest {} of events", recorder::bytes(total as u64)));
+        }
+    }
+
+    /// Returns what a dump has, for the message about it.
+    fn describe(&self, dump: &Dump) -> String {
+        let trigger = &dump.trigger;
+        let colon = if trigger.event.is_empty() { "" } else { ": " };
+        let what = format!("{}{colon}{}", trigger.reason, trigger.event);
+        let mut text = format!("from {:.1} s before", dump.kept.as_secs_f64());
+        if !self.plan.after.is_zero() {
+            text += &format!(" to {:.1} s after", dump.lasted(self.now()).as_secs_f64());
+        }
+        text += &format!(" `{what}`");
+        match dump.joined {
+            0 => {}
+            1 => text += " and another trigger",
+            more => text += &format!(" and {more} more triggers"),
+        }
+        if dump.overwritten != 0 {
+            text += &format!("; about {} samples were overwritten before they were copied", dump.overwritten);
+        }
+        text
+    }
+
+    fn report(&self, path: &std::path::Path, told: &str, summary: &recorder::Summary) {
+        if self.plan.record.verbosity > Verbosity::Quiet {
+            let (samples, size) = (summary.samples, recorder::bytes(summary.bytes));
+            output::say(format_args!("'{}': {samples} samples in {size}, {told}", path.display()));
+        }
+    }
+
+    /// Returns the present time of the events' clock; 0 if it is not known.
+    fn now(&self) -> u64 {
+        let offset = clock::realtime_offset(requests::clock(&self.plan.record.capture));
+        offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
+    }
+}
+
+impl Rhythm {
+    /// Returns the time between two looks.
+    fn turn(self) -> Duration {
+        match self {
+            Rhythm::Every(time) => time,
+            Rhythm::Bytes(_) => COUNTED_EVERY,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! The sizes of the rings: large enough for the time before a trigger, at the rate of a short measurement.
+
+use std::time::Duration;
+
+use perf_prof_system::mmap::page_size;
+
+/// How long the rate is measured.
+pub const MEASURED: Duration = Duration::from_millis(500);
+
+/// The size of a ring while the rate is measured, in bytes.
+pub const AT_FIRST: usize = 1 << 20;
+
+/// The memory of all rings together that is used if the user sets none, in bytes. Less if the machine has less.
+pub const DEFAULT_MEMORY: usize = 512 << 20;
+
+/// The rate may grow after the measurement.
+const HEADROOM: f64 = 1.5;
+
+/// Returns the size of each ring in bytes, the same for all rings: the task that is busy on one CPU may be on another one
+/// later. `rates` are the measured bytes a second in each ring, `present` is the size that the rings have, and `memory` is the
+/// maximum for all rings.
+pub fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
+    let highest = rates.iter().copied().fold(0.0, f64::max);
+    let wanted = (highest * before.as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
+    let share = (memory / rates.len().max(1)).max(page_size());
+    wanted.next_power_of_two().max(present).min(1 << share.ilog2())
+}
+
+/// Returns for how long the rings keep their samples at these rates; `None` if nothing is written into any of them.
+pub fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
+    let of_ring = |(&rate, &size): (&f64, &usize)| (rate > 0.0).then(|| size as f64 / rate);
+    let shortest = rates.iter().zip(sizes).filter_map(of_ring).min_by(f64::total_cmp)?;
+    Some(Duration::from_secs_f64(shortest.min(1e9)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn rings_hold_the_time_before_a_trigger_within_the_memory() {
+        let size = |rates: [f64; 2], memory| size(&rates, Duration::from_secs(10), MIB, memory);
+        assert_eq!(size([1e6, 1e3], 64 * MIB), 16 * MIB);
+        assert_eq!(size([1e9, 1e9], 64 * MIB), 32 * MIB);
+        assert_eq!(size([0.0, 0.0], 64 * MIB), MIB);
+        assert_eq!(size([0.0, 0.0], MIB), MIB / 2);
+        assert_eq!(size([1e9, 0.0], 0), page_size());
+    }
+
+    #[test]
+    fn the_busiest_ring_says_how_long_samples_are_kept() {
+        assert_eq!(kept(&[1e6, 2e6, 0.0], &[8_000_000, 8_000_000, MIB]), Some(Duration::from_secs(4)));
+        assert_eq!(kept(&[0.0], &[MIB]), None);
+    }
+}

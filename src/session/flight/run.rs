@@ -1,0 +1,280 @@
+//! Carries out the plan of a flight recorder: opens the events and the triggers, waits, and makes dumps.
+
+use std::{os::fd::RawFd, time::Instant};
+
+use anyhow::{Result, bail};
+use crossbeam_channel::Sender;
+use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, RecordOrder, Samples, Switching};
+use perf_prof_format::record::{Source, Wait};
+use perf_prof_in_kernel::load::StringWriters;
+use perf_prof_system::{
+    budget::Budget, close_in_child, eventfd, memory, output, signals::Signals, tracefs::Tracefs, usage::Usage,
+    workload::Workload,
+};
+
+use super::{
+    folder::DumpFolder,
+    keeper::{Keeper, Kept},
+    plan::{FlightPlan, Into},
+    request::Request,
+    rings,
+    triggers::Triggers,
+};
+use crate::{
+    engine::{
+        ExitStatus,
+        exit_status::{Callbacks, exit_status},
+        interval::Interval,
+        losses,
+        run_loop::Ending,
+    },
+    live::{
+        chosen::{ArmedEvents, ChosenEvents},
+        kernel_target::KernelTarget,
+        refusal,
+        requests::{self, Sizes},
+        select::Selected,
+        strings, workload_end,
+    },
+    plan,
+    recorder::{self, Command, Control, Delay, Destination, Output},
+};
+
+/// The size of the rings for what happens to tasks, in bytes.
+const SIDE_BAND_RING: usize = 512 << 10;
+
+/// The memory for records about tasks that were read and not noted yet, in bytes.
+const SIDE_BAND_BACKLOG: usize = 32 << 20;
+
+/// Carries out a plan and returns the exit status.
+pub fn run(plan: &FlightPlan) -> Result<ExitStatus> {
+    check_output(plan)?;
+    let record = &plan.record;
+    let chosen = ChosenEvents::select(&record.capture)?.recorded(&record.capture)?;
+    recorder::check(&chosen.events)?;
+    let signals = &Signals::install()?;
+    let command = match &record.capture.target {
+        plan::Target::Workload(command) => Some(command),
+        _ => record.untraced_command.as_ref(),
+    };
+    let armed = chosen.arm(|| command.map(|command| Workload::fork(command)).transpose())?;
+    let ArmedEvents { closing, tracefs, events: selected, limits, mut workload, .. } = armed;
+    let requested = requests::requests(&record.capture, &selected)?;
+    let sizes = sizes(plan, &requested);
+    let (mut capture, writers) =
+        open(plan, (&selected, &tracefs, &sizes), requested, workload.as_ref(), signals.wake_fd())?;
+    limits.report();
+    let (sender, asked) = crossbeam_channel::unbounded();
+    let triggers = open_triggers(plan, workload.as_ref(), &sender, signals.wake_fd())?;
+    drop(closing);
+    let control = record.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
+    let kept = Kept { plan, selected: &selected, tracefs: &tracefs, requests: asked, memory: sizes.memory };
+    let keeper = Keeper::begin(kept, &mut capture, workload.as_mut())?;
+    if let Some(triggers) = &triggers {
+        triggers.start();
+    }
+    let now = Instant::now();
+    let begin_at = record.delay.time().map(|time| now + time);
+    let end_at = record.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
+    let usage = record.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
+    let mut flight = Flight {
+        capture,
+        keeper,
+        signals,
+        workload,
+        control,
+        sender,
+        wake: signals.wake_fd(),
+        begin_at,
+        end_at,
+        usage,
+    };
+    let signal = flight.run();
+    drop(triggers);
+    let status = flight.status(signal);
+    flight.keeper.conclude(&mut flight.capture);
+    strings::report_missed(&writers);
+    close_in_child::close(writers.into_events().collect());
+    Ok(if flight.keeper.are_complete() { ExitStatus(status) } else { ExitStatus(1) })
+}
+
+/// Checks whether dumps can be written, and creates their folder.
+fn check_output(plan: &FlightPlan) -> Result<()> {
+    let Output::File(path) = &plan.record.output else {
+        bail!("-o -: a dump is a file of its own; give a folder for the dumps, for example -o incidents/");
+    };
+    match plan.into {
+        Into::File => Destination::File(path.clone(), None).check(),
+        Into::Folder => {
+            let folder = DumpFolder::of_output(path);
+            let shown = folder.path().display();
+            folder
+                .create()
+                .map_err(|error| anyhow::anyhow!("cannot create the folder '{shown}' for dumps: {error}"))?;
+            Destination::File(folder.path().join("perf.data.new"), None).check()
+        }
+    }
+}
+
+/// How large the rings are at first, and how much memory all of them may use, in bytes.
+struct KeptSizes {
+    ring: usize,
+    memory: usize,
+}
+
+fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
+    let capture = &plan.record.capture;
+    let default = || memory::default_buffer().min(rings::DEFAULT_MEMORY);
+    let memory = capture.buffer.unwrap_or_else(default);
+    let Sizes { ring, .. } = requests::sizes(capture, requests);
+    let is_measured = plan.before.is_some() && capture.ring_size.is_none();
+    KeptSizes { ring: if is_measured { rings::AT_FIRST.min(ring) } else { ring }, memory }
+}
+
+/// Opens the events, and starts the programs that write the records of events with strings.
+fn open(
+    plan: &FlightPlan,
+    (selected, tracefs, sizes): (&[Selected], &Tracefs, &KeptSizes),
+    requests: Vec<EventRequest>,
+    workload: Option<&Workload>,
+    wake: RawFd,
+) -> Result<(Capture, StringWriters)> {
+    let of_plan = &plan.record.capture;
+    // A command that only runs during the recording is not the target.
+    let traced = workload.filter(|_| matches!(of_plan.target, plan::Target::Workload(_)));
+    requests::report_missing_cpus(of_plan, selected)?;
+    let target = requests::target(of_plan, traced.map(Workload::pid))?;
+    let of_side_band = Sizes { ring: SIDE_BAND_RING, buffer: Budget::new(SIDE_BAND_BACKLOG) };
+    let options = requests::options(of_plan, &of_side_band, Mappings::Ignored, wake);
+    let begin = if plan.record.delay == Delay::None { EventStart::AtOnce } else { EventStart::Later };
+    let is_switched = begin == EventStart::Later || plan.record.control.is_some();
+    let options = Options {
+        samples: Samples::Kept { ring_bytes: sizes.ring },
+        order: Some(RecordOrder::default()),
+        begin,
+        switching: if is_switched { Switching::Repeated } else { Switching::Once },
+        ends_with: workload.map(Workload::pid),
+        ..options
+    };
+    let (requests, options) = recorder::with_members_of_recordings(of_plan, requests, options);
+    let opened =
+        requests::open_with_rings_that_fit(of_plan, options, |options| Capture::open(&target, &requests, options));
+    let capture = opened.map_err(|error| refusal::open_error(error, selected))?;
+    let target = KernelTarget { capture: of_plan, tracefs, target: &target };
+    let writers = strings::start(&target, selected, &requests, &capture)?;
+    requests::report_opened(&of_side_band, selected, &capture, plan.record.verbosity, "recorded");
+    Ok((capture, writers))
+}
+
+fn open_triggers(
+    plan: &FlightPlan,
+    workload: Option<&Workload>,
+    requests: &Sender<Request>,
+    wake: RawFd,
+) -> Result<Option<Triggers>> {
+    let Some(mut draft) = plan.triggers.clone() else { return Ok(None) };
+    if let (plan::Target::Workload(_), Some(workload)) = (&plan.record.capture.target, workload) {
+        draft.selection.pids = Some(vec![workload.pid()]);
+    }
+    Triggers::open(draft, requests.clone(), wake).map(Some)
+}
+
+struct Flight<'a> {
+    capture: Capture,
+    keeper: Keeper<'a>,
+    signals: &'a Signals,
+    workload: Option<Workload>,
+    control: Option<Control>,
+    sender: Sender<Request>,
+    wake: RawFd,
+    /// When the events are turned on; `None` if they are already on, or if only a command turns them on.
+    begin_at: Option<Instant>,
+    /// When the recording ends; `None` if there is no such time, or if it is over.
+    end_at: Option<Instant>,
+    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last line.
+    usage: Option<(Interval, Usage)>,
+}
+
+impl Flight<'_> {
+    /// Waits and makes dumps until something ends the recording. Returns the signal that ended it, if it was a signal.
+    fn run(&mut self) -> Option<i32> {
+        let mut signal = None;
+        loop {
+            let usage_at = self.usage.as_ref().map(|(interval, _)| interval.next());
+            let times = [self.begin_at, self.end_at, usage_at, self.keeper.next_time()];
+            match self.capture.wait(times.into_iter().flatten().min()) {
+                Wait::Batch(batch) => self.keeper.add(&batch, &self.capture),
+                Wait::Timeout | Wait::Flushed => {}
+                Wait::Woken => self.keeper.woken = true,
+                Wait::Ended(_) => return signal,
+            }
+            self.keeper.attend(&mut self.capture);
+            while std::mem::take(&mut self.keeper.woken) {
+                self.handle_wakeup(&mut signal);
+                self.keeper.attend(&mut self.capture);
+            }
+            self.attend_to_times(Instant::now());
+        }
+    }
+
+    fn attend_to_times(&mut self, now: Instant) {
+        if self.begin_at.take_if(|at| now >= *at).is_some() {
+            self.capture.enable_events().unwrap_or_else(output::say);
+            self.keeper.measure_from(now);
+        }
+        if self.end_at.take_if(|at| now >= *at).is_some() {
+            self.capture.stop();
+        }
+        if let Some((interval, usage)) = &mut self.usage
+            && interval.expired(now)
+        {
+            output::write_line(&usage.line());
+        }
+    }
+
+    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
+    fn handle_wakeup(&mut self, signal: &mut Option<i32>) {
+        losses::report_offline_cpus(&mut self.capture);
+        let pending = self.signals.take_pending();
+        if pending.user2 != 0 {
+            self.ask("signal");
+        }
+        for (_, number) in pending.end_requests() {
+            *signal = Some(number);
+            self.capture.stop();
+        }
+        while let Some(command) = self.control.as_ref().and_then(Control::next) {
+            let done = match command {
+                Command::Enable => self.capture.enable_events(),
+                Command::Disable => self.capture.disable_events(),
+                Command::Ping => Ok(()),
+                Command::Snapshot => {
+                    self.ask("snapshot");
+                    self.keeper.attend(&mut self.capture);
+                    Ok(())
+                }
+                Command::Stop => {
+                    self.capture.stop();
+                    Ok(())
+                }
+            };
+            done.unwrap_or_else(output::say);
+            if let Some(control) = &mut self.control {
+                control.ack();
+            }
+        }
+    }
+
+    fn ask(&self, reason: &str) {
+        let _ = self.sender.send(Request::asked(reason));
+        eventfd::signal(self.wake);
+    }
+
+    /// Ends the workload, as perf does, if it is still running. Returns the exit status, as for an ordinary recording.
+    fn status(&mut self, signal: Option<i32>) -> u8 {
+        let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
+        let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
+        let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
+        exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
+    }
+}

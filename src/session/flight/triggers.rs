@@ -1,0 +1,176 @@
+//! The events that make dumps: an ordinary live run in a thread of its own, whose sink asks for a dump at each event.
+
+use std::{
+    ops::ControlFlow,
+    os::fd::RawFd,
+    sync::Arc,
+    thread::{self, JoinHandle},
+};
+
+use anyhow::{Context as _, Result, anyhow};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use perf_prof_events::event::{
+    Context, Deliver, EventType, Flow, Format, LineContext, Sample, Sink, UNKNOWN_COMM, write_text,
+};
+use perf_prof_format::value::Value;
+use perf_prof_system::{
+    eventfd, output,
+    own_threads::OwnThread,
+    signals::{self, EndRequests, Signals},
+};
+
+use super::{
+    request::{Origin, Request},
+    trigger_event::Trigger,
+};
+use crate::{
+    plan::{Draft, RunPlan},
+    spine::{About, Chosen, Slice},
+};
+
+/// A run whose events make dumps.
+#[derive(Debug)]
+pub struct Triggers {
+    end: Arc<EndRequests>,
+    /// Starts the events.
+    start: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Triggers {
+    /// Opens the events of `draft`. Nothing is requested before [`Triggers::start`]. At each event, the run sends a request
+    /// and makes the eventfd `wake` readable.
+    pub fn open(draft: Draft, requests: Sender<Request>, wake: RawFd) -> Result<Triggers> {
+        let plan = draft.checked().map_err(|error| anyhow!("--trigger: {}", error.message(|_| "a target option")))?;
+        let end = Arc::new(EndRequests::new()?);
+        let (start, started) = bounded(1);
+        let (tell, told) = bounded(1);
+        let of_program = Signals::of_program(Arc::clone(&end));
+        let body = move || {
+            signals::block_in_this_thread();
+            let _own = OwnThread::enter();
+            run(&plan, &of_program, (&tell, &started), |about| Asking::new(about, requests, wake));
+        };
+        let thread = thread::Builder::new().name("perf-prof-triggers".to_owned()).spawn(body).context("--trigger")?;
+        let opened = told.recv().unwrap_or_else(|_| Err(anyhow!("its thread ended")));
+        opened.context("--trigger")?;
+        Ok(Triggers { end, start, thread: Some(thread) })
+    }
+
+    /// Starts the events.
+    pub fn start(&self) {
+        let _ = self.start.send(());
+    }
+}
+
+impl Drop for Triggers {
+    fn drop(&mut self) {
+        self.end.end_now();
+        // A thread that waits for its start ends when nobody can start it.
+        self.start = bounded(0).0;
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has printed why.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens the events, tells whether this succeeded, and delivers them until the run is ended.
+fn run(
+    plan: &RunPlan,
+    signals: &Signals,
+    (tell, started): (&Sender<Result<()>>, &Receiver<()>),
+    sink: impl FnOnce(&Arc<About>) -> Asking,
+) {
+    let opened = Chosen::select(plan).and_then(Chosen::arm).and_then(|armed| armed.open(Slice::Whole, signals));
+    let session = match opened {
+        Ok(session) => session,
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            return;
+        }
+    };
+    let _ = tell.send(Ok(()));
+    if started.recv().is_err() {
+        session.abandon().close();
+        return;
+    }
+    let mut sink = sink(session.about());
+    let mut outcome = session.run(&mut sink, signals);
+    std::mem::take(&mut outcome.closing).close();
+    if let Err(error) = outcome.report(plan) {
+        output::say(format_args!("--trigger: {error:#}; no event makes a dump any more"));
+    }
+}
+
+/// A sink that asks for a dump at each event.
+struct Asking {
+    events: Vec<EventType>,
+    names: Vec<String>,
+    context: Arc<Context>,
+    requests: Sender<Request>,
+    wake: RawFd,
+}
+
+impl Asking {
+    fn new(about: &Arc<About>, requests: Sender<Request>, wake: RawFd) -> Asking {
+        let names = about.events.iter().map(EventType::shown_name).collect();
+        Asking { events: about.events.clone(), names, context: about.context.clone(), requests, wake }
+    }
+
+    fn text(&self, sample: &Sample<'_>) -> String {
+        let comm = self.context.comm(sample.task(), sample.time());
+        let line = LineContext {
+            comm: comm.as_deref(),
+            realtime: None,
+            frames: &[],
+            ip: None,
+            kernel: &*self.context.kernel,
+            registers: self.context.registers(),
+            cgroup: None,
+        };
+        let mut text = Vec::new();
+        text.extend_from_slice(comm.as_deref().unwrap_or(UNKNOWN_COMM));
+        text.extend_from_slice(format!("/{} ", sample.task()).as_bytes());
+        write_text(sample, &line, &mut text);
+        String::from_utf8_lossy(&text).trim_end().to_owned()
+    }
+}
+
+/// Returns the name of the system call if this is an event of the source `syscall`.
+fn system_call(sample: &Sample<'_>) -> Option<String> {
+    let Format::Span(span) = &sample.event.format else { return None };
+    if !span.is_source() || span.format.name != "syscall" {
+        return None;
+    }
+    match sample.field(span.format.field("name")?) {
+        Some(Value::Str(name)) => Some(String::from_utf8_lossy(name).into_owned()),
+        _ => None,
+    }
+}
+
+impl Sink for Asking {
+    fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
+        body(self);
+    }
+}
+
+impl Deliver for Asking {
+    fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
+        if let (Some(of_type), Some(name)) = (self.events.get(event), self.names.get(event)) {
+            let sample = Sample { event: of_type, record };
+            let (pid, tid) = sample.pid_tid();
+            let trigger = Trigger {
+                reason: system_call(&sample).unwrap_or_else(|| name.clone()),
+                event: self.text(&sample),
+                time: sample.time(),
+                task: (pid as u32, tid as u32),
+                cpu: sample.cpu(),
+            };
+            // If the recorder has ended, nobody needs a dump.
+            let _ = self.requests.send(Request { origin: Origin::Event(trigger), path: None, reply: None });
+            eventfd::signal(self.wake);
+        }
+        ControlFlow::Continue(())
+    }
+}

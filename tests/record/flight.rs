@@ -1,0 +1,375 @@
+//! The flight recorder (`record --before`): what a dump has, and that it is a complete recording.
+
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+use tempfile::TempDir;
+
+use crate::harness::{
+    machine::{Need, needs, skip},
+    recorder::perf,
+    run::{perf_prof, stdout, tested_program},
+    task, workload,
+};
+
+/// The events that the dumps have.
+const EVENTS: &str = "syscalls:sys_enter_getppid,sched:sched_process_exec";
+
+/// A span of a slow request of the workload.
+const SLOW: &str = "syscall/name=clock_nanosleep,min=40ms/";
+
+/// The workload: requests of 1 ms, and a slow one of 50 ms for each line of its standard input, until this ends. It also
+/// starts programs that end at once.
+pub fn requests() {
+    let asked = Arc::new(AtomicBool::new(false));
+    let slow = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for request in 0u64.. {
+            task::getppid(20);
+            let is_slow = slow.swap(false, SeqCst);
+            std::thread::sleep(Duration::from_millis(if is_slow { 50 } else { 1 }));
+            if request % 100 == 0 {
+                Command::new("/bin/true").status().unwrap();
+            }
+        }
+    });
+    std::io::stdin().lines().for_each(|_| asked.store(true, SeqCst));
+    std::process::exit(0);
+}
+
+/// A running workload.
+struct Requests(Child);
+
+impl Requests {
+    fn start() -> Requests {
+        let words = workload::words("requests");
+        Requests(Command::new(&words[0]).args(&words[1..]).stdin(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Makes the next request slow.
+    fn make_slow(&mut self) {
+        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// A running flight recorder.
+struct Recorder {
+    dir: TempDir,
+    process: Child,
+}
+
+impl Recorder {
+    /// Starts a recorder of the workload, whose dumps are in a folder of their own.
+    fn start(of: &Requests, args: &[&str]) -> Recorder {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(tested_program());
+        command.args(["record", "-e", EVENTS, "-p", &of.pid(), "-o", "dumps/"]).args(args).current_dir(dir.path());
+        let process = command.stderr(Stdio::piped()).spawn().unwrap();
+        Recorder { dir, process }
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.dir.path().join("dumps")
+    }
+
+    fn dumps(&self) -> Vec<PathBuf> {
+        dumps(&self.folder())
+    }
+
+    fn signal(&self, signal: i32) {
+        // SAFETY: the process is a child that was not waited for.
+        unsafe { libc::kill(self.process.id() as i32, signal) };
+    }
+
+    /// Waits until there are so many dumps that perf-prof has told about.
+    fn await_dumps(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.dumps().len() < count {
+            assert!(Instant::now() < deadline, "no dump came");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the events are on.
+    fn await_events(&self) {
+        while !self.folder().exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(2500));
+    }
+
+    /// Ends the recorder. Returns its status and what it said.
+    fn end(mut self, signal: i32) -> (TempDir, i32, String) {
+        self.signal(signal);
+        let status = self.process.wait().unwrap().code().unwrap();
+        let said = std::io::read_to_string(self.process.stderr.take().unwrap()).unwrap();
+        (self.dir, status, said)
+    }
+}
+
+fn dumps(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    found.sort();
+    found
+}
+
+/// A line of `script`: its time in microseconds, and its text with the name of the task.
+type Line = (u64, String);
+
+fn lines(path: &Path) -> Vec<Line> {
+    lines_with(path, "time,comm,tid,event,trace")
+}
+
+/// Returns the lines of the real perf, which must be those that perf-prof shows.
+fn same_lines_of_perf(path: &Path) -> Vec<Line> {
+    let lines = parsed(&perf(path, &["script", "-F", FIELDS]));
+    assert_eq!(lines, lines_with(path, FIELDS), "{path:?}");
+    lines
+}
+
+/// Fields that perf has for all kinds of events.
+const FIELDS: &str = "comm,tid,time,event";
+
+fn lines_with(path: &Path, fields: &str) -> Vec<Line> {
+    let path = path.to_str().unwrap();
+    let args = ["script", "-i", path, "-F", fields];
+    let output = perf_prof(&args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    parsed(&stdout(&output))
+}
+
+fn parsed(text: &str) -> Vec<Line> {
+    let line = |line: &str| {
+        let at = line.find(": ").unwrap_or_else(|| panic!("{line}"));
+        let (head, rest) = line.split_at(at);
+        let (task, time) = head.rsplit_once(' ').unwrap();
+        let (seconds, micros) = time.split_once('.').unwrap();
+        let time = seconds.parse::<u64>().unwrap() * 1_000_000 + micros.parse::<u64>().unwrap();
+        (time, format!("{} {}", task.split_whitespace().collect::<Vec<_>>().join(" "), rest[2..].trim()))
+    };
+    text.lines().filter(|text| !text.is_empty()).map(line).collect()
+}
+
+fn is_trigger(line: &Line) -> bool {
+    line.1.contains("perf-prof:trigger")
+}
+
+/// Returns the time of the only trigger.
+fn trigger(lines: &[Line]) -> u64 {
+    let triggers: Vec<&Line> = lines.iter().filter(|line| is_trigger(line)).collect();
+    assert_eq!(triggers.len(), 1, "{triggers:?}");
+    triggers[0].0
+}
+
+#[test]
+fn a_dump_has_what_a_plain_recording_has_around_a_slow_span() {
+    needs([Need::Tracefs, Need::Perf]);
+    let mut requests = Requests::start();
+    let plain = tempfile::tempdir().unwrap();
+    let file = plain.path().join("perf.data");
+    let mut beside = Command::new(tested_program());
+    beside.args(["record", "-q", "-e", EVENTS, "-p", &requests.pid(), "-o"]).arg(&file);
+    let mut beside = beside.spawn().unwrap();
+    let options = ["--before", "2s", "--after", "1s", "--trigger", SLOW, "--min-gap", "60s"];
+    let recorder = Recorder::start(&requests, &options);
+    recorder.await_events();
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(recorder.dumps(), [] as [PathBuf; 0]);
+    requests.make_slow();
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_secs(3));
+    let (dir, status, said) = recorder.end(libc::SIGINT);
+    assert_eq!(status, 0, "{said}");
+    // SAFETY: the process is a child that was not waited for.
+    unsafe { libc::kill(beside.id() as i32, libc::SIGINT) };
+    beside.wait().unwrap();
+
+    let found = dumps(&dir.path().join("dumps"));
+    let [dump] = &found[..] else { panic!("{found:?} {said}") };
+    let name = dump.file_name().unwrap().to_str().unwrap();
+    assert!(name.ends_with("-clock_nanosleep.data"), "{name}");
+    let ours = lines(dump);
+    let at = trigger(&ours);
+    let samples: Vec<&Line> = ours.iter().filter(|line| !is_trigger(line)).collect();
+    let (first, last) = (samples[0].0, samples[samples.len() - 1].0);
+    assert!((at - 2_000_001..at - 1_900_000).contains(&first), "{first} {at} {said}");
+    assert!((at + 900_000..=at + 1_000_001).contains(&last), "{at} {last} {said}");
+    assert!(samples.len() > 5000, "{said}");
+    // Each event has a time of its own, some microseconds apart. So the start is where the times are nearest.
+    let all = lines(&file);
+    let near = all.partition_point(|line| line.0 < first);
+    let distance =
+        |from: usize| -> u64 { samples.iter().zip(&all[from..]).map(|(ours, plain)| ours.0.abs_diff(plain.0)).sum() };
+    let from = (near.saturating_sub(5)..near + 5).min_by_key(|&from| distance(from)).unwrap();
+    assert!(distance(from) / (samples.len() as u64) < 20, "a sample is missing or came twice: {}", distance(from));
+    let texts = |lines: &[&Line]| lines.iter().map(|line| line.1.clone()).collect::<Vec<_>>();
+    let expected: Vec<&Line> = all[from..].iter().take(samples.len()).collect();
+    assert_eq!(texts(&samples), texts(&expected));
+    assert!(samples.iter().any(|line| line.1.starts_with("true ")), "tasks that exited have their names");
+    assert_eq!(same_lines_of_perf(dump).len(), ours.len());
+    assert!(said.contains("samples in") && said.contains("after `clock_nanosleep: requests/"), "{said}");
+}
+
+#[test]
+fn signals_and_commands_ask_for_dumps() {
+    needs([Need::Tracefs, Need::Perf]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "1s"]);
+    recorder.await_events();
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_millis(500));
+    let (dir, status, said) = recorder.end(libc::SIGTERM);
+    assert_eq!(status, 143, "{said}");
+    let found = dumps(&dir.path().join("dumps"));
+    assert_eq!(found.len(), 2, "the end makes a dump too: {said}");
+    for (dump, reason) in found.iter().zip(["signal", "end"]) {
+        assert!(dump.to_str().unwrap().ends_with(&format!("-{reason}.data")));
+        let lines = lines(dump);
+        let at = trigger(&lines);
+        assert!(lines[0].0 + 1_000_001 >= at && lines[0].0 + 900_000 < at, "{said}");
+        assert!(lines.len() > 2000);
+        assert_eq!(same_lines_of_perf(dump).len(), lines.len());
+    }
+}
+
+#[test]
+fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let every = "syscalls:sys_enter_getppid";
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--trigger", every, "--min-gap", "60s"]);
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_secs(1));
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(2);
+    std::thread::sleep(Duration::from_millis(500));
+    let (dir, _, said) = recorder.end(libc::SIGINT);
+    let found = dumps(&dir.path().join("dumps"));
+    assert_eq!(found.len(), 2, "a signal makes a dump at any time: {said}");
+    let lines = lines(&found[0]);
+    assert!(lines.iter().filter(|line| is_trigger(line)).count() > 1, "{said}");
+    assert!(said.contains("made no dump") && said.contains("--min-gap"), "{said}");
+}
+
+#[test]
+fn only_the_newest_dumps_stay() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let options = ["--overwrite", "--switch-output=300ms", "--max-files", "2", "-m", "16"];
+    let recorder = Recorder::start(&requests, &options);
+    std::thread::sleep(Duration::from_secs(5));
+    let (dir, _, said) = recorder.end(libc::SIGINT);
+    let found = dumps(&dir.path().join("dumps"));
+    assert_eq!(found.len(), 2, "{said}");
+    assert!(said.lines().filter(|line| line.contains("samples in")).count() > 4, "{said}");
+    assert!(found.iter().any(|dump| dump.to_str().unwrap().ends_with("-end.data")), "{found:?}");
+    found.iter().for_each(|dump| assert!(!lines(dump).is_empty()));
+}
+
+#[test]
+fn threads_write_a_dump_as_a_directory() {
+    needs([Need::Tracefs, Need::Perf]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--after", "500ms", "--threads"]);
+    recorder.await_events();
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_secs(2));
+    let (dir, _, said) = recorder.end(libc::SIGINT);
+    let found = dumps(&dir.path().join("dumps"));
+    let lines = lines(&found[0]);
+    assert!(found[0].join("data.0").exists() && lines.len() > 2000, "{said}");
+    assert_eq!(same_lines_of_perf(&found[0]).len(), lines.len());
+}
+
+#[test]
+fn a_full_disk_ends_nothing_and_the_next_dump_tries_again() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let place = tempfile::tempdir().unwrap();
+    let disk = place.path().to_str().unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3m", "none", disk]).status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        skip(Need::Namespaces, "tmpfs cannot be mounted");
+    }
+    let filler = place.path().join("filler");
+    fs::write(&filler, vec![1; 2 << 20]).unwrap();
+    let recorder = Recorder::start(&requests, &["--before", "2s", "-o", &format!("{disk}/")]);
+    std::thread::sleep(Duration::from_secs(4));
+    recorder.signal(libc::SIGUSR2);
+    std::thread::sleep(Duration::from_secs(1));
+    dumps(place.path()).iter().for_each(|path| fs::remove_file(path).unwrap());
+    recorder.signal(libc::SIGUSR2);
+    std::thread::sleep(Duration::from_secs(2));
+    let complete = dumps(place.path());
+    let read: Vec<usize> = complete.iter().map(|dump| lines(dump).len()).collect();
+    let (_, status, said) = recorder.end(libc::SIGINT);
+    assert!(Command::new("umount").arg(disk).status().unwrap().success());
+    assert_eq!(status, 1, "{said}");
+    assert!(said.contains("No space left on device") && said.contains("tries again"), "{said}");
+    assert_eq!(complete.len(), 1, "{said}");
+    assert!(read[0] > 1000, "{said}");
+}
+
+#[test]
+fn overwriting_alone_writes_the_newest_samples_at_the_end_as_perf_does() {
+    needs([Need::Tracefs, Need::Perf]);
+    let dir = tempfile::tempdir().unwrap();
+    let (ours, theirs) = (dir.path().join("ours"), dir.path().join("theirs"));
+    let words = workload::words("generator");
+    let args = ["-e", "syscalls:sys_enter_getppid", "--overwrite", "--tail-synthesize", "-m", "8", "-o"];
+    for (program, file) in [(tested_program(), &ours), ("perf", &theirs)] {
+        let mut command = Command::new(program);
+        command.arg("record").args(args).arg(file).arg("--").args(&words);
+        let output = crate::harness::recorder::with_calls(&mut command, 50_000).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    for file in [&ours, &theirs] {
+        let lines = same_lines_of_perf(file);
+        assert!(lines.is_sorted_by_key(|line| line.0), "{file:?}");
+        let samples: Vec<&Line> = lines.iter().filter(|line| !is_trigger(line)).collect();
+        assert!(samples.len() > 100, "{file:?}");
+        // perf lists the tasks when it writes the file. This one has exited by then.
+        let are_named = samples.iter().all(|line| line.1.starts_with("generator "));
+        assert!(are_named || file == &theirs, "{samples:?}");
+    }
+}
+
+#[test]
+fn options_without_samples_in_rings_are_refused() {
+    for (args, expected) in [
+        (&["--trigger", "sched:sched_switch"][..], "add --before TIME"),
+        (&["--after", "1s"], "add --before TIME"),
+        (&["--switch-output"], "--switch-output needs --overwrite"),
+        (&["--before", "1s", "--switch-events"], "use -e sched:sched_switch"),
+        (&["--before", "1s", "--threads=core"], "use --threads"),
+        (&["--before", "1s", "--trigger", "x/"], "--trigger "),
+    ] {
+        let output = perf_prof(&["record", "-e", "sched:sched_switch"]).args(args).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(expected), "{said}");
+    }
+}
