@@ -5,7 +5,7 @@
 use std::{
     io::{BufRead, BufReader, Read, Write},
     process::{Child, ChildStdout, Command, Stdio},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -141,6 +141,37 @@ pub fn switches(table: &mut Table) {
         false => table.row(ROWS[2], &[], "ns", "not measured: bpftrace is not installed"),
     }
     table.row(ROWS[3], &own, "ns", "CPU time of perf-prof for each switch, without start-up");
+}
+
+/// Adds the rows about the time of a short run: how much later it ends because programs are loaded.
+pub fn starts(table: &mut Table) {
+    const STARTS: [(&str, [&str; 2]); 3] = [
+        (GETPPID, ["run of `true`, getppid in perf-prof", "run of `true`, getppid in the kernel"]),
+        ("offcpu", ["run of `true`, offcpu in perf-prof", "run of `true`, offcpu in the kernel"]),
+        ("runqueue", ["run of `true`, runqueue in perf-prof", "run of `true`, runqueue in the kernel"]),
+    ];
+    for (event, names) in STARTS {
+        if !can_measure() {
+            names.iter().for_each(|name| table.row(name, &[], "ms", "skipped: needs root and two CPUs"));
+            continue;
+        }
+        let (mut ring, mut kernel) = (vec![], vec![]);
+        for _ in 0..3 * table.effort.runs() {
+            ring.push(whole_run(event, "never"));
+            kernel.push(whole_run(event, "always"));
+        }
+        table.row(names[0], &ring, "ms", "from its start to its end, on a wall clock; `top EVENT --by comm -- true`");
+        table.compared(names[1], &kernel, (names[0], &ring), "ms", "the same");
+    }
+}
+
+/// Returns how long a table of an event of `true` takes, in ms.
+fn whole_run(event: &str, in_kernel: &str) -> f64 {
+    let begun = Instant::now();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
+    let done = command.args(["top", event, "--by", "comm", "--in-kernel", in_kernel, "--", "true"]).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    begun.elapsed().as_secs_f64() * 1e3
 }
 
 /// Returns whether programs in the kernel can be measured here.

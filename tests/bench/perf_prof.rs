@@ -113,6 +113,7 @@ fn main() {
     if has("--in-kernel") {
         in_kernel::rows(&mut table);
         in_kernel::switches(&mut table);
+        in_kernel::starts(&mut table);
         return table.print();
     }
     if has("--columns") {
@@ -138,6 +139,7 @@ fn main() {
     live::rows(&mut table);
     in_kernel::rows(&mut table);
     in_kernel::switches(&mut table);
+    in_kernel::starts(&mut table);
     perf_script::rows(&mut table);
     recordings(&mut table);
     library::rows(&mut table);

@@ -64,7 +64,7 @@ impl Table {
 
     /// Checks that every expected row is there, with a figure or with the reason why it has none.
     pub fn check_rows(&self) {
-        const ROWS: [&str; 100] = [
+        const ROWS: [&str; 106] = [
             "floor h0",
             "floor h1",
             "floor h3",
@@ -129,6 +129,12 @@ impl Table {
             "traced switch, offcpu in the kernel",
             "traced switch, offcpu by bpftrace",
             "perf-prof, offcpu in perf-prof",
+            "run of `true`, getppid in perf-prof",
+            "run of `true`, getppid in the kernel",
+            "run of `true`, offcpu in perf-prof",
+            "run of `true`, offcpu in the kernel",
+            "run of `true`, runqueue in perf-prof",
+            "run of `true`, runqueue in the kernel",
             "floor, named arguments",
             "perf-prof script -s, named arguments",
             "perf script -s, named arguments",
