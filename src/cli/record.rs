@@ -50,7 +50,7 @@ The recording
 
 Exit status
   0      the recording is complete, also if Ctrl-C ended it
-  1      recording could not start, or the recording is not complete
+  1      recording could not start, or could not be written to its end; lost events do not change the status
   2      wrong usage
   N      the command ended with status N
   128+N  signal N ended perf-prof or the command";
