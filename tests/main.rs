@@ -22,6 +22,7 @@ mod in_kernel;
 mod licenses;
 mod manual;
 mod messages;
+mod metrics;
 mod parallel;
 mod perf_script;
 mod plain_user;

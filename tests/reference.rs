@@ -13,8 +13,9 @@ use std::{
     process::Command,
 };
 
-const COMMANDS: [&str; 19] = [
+const COMMANDS: [&str; 20] = [
     "python",
+    "serve",
     "record",
     "stat",
     "script",

@@ -911,6 +911,19 @@ def start_recording(
 ) -> RecordingRun: ...
 def count(selectors: tuple[str, ...], options: Mapping[str, object], forms: dict[str, str]) -> _Counted: ...
 def close_copies() -> None: ...
+def keep_first_keys(tables: Sequence[Aggregator]) -> None:
+    """Makes full tables keep the keys that they have: the amounts of other keys go to others."""
+def refresh_tables(tables: Sequence[Aggregator]) -> bool:
+    """Asks the runs that fill the tables to read those in the kernel, unless they were read within half a second. Returns False if
+    a run is too busy, or does not run: the tables are then as they were."""
+def metrics_page(tables: Sequence[tuple[str, Aggregator]], *, native: bool) -> bytes:
+    """Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
+    of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does."""
+def metric_families(
+    tables: Sequence[tuple[str, Aggregator]],
+) -> list[tuple[str, str, str, list[str], list[tuple[list[str], float, list[tuple[float, int]]]]]]:
+    """Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
+    bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values)."""
 def is_host() -> bool: ...
 def main(argv: Sequence[str]) -> int: ...
 def own_command() -> list[str]: ...

@@ -7,6 +7,7 @@
 //!
 //! * an option of `python`: `python/options.rs`, its place in the draft in `python/plan.rs`; several recordings:
 //!   `python/inputs.rs`
+//! * `serve`, which is `python` with `--listen`: `python/serve.rs`
 //! * an option of `trace`, `top` and `hist`: `watch/options.rs` (all), `watch/tally.rs` (`top` and `hist`), or the file
 //!   of the command
 //! * `-a -C -p -t -c -F` of several commands: `targets.rs`; how messages spell options: `option_error.rs`
@@ -115,12 +116,12 @@ enum Subcommands {
     Help(help::Help),
 }
 
-/// Returns all commands. `python` is included only for the help text, because its arguments are split before clap
-/// parses them.
+/// Returns all commands. `python` and `serve` are included only for the help text, because their arguments are split
+/// before clap parses them.
 fn program() -> clap::Command {
     let commands = Program::command();
     #[cfg(feature = "python")]
-    let commands = commands.subcommand(python::command());
+    let commands = commands.subcommand(python::command()).subcommand(python::serve::command());
     commands
 }
 
@@ -135,6 +136,8 @@ pub fn main(argv: &[OsString]) -> ExitStatus {
 fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     match argv.get(1).and_then(|arg| arg.to_str()) {
         Some("python") => return python(argv),
+        #[cfg(feature = "python")]
+        Some("serve") => return python::serve::run(argv),
         #[cfg(feature = "python")]
         Some("run") if shipped::Run::names_script(argv) => return shipped::Run::of(argv).run(argv),
         Some(line) if line.starts_with("python ") => {

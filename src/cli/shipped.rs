@@ -2,11 +2,11 @@
 
 use std::{
     env,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, DirBuilder},
     io,
     os::unix::fs::DirBuilderExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process,
 };
 
@@ -102,16 +102,43 @@ impl Run {
     /// Runs the script. `argv` is the whole command line.
     pub fn run(self, argv: &[OsString]) -> Result<ExitStatus, Failure> {
         let script = script(&self.name)?;
-        let folder = ScriptFolder::new()?;
-        let path = folder.0.join(format!("{}.py", script.name));
-        fs::write(&path, script.text).with_context(|| format!("cannot write {}", path.display()))?;
+        let file = ScriptFile::of(script)?;
+        let path = file.path();
         // Use the order in which the kernel starts a script through its first line: the options of this line, the script, the
         // other options.
         let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
         let given = python::given(path.as_os_str()).unwrap_or_default();
-        let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into_os_string()]);
+        let words = [of_program, "python".into()].into_iter().chain(given).chain([path.into()]);
         python::run(&words.chain(self.options).collect::<Vec<OsString>>())
     }
+}
+
+/// The file of a script that is part of the program, as long as it is needed.
+pub struct ScriptFile {
+    path: PathBuf,
+    _folder: ScriptFolder,
+}
+
+impl ScriptFile {
+    fn of(script: &Shipped) -> Result<ScriptFile, Failure> {
+        let folder = ScriptFolder::new()?;
+        let path = folder.0.join(format!("{}.py", script.name));
+        fs::write(&path, script.text).with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(ScriptFile { path, _folder: folder })
+    }
+
+    /// Returns the path of the file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Returns the file of the script with this name; `None` if it is a path, or if there is no such script.
+pub fn file_of(name: &OsStr) -> Result<Option<ScriptFile>, Failure> {
+    if Path::new(name).exists() {
+        return Ok(None);
+    }
+    SHIPPED.iter().find(|script| name == script.name).map(ScriptFile::of).transpose()
 }
 
 /// Returns the script with this name, which may end in `.py`.

@@ -41,6 +41,7 @@
 //! * another event that is derived from several: an implementation of `Derivation` in `derive/`, which `Derived` starts
 //! * what an aggregator keeps for a key: `aggregate/definition.rs` (`Measure`), `aggregate/groups.rs` (the table and
 //!   its limit), `aggregate/distribution.rs`; how it is shown: `aggregate/report.rs`
+//! * the names, buckets and formats of metrics: `aggregate/metrics/`
 //! * the type of a column: `column/column_type.rs`; how it is read: `column/cell.rs`, for integers at fixed places
 //!   `column/words.rs`; which columns there are if none is named: `column/plan.rs`
 //! * the look of pictures: `picture/flame_graph.rs`, `picture/heat_map_svg.rs`, `picture/histogram.rs`; which values

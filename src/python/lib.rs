@@ -27,6 +27,8 @@
 //!   `script/package.rs`
 //! * a method of aggregators: `script/aggregate/base.rs` (all), `script/aggregate/kinds.rs` (one class),
 //!   `script/aggregate/top.rs`; how they get events: `script/aggregate/feed.rs`, `script/feeding.rs`
+//! * metrics for Prometheus: the server is `metrics.py`, its pages come from `script/aggregate/metrics.rs`, and
+//!   `script/serving.rs` starts it for a script
 //! * what a notebook shows: `_repr_html_` of the classes, for example in `script/flame_graph.rs`; the shipped one is
 //!   `docs/notebook.ipynb` of the repository, which `tests/python/test_notebook.py` runs
 //! * `Parts` and `States`, for scripts with `--jobs`: `_parts.py`

@@ -44,6 +44,7 @@
 //!   each origin
 //! * signals, `-i`, `--duration`: `engine/run_loop.rs`; `-N` and losses: `engine/pump/mod.rs`; when output is written:
 //!   `engine/flushing.rs`
+//! * how another thread gets tables that are up to date: `engine/refresh.rs`
 //! * lines about losses, statistics on SIGUSR2: `engine/losses.rs`; about missing spans:
 //!   `engine/span_report.rs`; the exit status: `engine/exit_status.rs`
 //! * how a traced command ends: `live/workload_end.rs`

@@ -19,6 +19,11 @@ impl EventFd {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self).map_err(failed("eventfd"))
     }
 
+    /// Returns another descriptor of the same counter.
+    pub fn duplicate(&self) -> Result<EventFd, CallError> {
+        rustix::io::fcntl_dupfd_cloexec(&self.0, 0).map(EventFd).map_err(failed("fcntl"))
+    }
+
     /// Makes the eventfd readable.
     pub fn signal(&self) {
         signal(self.0.as_raw_fd());

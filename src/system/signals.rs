@@ -165,6 +165,14 @@ impl Signals {
         }
     }
 
+    /// Returns another handle of the eventfd, which another thread may signal to wake the run. No signal has to arrive.
+    pub fn waker(&self) -> Result<EventFd, CallError> {
+        match &self.origin {
+            Origin::Handlers { wake, .. } => wake.duplicate(),
+            Origin::Program(requests) => requests.wake.duplicate(),
+        }
+    }
+
     /// Returns whether a signal arrived since the last [`Signals::take_pending`].
     #[inline]
     pub fn is_pending(&self) -> bool {

@@ -58,6 +58,8 @@ pub enum Need {
     Python,
     /// The server of PostgreSQL, with static probes, and a user `postgres`.
     Postgresql,
+    /// A server of Prometheus.
+    Prometheus,
     /// The Python package index can be reached.
     Pypi,
     /// Threads may have a real-time policy.
@@ -86,7 +88,7 @@ use Need::*;
 
 impl Need {
     /// All needs, by name.
-    pub const ALL: [(Need, &str); 30] = [
+    pub const ALL: [(Need, &str); 31] = [
         (Bpf, "bpf"),
         (BuildIds, "build-ids"),
         (Cgroups, "cgroups"),
@@ -105,6 +107,7 @@ impl Need {
         (Programs, "programs"),
         (Postgresql, "postgresql"),
         (Pprof, "pprof"),
+        (Prometheus, "prometheus"),
         (Pypi, "pypi"),
         (Python, "python"),
         (RealTime, "real-time"),
@@ -150,6 +153,7 @@ impl Need {
             Perf if !is_root() => Err("recording needs root".to_owned()),
             Perf => runs(&["perf", "--version"]),
             Pprof => runs(&["go", "tool", "-n", "pprof"]),
+            Prometheus => runs(&["prometheus", "--version"]),
             Python if !cfg!(feature = "python") => Err("perf-prof was built without Python".to_owned()),
             StaticProbes => runs(&["gcc", "-fsyntax-only", "-include", "sys/sdt.h", "-x", "c", "/dev/null"]),
             Sudo => runs(&["sudo", "--version"]),

@@ -4,6 +4,7 @@ mod first_line;
 mod inputs;
 mod options;
 mod plan;
+pub mod serve;
 mod split;
 
 use std::ffi::OsString;

@@ -258,6 +258,9 @@ pub struct Options {
         help_heading = "Run"
     )]
     pub in_kernel: Option<InKernel>,
+    /// Serve the aggregators of the script as metrics for Prometheus, as `perf-prof serve` does
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Run")]
+    pub listen: Option<String>,
     /// The Python interpreter or venv that provides the packages for the script
     #[arg(long, value_name = "EXE_OR_VENV", help_heading = "Run")]
     pub python: Option<PathBuf>,

@@ -70,6 +70,9 @@ pub enum ScriptPlanError {
     /// `--executor` without a function.
     #[error("--executor {0}: write MODULE:FUNCTION; FUNCTION() returns an executor, such as a ProcessPoolExecutor")]
     Executor(String),
+    /// `--listen` where no script gets live events.
+    #[error("--listen serves the tables of a script while events come: it cannot be combined with --input or `help`")]
+    ListenWithoutRun,
     /// `--record` with `help`.
     #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
     RecordOfTemplate,
@@ -118,6 +121,9 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         },
         Some(module) => Module::Script { module, args: split.script_args },
     };
+    if options.listen.is_some() && (!paths.is_empty() || module == Module::Template) {
+        return Err(ScriptPlanError::ListenWithoutRun);
+    }
     let own_events = match &module {
         Module::Script { module, .. } if !paths.is_empty() => {
             // If the user selects no events, the script gets those of its first line, even if it was started with
@@ -149,6 +155,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         on_error: options.on_error.unwrap_or_default(),
         module,
         recordings,
+        listen: options.listen,
         part: options.part,
     })
 }

@@ -72,6 +72,17 @@ pub struct Groups {
     generation: u64,
     /// The table's share of the run's memory; `None` until the first event comes from a run.
     memory: Option<Holding>,
+    when_full: WhenFull,
+}
+
+/// What becomes of another key when there are as many keys as the limit allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WhenFull {
+    /// The smallest keys are folded.
+    #[default]
+    FoldSmallest,
+    /// Its amounts are added to `others`. No key that the table has is folded for it.
+    KeepFirst,
 }
 
 /// The amounts of all rows.
@@ -209,8 +220,15 @@ impl Groups {
             skipped: 0,
             generation: 1,
             memory: None,
+            when_full: WhenFull::default(),
             definition,
         }
+    }
+
+    /// From now on, a full table keeps the keys that it has. So their amounts never go back, as long as the table has the
+    /// memory for its keys.
+    pub fn keep_first_keys(&mut self) {
+        self.when_full = WhenFull::KeepFirst;
     }
 
     /// Makes the table take its memory from this budget. Adding an event does the same, so only a table that gets no
@@ -253,6 +271,9 @@ impl Groups {
         memo.check(self.generation);
         let words = plan.words(input, &mut self.texts, memo);
         let (rows, ranges) = (self.rows.len(), self.values.range_bytes());
+        if self.has_no_room_for(words.as_slice()) {
+            return self.add_to_others(value);
+        }
         let row = self.row(words.as_slice());
         match &mut self.values {
             Values::Sums(sums) => sums[row] += value,
@@ -275,6 +296,10 @@ impl Groups {
     /// Adds an amount to that of a key.
     pub fn add_amount(&mut self, key: &[KeyPart], amount: &Amount) {
         let words = words_of(key, &mut self.texts);
+        if self.has_no_room_for(words.as_slice()) {
+            self.others.keys += 1;
+            return self.others.amount.merge(amount);
+        }
         let row = self.row(words.as_slice());
         self.values.merge(row, amount);
         self.fold_what_has_no_room();
@@ -313,6 +338,28 @@ impl Groups {
         } else {
             self.merge(&other);
         }
+    }
+
+    /// Returns whether a key is new, and the table keeps those that it has instead.
+    #[inline]
+    fn has_no_room_for(&self, words: &[u64]) -> bool {
+        self.when_full == WhenFull::KeepFirst
+            && self.rows.len() >= self.definition.limit
+            && self.rows.find(words).is_none()
+    }
+
+    /// Adds the value of an event whose key has no room.
+    #[cold]
+    fn add_to_others(&mut self, value: i128) {
+        self.others.keys += 1;
+        match (&mut self.others.amount, self.definition.measure) {
+            (Amount::Sum(sum), _) => *sum += value,
+            (Amount::Distribution(of), Measure::Distribution(buckets)) => of.add(value, buckets),
+            // Not reached: a table has one measure.
+            (Amount::Distribution(_), Measure::Sum) => {}
+        }
+        // The texts of the key are in the table nevertheless. Without rows they are dropped when they take too much memory.
+        self.fold_what_has_no_room();
     }
 
     #[inline]

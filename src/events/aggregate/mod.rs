@@ -9,6 +9,7 @@ mod groups;
 mod key;
 mod largest;
 mod memo;
+pub mod metrics;
 mod plan;
 mod plan_filter;
 mod report;

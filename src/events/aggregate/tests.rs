@@ -95,6 +95,20 @@ fn check(definition: Definition, expected: Expect) {
 }
 
 #[test]
+fn a_full_table_can_keep_the_keys_that_it_has() {
+    let definition =
+        Definition { keys: vec!["k".to_owned()], value: None, filter: None, limit: 2, measure: Measure::Sum };
+    let mut groups = Groups::new(definition);
+    groups.keep_first_keys();
+    for key in [1, 2, 3, 3, 1, 4] {
+        groups.add_amount(&[KeyPart::Number(key)], &Amount::Sum(1));
+    }
+    let rows: Vec<_> = groups.iter().map(|(key, amount)| (key[0].text().into_owned(), amount.weight())).collect();
+    assert_eq!(rows, [("1".to_owned(), 2), ("2".to_owned(), 1)]);
+    assert_eq!((groups.others().amount.weight(), groups.others().keys, groups.total().weight()), (3, 3, 6));
+}
+
+#[test]
 fn events_are_counted_by_numbers_and_texts() {
     check(
         definition(&["comm", "pid"], None),

@@ -24,6 +24,8 @@ pub struct ScriptPlan {
     /// The recordings, if there are several or if an executor replays them. In this case, the input of `run` has the
     /// path of the first recording.
     pub recordings: Option<Recordings>,
+    /// The address at which the aggregators of the script are served as metrics; `None` if they are not.
+    pub listen: Option<String>,
     /// The part of the recording that this process replays, if another process merges the results.
     pub part: Option<OnePart>,
 }

@@ -4,9 +4,10 @@
 use anyhow::{Context as _, Result};
 use perf_prof_session::{
     engine::ExitStatus,
+    plan::Verbosity,
     spine::{self, About, Armed, Chosen, Closing, Session, Slice},
 };
-use perf_prof_system::{blocked_signals::BlockedSignals, capability, signals::Signals};
+use perf_prof_system::{blocked_signals::BlockedSignals, capability, output::say, signals::Signals};
 
 use super::{
     jobs, one_part, output,
@@ -14,7 +15,7 @@ use super::{
     script::{self, Script},
     shard::{Merging, Shard},
 };
-use crate::script::{Interpreter, Program, PythonChoice, ScriptError, interrupt, set_part_of_process};
+use crate::script::{Interpreter, MetricsServer, Program, PythonChoice, ScriptError, interrupt, set_part_of_process};
 
 /// A script with the plan of its run, and the interpreter that runs it.
 #[derive(Clone, Copy)]
@@ -105,13 +106,28 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// Delivers the events to the program, and then ends the program.
+    /// Delivers the events to the program, and then ends the program. Serves its metrics meanwhile, if the plan says so.
     fn deliver(&self, session: Session, mut program: Program, signals: &Signals) -> Result<(ExitStatus, Closing)> {
+        let server = self.plan.listen.as_ref().map(|listen| self.serve(&program, listen)).transpose()?;
         let mut outcome = session.with_uses(program.uses()).run(&mut program, signals);
+        server.into_iter().for_each(MetricsServer::close);
         let callbacks = program.callbacks();
         program.clear();
         outcome.report(&self.plan.run)?;
         Ok((outcome.status(callbacks), outcome.closing))
+    }
+
+    /// Starts to serve the metrics of the program.
+    fn serve(&self, program: &Program, listen: &str) -> Result<MetricsServer, ScriptError> {
+        let server = program.serve(listen)?;
+        let url = server.url();
+        let is_local = ["http://127.", "http://[::1]"].iter().any(|local| url.starts_with(local));
+        if !is_local {
+            say(format_args!("warning: who reaches {url} can read the metrics: there is no authentication"));
+        } else if self.plan.run.verbosity > Verbosity::Quiet {
+            say(format_args!("serving metrics at {url}"));
+        }
+        Ok(server)
     }
 }
 

@@ -80,6 +80,14 @@ pub enum ScriptError {
         /// The exception's type.
         exception: String,
     },
+    /// The metrics of the script cannot be served.
+    #[error("cannot serve metrics at {listen}: {cause}")]
+    Serve {
+        /// The address, as the user typed it.
+        listen: String,
+        /// The cause.
+        cause: String,
+    },
     /// The script ended the program during its import or in a callback: by `sys.exit`, or by argparse.
     #[error("the script ended with status {0}")]
     Exited(u8),

@@ -27,6 +27,7 @@ mod package;
 mod perf_script;
 mod printing;
 mod running;
+mod serving;
 mod shared_folder;
 mod timeline;
 
@@ -50,3 +51,4 @@ pub use optional_events::OptionalEvents;
 pub use package::{InitNative, set_native};
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};
 pub use running::{Fork, executable as running_python};
+pub use serving::MetricsServer;

@@ -14,7 +14,7 @@ use pyo3::{
 };
 
 use super::{
-    aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top},
+    aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top, add_metrics_to},
     columns,
     event::{base_type, field_error, restore},
     flame_graph::FlameGraph,
@@ -86,6 +86,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(shard, module)?)?;
     module.add_function(wrap_pyfunction!(is_host, module)?)?;
     fleet::add_to(module)?;
+    add_metrics_to(module)?;
     module.add_function(wrap_pyfunction!(print, module)?)?;
     module.add_function(wrap_pyfunction!(restore, module)?)
 }

@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 14] = [
+static EMBEDDED: [EmbeddedModule; 15] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -41,6 +41,7 @@ static EMBEDDED: [EmbeddedModule; 14] = [
     embedded!("perf_prof._programs", "_programs.py", Module),
     embedded!("perf_prof._runs", "_runs.py", Module),
     embedded!("perf_prof._waits", "_waits.py", Module),
+    embedded!("perf_prof.metrics", "metrics.py", Module),
     embedded!("perf_prof.script", "script.py", Module),
     embedded!("perf_prof.testing", "testing.py", Module),
 ];

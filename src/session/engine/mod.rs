@@ -10,6 +10,7 @@ mod kernel_chains;
 pub mod kernel_tables;
 pub mod losses;
 pub mod pump;
+pub mod refresh;
 pub mod run_loop;
 pub mod sample_counts;
 pub mod sample_routes;

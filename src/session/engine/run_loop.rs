@@ -21,6 +21,7 @@ use super::{
     kernel_tables::{self, KernelTables, Which},
     losses::{self, LossReport},
     pump::{BreakReason, Pump},
+    refresh::Refresh,
     span_report,
 };
 
@@ -100,6 +101,8 @@ pub struct RunLoop<'a, S: Source> {
     pub stats: Arc<Stats>,
     /// The tables of events that are added up in the kernel.
     pub tables: KernelTables,
+    /// The requests of other threads for the tables; `None` if there can be none.
+    pub refresh: Option<&'a Refresh>,
     /// The signals that have arrived.
     pub signals: &'a Signals,
     /// The period of `__interval__` (`-i`).
@@ -135,10 +138,19 @@ pub struct LoopState {
     losses: LossReport,
     /// When the program's output was last written; `None` before the first turn.
     output: Option<Flushing>,
-    /// True while a flush is in progress. When the flush is done, `__interval__` is called.
-    awaits_flush: bool,
+    /// What is done when the flush that is in progress is done; `None` if there is no flush.
+    after_flush: Option<AfterFlush>,
     /// The signal that stopped the source. Records from before the signal are still delivered.
     signal: Option<i32>,
+}
+
+/// What is done when all records up to a moment were delivered. The tables in the kernel are read in any case.
+#[derive(Clone, Copy, Debug)]
+struct AfterFlush {
+    /// Whether `__interval__` is called.
+    is_interval: bool,
+    /// The request of another thread that is met.
+    request: Option<u64>,
 }
 
 impl<S: Source> RunLoop<'_, S> {
@@ -146,8 +158,10 @@ impl<S: Source> RunLoop<'_, S> {
     pub fn run(&mut self, sink: &mut dyn Sink) -> Ending {
         let mut turns = self.start();
         sink.begin();
+        self.refresh.inspect(|refresh| refresh.begin());
         loop {
             if let ControlFlow::Break(ending) = self.turn(&mut turns, sink, None) {
+                self.refresh.inspect(|refresh| refresh.end());
                 return ending;
             }
         }
@@ -169,7 +183,7 @@ impl<S: Source> RunLoop<'_, S> {
             usage: Usage::default(),
             losses: LossReport::new(&self.source, self.loss_advice),
             output: None,
-            awaits_flush: false,
+            after_flush: None,
             signal: None,
         }
     }
@@ -177,7 +191,7 @@ impl<S: Source> RunLoop<'_, S> {
     /// Makes one turn of the loop: waits for the source, delivers at most one batch, handles signals, and does the
     /// periodic work that is due. Returns at the time `until` at the latest.
     pub fn turn(&mut self, turns: &mut LoopState, sink: &mut dyn Sink, until: Option<Instant>) -> ControlFlow<Ending> {
-        let interval_at = turns.interval.filter(|_| !turns.awaits_flush).map(|interval| interval.next());
+        let interval_at = turns.interval.filter(|_| turns.after_flush.is_none()).map(|interval| interval.next());
         let usage_at = turns.usage_interval.map(|interval| interval.next());
         let output = turns.output.get_or_insert_with(|| Flushing::new(sink.collects_output(), Instant::now()));
         let flush_at = output.next();
@@ -192,10 +206,10 @@ impl<S: Source> RunLoop<'_, S> {
         let wait = if output.is_due() { self.source.wait(Some(Instant::now())) } else { self.source.wait(next) };
         let flow = match wait {
             Wait::Batch(batch) => self.deliver(&batch, sink, turns),
-            Wait::Flushed => {
-                turns.awaits_flush = false;
-                if turns.signal.is_none() { self.on_interval(sink, turns) } else { ControlFlow::Continue(()) }
-            }
+            Wait::Flushed => match turns.after_flush.take() {
+                Some(after) if turns.signal.is_none() => self.on_flushed(after, sink, turns),
+                _ => ControlFlow::Continue(()),
+            },
             Wait::Woken => ControlFlow::Continue(()),
             Wait::Timeout => self.flush_output(sink, turns),
             Wait::Ended(ended) => {
@@ -226,13 +240,15 @@ impl<S: Source> RunLoop<'_, S> {
     }
 
     /// Does the periodic work that is due: reports losses, starts the flush that has to finish before `__interval__` is
-    /// called, calibrates the clock, and prints statistics.
+    /// called or another thread gets the tables, calibrates the clock, and prints statistics.
     fn attend_to_periods(&mut self, turns: &mut LoopState, sink: &mut dyn Sink, now: Instant) {
         turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
         losses::report_offline_cpus(&mut self.source);
-        let may_flush = !turns.awaits_flush && turns.signal.is_none();
-        if may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now)) {
-            turns.awaits_flush = true;
+        let may_flush = turns.after_flush.is_none() && turns.signal.is_none();
+        let is_interval = may_flush && turns.interval.as_mut().is_some_and(|interval| interval.expired(now));
+        let request = self.refresh.filter(|_| may_flush).and_then(Refresh::pending);
+        if is_interval || request.is_some() {
+            turns.after_flush = Some(AfterFlush { is_interval, request });
             // The flush delivers the side-band records that name these rows. Those of later rows might be missing.
             if self.tables.has_chains() {
                 self.tables.read(Which::All, &self.stats);
@@ -246,7 +262,7 @@ impl<S: Source> RunLoop<'_, S> {
         if turns.calibration.expired(now) {
             (self.calibrate)();
         }
-        if !turns.awaits_flush && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
+        if turns.after_flush.is_none() && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
             // Names need the side-band records, which may come later than the rows. So these are the rows of the last reading.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
@@ -319,13 +335,24 @@ impl<S: Source> RunLoop<'_, S> {
         flow
     }
 
-    fn on_interval(&mut self, sink: &mut dyn Sink, turns: &mut LoopState) -> ControlFlow<BreakReason> {
+    fn on_flushed(
+        &mut self,
+        after: AfterFlush,
+        sink: &mut dyn Sink,
+        turns: &mut LoopState,
+    ) -> ControlFlow<BreakReason> {
         self.stats.set_kernel_counts(self.source.losses());
         if !self.tables.has_chains() {
             self.tables.read(Which::All, &self.stats);
         }
         self.name_chains(sink);
+        if let (Some(refresh), Some(request)) = (self.refresh, after.request) {
+            refresh.met(request);
+        }
         let mut flow = ControlFlow::Continue(());
+        if !after.is_interval {
+            return flow;
+        }
         sink.enter(&mut |program| flow = program.interval().map_break(BreakReason::Stop));
         turns.output.iter_mut().for_each(Flushing::called);
         flow
@@ -521,6 +548,7 @@ mod tests {
             events: &[],
             stats,
             tables: KernelTables::default(),
+            refresh: None,
             signals: &signals,
             interval: None,
             duration: None,

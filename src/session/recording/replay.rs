@@ -115,8 +115,7 @@ impl ReplayRun<'_> {
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
-        // The pump is made before the carried state is used: it sets up the cgroups of tasks, and the carried state
-        // adds to them.
+        // The pump is made before the carried state is used, which adds to the cgroups of tasks that it sets up.
         let pump = Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
             .with_other_records(others)
             .with_cgroups(task_cgroups);
@@ -127,6 +126,7 @@ impl ReplayRun<'_> {
             pump,
             events,
             stats: stats.clone(),
+            refresh: None,
             signals,
             interval: None,
             duration: None,

@@ -7,7 +7,7 @@ use perf_prof_format::{record::TrailerLayout, tracefs::EventFormat};
 use perf_prof_recordings::Layouts;
 use perf_prof_system::{output, tracefs::Tracefs};
 
-use crate::recording::replay::Warnings;
+use crate::{engine::refresh::Refresh, recording::replay::Warnings};
 
 /// The facts about a run that a sink needs before the first event. They are the same for scripts, programs and
 /// commands.
@@ -32,6 +32,10 @@ pub struct About {
     pub recording: Option<RecordingFacts>,
     /// The architecture of the recording, in the form of `uname -m`; `None` if it is this machine's architecture.
     pub machine: Option<String>,
+    /// The selector of each event type, as the user wrote it. The list is empty if the events come from a recording.
+    pub selectors: Vec<String>,
+    /// Asks the run for its tables; `None` if the events come from a recording.
+    pub refresh: Option<Refresh>,
     /// All tracepoints that could have been selected.
     pub available: Available,
     /// The script's events that the recording does not contain; `None` for live events.
@@ -51,6 +55,8 @@ impl About {
             ring_cpus: vec![None],
             recording: None,
             machine: None,
+            selectors: Vec::new(),
+            refresh: None,
             available: Available::default(),
             missing: None,
         }

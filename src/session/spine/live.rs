@@ -6,7 +6,7 @@ use anyhow::Result;
 use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
 use perf_prof_events::{
     derive::{self, Derived, DerivingSink},
-    event::{Cgroups, Context, Format, Processes, Sink, Stats, Targets},
+    event::{Cgroups, Context, EventType, Format, Processes, Sink, Stats, Targets},
 };
 use perf_prof_format::record::{EventIds, Source as _};
 use perf_prof_symbols::running_kernel::RunningKernel;
@@ -31,6 +31,7 @@ use crate::{
         kernel_tables::{EventUse, KernelTables},
         losses,
         pump::{LossWindow, MoveEvent, Pump, PumpSettings, TaskCgroups},
+        refresh::Refresh,
         run_loop::{Ending, FinishAs, RunLoop},
         span_report,
     },
@@ -80,8 +81,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let pairs = unopened.prepare_pairs(&mut selected)?;
     let requests = requests::requests(&plan.capture, &selected)?;
     let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
-    // The clock is calibrated before the rings are opened, because the rings may use all the memory that the user
-    // may lock.
+    // The clock is calibrated before the rings are opened: they may use all the memory that the user may lock.
     let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
     let recorded = of_live.recording.is_some();
     let capture =
@@ -105,6 +105,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let opened = capture.attrs().iter().take(received).enumerate();
     let about = About {
         is_delivered: derive::are_delivered(events.len(), &derived),
+        selectors: selectors(&plan, &selected[..received], &events),
         events,
         trailers: Trailers::Live(capture.trailer()),
         attrs: opened
@@ -115,6 +116,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         ring_cpus,
         recording: None,
         machine: None,
+        refresh: Some(Refresh::new(signals.waker()?)),
         available: Available::Kernel(tracefs.clone()),
         missing: None,
     };
@@ -186,6 +188,7 @@ impl LiveSession {
             events,
             stats: stats.clone(),
             tables,
+            refresh: about.refresh.as_ref(),
             signals,
             interval: plan.interval,
             duration: of_live.duration,
@@ -212,6 +215,22 @@ impl LiveSession {
             closing: Closing { capture: Some(run_loop.source.source), tables: run_loop.tables },
         }
     }
+}
+
+/// Returns the selector of each event type, as the user wrote it: first of the selected events, then of the derived ones.
+fn selectors(plan: &RunPlan, selected: &[Selected], types: &[EventType]) -> Vec<String> {
+    let of_derived = |event: &EventType| {
+        let name = event.shown_name();
+        let name = name.rsplit(':').next().unwrap_or_default();
+        let typed = plan.capture.events.iter().map(|spec| &spec.selector);
+        let begins = |selector: &&String| {
+            let rest = selector.strip_prefix("span:").unwrap_or(selector).strip_prefix(name);
+            rest.is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || "_-:".contains(next)))
+        };
+        typed.clone().find(begins).cloned().unwrap_or_else(|| event.shown_name())
+    };
+    let of_selected = selected.iter().map(|event| event.spec.selector.clone());
+    of_selected.chain(types.iter().skip(selected.len()).map(of_derived)).collect()
 }
 
 /// Returns what [`RunLoop::finish`] has to do after a run. If the run did not start, a command without a script has no

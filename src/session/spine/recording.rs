@@ -323,6 +323,8 @@ impl ChosenRecording {
             ring_cpus,
             recording: Some(facts),
             machine,
+            selectors: Vec::new(),
+            refresh: None,
             available: Available::Recorded(formats),
             missing: Some(missing),
         };

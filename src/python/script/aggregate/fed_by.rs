@@ -13,23 +13,51 @@ pub struct FedBy(Mutex<Option<Fed>>);
 struct Fed {
     stats: Arc<Stats>,
     context: Weak<Context>,
+    run: Weak<About>,
+    /// The selectors of the events, as the user wrote them.
+    selectors: Vec<String>,
     /// Whether any of the events is a span.
     has_spans: bool,
 }
 
 impl FedBy {
     /// Notes the run of an event.
-    pub fn note(&self, run: &About, event: &EventType) {
+    pub fn note(&self, run: &Arc<About>, event: &EventType) {
         let mut fed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let had_spans = fed.as_ref().is_some_and(|fed| fed.has_spans && Arc::ptr_eq(&fed.stats, &run.stats));
+        let before = fed.take().filter(|fed| Arc::ptr_eq(&fed.stats, &run.stats));
+        let (had_spans, mut selectors) = before.map_or((false, Vec::new()), |fed| (fed.has_spans, fed.selectors));
+        let at = run.events.iter().position(|of| std::ptr::eq(of, event));
+        let selector = at.and_then(|at| run.selectors.get(at).cloned()).unwrap_or_else(|| event.shown_name());
+        if !selectors.contains(&selector) {
+            selectors.push(selector);
+        }
         let has_spans = had_spans || matches!(event.format, Format::Span(_));
-        *fed = Some(Fed { stats: Arc::clone(&run.stats), context: Arc::downgrade(&run.context), has_spans });
+        let (stats, context) = (Arc::clone(&run.stats), Arc::downgrade(&run.context));
+        *fed = Some(Fed { stats, context, run: Arc::downgrade(run), selectors, has_spans });
+    }
+
+    fn fed(&self) -> Option<Fed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the run; `None` after its end.
+    pub fn run(&self) -> Option<Arc<About>> {
+        self.fed()?.run.upgrade()
+    }
+
+    /// Returns the counts of the run.
+    pub fn stats(&self) -> Option<Arc<Stats>> {
+        Some(self.fed()?.stats)
+    }
+
+    /// Returns the selectors of the events in the table.
+    pub fn selectors(&self) -> Vec<String> {
+        self.fed().map_or_else(Vec::new, |fed| fed.selectors)
     }
 
     /// Returns what is missing in the table; `None` if nothing is missing.
     pub fn shortfall(&self) -> Option<Shortfall> {
-        let fed = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Fed { stats, context, has_spans } = fed?;
+        let Fed { stats, context, has_spans, .. } = self.fed()?;
         match has_spans {
             true => Shortfall::of(&stats, context.upgrade().as_deref()),
             false => Shortfall::of_events(&stats),

@@ -41,7 +41,7 @@ pub fn is_aggregator(object: &Bound<'_, PyAny>) -> bool {
 
 impl Feed {
     /// Creates the feed of an aggregator in a run. Returns `None` if the object is no aggregator.
-    pub fn new(object: &Bound<'_, PyAny>, event: &EventType, run: &About) -> Result<Option<Feed>, PlanError> {
+    pub fn new(object: &Bound<'_, PyAny>, event: &EventType, run: &Arc<About>) -> Result<Option<Feed>, PlanError> {
         let (target, plan) = if let Ok(aggregator) = object.cast::<Aggregator>() {
             aggregator.get().fed_by().note(run, event);
             let groups = aggregator.get().groups().clone();

@@ -7,6 +7,7 @@ mod fed_by;
 mod feed;
 mod keys;
 mod kinds;
+mod metrics;
 mod stacks_profile;
 mod top;
 
@@ -14,4 +15,5 @@ pub use base::Aggregator;
 pub use distribution::PyDistribution;
 pub use feed::{Feed, is_aggregator, module_aggregators};
 pub use kinds::{Count, Hist, Stacks, Sum};
+pub use metrics::add_to as add_metrics_to;
 pub use top::Top;

@@ -1,0 +1,224 @@
+"""Aggregators as metrics of Prometheus: for `perf-prof serve`, for programs, and for the package prometheus-client.
+
+Each aggregator that is a global is a metric: Count and Sum are counters, Hist is a histogram. Stacks are profiles for pprof. Nobody
+has to log in: who reaches the address reads everything.
+"""
+
+import contextlib
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from perf_prof._native import (
+    Aggregator,
+    Stacks,
+    keep_first_keys,
+    metric_families,
+    metrics_page,
+    refresh_tables,
+)
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+
+# The number of requests that are answered at a time, and the seconds that a client may take to send one or to read the answer.
+REQUESTS = 16
+PATIENCE = 10.0
+
+
+def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
+    """Returns the aggregators among the values, and the items of tuples and lists among them, by their first name. Names that
+    begin with one underscore are private."""
+    found: dict[str, Aggregator] = {}
+    for name, value in namespace.items():
+        is_list = isinstance(value, (tuple, list))
+        for at, item in enumerate(value if is_list else [value]):
+            is_private = name.startswith("_") and not name.startswith("__")
+            if isinstance(item, Aggregator) and not is_private and not any(item is known for known in found.values()):
+                found[f"{name}_{at}" if is_list else name] = item
+    return found
+
+
+class Metrics:
+    """The metrics of some tables. A table keeps the keys that came first, up to its limit: what comes later is in the series
+    whose labels are all [others], so that no series goes back."""
+
+    def __init__(self, tables: Mapping[str, Aggregator]) -> None:
+        self.stacks = {name: table for name, table in tables.items() if isinstance(table, Stacks)}
+        self.tables = [(name, table) for name, table in tables.items() if not isinstance(table, Stacks)]
+        keep_first_keys([table for _, table in self.tables])
+        names = [family[0] for family in metric_families(self.tables)]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"two tables would be the metric {name}: give one of them another name")
+
+    def text(self) -> bytes:
+        """Returns the metrics in the text format of Prometheus."""
+        return metrics_page(self.tables, native=False)
+
+    def protobuf(self) -> bytes:
+        """Returns the metrics in the format of protobuf, with native histograms."""
+        return metrics_page(self.tables, native=True)
+
+    def profile(self, name: str) -> bytes | None:
+        """Returns the Stacks with this name as a profile of pprof; None if there are none."""
+        table = self.stacks.get(name)
+        if table is None:
+            return None
+        refresh_tables([table])
+        return table.pprof()
+
+    def index(self) -> bytes:
+        """Returns the list of all pages."""
+        pages = ["/metrics", *(f"/debug/pprof/{name}" for name in self.stacks)]
+        return "".join(f'<a href="{page}">{page}</a><br>\n' for page in pages).encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = PATIENCE
+    server: "_HttpServer"
+
+    def do_GET(self) -> None:
+        metrics, path = self.server.metrics, self.path.partition("?")[0]
+        accepted = self.headers.get("Accept", "")
+        if path == "/metrics":
+            is_native = "application/vnd.google.protobuf" in accepted and "encoding=delimited" in accepted
+            self.answer(metrics.protobuf() if is_native else metrics.text(), PROTOBUF if is_native else TEXT)
+        elif path == "/":
+            self.answer(metrics.index(), "text/html; charset=utf-8")
+        elif path.startswith("/debug/pprof/") and (profile := metrics.profile(path.removeprefix("/debug/pprof/"))):
+            self.answer(profile, "application/octet-stream")
+        else:
+            self.send_error(404)
+
+    def answer(self, page: bytes, kind: str) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Prints nothing: stderr belongs to the script."""
+
+
+class _HttpServer(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    is_closed = False
+
+    def __init__(self, address: tuple[str, int], metrics: Metrics) -> None:
+        self.metrics = metrics
+        self.room = threading.BoundedSemaphore(REQUESTS)
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def server_bind(self) -> None:
+        # HTTPServer looks up the name of the host here, which may take long.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.socket.bind(self.server_address)
+        self.server_address = self.socket.getsockname()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self.room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self.room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away or is too slow is no error of the server."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+    def run(self) -> None:
+        # serve_forever() would wake up twice a second.
+        while not self.is_closed:
+            self.handle_request()
+
+
+class Server:
+    """A thread that serves metrics. close() ends it, and so does the end of a with statement."""
+
+    def __init__(self, metrics: Metrics, address: tuple[str, int]) -> None:
+        self._http = _HttpServer(address, metrics)
+        host, port = self._http.server_address[:2]
+        self.url = f"http://[{host}]:{port}/metrics" if ":" in str(host) else f"http://{host}:{port}/metrics"
+        self._thread = threading.Thread(target=self._http.run, name="perf-prof metrics", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread. Answers that are being written may be cut off."""
+        self._http.is_closed = True
+        # Wakes the thread: a socket that is shut down is ready.
+        with contextlib.suppress(OSError):
+            self._http.socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join(1.0)
+        self._http.server_close()
+
+    def __enter__(self) -> "Server":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def parse_address(listen: str) -> tuple[str, int]:
+    """Returns the address and the port of '127.0.0.1:9464', '[::1]:9464' or '9464', which is a port of the loopback address."""
+    host, _, port = listen.rpartition(":")
+    if not port.isdigit() or int(port) > 65535 or (":" in host) != host.startswith("["):
+        raise ValueError(f"{listen!r} is no address: write ADDRESS:PORT, for example 127.0.0.1:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def serve(tables: Mapping[str, Aggregator] | None = None, *, listen: str = "127.0.0.1:9464") -> Server:
+    """Serves tables at http://LISTEN/metrics until close() of the result. Without tables, those are the globals of the caller."""
+    found = find_tables(sys._getframe(1).f_globals) if tables is None else dict(tables)
+    return Server(Metrics(found), parse_address(listen))
+
+
+class Collector:
+    """Gives tables to the package prometheus-client: REGISTRY.register(collector())."""
+
+    def __init__(self, tables: Mapping[str, Aggregator]) -> None:
+        self._metrics = Metrics(tables)
+
+    def describe(self) -> list[Any]:
+        """Says nothing: registering the object must not read the tables."""
+        return []
+
+    def collect(self) -> Iterator[Any]:
+        """Returns the metrics as prometheus-client wants them."""
+        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+
+        refresh_tables([table for _, table in self._metrics.tables])
+        for name, kind, text, labels, rows in metric_families(self._metrics.tables):
+            family = (HistogramMetricFamily if kind == "histogram" else CounterMetricFamily)(name, text, labels=labels)
+            for values, value, buckets in rows:
+                if kind == "histogram":
+                    ends = [(str(end), count) for end, count in buckets]
+                    family.add_metric(values, buckets=ends, sum_value=value)
+                else:
+                    family.add_metric(values, value)
+            yield family
+
+
+def collector(tables: Mapping[str, Aggregator] | None = None) -> Collector:
+    """Returns the tables for a registry of prometheus-client. Without tables, those are the globals of the caller."""
+    return Collector(find_tables(sys._getframe(1).f_globals) if tables is None else tables)
+
+
+def serve_script(namespace: Mapping[str, Any], listen: str) -> Server:
+    """Serves the aggregators of a script that `perf-prof serve` runs."""
+    tables = find_tables(namespace)
+    if not tables:
+        raise ValueError("the script has no aggregator among its globals, such as runs = sched__sched_wakeup = Count('comm')")
+    return Server(Metrics(tables), parse_address(listen))

@@ -1,0 +1,20 @@
+#!/usr/bin/env -S perf-prof python --listen 127.0.0.1:9464 -e syscall
+"""Metrics of failed system calls: how many of them returned an error, by call, error number and name of the task.
+
+usage: failed_calls_metrics.py [OPTION of perf-prof python]... [--listen ADDRESS:PORT]
+
+Prometheus gets the counter perf_prof_failed_calls_total at http://127.0.0.1:9464/metrics. The label ret is the negative error
+number, -2 for ENOENT. The first 1000 combinations have series of their own, all others have the one whose labels are [others]. At
+the end, the largest numbers are printed.
+"""
+from __future__ import annotations
+
+from perf_prof import Count
+from perf_prof.script import Options
+
+Options(__doc__).parse()
+failed_calls = syscall = Count("name", "ret", "comm", where="ret < 0 && ret >= -4095", limit=1000)
+
+
+def __exit__() -> None:
+    failed_calls.print(top=20)

@@ -1,0 +1,164 @@
+//! Functions for `perf_prof.metrics`: tables as metrics of Prometheus, read while their run goes on.
+
+use std::{sync::Arc, time::Duration};
+
+use perf_prof_events::{
+    aggregate::metrics::{Family, MetricKind, write_protobuf, write_text},
+    event::Stats,
+};
+use perf_prof_session::{engine::refresh::Freshness, spine::About};
+use perf_prof_system::fork_lock;
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyList},
+};
+
+use super::base::{Aggregator, Shared};
+
+/// The start of the names of all metrics.
+const PREFIX: &str = "perf_prof";
+
+/// How old tables may be: reading those in the kernel costs the traced programs something, so several scrapers share a reading.
+const MAX_AGE: Duration = Duration::from_millis(500);
+
+/// How long a scrape waits for a run that is busy. Prometheus waits for 10 s.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A table, and what is said about it.
+struct Source {
+    name: String,
+    table: Shared,
+    unit: String,
+    help: String,
+    run: Option<Arc<About>>,
+    stats: Option<Arc<Stats>>,
+    /// Whether events or spans are missing in the table.
+    is_partial: bool,
+}
+
+impl Source {
+    fn of(name: String, aggregator: &Aggregator) -> Source {
+        let (table, fed_by) = (aggregator.groups().clone(), aggregator.fed_by());
+        let selectors = fed_by.selectors().join(", ");
+        let help = match &table.lock().definition().filter {
+            Some(filter) => format!("{selectors} where {filter}"),
+            None => selectors,
+        };
+        let (run, stats, is_partial) = (fed_by.run(), fed_by.stats(), fed_by.shortfall().is_some());
+        Source { name, table, unit: aggregator.unit().to_owned(), help, run, stats, is_partial }
+    }
+
+    fn family(&self) -> Family {
+        // A thread of the script may fork. Its child must not inherit a locked table.
+        let _held = fork_lock::hold();
+        Family::of_table(PREFIX, &self.name, &self.unit, &self.help, &self.table.lock())
+    }
+}
+
+fn sources(tables: Vec<(String, Py<Aggregator>)>) -> Vec<Source> {
+    tables.into_iter().map(|(name, table)| Source::of(name, table.get())).collect()
+}
+
+/// Asks the runs of the tables for them. Returns whether all tables are up to date.
+fn refresh(sources: &[Source]) -> bool {
+    let mut runs: Vec<&Arc<About>> = sources.iter().filter_map(|source| source.run.as_ref()).collect();
+    runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    let asked = runs.iter().filter_map(|run| run.refresh.as_ref()).map(|refresh| refresh.ask(MAX_AGE, PATIENCE));
+    asked.filter(|freshness| *freshness == Freshness::AsTheyWere).count() == 0
+}
+
+/// Returns the metrics about perf-prof itself.
+fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
+    let mut all: Vec<&Arc<Stats>> = sources.iter().filter_map(|source| source.stats.as_ref()).collect();
+    all.sort_by_key(|stats| Arc::as_ptr(stats));
+    all.dedup_by(|one, other| Arc::ptr_eq(one, other));
+    let sum = |number: fn(&Stats) -> u64| all.iter().map(|stats| number(stats)).sum();
+    let counter = |name: &str, help: &str, value| Family::of_number(name, help, MetricKind::Counter, &[], value);
+    let gauge = |name: &str, help: &str, labels: &[(&str, &str)], value| {
+        Family::of_number(name, help, MetricKind::Gauge, labels, value)
+    };
+    vec![
+        counter("perf_prof_delivered_total", "events that were delivered or added up", sum(Stats::total_delivered)),
+        counter("perf_prof_lost_total", "events that were lost", sum(Stats::total_lost)),
+        gauge(
+            "perf_prof_partial",
+            "1 if events or spans are missing in the tables",
+            &[],
+            sources.iter().any(|source| source.is_partial).into(),
+        ),
+        gauge(
+            "perf_prof_up_to_date",
+            "1 if the tables have all events up to the scrape, 0 if the events come too fast",
+            &[],
+            is_fresh.into(),
+        ),
+        gauge("perf_prof_build_info", "the version of perf-prof", &[("version", env!("CARGO_PKG_VERSION"))], 1),
+    ]
+}
+
+/// Adds the functions to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(keep_first_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(refresh_tables, module)?)?;
+    module.add_function(wrap_pyfunction!(metrics_page, module)?)?;
+    module.add_function(wrap_pyfunction!(metric_families, module)?)
+}
+
+/// Makes full tables keep the keys that they have: the amounts of other keys go to others.
+#[pyfunction]
+fn keep_first_keys(tables: Vec<Py<Aggregator>>) {
+    tables.iter().for_each(|table| table.get().groups().lock().keep_first_keys());
+}
+
+/// Asks the runs that fill the tables to read those in the kernel, unless they were read within half a second. Returns False if
+/// a run is too busy, or does not run: the tables are then as they were.
+#[pyfunction]
+fn refresh_tables(py: Python<'_>, tables: Vec<Py<Aggregator>>) -> bool {
+    let sources = sources(tables.into_iter().map(|table| (String::new(), table)).collect());
+    py.detach(|| refresh(&sources))
+}
+
+/// Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
+/// of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does.
+#[pyfunction]
+#[pyo3(signature = (tables, *, native))]
+fn metrics_page(py: Python<'_>, tables: Vec<(String, Py<Aggregator>)>, native: bool) -> Py<PyBytes> {
+    let sources = sources(tables);
+    let page = py.detach(|| {
+        let is_fresh = refresh(&sources);
+        let own = own_metrics(&sources, is_fresh);
+        let families = sources.iter().map(Source::family).chain(own);
+        let (mut text, mut bytes) = (String::new(), Vec::new());
+        for family in families {
+            if native { write_protobuf(&family, &mut bytes) } else { write_text(&family, &mut text) }
+        }
+        if native { bytes } else { text.into_bytes() }
+    });
+    PyBytes::new(py, &page).unbind()
+}
+
+/// The values of the labels, the sum or the sum of the values, and the largest value and the count of each bucket.
+type Row = (Vec<String>, f64, Vec<(f64, u64)>);
+
+/// Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
+/// bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values).
+#[pyfunction]
+fn metric_families<'py>(py: Python<'py>, tables: Vec<(String, Py<Aggregator>)>) -> PyResult<Bound<'py, PyList>> {
+    let sources = sources(tables);
+    let families: Vec<Family> = py.detach(|| sources.iter().map(Source::family).collect());
+    let tuple = |family: &Family| {
+        let row = |(values, amount): &(Vec<String>, perf_prof_events::aggregate::Amount)| -> Row {
+            match family.classic(amount) {
+                Some(of) => {
+                    let buckets = of.buckets.iter().map(|bucket| (bucket.end, bucket.count));
+                    (values.clone(), of.sum, buckets.chain([(f64::INFINITY, of.count)]).collect())
+                }
+                None => (values.clone(), family.value(amount.weight()), Vec::new()),
+            }
+        };
+        let rows: Vec<Row> = family.series.iter().map(row).collect();
+        let metric = &family.metric;
+        (metric.name.clone(), metric.kind.name(), metric.help.clone(), metric.labels.clone(), rows)
+    };
+    PyList::new(py, families.iter().map(tuple))
+}

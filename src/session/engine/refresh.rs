@@ -1,0 +1,138 @@
+//! Lets another thread ask a run to bring its receiver's tables up to date: the records up to now are delivered, and the tables
+//! in the kernel are read.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    thread::{self, ThreadId},
+    time::{Duration, Instant},
+};
+
+use perf_prof_system::eventfd::EventFd;
+
+/// The requests of other threads to a run.
+#[derive(Debug)]
+pub struct Refresh {
+    /// Wakes the run loop.
+    wake: EventFd,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How many times the tables were asked for.
+    asked: u64,
+    /// The last of these requests that was met.
+    met: u64,
+    /// When the tables were brought up to date the last time.
+    at: Option<Instant>,
+    /// The thread of the run loop; `None` while it does not run.
+    thread: Option<ThreadId>,
+}
+
+/// How up to date tables are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// The tables have what happened up to the request, or up to the age that the caller accepts.
+    UpToDate,
+    /// They have what was there before: the run did not answer in time, has not begun or has ended.
+    AsTheyWere,
+}
+
+impl Refresh {
+    /// Creates the requests to a run that `wake` wakes.
+    pub fn new(wake: EventFd) -> Refresh {
+        Refresh { wake, state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the run for its tables, and waits until they are up to date. Tables that are not older than `max_age` are not asked
+    /// for. A thread that holds the GIL must not call this.
+    pub fn ask(&self, max_age: Duration, timeout: Duration) -> Freshness {
+        let mut state = self.state();
+        if state.at.is_some_and(|at| at.elapsed() <= max_age) {
+            return Freshness::UpToDate;
+        }
+        // A callback of the run would wait for itself.
+        if state.thread.is_none_or(|thread| thread == thread::current().id()) {
+            return Freshness::AsTheyWere;
+        }
+        state.asked += 1;
+        let own = state.asked;
+        self.wake.signal();
+        let is_waiting = |state: &mut State| state.met < own && state.thread.is_some();
+        let waited = self.changed.wait_timeout_while(state, timeout, is_waiting);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        if state.met >= own { Freshness::UpToDate } else { Freshness::AsTheyWere }
+    }
+
+    /// Notes that the run loop runs in this thread from now on.
+    pub(super) fn begin(&self) {
+        self.state().thread = Some(thread::current().id());
+    }
+
+    /// Notes that the run loop has ended. Threads that wait go on.
+    pub(super) fn end(&self) {
+        self.state().thread = None;
+        self.changed.notify_all();
+    }
+
+    /// Returns the number of the last request, if it was not met yet.
+    pub(super) fn pending(&self) -> Option<u64> {
+        let state = self.state();
+        (state.asked > state.met).then_some(state.asked)
+    }
+
+    /// Notes that the requests up to this one are met.
+    pub(super) fn met(&self, request: u64) {
+        let mut state = self.state();
+        state.met = state.met.max(request);
+        state.at = Some(Instant::now());
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    fn refresh() -> Arc<Refresh> {
+        Arc::new(Refresh::new(EventFd::new().unwrap()))
+    }
+
+    #[test]
+    fn a_request_waits_until_it_is_met_and_a_later_one_takes_what_is_fresh() {
+        let refresh = refresh();
+        refresh.begin();
+        let asking = thread::spawn({
+            let refresh = refresh.clone();
+            move || refresh.ask(Duration::ZERO, SOON)
+        });
+        let request = std::iter::from_fn(|| Some(refresh.pending())).flatten().next().unwrap();
+        refresh.met(request);
+        assert_eq!(asking.join().unwrap(), Freshness::UpToDate);
+        assert_eq!((refresh.ask(SOON, SOON), refresh.pending()), (Freshness::UpToDate, None));
+    }
+
+    #[test]
+    fn nobody_waits_for_a_run_that_is_not_there_or_for_itself() {
+        let refresh = refresh();
+        assert_eq!(refresh.ask(Duration::ZERO, SOON), Freshness::AsTheyWere);
+        refresh.begin();
+        assert_eq!(refresh.ask(Duration::ZERO, SOON), Freshness::AsTheyWere);
+        let asking = thread::spawn({
+            let refresh = refresh.clone();
+            move || refresh.ask(Duration::ZERO, SOON)
+        });
+        while refresh.pending().is_none() {}
+        refresh.end();
+        assert_eq!(asking.join().unwrap(), Freshness::AsTheyWere);
+    }
+}

@@ -1,0 +1,128 @@
+//! What `perf-prof serve` answers, and how it starts and ends.
+
+use std::{fs, io::Write, net::TcpStream, time::Duration};
+
+use super::{Serving, call, free_port, get};
+use crate::harness::{
+    machine::{Need, needs},
+    run::{perf_prof, said},
+};
+
+const CALLS: &str = "-e=syscalls:sys_enter_getppid";
+
+#[test]
+fn counts_are_those_of_the_work_and_the_end_is_prompt() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count\ncalls = syscalls__sys_enter_getppid = Count('_pid')\n";
+    for where_added_up in ["--in-kernel=auto", "--in-kernel=never"] {
+        let mut serving = Serving::start(folder.path(), script, &[CALLS, where_added_up]);
+        let pid = call(1234);
+        let page = serving.fresh();
+        assert_eq!(page.value(&format!("perf_prof_calls_total{{pid=\"{pid}\"}}")), 1234.0);
+        assert_eq!((page.status, page.value("perf_prof_lost_total")), (200, 0.0));
+        assert!(page.text().contains("# HELP perf_prof_calls_total syscalls:sys_enter_getppid\n"), "{}", page.text());
+        assert!(page.head.contains("Content-Type: text/plain; version=0.0.4"), "{}", page.head);
+        // The next process of the same address counts anew.
+        let (took, said) = serving.end();
+        assert!(took < Duration::from_secs(3), "{took:?} {said}");
+        assert!(said.contains(&format!("serving metrics at http://127.0.0.1:{}/metrics\n", serving.port)), "{said}");
+        let again = Serving::at(serving.port, folder.path().join("metrics_of_test.py").to_str().unwrap(), &[CALLS]);
+        assert!(!again.fresh().text().contains(&format!("pid=\"{pid}\"")));
+    }
+}
+
+#[test]
+fn histograms_have_native_buckets_for_those_who_ask() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Hist, Sum\ntimes = Hist('duration', unit='us', by='_pid')\n\
+                  spent = Sum('duration', by='_pid')\nsyscall = times, spent\n";
+    let serving = Serving::start(folder.path(), script, &["-e", "syscall/name=getppid/"]);
+    let pid = call(500);
+    let page = serving.fresh();
+    let series = |name: &str| format!("perf_prof_{name}{{pid=\"{pid}\"}}");
+    assert_eq!(page.value(&series("times_duration_seconds_count")), 500.0);
+    // Each table in the kernel takes its own times.
+    let (sum, spent) = (series("times_duration_seconds_sum"), series("spent_duration_seconds_total"));
+    let ratio = page.value(&sum) / page.value(&spent);
+    assert!((0.3..3.0).contains(&ratio), "{ratio}");
+    assert_eq!(page.value(&format!("perf_prof_times_duration_seconds_bucket{{pid=\"{pid}\",le=\"+Inf\"}}")), 500.0);
+    let accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited";
+    let native = get(serving.port, "/metrics", accept).unwrap();
+    assert!(native.head.contains("proto=io.prometheus.client.MetricFamily; encoding=delimited"), "{}", native.head);
+    let name = b"perf_prof_times_duration_seconds";
+    assert!(native.body.windows(name.len()).any(|part| part == name));
+}
+
+#[test]
+fn keys_beyond_the_limit_share_a_series_and_none_goes_back() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count\ncalls = syscalls__sys_enter_getppid = Count('_pid', limit=1)\n";
+    let serving = Serving::start(folder.path(), script, &[CALLS, "--in-kernel=never"]);
+    call(10);
+    let first = serving.fresh();
+    let known = first.text().lines().find(|line| line.starts_with("perf_prof_calls_total{")).unwrap().to_owned();
+    let (series, _) = known.rsplit_once(' ').unwrap();
+    let before = first.value(series);
+    (0..3).for_each(|_| assert!(call(100_000) != 0));
+    let page = serving.fresh();
+    assert!(page.value("perf_prof_calls_total{pid=\"[others]\"}") >= 300_000.0 && page.value(series) >= before);
+    let all = page.text().lines().filter(|line| line.starts_with("perf_prof_calls_total{")).count();
+    assert_eq!(all, 2, "{}", page.text());
+}
+
+#[test]
+fn stacks_are_profiles() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Stacks\ncalls = syscalls__sys_enter_getppid = Stacks()\n";
+    let serving = Serving::start(folder.path(), script, &[CALLS, "-g"]);
+    call(100);
+    std::thread::sleep(Duration::from_millis(600));
+    let profile = get(serving.port, "/debug/pprof/calls", "*/*").unwrap();
+    assert_eq!((profile.status, &profile.body[..2]), (200, &[0x1f, 0x8b][..]));
+    assert!(get(serving.port, "/", "*/*").unwrap().text().contains("/debug/pprof/calls"));
+    assert_eq!(get(serving.port, "/debug/pprof/other", "*/*").unwrap().status, 404);
+    // Stacks have too many keys for series.
+    assert!(!serving.fresh().text().contains("perf_prof_calls"));
+}
+
+#[test]
+fn slow_clients_do_not_keep_others_from_the_metrics() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = "from perf_prof import Count\ncalls = syscalls__sys_enter_getppid = Count()\n";
+    let mut serving = Serving::start(folder.path(), script, &[CALLS]);
+    let slow: Vec<TcpStream> = (0..8).map(|_| TcpStream::connect(("127.0.0.1", serving.port)).unwrap()).collect();
+    slow.iter().for_each(|mut stream| stream.write_all(b"GET /met").unwrap());
+    assert_eq!(serving.scrape().unwrap().status, 200);
+    let (took, said) = serving.end();
+    assert!(took < Duration::from_secs(3), "{took:?} {said}");
+}
+
+#[test]
+fn what_cannot_be_served_is_refused() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("x.py");
+    let check = |text: &str, options: &[&str], expected: &str| {
+        fs::write(&script, text).unwrap();
+        let mut command = perf_prof(&["serve", "--duration", "20s"]);
+        let output = command.args(options).arg(&script).output().unwrap();
+        assert!(!output.status.success() && said(&output).contains(expected), "{}", said(&output));
+    };
+    let counts = "from perf_prof import Count\nx = syscalls__sys_enter_getppid = Count()\n";
+    check("def __sample__(event): pass\n", &[CALLS], "the script has no aggregator among its globals");
+    check(counts, &[CALLS, "--listen", "nowhere"], "cannot serve metrics at nowhere: 'nowhere' is no address");
+    check(counts, &[], "no event selected");
+    check(counts, &[CALLS, "--input", "perf.data"], "--listen serves the tables of a script while events come");
+    let twice = "from perf_prof import Count\na_b = Count()\na_b_ = Count()\nsyscalls__sys_enter_getppid = a_b, a_b_\n";
+    check(twice, &[CALLS], "two tables would be the metric perf_prof_a_b_total");
+    let port = free_port();
+    let _holder = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+    check(counts, &[CALLS, "--listen", &format!("127.0.0.1:{port}")], "Address already in use");
+    let nothing = perf_prof(&["serve"]).output().unwrap();
+    assert!(said(&nothing).contains("no script"), "{}", said(&nothing));
+}
