@@ -1,7 +1,7 @@
 #!/usr/bin/env -S perf-prof python -q -e block-io
 """Block device latency: how long requests take, as histograms, in all or by operation, device or task.
 
-usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|task|rwbs] [--of duration|queued|device] [--heatmap FILE.svg]
+usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|task|rwbs] [--of PART] [--heatmap FILE.svg]
 
     flush
     41 values, p50 3967, p90 5119, p99 8191, max 8052
@@ -11,7 +11,8 @@ usage: biolatency.py [OPTION of perf-prof python]... [--by op|dev|task|rwbs] [--
 
 Two groups in one histogram are often two kinds of requests, for example those that a cache answers and all others. --by op
 or --by rwbs shows the kinds separately (S is synchronous, M is metadata, A is read ahead). If the time in the queue
-(--of queued) is most of the duration, the device gets more requests than it can serve at a time.
+(--of queued) is most of the duration, the device gets more requests than it can serve at a time. --of flush is for how long
+writes of journals waited for flushes. `FF` in --by rwbs are the flushes that the device makes, each for all that wait for it.
 
 -p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. Devices have
 numbers, as `lsblk` shows them. With -i 1000, histograms are printed every second, else once at the end. --heatmap draws
@@ -26,12 +27,14 @@ from perf_prof.script import Options
 
 options = Options(__doc__)
 options.add_argument("--by", choices=("op", "dev", "task", "comm", "rwbs"), help="a histogram for each of them; task is comm")
-options.add_argument("--of", choices=("duration", "queued", "device"), default="duration", help="which time (default: duration)")
+OF = ("duration", "queued", "flush", "device")
+options.add_argument("--of", choices=OF, default="duration", help="which part of a request's time (default: duration, all of it)")
 options.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
 args = options.parse()
 
-# The parts of the duration are 0 if they are not known.
-where = None if args.of == "duration" else "device>0"
+# The parts of the duration are 0 if they are not known. Only some writes wait for flushes.
+part = "flush" if args.of == "flush" else "device"
+where = None if args.of == "duration" else f"{part}>0"
 latencies = Hist(args.of, by="comm" if args.by == "task" else args.by, unit="us", where=where)
 block_io: Any = latencies
 if args.heatmap:
@@ -42,7 +45,7 @@ if args.heatmap:
     over_time = Heatmap("Block Device Latency", subtitle=args.of)
 
     def draw(e: Any) -> None:
-        if where is None or e.device > 0:
+        if where is None or getattr(e, part) > 0:
             over_time.add(e._time, getattr(e, args.of))
 
     block_io = latencies, draw

@@ -3,14 +3,17 @@
 
 usage: biosnoop.py [OPTION of perf-prof python]... [--dev NAME] [--min US] [--failed]
 
-    TIME         TASK                   DEV      OP           SECTOR     BYTES  QUEUED us  DEVICE us  ERROR
-    14:03:12.518 mysqld 604             nvme0n1  write      91830272     16384       12.1       88.4
-    14:03:12.519 mysqld 604             nvme0n1  flush             0         0       14.0     4210.7
-    14:03:12.551 kworker/u8:3 71        sda      write        204800    524288   310244.9      901.2
+    TIME         TASK                   DEV      OP           SECTOR     BYTES  QUEUED us   FLUSH us  DEVICE us  ERROR
+    14:03:12.518 mysqld 604             nvme0n1  write      91830272     16384       12.1        0.0       88.4
+    14:03:12.519 kworker/1:0H 24        vda      flush             0         0        0.0        0.0     4210.7
+    14:03:12.519 jbd2/vda1-8 301        vda      write        204800      4096        1.1     4214.9       85.2
 
 A long time on the device means that the device is slow, or gets too many requests at once. A long time in the queue means
-that the device is busy with other requests: look for them above. fsync() waits for flushes. If a program only writes into
-the page cache, a thread of the kernel writes the pages to the device later.
+that the device is busy with other requests: look for them above. FLUSH is the time for which a write, such as that which
+ends a transaction of a journal, waited until the device had flushed its cache, before or after its data.
+
+A `flush` of a kworker is one that the device makes (`FF` in `rwbs`), for all requests that wait for it; a `flush` of another
+task is that task's wait for one. If a program only writes into the page cache, a thread of the kernel writes the pages later.
 
 -p PID, -t TID and --exec COMMAND select the tasks that ask; the events of all tasks are traced for that. `-` stands for a
 time that is not known. In recordings, devices have only numbers, as `lsblk` shows them.
@@ -41,13 +44,10 @@ def device(number: str) -> str:
         return number
 
 
-def us(ns: int) -> str:
-    return f"{ns / 1000:.1f}" if ns else "-"
-
-
 def __init__() -> None:
     print(
-        f"{'TIME':<12} {'TASK':<22} {'DEV':<8} {'OP':<8} {'SECTOR':>12} {'BYTES':>9} {'QUEUED us':>10} {'DEVICE us':>10}  ERROR"
+        f"{'TIME':<12} {'TASK':<22} {'DEV':<8} {'OP':<8} {'SECTOR':>12} {'BYTES':>9} {'QUEUED us':>10} {'FLUSH us':>10}"
+        f" {'DEVICE us':>10}  ERROR"
     )
 
 
@@ -56,6 +56,8 @@ def block_io(event: PerfEvent) -> None:
     if event.duration < args.min * 1000 or args.dev not in (None, name, event.dev) or args.failed and not event.errno:
         return
     task = f"{event.comm} {event.pid}"
-    times = f"{us(event.queued):>10} {us(event.device):>10}"
+    # The parts of the duration are 0 if they are not known.
+    parts = (event.queued, event.flush, event.device)
+    times = " ".join(f"{ns / 1000:>10.1f}" if event.device else f"{'-':>10}" for ns in parts)
     text = f"{clock(event._realtime)} {task:<22} {name:<8} {event.op:<8} {event.sector:>12} {event.bytes:>9} {times}  {event.errno}"
     print(text.rstrip())

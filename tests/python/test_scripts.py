@@ -932,7 +932,7 @@ class BioLatency(ScriptTest):
 class BioSnoop(ScriptTest):
     def request(self, us, op="write", error="", dev="999:1"):
         return SimpleNamespace(
-            _realtime=SECOND, comm="app", pid=7, dev=dev, op=op, rwbs="W", sector=64, bytes=4096, queued=1000,
+            _realtime=SECOND, comm="app", pid=7, dev=dev, op=op, rwbs="W", sector=64, bytes=4096, queued=1000, flush=0,
             device=us * 1000 - 1000, duration=us * 1000, errno=error,
         )  # fmt: skip
 

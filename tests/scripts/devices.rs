@@ -49,7 +49,7 @@ fn biosnoop_shows_each_request() {
     expected.extend(["flush 0 0".to_owned(), "flush 0 0".to_owned(), "read 128 8192".to_owned()]);
     assert_eq!(seen, expected, "{out}");
     assert!(of_task.iter().all(|row| row[3] == device), "{out}");
-    let errors: Vec<&str> = of_task.iter().filter_map(|row| row.get(9).copied()).collect();
+    let errors: Vec<&str> = of_task.iter().filter_map(|row| row.get(10).copied()).collect();
     assert_eq!(errors, ["EIO"], "{out}");
     let (failed, _) =
         on_device("biosnoop.py", |path| vec!["--failed".to_owned(), "--dev".to_owned(), path.replace("/dev/", "")]);

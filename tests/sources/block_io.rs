@@ -1,8 +1,8 @@
 //! `block-io`, with requests of known sectors and sizes to a loop device.
 
-use std::ffi::OsStr;
+use std::{ffi::OsStr, path::Path};
 
-use super::{command_live_and_recorded, rows};
+use super::{command_live_and_recorded, replay, rows};
 use crate::harness::{
     awake::Awake,
     counting::objects,
@@ -115,7 +115,7 @@ fn requests_whose_completions_were_not_delivered_are_missing() {
     let reads = format!("exec 2>/dev/null; {reads}; sleep 2; {reads} skip=20");
     for (filter, missing) in [("sector >= 512", 4), ("sector >= 0", 0)] {
         let path = folder.path().join("events.data");
-        let others = ["io_start", "bio_frontmerge", "rq_merge", "rq_insert", "rq_issue"];
+        let others = ["io_start", "bio_frontmerge", "rq_merge", "rq_requeue", "rq_insert", "rq_issue"];
         let others = others.map(|name| format!("block:block_{name}")).join(",");
         let events = format!("{others},block:block_rq_complete/{filter}/");
         let mut record = perf_prof(&["record", "-q", "-a", "-e", &events, "-o"]);
@@ -135,4 +135,86 @@ fn requests_whose_completions_were_not_delivered_are_missing() {
         let counted = total.get("missing").map_or(0, |missing| missing.as_u64().unwrap());
         assert!(counted >= missing && (counted == 0) == (missing == 0), "{total}");
     }
+}
+
+/// Writes to a device that has no FUA: each write needs a flush after its data, and the call itself makes another one. Then
+/// appends to a file of ext4, whose journal writes need a flush before and after their data. Prints what the kernel counted
+/// meanwhile: the flushes of the device, and their time in ms.
+const FLUSHES: &str = r#"
+import mmap, os, subprocess, sys
+device, folder = sys.argv[1:]
+open('/proc/self/comm', 'w').write('io-truth')
+memory = memoryview(mmap.mmap(-1, 4096))
+def counted():
+    fields = [line.split() for line in open('/proc/diskstats')]
+    return next([int(row[18]), int(row[19])] for row in fields if row[2] == os.path.basename(device))
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+before = counted()
+direct = os.open(device, os.O_RDWR | os.O_DIRECT | os.O_DSYNC)
+for at in range(20):
+    os.pwrite(direct, memory, 65536 * (at + 1))
+os.close(direct)
+run('mkfs.ext4', '-q', '-F', device)
+run('mount', device, folder)
+try:
+    with open(folder + '/file', 'wb', buffering=0) as file:
+        for _ in range(20):
+            file.write(memory)
+            os.fsync(file)
+finally:
+    run('umount', folder)
+print('truth', *(after - earlier for after, earlier in zip(counted(), before)))
+"#;
+
+const FLUSH_SCRIPT: &str = "
+from collections import Counter
+
+flushes, times, writes, waits = Counter(), Counter(), Counter(), []
+
+def block_io(e):
+    assert e.queued + e.flush + e.device == e.duration, e
+    if e.op == 'flush':
+        flushes[e.rwbs] += 1
+        times[e.rwbs] += e.duration
+        waits.append((e.begin._time, e._time, e.rwbs))
+    elif e.op == 'write' and 'F' in e.rwbs and e.sector:
+        writes[e.rwbs] += 1
+        within = sum(end - begin for begin, end, rwbs in waits if rwbs == 'FF' and e.begin._time <= begin and end <= e._time)
+        # A write waits for at least one flush, and for little else.
+        assert within and within <= e.flush <= within + 10**8, (within, e)
+        assert e.queued < 10**8, e
+
+def __exit__():
+    print('flushes', flushes['FF'], times['FF'])
+    print('writes', writes['WFS'], writes['FWFSM'])
+";
+
+#[test]
+fn a_flush_for_a_journal_is_a_request_and_the_write_that_needs_it_waits_for_it() {
+    needs([Need::Tracefs, Need::LoopDevices, Need::Namespaces]);
+    let folder = tempfile::tempdir().unwrap();
+    let [image, program, mount] = ["image", "flushes.py", "mount"].map(|name| folder.path().join(name));
+    std::fs::write(&program, FLUSHES).unwrap();
+    std::fs::create_dir(&mount).unwrap();
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number = device.0.strip_prefix("/dev/loop").unwrap();
+    // Threads of the kernel make the flushes and write the journal.
+    let path = folder.path().join("events.data");
+    let mut record = perf_prof(&["record", "-q", "-a", "-e", "block-io", "-o"]);
+    let record = record.arg(&path).args(["--", "python3"]).args([program.as_path(), Path::new(&device.0), &mount]);
+    let recorded = record.output().unwrap();
+    assert!(recorded.status.success(), "{}", said(&recorded));
+    let replayed = replay(FLUSH_SCRIPT, &format!("block-io/dev=7:{number}/"), &path, &[]);
+    assert_eq!(replayed.status, 0, "{}", replayed.stderr);
+    let out = stdout(&recorded) + &replayed.stdout;
+    let numbers = |row: &str| -> Vec<u64> { rows(&out, row)[0].iter().map(|word| word.parse().unwrap()).collect() };
+    let [counted, ms] = numbers("truth")[..] else { panic!("{out}") };
+    let [seen, ns] = numbers("flushes")[..] else { panic!("{out}") };
+    assert_eq!(seen, counted, "{out}");
+    // The kernel counts from the moment at which it makes the flush, and rounds each time down.
+    assert!(ns / 1_000_000 <= ms + 1 && ns / 1_000_000 + ms / 5 + 100 >= ms, "{out}");
+    let [after, before_and_after] = numbers("writes")[..] else { panic!("{out}") };
+    assert!(after >= 20 && before_and_after >= 20, "{out}");
 }

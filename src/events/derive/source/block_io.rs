@@ -12,10 +12,14 @@ use crate::{
 /// device that are open at the same time have different sectors. A merge changes the sectors of a request, so merges
 /// have rules of their own.
 ///
-/// Flushes have no sectors, so their key has three parts. The block layer completes flushes in the order in which they
-/// came (block/blk-flush.c). It issues its own flush request, `FF`, for all flushes that wait. The completion of `FF`
-/// has no sector, so it does not end a span. If a flush must follow a write, the span of the write ends when its data
-/// is written.
+/// Flushes have no sectors, so their keys have three parts. Three kinds of requests have to do with flushes
+/// (block/blk-flush.c):
+///
+/// * A flush that a task asks for. The block layer completes these in the order in which they came.
+/// * The flush that the block layer makes for all requests that wait for one, `FF`. A hardware queue has only one of them at a
+///   time. If several queues of a device have one, no event says which of them ended, so these keep notes of each other.
+/// * A write that needs a flush before or after its data. It is issued without the flags for the flushes, and completes twice:
+///   when its data is written, and without sectors when all is done. If a flush before the data fails, it completes once.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     system: "",
     name: "block-io",
@@ -33,11 +37,23 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         // This request was merged into the request for the sectors before it.
         Rule::discard("block:block_rq_merge", "dev+sector").optional(),
         Rule::begin_unless_open("block:block_rq_insert", "dev+sector").when("nr_sector != 0"),
+        Rule::note("block:block_rq_insert", "dev+sector", Keep::Last).when("nr_sector != 0").after(is_flushed_before),
         Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0"),
         Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0"),
         Rule::note("block:block_rq_issue", "dev+sector+nr_sector", Keep::Last).when("rwbs == \"FF\""),
-        Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0"),
-        Rule::end_first("block:block_rq_complete", "dev+sector+nr_sector").when("nr_sector == 0 && sector == 0"),
+        Rule::note("block:block_rq_issue", OWN_FLUSH, Keep::First).when("rwbs == \"FF\""),
+        Rule::begin_another("block:block_rq_issue", OWN_FLUSH).when("rwbs == \"FF\""),
+        // The device was too busy, so the flush is issued again.
+        Rule::discard("block:block_rq_requeue", OWN_FLUSH).when("rwbs == \"FF\"").optional(),
+        Rule::note("block:block_rq_complete", "dev+sector", Keep::First).when("nr_sector != 0").after(completes_twice),
+        Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0").after(completes_once),
+        Rule::end("block:block_rq_complete", "dev+sector")
+            .when("nr_sector == 0 && sector != 0 && rwbs != \"FF\"")
+            .after(completes_twice),
+        Rule::end_first("block:block_rq_complete", "dev+sector+nr_sector")
+            .when("nr_sector == 0 && sector == 0 && rwbs != \"FF\""),
+        Rule::end_first("block:block_rq_complete", OWN_FLUSH).when("rwbs == \"FF\""),
+        Rule::note("block:block_rq_complete", OWN_FLUSH, Keep::First).when("rwbs == \"FF\""),
     ],
     nesting: Nesting::Replaced,
     task: SpanTask::OfBegin,
@@ -55,17 +71,25 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         .one_of(|| texts(["read", "write", "flush", "discard", "secure-erase", "zone", "other"]), ""),
         Field::uint("sector", "its first sector, in units of 512 bytes", |span| largest(span).uint("sector")),
         Field::uint("bytes", "its size; 0 for a flush", |span| largest(span).uint("bytes")),
-        Field::time("queued", "ns until it was issued to the device; 0 if that is not known", |span| {
-            issue(span).map_or(0, |issue| issue.time().saturating_sub(span.begin().time()))
-        }),
-        Field::time("device", "ns from then to its completion; 0 if that is not known", |span| {
-            let queued = |issue: PartView<'_>| issue.time().saturating_sub(span.begin().time());
-            issue(span).map_or(0, |issue| span.duration().saturating_sub(queued(issue)))
-        }),
+        Field::time(
+            "queued",
+            "ns until it was issued to the device, without the time in `flush`; 0 if that is not known",
+            |span| Times::of(span).queued,
+        ),
+        Field::time(
+            "flush",
+            "ns for which a write waited for flushes of the device, before and after its data",
+            |span| Times::of(span).flush,
+        ),
+        Field::time(
+            "device",
+            "ns from its issue to its completion, without the time in `flush`; 0 if that is not known",
+            |span| Times::of(span).device,
+        ),
         Field::text("comm", "name of the thread that asked for it", |span| span.begin().text("comm").into()),
         Field::int(
             "pid",
-            "process that asked for it; for pages that are written back, a thread of the kernel",
+            "process that asked for it; for pages that are written back, and for `FF`, a thread of the kernel",
             |span| span.begin().pid().into(),
         ),
         Field::text("errno", "name of the error; empty if there was none", |span| {
@@ -79,13 +103,75 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         }),
         Field::text(
             "rwbs",
-            "the operation and its flags, as the kernel writes them: WSM is a synchronous write of metadata",
+            "the operation and its flags, as the kernel writes them: WSM is a synchronous write of metadata, FF a flush that the \
+             kernel makes for all requests that wait for one",
             |span| span.begin().text("rwbs").into(),
         ),
     ],
     ends_soon: true,
     narrow: None,
 };
+
+/// The key of the flushes that the block layer makes. The two numbers tell it from the keys of other requests.
+const OWN_FLUSH: &str = "dev+0+1";
+
+/// The parts of a request's duration, in ns.
+#[derive(Default)]
+struct Times {
+    queued: u64,
+    flush: u64,
+    device: u64,
+}
+
+impl Times {
+    fn of(span: &SpanView<'_>) -> Times {
+        let begin = span.begin();
+        if is_own_flush(&begin) {
+            // A note is from another flush that was open at the same time.
+            let is_alone = span.notes().next().is_none();
+            return Times { device: if is_alone { span.duration() } else { 0 }, ..Times::default() };
+        }
+        let Some(issue) = issue(span) else { return Times::default() };
+        let since_begin = |part: PartView<'_>| part.time().saturating_sub(begin.time());
+        let until_issue = since_begin(issue);
+        let flush_before = match is_flushed_before(span) {
+            true => since_begin(span.note("block_rq_insert").unwrap_or(issue)).min(until_issue),
+            false => 0,
+        };
+        let on_device = span.duration().saturating_sub(until_issue);
+        let with_data = span.note("block_rq_complete");
+        let flush_after = with_data.map_or(0, |data| span.duration().saturating_sub(since_begin(data))).min(on_device);
+        Times { queued: until_issue - flush_before, flush: flush_before + flush_after, device: on_device - flush_after }
+    }
+}
+
+/// Returns whether this is the sample that begins a flush of the block layer.
+fn is_own_flush(begin: &PartView<'_>) -> bool {
+    begin.is("block_rq_issue") && begin.int("nr_sector") == 0
+}
+
+/// Returns whether the request is a write that waits for a flush before its data is written.
+fn is_flushed_before(span: &SpanView<'_>) -> bool {
+    let begin = span.begin();
+    begin.int("nr_sector") != 0 && begin.text("rwbs").starts_with(b"F")
+}
+
+/// Returns whether the request is a write that completes a second time, after a flush: it had a flag for a flush when it began
+/// that it no longer had when it was issued.
+fn completes_twice(span: &SpanView<'_>) -> bool {
+    // A flush that a task asks for completes like a write to sector 0 does the second time.
+    let begin = span.begin();
+    let Some(issue) = issue(span).filter(|_| begin.uint("sector") != 0) else { return false };
+    let is_fua = |part: &PartView<'_>| {
+        let rwbs = part.text("rwbs");
+        rwbs.strip_prefix(b"F").unwrap_or(rwbs).starts_with(b"WF")
+    };
+    is_flushed_before(span) || is_fua(&begin) && !is_fua(&issue)
+}
+
+fn completes_once(span: &SpanView<'_>) -> bool {
+    !completes_twice(span)
+}
 
 /// Returns the last sample of `block_rq_issue`. There may be several, because a busy device may refuse a request.
 fn issue<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
@@ -118,11 +204,11 @@ fn operation(begin: &PartView<'_>) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample};
+    use crate::derive::source::made::{MadeEvent, MadeRun, MadeSample, MadeSpan};
 
     const START: &str = "block:block_io_start";
     const COMPLETE: &str = "block:block_rq_complete";
-    const MERGES: [&str; 2] = ["block:block_bio_frontmerge", "block:block_rq_merge"];
+    const DISCARDS: [&str; 3] = ["block:block_bio_frontmerge", "block:block_rq_merge", "block:block_rq_requeue"];
     const FIELDS: &[&str] =
         &["unsigned int dev", "u64 sector", "unsigned int nr_sector", "int error", "char rwbs[8]", "char comm[8]"];
 
@@ -149,7 +235,7 @@ mod tests {
 
     #[test]
     fn a_request_without_a_completion_is_missing() {
-        let all = [START, MERGES[0], MERGES[1], COMPLETE];
+        let all = [START, DISCARDS[0], DISCARDS[1], DISCARDS[2], COMPLETE];
         let seen = |sector, at| (sector, at, Some(at + 2));
         let rows: [(&[Request], u64); 6] = [
             // Two requests are open at the end.
@@ -169,5 +255,70 @@ mod tests {
         // A merged request has no completion. A recording without the events of merges does not show which requests were
         // merged.
         assert_eq!(missing(rows[1].0, &[START, COMPLETE]).1, 0);
+    }
+
+    /// Runs the source on samples of requests to sector `sector`: the event, the time in ms, the number of sectors and `rwbs`.
+    /// Returns for each span how long it was, and for how long it was queued, waited for a flush and was on the device, in ms.
+    fn times(sector: i64, samples: &[(&str, u64, i64, &str)]) -> Vec<[u64; 4]> {
+        let events = [START, "block:block_rq_issue", "block:block_rq_insert", COMPLETE, DISCARDS[2]];
+        let events = events.map(|name| MadeEvent { name, fields: FIELDS, print: "\"\"" });
+        let mut run = MadeRun::start(&BLOCK_IO, "block-io", &events);
+        let mut spans = Vec::new();
+        for &(event, ms, nr_sector, rwbs) in samples {
+            let mut bytes = [0; 8];
+            bytes[..rwbs.len()].copy_from_slice(rwbs.as_bytes());
+            // The completion of the kernel's own flush has an impossible sector.
+            let sector = match (rwbs, event) {
+                ("FF", COMPLETE) => i64::MAX,
+                ("FF", _) => 0,
+                _ => sector,
+            };
+            let fields =
+                [("dev", 1), ("sector", sector), ("nr_sector", nr_sector), ("rwbs", i64::from_le_bytes(bytes))];
+            spans.extend(run.spans(&[MadeSample { event, tid: 7, cpu: 0, time: ms * 1_000_000, fields: &fields }]));
+        }
+        let part = |line: &str, field: &str| -> u64 {
+            let value = line.split(' ').find_map(|word| word.strip_prefix(field)?.strip_prefix('='));
+            value.unwrap().parse::<u64>().unwrap() / 1_000_000
+        };
+        let times = |(line, span): (&String, &MadeSpan)| {
+            let [queued, flush, device] = ["queued", "flush", "device"].map(|field| part(line, field));
+            [(span.end - span.begin) / 1_000_000, queued, flush, device]
+        };
+        spans.iter().zip(&run.delivered).map(times).collect()
+    }
+
+    #[test]
+    fn a_flush_of_the_device_has_its_time_on_the_device_unless_another_one_is_open() {
+        let [issue, requeue] = ["block:block_rq_issue", DISCARDS[2]];
+        let own = |events: &[(&'static str, u64)]| {
+            times(8, &events.iter().map(|&(event, ms)| (event, ms, 0, "FF")).collect::<Vec<_>>())
+        };
+        assert_eq!(own(&[(issue, 1), (COMPLETE, 5), (issue, 6), (COMPLETE, 7)]), [[4, 0, 0, 4], [1, 0, 0, 1]]);
+        // Nobody knows which of two has ended. The third one is alone.
+        let both = [(issue, 1), (issue, 2), (COMPLETE, 6), (COMPLETE, 9), (issue, 10), (COMPLETE, 12)];
+        assert_eq!(own(&both), [[5, 0, 0, 0], [7, 0, 0, 0], [2, 0, 0, 2]]);
+        // Of three, each overlaps with another one, also if it begins after a completion.
+        let three = [(issue, 1), (issue, 2), (COMPLETE, 3), (issue, 4), (COMPLETE, 6), (COMPLETE, 9)];
+        assert_eq!(own(&three).iter().map(|times| times[3]).collect::<Vec<_>>(), [0; 3]);
+        assert_eq!(own(&[(issue, 1), (requeue, 2), (issue, 3), (COMPLETE, 5)]), [[2, 0, 0, 2]]);
+    }
+
+    #[test]
+    fn a_write_ends_with_the_last_flush_that_it_needs() {
+        let [issue, insert] = ["block:block_rq_issue", "block:block_rq_insert"];
+        let data = |ms, rwbs| [(insert, ms, 2, rwbs), (issue, ms + 1, 2, rwbs), (COMPLETE, ms + 3, 2, rwbs)];
+        // Flushes before and after the data.
+        let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();
+        assert_eq!(times(8, &both), [[18, 1, 15, 2]]);
+        // The first completion of a write to sector 0 is the last one that can be told from that of a flush.
+        assert_eq!(times(0, &both), [[13, 1, 10, 2]]);
+        // A flush after the data only: the device has no FUA.
+        let after = [&[(START, 1, 2, "WFS")], &data(2, "WS")[..], &[(COMPLETE, 9, 0, "WS")]].concat();
+        assert_eq!(times(8, &after), [[8, 2, 4, 2]]);
+        // The device has FUA, so there is one completion.
+        assert_eq!(times(8, &[&[(START, 1, 2, "WFS")], &data(2, "WFS")[..]].concat()), [[4, 2, 0, 2]]);
+        // The flush before the data has failed, so that the data was never issued.
+        assert_eq!(times(8, &[(START, 1, 2, "FWS"), (COMPLETE, 5, 2, "WS")]), [[4, 0, 0, 0]]);
     }
 }

@@ -11,7 +11,7 @@ use perf_prof_format::{
 
 use super::{STRINGS, syscall};
 use crate::{
-    derive::span::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanError, SpanRule},
+    derive::span::{Action, Change, FieldCondition, Keep, OpenCondition, Presence, SpanError, SpanRule},
     event::{
         ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView,
     },
@@ -81,7 +81,7 @@ pub struct Rule {
     when: Option<&'static str>,
     presence: Presence,
     only_if: Option<FieldCondition>,
-    after: Option<BeginCondition>,
+    after: Option<OpenCondition>,
 }
 
 /// The event to whose samples a rule applies.
@@ -240,7 +240,7 @@ impl Rule {
     }
 
     /// Applies the rule only if the open span with this key meets the condition, or if no span with this key is open.
-    pub const fn after(self, condition: BeginCondition) -> Rule {
+    pub const fn after(self, condition: OpenCondition) -> Rule {
         Rule { after: Some(condition), ..self }
     }
 

@@ -7,6 +7,7 @@ use perf_prof_format::{
     record::{SampleLayout, SampleValues},
     spec::{EventKind, parse_events},
     tracefs::{EventFormat, FieldInput, NoKernel},
+    value::ValueType,
 };
 
 use super::SourceDefinition;
@@ -25,7 +26,7 @@ pub struct MadeEvent {
     pub print: &'static str,
 }
 
-/// A sample: the task, the CPU, the time, and the numbers in its fields.
+/// A sample: the task, the CPU, the time, and the numbers in its fields. A field of characters has the bytes of its number.
 pub struct MadeSample<'a> {
     pub event: &'a str,
     pub tid: i32,
@@ -114,9 +115,14 @@ impl MadeRun {
             let input = self.inputs.iter().position(name).unwrap_or_else(|| panic!("{}", sample.event));
             let own = [("common_pid", i64::from(sample.tid))];
             let fields = own.iter().chain(sample.fields);
+            let format = self.inputs[input].format.tracepoint().unwrap();
+            let value = |name: &str, value: i64| match format.field(name).map(|field| field.kind.value_type()) {
+                Some(ValueType::Str) => FieldInput::Bytes(value.to_le_bytes().into()),
+                _ => FieldInput::Int(value.into()),
+            };
             let fields: HashMap<String, FieldInput> =
-                fields.map(|(name, value)| ((*name).to_owned(), FieldInput::Int((*value).into()))).collect();
-            let raw = self.inputs[input].format.tracepoint().unwrap().encode(&fields).unwrap();
+                fields.map(|&(name, number)| (name.to_owned(), value(name, number))).collect();
+            let raw = format.encode(&fields).unwrap();
             let (pid, tid) = (sample.tid, sample.tid);
             let values = SampleValues { pid, tid, time: sample.time, cpu: sample.cpu, raw, ..SampleValues::default() };
             let record = self.inputs[input].layout.encode(&values).unwrap();

@@ -5,7 +5,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition, TASK_STATES, task_state, texts};
 use crate::{
     derive::span::Change,
-    event::{PartView, SpanTask},
+    event::{SpanTask, SpanView},
 };
 
 /// Each change of a task's state ends one span and opens the next one.
@@ -65,19 +65,23 @@ pub(super) const TASK_STATE: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// Returns whether the span that this sample began is the time for which the task `tid` runs.
-fn is_running(begin: &PartView<'_>, tid: i64) -> bool {
-    begin.is("sched_switch") && begin.int("next_pid") == tid
+/// Returns whether the span is the time for which the task of its key runs.
+fn is_running(span: &SpanView<'_>) -> bool {
+    let begin = span.begin();
+    begin.is("sched_switch") && begin.int("next_pid") == span.key(0)
 }
 
-/// Returns whether the span that this sample began is the time for which the task `tid` waits for a CPU.
-fn is_runnable(begin: &PartView<'_>, tid: i64) -> bool {
-    !is_running(begin, tid) && !is_blocked(begin, tid)
+/// Returns whether the span is the time for which the task of its key waits for a CPU.
+fn is_runnable(span: &SpanView<'_>) -> bool {
+    !is_running(span) && !is_blocked(span)
 }
 
-/// Returns whether the span that this sample began is the time for which the task `tid` is blocked.
-fn is_blocked(begin: &PartView<'_>, tid: i64) -> bool {
-    begin.is("sched_switch") && begin.int("prev_pid") == tid && task_state(begin.int("prev_state")) != "preempted"
+/// Returns whether the span is the time for which the task of its key is blocked.
+fn is_blocked(span: &SpanView<'_>) -> bool {
+    let begin = span.begin();
+    begin.is("sched_switch")
+        && begin.int("prev_pid") == span.key(0)
+        && task_state(begin.int("prev_state")) != "preempted"
 }
 
 #[cfg(test)]

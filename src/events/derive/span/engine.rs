@@ -8,7 +8,7 @@ use perf_prof_format::{
 };
 
 use super::{
-    Action, Change, Filters, Keep, Span,
+    Action, Change, Filters, Keep, OpenCondition, Span,
     key::Key,
     matches_any,
     missing::{Missing, MissingSpan},
@@ -122,6 +122,15 @@ impl Engine {
     fn began(&self, key: &Key) -> Option<u64> {
         let begin = self.open.last(key)?;
         self.format.inputs[begin.input].layout.time(begin.split().0)
+    }
+
+    /// Returns whether the open span with this key meets the condition, or there is no such span.
+    fn meets(&self, condition: OpenCondition, key: &Key) -> bool {
+        let Some(open) = self.open.last(key) else { return true };
+        let (record, notes) = open.split();
+        let (begin, key) = ((open.input, record), key.numbers());
+        let samples = SpanSamples { begin, end: None, notes, key, duration: 0, ran: None };
+        condition(&self.format.view(&samples, None))
     }
 
     /// Keeps a sample with the span that has this key.
@@ -436,11 +445,8 @@ impl Derivation for Engine {
                     key = other;
                 }
             }
-            if let (Some(after), Some(open)) = (step.after, self.open.last(&key)) {
-                let begin = PartView::new(&self.format.inputs[open.input], open.split().0);
-                if !after(&begin, key.numbers()[0] as i64) {
-                    continue;
-                }
+            if step.after.is_some_and(|after| !self.meets(after, &key)) {
+                continue;
             }
             match step.action {
                 Action::End => self.end(&key, Which::Last, input, time, record, emit)?,

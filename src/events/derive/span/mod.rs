@@ -44,7 +44,7 @@ use self::error::name;
 pub use self::{
     error::SpanError,
     key::{KeyPlan, Part as KeyPart},
-    rules::{Action, BeginCondition, Change, FieldCondition, Keep, Presence, SpanRule},
+    rules::{Action, Change, FieldCondition, Keep, OpenCondition, Presence, SpanRule},
 };
 use super::{
     Derivation,
@@ -101,7 +101,7 @@ pub struct Step {
     /// If set, the step applies only to samples that pass.
     pub when: Option<Filter>,
     /// If set, the step applies only if the open span meets the condition.
-    pub after: Option<BeginCondition>,
+    pub after: Option<OpenCondition>,
 }
 
 impl Step {

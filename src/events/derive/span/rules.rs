@@ -6,7 +6,7 @@ use perf_prof_format::{
 };
 
 use super::SpanError;
-use crate::{derive::source, event::PartView};
+use crate::{derive::source, event::SpanView};
 
 /// A rule: what the samples of an event do.
 #[derive(Clone, Debug)]
@@ -25,15 +25,15 @@ pub struct SpanRule {
     pub when: Option<&'static str>,
     /// If set, the rule applies only if the open span with this key meets the condition, or if there is no open span
     /// with this key.
-    pub after: Option<BeginCondition>,
+    pub after: Option<OpenCondition>,
     /// Whether the span works without the event.
     pub presence: Presence,
     /// If set, the rule applies only on kernels whose event has, or lacks, this field.
     pub only_if: Option<FieldCondition>,
 }
 
-/// A condition on an open span. Gets the sample that began the span, and the first number of the span's key.
-pub type BeginCondition = fn(&PartView<'_>, i64) -> bool;
+/// A condition on an open span, and on the samples that it has so far.
+pub type OpenCondition = fn(&SpanView<'_>) -> bool;
 
 /// A condition on the event's format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -237,7 +237,7 @@ impl SpanFormat {
     }
 
     /// Returns the span's samples for the functions that compute fields.
-    fn view<'a>(&'a self, span: &SpanSamples<'a>, context: Option<&'a Context>) -> SpanView<'a> {
+    pub fn view<'a>(&'a self, span: &SpanSamples<'a>, context: Option<&'a Context>) -> SpanView<'a> {
         SpanView::new(&self.inputs, *span, context)
     }
 
