@@ -15,9 +15,9 @@ usage: offwake.py [OPTION of perf-prof python]... [--comm NAME] [--min US] [--to
                         which waited for flusher
 
 The first stack shows where a task waits. The second stack shows which task woke it: for a lock, the holder that released
-it; for a pipe, the writer. `(interrupt)` means a timer or a device. If the waker itself waited for most of that time, the
-last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded for text) has the waiter's stack,
-and on top of it the waker's stack upside down.
+it; for a pipe, the writer. `(interrupt)` means a timer or a device, whose stack begins where the interrupt did. If the waker
+itself waited for most of that time, the last lines show the tasks that it waited for. The flame graph (FILE.svg, or FILE.folded
+for text) has the waiter's stack, and on top of it the waker's stack upside down.
 
 -p PID, -t TID and --exec COMMAND select the tasks that wait; the events of all tasks are traced for that. A chain goes on
 through selected tasks only. Waits that a task ends by itself (it was only preempted) are left out. With -i 1000, a table
@@ -26,6 +26,8 @@ is printed every second, else one at the end.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
 from perf_prof.script import Options, Wakers, first_rows, save_flame, say_missing
@@ -42,8 +44,8 @@ chains, wakers = CallChains(), Wakers()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None
 
 
-def names(event: PerfEvent) -> Stack:
-    return tuple(frame["symbol"] or f"[{frame['dso']}]" for frame in event._callchain)
+def names(frames: Iterable[Any]) -> Stack:
+    return tuple(frame["symbol"] or f"[{frame['dso']}]" for frame in frames)
 
 
 def task(comm: str, tid: int) -> str:
@@ -61,7 +63,7 @@ def offcpu(event: PerfEvent) -> None:
         return
     chains.note(event._callchain)
     links = tuple(wakers.chain(event.waker_pid, waker, event.begin._time, woken))
-    key = task(event.comm, event.pid), names(event), names(event.between[0]) if event.between else (), links
+    key = task(event.comm, event.pid), names(event._callchain), names(wakers.frames(event)), links
     waits[key] += us
     if whole is not None:
         whole.add([key[0], *reversed(key[1]), "--", *key[2], *links], us)

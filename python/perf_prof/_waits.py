@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections import Counter
 
+# The functions through which x86 and arm64 enter an interrupt. What comes below them was interrupted.
+_ENTRIES = re.compile(r"asm_(sysvec_|common_interrupt).*|ret_from_intr|(apic_timer|common)_interrupt|el[01]\w*_(irq|fiq)")
+
 
 class Wakers:
     """Finds the tasks that delayed a wait. The task that ended the wait may have waited for another task before.
@@ -43,6 +46,18 @@ class Wakers:
             names.append(name)
             seen.add(waker)
             ended = its_ended
+
+    @staticmethod
+    def frames(wait: Any) -> list[Any]:
+        """Returns the frames of the code that ended a wait of `offcpu`, innermost first; none if it is not known.
+
+        If an interrupt did, the frames of the code that it interrupted are left out.
+        """
+        frames = list(wait.between[0]._callchain) if wait.between else []
+        if wait.waker_pid != 0:
+            return frames
+        entry = next((at for at, frame in enumerate(frames) if _ENTRIES.fullmatch(frame["symbol"] or "")), len(frames))
+        return [frame for frame in frames[: entry + 1] if frame["kernel"]]
 
 
 # include/uapi/linux/futex.h

@@ -896,6 +896,24 @@ class OffWake(ScriptTest):
         rows = self.on_spans("offwake.py", "offcpu", [self.wait(10, waker=""), self.wait(3000)], "--min", "100")
         self.assertEqual(rows[0], "0.003 s 100.0% ping".split())
 
+    def test_code_that_an_interrupt_hit_did_not_wake_the_task(self):
+        def frames(*names, kernel=True):
+            return [{"symbol": name, "dso": "", "kernel": kernel} for name in names]
+
+        timer = frames("try_to_wake_up", "hrtimer_wakeup", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt")
+        of_irq = frames("try_to_wake_up", "handle_irq", "el0t_64_irq")
+        hits = [frames("innocent", kernel=False), frames("cpuidle_enter", "do_idle"), frames("do_syscall_64") + frames("other", kernel=False)]
+        chains = [*(timer + hit for hit in hits), *(of_irq + hit for hit in hits)]
+        chains += [frames("try_to_wake_up", "unknown_entry") + hit for hit in hits[:1]]
+        waits = [self.wait(10, waker="(interrupt)", waker_pid=0, between=[SimpleNamespace(_callchain=chain)]) for chain in chains]
+        text = self.run_on_spans("offwake.py", "offcpu", waits)
+        self.assertIn("0.000 s off CPU in 3 stacks", text)
+        for word in ("innocent", "do_idle", "do_syscall_64", "other"):
+            self.assertNotIn(word, text)
+        # What a task interrupts itself for is not cut.
+        waker = SimpleNamespace(_callchain=frames("asm_sysvec_call_function", "write"))
+        self.assertIn(" write\n", self.run_on_spans("offwake.py", "offcpu", [self.wait(10, between=[waker])]))
+
     def test_a_waker_that_waited_itself_is_followed(self):
         own = self.wait(2000, waker="slow", comm="pong", at=500, pid=8, waker_pid=9)
         text = self.run_on_spans("offwake.py", "offcpu", [own, self.wait(3000)], "--comm", "ping", "--by-thread")
