@@ -14,7 +14,7 @@ use crate::harness::{
     compile::compile,
     machine::{Need, needs, skip},
     recording::{Folder, ours, perf, python, record, record_here},
-    run::{stdout, tested_program},
+    run::{perf_prof, said, stdout, tested_program},
 };
 
 /// Prints each call chain's symbols, innermost first.
@@ -63,6 +63,53 @@ fn frames_have_the_names_of_their_build_and_none_of_another() {
     let strange = chains();
     assert_eq!(strange.lines().count(), named.lines().count());
     assert!(!strange.contains("inner_function"), "{strange}");
+}
+
+/// The stacks end in the program's first frame, because the rules for the others were in its file.
+#[test]
+fn stacks_that_end_at_a_program_that_was_removed_are_counted_with_its_path() {
+    needs([Need::Perf]);
+    let folder = Folder::new();
+    let program = compile(&folder.path(""), "gone", PROGRAM, &["-O2", "-fomit-frame-pointer", "-Wl,--build-id"]);
+    let data = folder.path("gone.data");
+    let file = data.to_str().unwrap();
+    let call = "syscalls:sys_enter_getppid";
+    record_here(&data, &["-q", "-e", call, "--call-graph", "dwarf,4096", "--", program.to_str().unwrap()]);
+    let script = folder.write("chains.py", CHAINS.as_bytes());
+    let script = script.to_str().unwrap();
+    let line = format!(
+        "5 of 5 unwound stacks are incomplete: the file of the code is not here or cannot be read: {}",
+        program.display()
+    );
+    let faces = [
+        &["top", call, "--by", "stack", "--input", file][..],
+        &["python", "--input", file, script],
+        &["report", "-e", call, "-i", file],
+    ];
+    for is_there in [true, false] {
+        if !is_there {
+            fs::rename(&program, folder.path("elsewhere")).unwrap();
+        }
+        for face in faces {
+            let output = perf_prof(face).env("HOME", folder.path("home")).output().unwrap();
+            assert!(output.status.success(), "{face:?}: {}", said(&output));
+            assert_eq!(said(&output).contains(&line), !is_there, "{face:?}: {}", said(&output));
+        }
+    }
+    // The line about names says how to provide the file.
+    let stacks = || {
+        let output = perf_prof(faces[0]).env("HOME", folder.path("home")).output().unwrap();
+        (stdout(&output), said(&output))
+    };
+    assert!(stacks().1.contains("`perf buildid-cache -a FILE`"), "{}", stacks().1);
+    let mut add = Command::new("perf");
+    add.arg("--buildid-dir")
+        .arg(folder.path("home/.debug"))
+        .args(["buildid-cache", "-a"])
+        .arg(folder.path("elsewhere"));
+    assert!(add.status().unwrap().success());
+    let (table, said) = stacks();
+    assert!(table.contains("_start;") && !said.contains("unwound stacks"), "{table}{said}");
 }
 
 /// A recording in a pipe has no list of build ids. The functions of its kernel used to have no names.

@@ -81,3 +81,23 @@ fn a_file_that_could_not_be_opened_is_tried_again() {
     assert_eq!(unwind(&mut other, &file()), Ended::Root);
     assert_eq!(unwinder.cached_bytes(), other.cached_bytes());
 }
+
+/// In the second frame, the frame pointer is 0. That shows the first frame of the program only if the code uses frame pointers.
+#[test]
+fn code_that_cannot_be_read_has_a_first_frame_only_if_frame_pointers_led_to_it() {
+    let file = OneFile(elf(X86_64, &[(b".eh_frame", &eh_frame(&[START]))]).into());
+    let modules = Unreadable { file, readable: Cell::new(false), opened: Cell::new(0) };
+    let (arch, stack, caller) = (Arch::x86_64(), 0x7fff_0000, BASE + TEXT + 16);
+    let unwind = |frame_pointer: u64, instruction: u64, words: [u64; 4]| {
+        let mut frames = Vec::new();
+        // Bits 6 to 8 of perf's registers are the frame pointer, the stack pointer and the instruction pointer.
+        let registers = Registers::from_perf(arch, 2, 0x1c0, [frame_pointer, stack, instruction]);
+        let words: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let ended = Unwinder::for_arch(Some(arch), 1 << 20).unwind(&modules, &registers, &words, 50, &mut frames);
+        (ended, frames)
+    };
+    let (leaf, unmapped) = (BASE + TEXT + 8, 0x1234);
+    assert_eq!(unwind(stack + 8, leaf, [7, 0, caller, 7]), (Ended::Root, vec![leaf, caller]));
+    let unknown = Ended::NoUnwindInfo { address: caller, why: Missing::Unreadable };
+    assert_eq!(unwind(0, unmapped, [caller, 7, 7, 7]), (unknown, vec![unmapped, caller]));
+}

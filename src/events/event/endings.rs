@@ -1,8 +1,12 @@
 //! Counts why the unwinding of stacks ended, so that the user learns why frames are missing. Does not unwind stacks.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{
+    Mutex, PoisonError,
+    atomic::{AtomicU64, Ordering::Relaxed},
+};
 
-use perf_prof_symbols::unwind::Ended;
+use perf_prof_symbols::{symbol::most_frequent_files, unwind::Ended};
+use rustc_hash::FxHashMap;
 
 /// The number of stacks for each reason why unwinding ended.
 #[derive(Debug, Default)]
@@ -10,13 +14,16 @@ pub struct StackEndings {
     complete: AtomicU64,
     stack_ends: AtomicU64,
     no_unwind_info: AtomicU64,
+    /// The number of stacks that ended because a file could not be read, by its path.
+    no_file: Mutex<FxHashMap<String, u64>>,
     bad_frame: AtomicU64,
     bits_32: AtomicU64,
     not_supported: AtomicU64,
 }
 
-/// The message is shown only if at least 10 stacks are incomplete, and if these are at least 1/10 of all stacks. A few
-/// stacks are always incomplete: those in code that is about to return, or in code that was generated at run time.
+/// The message is shown only if at least 10 stacks are incomplete, and if these are at least 1/10 of all stacks, or if a file could
+/// not be read. A few stacks are always incomplete: those in code that is about to return, or in code that was generated at run
+/// time.
 const MANY: u64 = 10;
 
 impl StackEndings {
@@ -35,17 +42,31 @@ impl StackEndings {
         count.fetch_add(1, Relaxed);
     }
 
+    /// Counts one stack, which ended because the file with the code could not be read.
+    pub fn add_without_file(&self, path: String) {
+        *self.no_file.lock().unwrap_or_else(PoisonError::into_inner).entry(path).or_default() += 1;
+    }
+
     /// Returns the message for the end of the run; `None` if few stacks are incomplete.
     pub fn summary(&self) -> Option<String> {
+        let files = self.no_file.lock().unwrap_or_else(PoisonError::into_inner);
+        let without_file = files.values().sum();
+        let count = |of: &AtomicU64| of.load(Relaxed);
         let reasons = [
-            (&self.stack_ends, "the stack is larger than its copy, use a larger SIZE in --call-graph dwarf,SIZE"),
-            (&self.no_unwind_info, "the code has no unwind information"),
-            (&self.bad_frame, "the next frame is not valid"),
+            (
+                count(&self.stack_ends),
+                "the stack is larger than its copy, use a larger SIZE in --call-graph dwarf,SIZE".to_owned(),
+            ),
+            (
+                without_file,
+                format!("the file of the code is not here or cannot be read: {}", most_frequent_files(&files)),
+            ),
+            (count(&self.no_unwind_info), "the code has no unwind information".to_owned()),
+            (count(&self.bad_frame), "the next frame is not valid".to_owned()),
         ];
-        let reasons = reasons.map(|(count, what)| (count.load(Relaxed), what));
         let early: u64 = reasons.iter().map(|(count, _)| count).sum();
-        let all = early + self.complete.load(Relaxed);
-        if early < MANY || early * MANY < all {
+        let all = early + count(&self.complete);
+        if without_file == 0 && (early < MANY || early * MANY < all) {
             return None;
         }
         let said =
@@ -68,6 +89,15 @@ impl StackEndings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_is_not_here_is_named_if_it_ends_few_stacks_too() {
+        let endings = StackEndings::default();
+        (0..50).for_each(|_| endings.add(Ended::Root));
+        (0..2).for_each(|_| endings.add_without_file("/bin/app".to_owned()));
+        let said = "2 of 52 unwound stacks are incomplete: the file of the code is not here or cannot be read: /bin/app (count: 2)";
+        assert_eq!(endings.summary().as_deref(), Some(said));
+    }
 
     #[test]
     fn many_stacks_that_end_early_cause_a_message_with_advice() {

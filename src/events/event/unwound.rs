@@ -5,7 +5,7 @@ use std::{cell::RefCell, io};
 use perf_prof_format::record;
 use perf_prof_symbols::{
     symbol::CodeImage,
-    unwind::{Ended, FileKey, Mapping, Modules, Registers},
+    unwind::{Ended, FileKey, Mapping, Missing, Modules, Registers},
 };
 
 use super::{Context, Sample, Symbolizer};
@@ -32,7 +32,13 @@ pub fn addresses(sample: &Sample<'_>, copied: &Copied<'_>, limit: usize, context
             let registers = Registers::from_perf(arch, registers.abi.into(), registers.mask, values);
             unwinder.unwind(&process, &registers, stack, limit, &mut addresses)
         });
-        context.endings().add(ended);
+        match ended {
+            Ended::NoUnwindInfo { address, why: Missing::Unreadable } => {
+                let file = process.symbols.borrow_mut().code_path(process.pid, address, process.time);
+                context.endings().add_without_file(file.unwrap_or_default());
+            }
+            ended => context.endings().add(ended),
+        }
     });
     addresses
 }

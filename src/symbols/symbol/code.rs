@@ -50,6 +50,12 @@ impl<D> Symbolizer<D> {
         image.map_err(|error| wrong(error.to_string()))
     }
 
+    /// Returns the path of the file that a process had mapped at `address` at `time`, or the name of the mapping.
+    pub fn code_path(&mut self, pid: u32, address: u64, time: u64) -> Option<String> {
+        let found = self.processes().locate(pid, address, time).ok()?;
+        Some(found.replaced_file_mapping.unwrap_or(found.mapping).file.dso.to_string())
+    }
+
     /// Returns the separate debug file of the file that `code_image` returns, if there is one.
     pub fn debug_image(&mut self, pid: u32, address: u64, time: u64) -> Option<CodeImage> {
         let (id, _) = self.code_object(pid, address, time).ok()?;

@@ -48,7 +48,7 @@ pub use options::{Data, Demangle, Inline, Options, Srcline};
 pub use processes::{ProcessOrigin, Processes};
 pub use reason::Reason;
 pub use slot::Slot;
-pub use unnamed_frames::UnnamedFrames;
+pub use unnamed_frames::{UnnamedFrames, most_frequent_files};
 
 pub use recorded_binaries::RecordedBinaries;
 pub use symbolizer::{AddressKind, InlinedFrame, Mapped, Name, Resolved, Symbolizer};

@@ -65,7 +65,8 @@ impl UnnamedFrames {
         }
         if !self.missing_file.is_empty() {
             reasons.push(format!(
-                "this machine does not have the recorded build of {}",
+                "this machine does not have the recorded build of {}; `perf buildid-cache -a FILE` lets perf-prof find a copy of \
+                 it, and `perf archive` packs those of another machine",
                 most_frequent_files(&self.missing_file)
             ));
         }
@@ -86,8 +87,8 @@ fn is_a_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
 }
 
-/// Returns the paths of the files with the most unnamed frames.
-fn most_frequent_files(files: &FxHashMap<String, u64>) -> String {
+/// Returns the paths of the files with the highest counts.
+pub fn most_frequent_files(files: &FxHashMap<String, u64>) -> String {
     const NAMED: usize = 3;
     let mut sorted: Vec<(&String, &u64)> = files.iter().collect();
     sorted.sort_by_key(|&(path, frames)| (std::cmp::Reverse(frames), path));
@@ -116,7 +117,11 @@ mod tests {
                     store it, use --buildid-all or --buildid-mmap with `perf record`";
         assert_eq!(nameless.summary().as_deref(), Some(said));
         nameless.add(&Reason::BuildNotFound { path: "/f".into(), build_id: "12".into() });
-        let both = format!("{}; this machine does not have the recorded build of /f", said.replace("8)", "9)"));
+        let both = format!(
+            "{}; this machine does not have the recorded build of /f; `perf buildid-cache -a \
+                             FILE` lets perf-prof find a copy of it, and `perf archive` packs those of another machine",
+            said.replace("8)", "9)")
+        );
         assert_eq!(nameless.summary(), Some(both));
         let mut added = UnnamedFrames::default();
         added.add_text(&nameless.text());

@@ -148,6 +148,8 @@ impl Unwinder {
         // If nothing is mapped at the next frame's address, this address cannot be code, and unwinding ends with this
         // result.
         let mut dead_end = None;
+        // Whether frame pointers led through code whose file cannot be read.
+        let mut has_frame_pointers = false;
         let limit = out.len().saturating_add(limit);
         while let Some(address) = registers.get(arch.pc) {
             let code = pc_kind.instruction_address(address);
@@ -181,8 +183,12 @@ impl Unwinder {
                 Ok(_) => Ended::BadFrame { address },
                 Err(why) => Ended::NoUnwindInfo { address, why },
             };
+            let is_unread = rule == Err(Missing::Unreadable);
+            has_frame_pointers |= is_unread && caller.is_ok();
             registers = match caller {
                 Ok(caller) => caller,
+                // Code whose file cannot be read may not use frame pointers, and then 0 does not show the first frame.
+                Err(NoCaller::Root) if is_unread && !has_frame_pointers => return ended,
                 Err(NoCaller::Root) => return Ended::Root,
                 Err(NoCaller::StackEnds) => return Ended::StackEnds,
                 Err(NoCaller::Bad) => return ended,
