@@ -1,7 +1,7 @@
 //! Tables and pictures of events of which some were lost say so in themselves. The recordings are made byte by byte.
 
 use perf_prof_format::abi::{perf_data::HEADER_TRACING_DATA, *};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 use crate::{
     harness::{
@@ -9,7 +9,7 @@ use crate::{
         machine::{Need, needs},
         made::{Made, MadeAttr, u32s, u64s},
         recording::Folder,
-        run::{perf_prof, printed, stdout},
+        run::{perf_prof, printed, said, stdout},
         script::{CALL, Run, workload},
         scripts::script,
     },
@@ -51,7 +51,7 @@ fn of_clock(folder: &Folder, lost: u64) -> String {
     recording(folder, MadeAttr::new(PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU), lost)
 }
 
-fn json(args: &[&str]) -> Json {
+fn total_of(args: &[&str]) -> Json {
     objects(&stdout(&perf_prof(args).arg("--json").output().unwrap())).pop().unwrap()
 }
 
@@ -63,12 +63,12 @@ fn tables_of_events_of_which_some_were_lost_are_lower_bounds() {
         let table = printed(&perf_prof(&[command, &["-q", "--input", &path]].concat()).output().unwrap());
         assert!(table[0].starts_with("total: at least 6 events in "), "{table:?}");
         assert!(table.contains(&"(at least: 5 events were lost)".to_owned()), "{table:?}");
-        let total = json(&[command, &["-q", "--input", &path]].concat());
+        let total = total_of(&[command, &["-q", "--input", &path]].concat());
         assert_eq!((&total["partial"], &total["lost"], &total["events"]), (&true.into(), &LOST.into(), &6.into()));
         let complete = of_tracepoint(&folder, 0);
         let table = printed(&perf_prof(&[command, &["-q", "--input", &complete]].concat()).output().unwrap());
         assert!(table[0].starts_with("total: 6 events in ") && !table.concat().contains("at least"), "{table:?}");
-        let total = json(&[command, &["-q", "--input", &complete]].concat());
+        let total = total_of(&[command, &["-q", "--input", &complete]].concat());
         assert_eq!((&total["partial"], total.get("lost")), (&false.into(), None), "{total}");
     }
 }
@@ -169,6 +169,23 @@ fn a_report_with_lost_events_is_partial_in_json_and_in_pictures() {
     assert_eq!(whole["partial"], false);
 }
 
+#[test]
+fn exported_lines_of_a_recording_with_lost_events_say_so_at_the_end() {
+    for lost in [LOST, 0] {
+        let folder = Folder::new();
+        let path = of_tracepoint(&folder, lost);
+        let export = |form: &str| perf_prof(&["export", "-o", "-", "--format", form, "-i", &path]).output().unwrap();
+        let lines = objects(&stdout(&export("ndjson")));
+        let (events, marks): (Vec<&Json>, Vec<&Json>) = lines.iter().partition(|line| line.get("kind").is_none());
+        let expected =
+            json!({ "kind": "total", "partial": true, "lost": LOST, "damaged": false, "reasons": "5 events lost" });
+        assert_eq!((events.len(), marks), (6, if lost == 0 { vec![] } else { vec![&expected] }));
+        let table = export("csv");
+        let line = "the standard output is partial and has no place that says so: 5 events lost";
+        assert_eq!((stdout(&table).lines().count(), said(&table).contains(line)), (7, lost != 0), "{}", said(&table));
+    }
+}
+
 /// Returns where the last sample of a recording of the tracepoint begins.
 fn last_sample(bytes: &[u8]) -> usize {
     const RAW_DATA: usize = 32;
@@ -193,7 +210,7 @@ fn results_of_a_damaged_recording_are_lower_bounds() {
         let table = printed(&perf_prof(&[command, &["-q", "--input", &path]].concat()).output().unwrap());
         assert!(table[0].starts_with("total: at least 5 events in "), "{table:?}");
         assert!(table.contains(&format!("(at least: {REASON})")), "{table:?}");
-        let total = json(&[command, &["-q", "--input", &path]].concat());
+        let total = total_of(&[command, &["-q", "--input", &path]].concat());
         let members = (&total["partial"], &total["damaged"], &total["events"]);
         assert_eq!(members, (&true.into(), &true.into(), &5.into()));
     }

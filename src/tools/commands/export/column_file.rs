@@ -16,7 +16,7 @@ use perf_prof_events::{
 };
 use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
-use super::{Destination, Exporter};
+use super::{Destination, Exporter, Partial};
 
 /// The largest number of rows that are written together. Only this many rows are in memory at a time.
 const ROWS: usize = 1 << 16;
@@ -77,11 +77,11 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
         if self.columns.room() == 0 { self.write() } else { Ok(()) }
     }
 
-    fn finish(mut self, _: &Context, partial: Option<&str>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
         if !self.columns.is_empty() {
             self.write()?;
         }
-        self.to.finish(partial)
+        self.to.finish(partial.map(Partial::text).as_deref())
     }
 }
 

@@ -15,7 +15,7 @@ use fxprof_processed_profile::{
 };
 use perf_prof_events::event::{Context, Frame, Origin, Sample, UNKNOWN, frames, has_callchain, ip_frame};
 
-use super::{Destination, Exporter, rows::Row};
+use super::{Destination, Exporter, Partial, rows::Row};
 
 /// The profile. Its memory grows with the number of samples.
 pub struct FirefoxProfile<'a> {
@@ -154,7 +154,7 @@ impl Exporter for FirefoxProfile<'_> {
         Ok(())
     }
 
-    fn finish(self, _: &Context, _: Option<&str>) -> io::Result<()> {
+    fn finish(self, _: &Context, _: Option<&Partial>) -> io::Result<()> {
         Ok(serde_json::to_writer(self.to, &self.profile)?)
     }
 }

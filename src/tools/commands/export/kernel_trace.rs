@@ -208,7 +208,7 @@ impl Exporter for PerfettoTrace<'_> {
         self.trace.lost();
     }
 
-    fn finish(self, _: &Context, _: Option<&str>) -> io::Result<()> {
+    fn finish(self, _: &Context, _: Option<&super::Partial>) -> io::Result<()> {
         self.trace.finish()
     }
 }

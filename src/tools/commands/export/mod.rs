@@ -150,7 +150,7 @@ trait Exporter {
     fn lost(&mut self) {}
 
     /// Writes the remaining data after the last sample. `partial` says what is missing.
-    fn finish(self, context: &Context, partial: Option<&str>) -> io::Result<()>;
+    fn finish(self, context: &Context, partial: Option<&Partial>) -> io::Result<()>;
 }
 
 /// Returns whether the time of day has to be written. For forms that show it, finds out when the recording was made,
@@ -192,13 +192,27 @@ fn metadata(recording: &Recording) -> HashMap<String, String> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// Returns a text that says what is missing in the replayed events; `None` if they are complete.
-fn partial(outcome: &Outcome) -> Option<String> {
-    let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
-    let lost = outcome.lost.max(lost.iter().sum());
-    let lost = (lost != 0).then(|| format!("{lost} event{} lost", if lost == 1 { "" } else { "s" }));
-    let all: Vec<String> = lost.into_iter().chain(damage.iter().cloned()).collect();
-    (!all.is_empty()).then(|| all.join("; "))
+/// What is missing in the replayed events.
+struct Partial {
+    /// The number of lost events.
+    lost: u64,
+    /// What cannot be read, as texts.
+    damage: Vec<String>,
+}
+
+impl Partial {
+    /// Returns what is missing; `None` if the events are complete.
+    fn of(outcome: &Outcome) -> Option<Partial> {
+        let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
+        let lost = outcome.lost.max(lost.iter().sum());
+        (lost != 0 || !damage.is_empty()).then(|| Partial { lost, damage: damage.clone() })
+    }
+
+    fn text(&self) -> String {
+        let Partial { lost, damage } = self;
+        let lost = (*lost != 0).then(|| format!("{lost} event{} lost", if *lost == 1 { "" } else { "s" }));
+        lost.into_iter().chain(damage.iter().cloned()).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// The column of the time of day.
@@ -256,7 +270,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
             export(chosen, profile)
         }
     };
-    let (status, count, written) = exported?;
+    let Exported { status, count, partial, written } = exported?;
     match written.and_then(|()| to.finish()) {
         // A closed pipe on the standard output is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
@@ -265,6 +279,12 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     if plan.verbosity > Verbosity::Quiet && plan.output != Output::Stdout {
         let events = if count == 1 { "event" } else { "events" };
         output::say(format_args!("{name}: {count} {events}"));
+    }
+    if plan.verbosity > Verbosity::Quiet
+        && plan.form == Form::Csv
+        && let Some(partial) = partial
+    {
+        output::say(format_args!("warning: {name} is partial and has no place that says so: {}", partial.text()));
     }
     Ok(status)
 }
@@ -284,19 +304,29 @@ fn select(plan: &ExportPlan) -> Result<ChosenRecording> {
     Ok(chosen)
 }
 
-/// Passes all samples to the exporter. Returns the exit status, the number of samples, and the result of writing.
-fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<(ExitStatus, u64, io::Result<()>)> {
+/// The result of an export.
+struct Exported {
+    status: ExitStatus,
+    /// The number of samples.
+    count: u64,
+    partial: Option<Partial>,
+    /// Whether everything was written.
+    written: io::Result<()>,
+}
+
+/// Passes all samples to the exporter.
+fn export<E: Exporter>(chosen: ChosenRecording, exporter: E) -> Result<Exported> {
     let delivered = chosen.deliver(|about| {
         let (types, context) = (about.events.clone(), about.context.clone());
         Ok(Exporting { exporter, types, context, count: 0, failure: None })
     })?;
-    let (status, partial) = (delivered.status(), partial(&delivered.outcome));
+    let (status, partial) = (delivered.status(), Partial::of(&delivered.outcome));
     let Exporting { exporter, context, count, failure, .. } = delivered.sink;
     let written = match failure {
         Some(error) => Err(error),
-        None => exporter.finish(&context, partial.as_deref()),
+        None => exporter.finish(&context, partial.as_ref()),
     };
-    Ok((status, count, written))
+    Ok(Exported { status, count, partial, written })
 }
 
 /// The sink that passes samples to an exporter.

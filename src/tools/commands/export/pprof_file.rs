@@ -35,8 +35,8 @@ impl Exporter for PprofFile<'_> {
         Ok(())
     }
 
-    fn finish(self, context: &Context, partial: Option<&str>) -> io::Result<()> {
+    fn finish(self, context: &Context, partial: Option<&super::Partial>) -> io::Result<()> {
         // What is written is compressed by the destination, if the name of the file asks for that.
-        self.profile.write(partial, context, Packing::Plain, self.to)
+        self.profile.write(partial.map(super::Partial::text).as_deref(), context, Packing::Plain, self.to)
     }
 }

@@ -6,9 +6,10 @@ use std::{
 };
 
 use perf_prof_events::event::{Context, EventType, Sample, cgroup_text, frames, has_callchain, write_json};
-use perf_prof_format::{tracefs::Field, value::Value};
+use perf_prof_format::{control_characters::in_json, tracefs::Field, value::Value};
+use serde_json::json;
 
-use super::{CsvTexts, Destination, Exporter};
+use super::{CsvTexts, Destination, Exporter, Partial};
 
 /// Lines of JSON.
 pub struct JsonRows<'a> {
@@ -31,8 +32,13 @@ impl Exporter for JsonRows<'_> {
         self.to.write_all(&self.line)
     }
 
-    fn finish(self, _: &Context, _: Option<&str>) -> io::Result<()> {
-        Ok(())
+    /// Writes an object like the last one of `perf-prof top --json`, if events are missing.
+    fn finish(self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
+        let Some(partial) = partial else { return Ok(()) };
+        let (lost, damaged) = (partial.lost, !partial.damage.is_empty());
+        let total =
+            json!({ "kind": "total", "partial": true, "lost": lost, "damaged": damaged, "reasons": partial.text() });
+        writeln!(self.to, "{}", in_json(&total.to_string()))
     }
 }
 
@@ -105,7 +111,7 @@ impl Exporter for CsvTable<'_> {
         self.to.write_record(&self.line).map_err(io_error)
     }
 
-    fn finish(mut self, _: &Context, _: Option<&str>) -> io::Result<()> {
+    fn finish(mut self, _: &Context, _: Option<&Partial>) -> io::Result<()> {
         if !self.head.is_empty() {
             self.to.write_record(&self.head).map_err(io_error)?;
         }
