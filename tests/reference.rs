@@ -313,7 +313,7 @@ fn keywords() -> String {
             rows.push((keyword, values, table_of_row, docstring(&[next]).unwrap()));
         }
     }
-    let functions = ["trace", "replay", "run", "record", "stat"];
+    let functions = ["trace", "replay", "run", "record", "flight", "stat"];
     let row = |(keyword, values, table, meaning): &(&str, &&str, &str, String)| {
         let of = functions.iter().filter(|function| {
             let options = format!("{}{}Options", function[..1].to_uppercase(), &function[1..]);

@@ -90,7 +90,9 @@ from perf_prof._parts import (
 from perf_prof._runs import (
     Counts as Counts,
     EventCount as EventCount,
+    Flight as Flight,
     Recording as Recording,
+    flight as flight,
     record as record,
     replay as replay,
     run as run,

@@ -172,6 +172,19 @@ class RecordOptions(Tasks, Running, Sampling, Memory, total=False):
     """compression with zstd: True, or a level from 1 to 22"""
 
 
+class FlightOptions(Tasks, Sampling, Memory, total=False):
+    """The keywords of flight()."""
+
+    before: Time
+    """how much of the time before a dump it has, in seconds, or as `'10s'` (the default)"""
+    after: Time
+    """how long a dump goes on, in seconds, or as `'5s'`"""
+    max_files: Integer
+    """how many dumps stay in the folder; older ones are removed"""
+    compress: Level
+    """compression with zstd: True, or a level from 1 to 22"""
+
+
 def forms(*tables: type) -> dict[str, str]:
     """Returns the keywords of the tables, each with the form of its value."""
     found: dict[str, str] = {}

@@ -10,6 +10,7 @@ from perf_prof import _native
 from perf_prof._errors import OptionError, SelectorError
 from perf_prof._options import (
     Divided,
+    FlightOptions,
     Interval,
     RecordOptions,
     ReplayOptions,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from perf_prof._native import PerfEvent, RecordingRun, RunResult, Trace
+    from perf_prof._native import FlightRun, PerfEvent, RecordingRun, RunResult, Trace
 
 register_at_fork(after_in_child=_native.close_copies)
 
@@ -154,6 +155,46 @@ class Recording:
 
     def __repr__(self) -> str:
         return f"<perf_prof.Recording {self.path!r}, {'open' if self.status is None else 'complete'}>"
+
+
+@takes(FlightOptions)
+def flight(
+    *selectors: str, folder: str | PathLike[str] = ".", **options: Unpack[FlightOptions]
+) -> Flight:
+    """Keeps the events of the last seconds in memory, and writes them into a recording when dump() of the returned Flight is
+    called. Events wake nobody meanwhile.
+
+    before is the time that is kept ('10s'), after the time that a dump goes on. Each dump is a file of its own in folder,
+    which is created if it does not exist.
+
+    Raises SelectorError, OptionError, AccessError (a PermissionError), KernelError.
+    """
+    return Flight(_native.start_flight(fspath(folder), selectors, options, forms(FlightOptions)))
+
+
+class Flight:
+    """The events of the last seconds, which flight() keeps until stop() or the end of the `with` statement."""
+
+    def __init__(self, run: FlightRun) -> None:
+        self._run = run
+
+    def dump(self, reason: str = "", path: str | PathLike[str] | None = None) -> str:
+        """Writes what happened before this call, and for the time after into a recording, and returns its path. The file has
+        the time and the reason in its name, unless path is given.
+
+        Raises RecordingFileError (the file cannot be written), ClosedError (after stop(), or in a forked child).
+        """
+        return fspath(self._run.dump(reason, None if path is None else fspath(path)))
+
+    def stop(self) -> None:
+        """Ends the flight recorder. Further calls have no effect."""
+        self._run.stop()
+
+    def __enter__(self) -> Flight:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
 
 @takes(StatOptions)

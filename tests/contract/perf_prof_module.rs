@@ -17,7 +17,7 @@ def __sample__(event): pass
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
             True True True True
-            ['AccessError', 'Aggregator', 'Batch', 'Batches', 'Branch', 'CallChains', 'ClosedError', 'Column', 'Count', 'Counts', 'Distribution', 'Error', 'EventCount', 'EventFormat', 'FailedRecording', 'FieldError', 'FieldFormat', 'FlameGraph', 'HandlerError', 'Heatmap', 'Hist', 'KernelError', 'Log2Hist', 'Losses', 'MapReduceResult', 'OptionError', 'Parts', 'PerfEvent', 'Recording', 'RecordingAccessError', 'RecordingError', 'RecordingFileError', 'RecordingNotFoundError', 'RunResult', 'SelectorError', 'Stacks', 'States', 'Sum', 'Table', 'Timeline', 'Top', 'Trace', 'Track', 'Warning', 'at_least', 'build_id', 'errno_name', 'event', 'events', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'map_reduce', 'missing', 'print', 'process_of', 'realtime', 'record', 'recording', 'replay', 'run', 'shard', 'srcline', 'stat', 'stats', 'syscall_name', 'syscall_nr', 'trace', 'usym']
+            ['AccessError', 'Aggregator', 'Batch', 'Batches', 'Branch', 'CallChains', 'ClosedError', 'Column', 'Count', 'Counts', 'Distribution', 'Error', 'EventCount', 'EventFormat', 'FailedRecording', 'FieldError', 'FieldFormat', 'FlameGraph', 'Flight', 'HandlerError', 'Heatmap', 'Hist', 'KernelError', 'Log2Hist', 'Losses', 'MapReduceResult', 'OptionError', 'Parts', 'PerfEvent', 'Recording', 'RecordingAccessError', 'RecordingError', 'RecordingFileError', 'RecordingNotFoundError', 'RunResult', 'SelectorError', 'Stacks', 'States', 'Sum', 'Table', 'Timeline', 'Top', 'Trace', 'Track', 'Warning', 'at_least', 'build_id', 'errno_name', 'event', 'events', 'flight', 'is_recording', 'is_target', 'ksym', 'lost_cpu', 'map_reduce', 'missing', 'print', 'process_of', 'realtime', 'record', 'recording', 'replay', 'run', 'shard', 'srcline', 'stat', 'stats', 'syscall_name', 'syscall_nr', 'trace', 'usym']
         "#]],
     );
 }
@@ -126,7 +126,7 @@ fn every_keyword_is_an_option_of_its_function() {
     let text = "
 import perf_prof as pp
 from perf_prof import _options
-from perf_prof._options import Divided, Interval, RecordOptions, ReplayOptions, RunOptions, StatOptions, TraceOptions
+from perf_prof._options import Divided, FlightOptions, Interval, RecordOptions, ReplayOptions, RunOptions, StatOptions, TraceOptions
 VALUES = {
     'Switch': True, 'OnOff': False, 'Integer': 1, 'Quantity': 1 << 20, 'Numbers': [1], 'Names': ['a'], 'Words': ['true'],
     'Time': 0.5, 'TimeRange': (1, 2), 'CallGraph': 'fp', 'Threads': 'core', 'Level': 3, 'Split': 'cpu', 'Where': 'auto', 'Function': print,
@@ -135,7 +135,8 @@ live, recorded = {'handlers': print}, {'handlers': print, 'input': '/no/such'}
 CALLS = [
     (pp.trace, ['no:such'], {}, [TraceOptions]), (pp.run, ['no:such'], live, [TraceOptions, Interval]),
     (pp.replay, ['/no/such'], {}, [ReplayOptions]), (pp.run, [], recorded, [ReplayOptions, Interval, Divided]),
-    (pp.record, ['no:such'], {}, [RecordOptions]), (pp.stat, ['no:such'], {'duration': 1}, [StatOptions]),
+    (pp.record, ['no:such'], {}, [RecordOptions]), (pp.flight, ['no:such'], {}, [FlightOptions]),
+    (pp.stat, ['no:such'], {'duration': 1}, [StatOptions]),
 ]
 calls = 0
 for function, words, given, tables in CALLS:
@@ -158,7 +159,7 @@ def __sample__(event): pass
     prints(
         Run::script(text).call_event().workload("exit 0"),
         expect![[r#"
-            105 True
+            120 True
             TypeError trace() got an unexpected keyword argument 'cpu'. Did you mean 'cpus'?
             TypeError replay() missing 1 required positional argument: 'path'
             OptionError run(): time is not possible here

@@ -602,6 +602,27 @@ class Recordings(unittest.TestCase):
         with recording.replay() as events:
             self.assertEqual({event._tid for event in events}, {threading.get_native_id()})
 
+    @needs_root
+    def test_a_flight_recorder_writes_what_happened_before_a_dump(self):
+        folder = pathlib.Path(self.path).parent / "dumps"
+        with pp.flight("syscalls:sys_enter_getppid", before="5s", folder=folder, pid=os.getpid()) as flight:
+            time.sleep(1)
+            for _ in range(100):
+                os.getppid()
+            path = flight.dump("slow request")
+            own = flight.dump(path=folder / "own.data")
+        self.assertRegex(path, r"/dumps/\d{8}-\d{6}-slow_request\.data$")
+        self.assertEqual(own, str(folder / "own.data"))
+        for file in path, own:
+            with pp.replay(file) as events:
+                found = list(events)
+            calls = [event for event in found if event._event == "syscalls:sys_enter_getppid"]
+            self.assertEqual(sum(event._tid == threading.get_native_id() for event in calls), 100)
+            triggers = [event.reason for event in found if event._event == "perf-prof:trigger"]
+            self.assertEqual(triggers, ["slow request" if file == path else ""])
+        with self.assertRaises(pp.ClosedError):
+            flight.dump()
+
     def test_the_standard_output_is_no_place_for_a_recording(self):
         with self.assertRaisesRegex(pp.OptionError, "standard output"):
             pp.record("page-faults:u", output="-")

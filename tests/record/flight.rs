@@ -110,12 +110,17 @@ impl Recorder {
         }
     }
 
-    /// Waits until the events are on.
+    /// Waits until the rings have had their size, and the events of `--before`, for more than a second.
     fn await_events(&self) {
-        while !self.folder().exists() {
+        let is_reading = || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
+            let names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+            Some(names.filter(|name| name.trim() == "perf-prof-reade").count())
+        };
+        while is_reading().unwrap_or(0) == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(2500));
+        std::thread::sleep(Duration::from_millis(3500));
     }
 
     /// Ends the recorder. Returns its status and what it said.

@@ -7,6 +7,7 @@ mod counting;
 mod dispatch;
 mod divided;
 mod errors;
+mod flight;
 mod forks;
 mod keywords;
 mod messages;
@@ -27,11 +28,13 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<columns::Batches>()?;
     module.add_class::<dispatch::RunResult>()?;
     module.add_class::<recording::RecordingRun>()?;
+    module.add_class::<flight::FlightRun>()?;
     module.add_class::<divided::DividedRun>()?;
     module.add_function(wrap_pyfunction!(trace::open_trace, module)?)?;
     module.add_function(wrap_pyfunction!(dispatch::run_handlers, module)?)?;
     module.add_function(wrap_pyfunction!(forks::close_copies, module)?)?;
     module.add_function(wrap_pyfunction!(divided::divide, module)?)?;
     module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
+    module.add_function(wrap_pyfunction!(flight::start_flight, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)
 }

@@ -1,7 +1,7 @@
 //! Makes plans from keyword arguments, by filling the same draft as the options of the command line. The package's file
 //! `_options.py` lists the keywords of each function.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use perf_prof_capture::OwnThreads;
 use perf_prof_format::spec::{
@@ -9,6 +9,7 @@ use perf_prof_format::spec::{
     parse_size,
 };
 use perf_prof_session::{
+    flight::{FlightPlan, Into},
     plan::{
         self, AllCpus, Callchain, Capture, Clock, DeliveryOrder, Draft, Face, Owner, PlanError, RunPlan, SplitBy,
         Verbosity,
@@ -36,6 +37,7 @@ enum Action {
     Trace,
     Replay,
     Record,
+    Flight,
     Count,
 }
 
@@ -47,6 +49,10 @@ struct Asked {
     /// Only `record` has `threads` and `compression`.
     threads: Option<Threads>,
     compression: Option<Level>,
+    /// Only `flight` has `before`, `after` and `max_files`.
+    before: Option<Duration>,
+    after: Option<Duration>,
+    max_files: Option<u32>,
 }
 
 /// The arguments of a call: selectors, keyword arguments, and the keywords that the function has.
@@ -66,7 +72,8 @@ fn asked(
 ) -> PyResult<Asked> {
     let py = selectors.py();
     let draft = Draft { verbosity: Verbosity::Quiet, ..Draft::default() };
-    let mut asked = Asked { action, draft, chains: None, threads: None, compression: None };
+    let (chains, threads, compression, before, after, max_files) = Default::default();
+    let mut asked = Asked { action, draft, chains, threads, compression, before, after, max_files };
     for selector in selectors {
         let Ok(text) = selector.cast::<PyString>() else {
             let text = format!("{function}(): a selector is a str, such as 'sched:sched_switch'");
@@ -76,7 +83,7 @@ fn asked(
             selectors::parse(text.to_str()?).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
         asked.draft.events.extend(events);
     }
-    if selectors.is_empty() && matches!(action, Action::Trace | Action::Record) {
+    if selectors.is_empty() && matches!(action, Action::Trace | Action::Record | Action::Flight) {
         let text = format!("{function}(): name at least one event, such as {function}('sched:sched_switch')");
         return Err(named(py, "SelectorError", &text));
     }
@@ -142,6 +149,9 @@ impl Asked {
             "force" if switch(value)? => draft.owner = Owner::Anybody,
             "threads" => self.threads = switch_or(value, Threads::Cpu, "True, a number or a str", str::parse)?,
             "compress" => self.compression = switch_or(value, Level::FASTEST, "True, a number or a str", level)?,
+            "before" => self.before = parsed(time(value)?, parse_interval)?,
+            "after" => self.after = parsed(time(value)?, parse_interval)?,
+            "max_files" => self.max_files = parsed(text(value)?, number(1..=u32::MAX.into()))?,
             // A switch that is off, or an argument that the called function handles itself.
             _ => {}
         }
@@ -186,13 +196,41 @@ pub fn plan(function: &str, input: Option<&Bound<'_, PyAny>>, arguments: Argumen
     draft.checked().map_err(|error| misfit(py, &error))
 }
 
+/// Makes the plan of a flight recorder whose dumps are in `folder`.
+pub fn flight_plan(folder: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<FlightPlan> {
+    /// How much is kept if the program does not say it.
+    const BEFORE: Duration = Duration::from_secs(10);
+    let py = arguments.selectors.py();
+    let asked = asked(Action::Flight, "flight", arguments)?;
+    let (before, after, max_files) = (asked.before, asked.after, asked.max_files);
+    // With a slash at the end, it is a folder also if it does not exist yet.
+    let mut record = recording_of(py, folder.join(""), asked)?;
+    record.command_line = vec!["perf_prof.flight()".into()];
+    Ok(FlightPlan {
+        record,
+        before: Some(before.unwrap_or(BEFORE)),
+        after: after.unwrap_or_default(),
+        triggers: None,
+        min_gap: Duration::ZERO,
+        max_files: max_files.map(|count| count as usize),
+        rhythm: None,
+        dumps_at_end: false,
+        into: Into::Folder,
+    })
+}
+
 /// Makes the plan of a recording in the file `output`.
 pub fn record_plan(output: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<RecordPlan> {
     let py = arguments.selectors.py();
-    let Asked { draft, chains, threads, compression, .. } = asked(Action::Record, "record", arguments)?;
+    let asked = asked(Action::Record, "record", arguments)?;
     if output.as_os_str() == "-" {
         return Err(named(py, "OptionError", "record(): output is a file; the standard output belongs to the program"));
     }
+    recording_of(py, output, asked)
+}
+
+fn recording_of(py: Python<'_>, output: PathBuf, asked: Asked) -> PyResult<RecordPlan> {
+    let Asked { draft, chains, threads, compression, .. } = asked;
     let (target, untraced_command) = draft.selection.target().map_err(|error| misfit(py, &error))?;
     let capture = Capture {
         events: draft.events,

@@ -4,12 +4,12 @@ use std::{
     collections::VecDeque,
     ops::Range,
     path::PathBuf,
+    sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::Result;
-use crossbeam_channel::Sender;
 use perf_prof_capture::{Capture, CopiedRing, Written};
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
@@ -54,7 +54,7 @@ pub struct Dump {
     /// About how many samples were overwritten between two copies.
     pub overwritten: u64,
     /// Those who wait for the path.
-    pub replies: Vec<Sender<Result<PathBuf, String>>>,
+    pub replies: Vec<mpsc::Sender<Result<PathBuf, String>>>,
     failure_is_told: bool,
 }
 

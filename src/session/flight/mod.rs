@@ -18,4 +18,5 @@ mod trigger_event;
 mod triggers;
 
 pub use plan::{FlightPlan, Into, Rhythm};
-pub use run::run;
+pub use request::Asking;
+pub use run::{run, run_with};

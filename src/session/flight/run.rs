@@ -16,7 +16,7 @@ use super::{
     folder::DumpFolder,
     keeper::{Keeper, Kept},
     plan::{FlightPlan, Into},
-    request::Request,
+    request::{Asking, Request},
     rings,
     triggers::Triggers,
 };
@@ -48,11 +48,21 @@ const SIDE_BAND_BACKLOG: usize = 32 << 20;
 
 /// Carries out a plan and returns the exit status.
 pub fn run(plan: &FlightPlan) -> Result<ExitStatus> {
-    check_output(plan)?;
+    run_with(plan, || Ok(Signals::install()?), |_| {})
+}
+
+/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the recorder
+/// handles. `begun` is called when the events are on.
+pub fn run_with(
+    plan: &FlightPlan,
+    signals: impl FnOnce() -> Result<Signals>,
+    begun: impl FnOnce(Asking),
+) -> Result<ExitStatus> {
     let record = &plan.record;
     let chosen = ChosenEvents::select(&record.capture)?.recorded(&record.capture)?;
     recorder::check(&chosen.events)?;
-    let signals = &Signals::install()?;
+    check_output(plan)?;
+    let signals = &signals()?;
     let command = match &record.capture.target {
         plan::Target::Workload(command) => Some(command),
         _ => record.untraced_command.as_ref(),
@@ -73,6 +83,7 @@ pub fn run(plan: &FlightPlan) -> Result<ExitStatus> {
     if let Some(triggers) = &triggers {
         triggers.start();
     }
+    begun(Asking { requests: sender.clone(), wake: signals.wake_fd() });
     let now = Instant::now();
     let begin_at = record.delay.time().map(|time| now + time);
     let end_at = record.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));

@@ -1,0 +1,106 @@
+//! `flight`: keeps the last seconds of events in memory, and records them when the program asks for it.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        mpsc::{self, RecvTimeoutError},
+    },
+};
+
+use perf_prof_session::flight::{self, Asking};
+use perf_prof_system::signals::EndRequests;
+use pyo3::{
+    prelude::*,
+    types::{PyDict, PyTuple},
+};
+
+use super::{
+    background::{Background, LOOK_FOR_SIGNALS},
+    errors::{exception, named},
+    forks::Generation,
+    messages, options,
+};
+
+/// A flight recorder that goes on in the background.
+#[pyclass(module = "perf_prof._native", frozen)]
+pub struct FlightRun {
+    /// `None` after the recorder has ended.
+    work: Mutex<Option<Background<u8>>>,
+    /// Has the eventfd through which the recorder is asked.
+    requests: Arc<EndRequests>,
+    asking: Asking,
+    generation: Generation,
+}
+
+/// Starts to keep events, whose dumps are written into `folder`. Returns when the events are on.
+#[pyfunction]
+pub fn start_flight(
+    folder: PathBuf,
+    selectors: &Bound<'_, PyTuple>,
+    options: &Bound<'_, PyDict>,
+    forms: &Bound<'_, PyDict>,
+) -> PyResult<FlightRun> {
+    let py = selectors.py();
+    let plan = options::flight_plan(folder, options::Arguments { selectors, keywords: options, forms })?;
+    let (sender, begun) = mpsc::channel();
+    let work = Background::start(move |signals| {
+        let begun = move |asking| {
+            // The program waits for this message.
+            let _ = sender.send(asking);
+        };
+        Ok(flight::run_with(&plan, || Ok(signals), begun)?.0)
+    });
+    let work = work.map_err(|error| exception(py, &error))?;
+    let Ok(asking) = py.detach(move || begun.recv()) else {
+        // Without this message, the recorder has failed, so `wait` returns the error.
+        work.wait(py)?;
+        return Err(named(py, "Error", "flight(): the recorder ended at once"));
+    };
+    let generation = Generation::current();
+    Ok(FlightRun { requests: work.requests(), work: Mutex::new(Some(work)), asking, generation })
+}
+
+#[pymethods]
+impl FlightRun {
+    /// Writes a dump, and returns its path when it is complete.
+    fn dump(&self, py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult<PathBuf> {
+        if !self.generation.is_this() {
+            return Err(named(py, "ClosedError", "this is a forked child; the recorder goes on in its parent"));
+        }
+        let answer = Mutex::new(self.asking.ask(reason, path));
+        loop {
+            let next = || answer.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS);
+            match py.detach(next) {
+                Ok(dump) => {
+                    messages::warn(py)?;
+                    return dump.map_err(|error| named(py, "RecordingFileError", &error));
+                }
+                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(named(py, "ClosedError", "the recorder has ended, so nothing is kept any more"));
+                }
+            }
+        }
+    }
+
+    /// Ends the recorder. A dump that is being written ends too.
+    fn stop(&self, py: Python<'_>) -> PyResult<()> {
+        let work = self.work.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match work.filter(|_| self.generation.is_this()) {
+            Some(work) => {
+                self.requests.end();
+                work.wait(py).map(drop)
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for FlightRun {
+    fn drop(&mut self) {
+        if self.generation.is_this() {
+            self.requests.end();
+        }
+    }
+}
