@@ -176,8 +176,7 @@ impl LiveSession {
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
         // The limit counts delivered events, not the events that spans are made of.
         let of_pump = if derived.is_empty() { limit } else { None };
-        let cgroups = task_cgroups(&plan, &source.source, &selected, moves, about);
-        let pump = pump(&plan, &source.source, &selected, about, of_pump).with_cgroups(cgroups);
+        let pump = pump(&plan, &source.source, &selected, about, (of_pump, moves));
         // If the measurement fails, the last measured offset is still used.
         let mut calibrate = || calibration.realtime_offset().into_iter().for_each(|at| context.set_realtime_offset(at));
         let sink = DerivingSink::start(sink, events, &derived, stats, context);
@@ -247,8 +246,14 @@ fn print_shortcomings(About { context, stats, events, .. }: &About, verbosity: V
     losses::print_unknown_cgroups(context);
 }
 
-/// Returns the pump for the records of the capture.
-fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About, limit: Option<u64>) -> Pump {
+/// Returns the pump for the records of the capture. `moves` is the index of the event about moves between cgroups.
+fn pump(
+    plan: &RunPlan,
+    capture: &Capture,
+    selected: &[Selected],
+    about: &About,
+    (limit, moves): (Option<u64>, Option<usize>),
+) -> Pump {
     let is_ordered = plan.capture.delivery_order() == DeliveryOrder::Time;
     let pump = Pump::new(PumpSettings {
         ids: EventIds::new(capture.ids())
@@ -263,7 +268,8 @@ fn pump(plan: &RunPlan, capture: &Capture, selected: &[Selected], about: &About,
         limit,
     });
     let is_recorded = plan.live().is_some_and(|live| live.recording.is_some());
-    let pump = pump.with_other_records(plan.others);
+    let cgroups = task_cgroups(plan, capture, selected, moves, about);
+    let pump = pump.with_other_records(plan.others).with_cgroups(cgroups);
     if is_recorded { pump.with_build_ids() } else { pump }
 }
 
