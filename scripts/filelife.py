@@ -9,10 +9,10 @@ usage: filelife.py [OPTION of perf-prof python]... [--max MS] [--name TEXT] [--j
 
 For files that live for milliseconds, creating and removing takes most of the time: a pipe or a folder in memory is faster.
 
-All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens. A relative
-path is completed with the folder in which its process was at the time of the call. It stays relative if that is not known:
-for up to 0.1 s after fchdir(), after events were lost, in recordings, and for the descriptor of another folder. Renamed files
-are not followed. The last lines count the removals that are not shown for these reasons, and name the first relative paths. A
+All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens, and the folder
+to which a relative one belongs. If it cannot tell the folder (it has no BTF, another thread changes it meanwhile, a recording of
+an earlier version), the script follows chdir(), and a path whose folder is not known stays relative. Renamed files are not
+followed. The last lines count the removals that are not shown for these reasons, and name the first relative paths. A
 file counts as created when it is opened with O_CREAT for the first time. Needs root, or CAP_BPF and CAP_PERFMON.
 """
 from __future__ import annotations

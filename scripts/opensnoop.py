@@ -13,10 +13,10 @@ shows the missing file. EMFILE means a limit (`ulimit -n`), and EACCES a missing
 All programs are seen, static ones and those in containers too: the kernel reads the path where the call happens. `?` is a
 path that could not be read. Needs root, or CAP_BPF and CAP_PERFMON.
 
-A relative path is completed with the folder in which its process was at the time of the call. For this the script looks up
-the folders of all processes at the start, and follows chdir(), fchdir() and new processes. A path stays relative if the
-folder is not known: for up to 0.1 s after fchdir(), after events were lost, if openat() has the descriptor of a folder, and
-in recordings. --name compares the path as it is shown; a last line counts relative ones.
+Paths are absolute: the kernel also tells the folder to which a relative one belongs. If it cannot (it has no BTF, another
+thread changes the folder meanwhile, a recording of an earlier version), the script follows chdir(), fchdir() and new
+processes, and a path whose folder is not known stays relative. --name compares the path as it is shown; a last line counts
+relative ones.
 """
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... [--comm NAME] [--all] [--json]
 
     TIME         COMM TID                  TOOK ms  CALL
-    14:03:12.518 postgres 604               31.042  fdatasync(fd=12) = 0
+    14:03:12.518 postgres 604               31.042  fdatasync(fd=12</var/lib/pg/base/1/2619>) = 0
     14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
@@ -53,9 +53,9 @@ def arguments(call: str) -> list[tuple[str, str]] | None:
 
 
 def value(type: str, name: str, word: int, text: str | None) -> str:
-    """Returns an argument, a word of 64 bits, as text. text is the string to which it points."""
+    """Returns an argument, a word of 64 bits, as text. text is the string to which it points, or the path of a descriptor."""
     if text is not None:
-        return f'"{text}"'
+        return f'"{text}"' if "*" in type else f"{word % 2**32}<{text}>"
     if "*" in type or name.endswith(("flags", "mode", "cmd", "addr")):
         return hex(word) if word else "0"
     if type in ("int", "long", "pid_t"):

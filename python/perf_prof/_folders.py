@@ -108,8 +108,9 @@ class Folders:
 
 
 class Paths(Folders):
-    """The paths of system calls. A script selects the calls with their strings, and chdir() and fchdir() with task:task_newtask,
-    for example syscall/name=open|openat|chdir|fchdir,str/:
+    """The paths of system calls. If the kernel could not tell a path, they are completed with folders that are followed. So a script
+    selects the calls with their strings, and chdir() and fchdir() with task:task_newtask, for example
+    syscall/name=open|openat|chdir|fchdir,str/:
 
         task__task_newtask = paths.begins
         __lost__ = paths.lost
@@ -127,6 +128,8 @@ class Paths(Folders):
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
             self._changes[call._pid] += 1
+        if (known := call.path) is not None:
+            return known if ".." in known.split("/") else os.path.normpath(known), None
         if path is None:
             return None
         # creat() has no descriptor of a folder.

@@ -13,6 +13,7 @@
 //!   know: instructions.
 //! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
 //! * [`table`]: The program of a table, and the layout of its rows.
+//! * [`paths`]: The paths of files in the calls of a task, from the kernel's memory.
 //! * [`strings`]: The program that writes records with the strings to which fields point.
 //! * [`span`]: The programs of spans. One keeps open spans in a hash, and the other one adds spans to a table when they end, or
 //!   writes them out.
@@ -38,6 +39,8 @@
 //! * what is kept for a key, and how rows are read: `table/shape.rs`, `table/amount.rs`; the ranges of histograms:
 //!   `table/range.rs`
 //! * what is read of a string, and how the record has it: `strings/mod.rs`, and the format in `format/tracefs/strings.rs`
+//! * the paths of descriptors and folders: which ones: `paths/find.rs`; their text: `paths/walk.rs`; members of the kernel's
+//!   structures: `paths/types.rs`
 //! * how much room a table has, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 
 pub mod instruction;
@@ -49,6 +52,8 @@ pub mod lower;
 pub mod select;
 
 pub mod table;
+
+pub mod paths;
 
 pub mod strings;
 

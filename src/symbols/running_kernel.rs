@@ -158,7 +158,7 @@ fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// Reads the kernel's types. Returns an empty [`Btf`] if the kernel has no BTF.
-fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
+pub fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
     fs::read("/sys/kernel/btf/vmlinux").ok().and_then(|bytes| Btf::parse(&bytes, wanted)).unwrap_or_default()
 }
 

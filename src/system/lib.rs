@@ -34,6 +34,7 @@ pub mod folder;
 pub mod fork_lock;
 pub mod keys;
 pub mod limits;
+pub mod lockdown;
 pub mod memory;
 pub mod mmap;
 pub mod output;

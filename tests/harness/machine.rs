@@ -205,6 +205,14 @@ pub fn needs<const N: usize>(needs: [Need; N]) {
     }
 }
 
+/// Ends the test as ignored if programs in the kernel cannot tell paths: the kernel does not say where its structures have them.
+pub fn needs_paths() {
+    needs([Need::Tracefs, Need::Bpf]);
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        skip(Need::Kernel, "it has no BTF");
+    }
+}
+
 /// The payload that ends a test which cannot run on this machine. It has the reason.
 pub struct MissingRequirement(pub String);
 

@@ -4,6 +4,7 @@ mod beside;
 mod calls;
 mod chains;
 mod pairs;
+mod paths;
 mod refused;
 pub mod scheduler;
 mod selections;

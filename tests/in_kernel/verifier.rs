@@ -1,6 +1,7 @@
 //! The kernel's verifier accepts what aggregators are compiled to, for all events of a modern kernel.
 
 use std::{
+    fs,
     os::fd::{AsFd, AsRawFd},
     sync::Arc,
 };
@@ -18,16 +19,17 @@ use perf_prof_format::{
     },
     record::SampleLayout,
     spec::{EventKind, parse_events},
-    tracefs::{ARGUMENTS, EventFormat, Field, Filter, FormatCollection, points_to_text},
+    tracefs::{ARGUMENTS, Btf, EventFormat, Field, Filter, FormatCollection, points_to_text},
     value::ValueType,
 };
 use perf_prof_in_kernel::{
     instruction::{MapUse, Program as Compiled},
     lower::{Chains, Unsuited},
+    paths::{PATHS_BYTES, PathTypes},
     select::{Own, Selection, TaskIds, fork_program, removal_program, start_program},
     span::{
-        GAP_BYTES, Hook, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan, SpanCounters,
-        SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
+        GAP_BYTES, Hook, KEPT_STRING_BYTES, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan,
+        SpanCounters, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
     },
     strings::{UNREAD_BYTES, string_program},
     table::{Shape, chain, table_program},
@@ -63,6 +65,7 @@ struct Maps {
     chain: Map,
     segments: Map,
     since: Map,
+    paths: Map,
 }
 
 impl Maps {
@@ -97,7 +100,8 @@ impl Maps {
             gaps: Map::new(&MapDefinition { key_size: 8, value_size: GAP_BYTES, ..hash }).unwrap(),
             marks: Map::new(&MapDefinition { value_size: MARKS_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
             unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
-            names: Map::new(&MapDefinition { key_size: 8, value_size: 264, ..hash }).unwrap(),
+            names: Map::new(&MapDefinition { key_size: 8, value_size: KEPT_STRING_BYTES, ..hash }).unwrap(),
+            paths: Map::new(&MapDefinition { value_size: PATHS_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
             chain: Map::new(&MapDefinition { value_size: chain::BUFFER_BYTES, ..array(MapType::PerCpuArray, None) })
                 .unwrap(),
             segments: Map::new(&array(MapType::ArrayOfMaps, Some(&segments))).unwrap(),
@@ -135,6 +139,7 @@ impl Maps {
                 MapUse::Chain => &self.chain,
                 MapUse::Segments => &self.segments,
                 MapUse::Since => &self.since,
+                MapUse::Paths => &self.paths,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -143,6 +148,12 @@ impl Maps {
             panic!("{of}: {refused}\n{}", refused.log);
         }
     }
+}
+
+/// Returns the kernel's types, with which records have paths, and nothing, with which they have none.
+fn path_types() -> [Option<PathTypes>; 2] {
+    let types = fs::read("/sys/kernel/btf/vmlinux").ok();
+    [types.and_then(|bytes| PathTypes::of(&Btf::parse(&bytes, PathTypes::needs)?)), None]
 }
 
 /// Returns declarations with all fields of an event, each of at most three keys.
@@ -292,10 +303,12 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
         }
         let event = event(Arc::new(with_strings));
         let filter = Filter::parse("common_pid != 1", event.format.tracepoint().unwrap()).unwrap();
-        let program = string_program(&event, Some(&filter), &narrow).unwrap();
-        let maps = Maps::with_record(None, (8, 8), program.record_bytes);
-        maps.load(&program.program, &format!("{system}:{name} {names:?}"));
-        loaded += 1;
+        for types in path_types() {
+            let program = string_program(&event, Some(&filter), &narrow, types.as_ref()).unwrap();
+            let maps = Maps::with_record(None, (8, 8), program.record_bytes);
+            maps.load(&program.program, &format!("{system}:{name} {names:?}"));
+            loaded += 1;
+        }
     }
     assert!(loaded > 80, "{loaded}");
 }
@@ -361,9 +374,12 @@ fn the_verifier_accepts_the_programs_that_write_pairs() {
             };
             let filters = [filter(0), filter(1)];
             let selected = SelectedCalls { span: &span, event: &event, filters: filters.each_ref().map(Some) };
-            let PairPrograms { begin, end, exit, record_bytes } = pair_programs(selected, selection).unwrap();
-            let maps = Maps::with_record(None, PairPrograms::OPEN_BYTES, record_bytes.unwrap_or(8));
-            [begin, end, exit].iter().for_each(|program| maps.load_as(ProgramType::RawTracepoint, program, selector));
+            for types in path_types() {
+                let programs = pair_programs(selected, selection, types.as_ref()).unwrap();
+                let PairPrograms { begin, end, exit, open_bytes, record_bytes } = programs;
+                let maps = Maps::with_record(None, open_bytes, record_bytes.unwrap_or(8));
+                [begin, end, exit].iter().for_each(|program| maps.load_raw(program, selector));
+            }
         }
     }
 }

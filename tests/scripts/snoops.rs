@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use crate::harness::{
     compile::compile,
-    machine::{Need, needs, skip},
+    machine::{Need, needs, needs_paths, skip},
     scripts::{objects, script, text},
 };
 
@@ -179,8 +179,8 @@ os.unlink('../here')
 ";
 
 #[test]
-fn opensnoop_completes_relative_paths_and_counts_those_that_it_cannot() {
-    needs([Need::Tracefs, Need::Bpf]);
+fn opensnoop_shows_absolute_paths_of_relative_ones() {
+    needs_paths();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
     let run = |options: &[&str]| {
@@ -190,16 +190,14 @@ fn opensnoop_completes_relative_paths_and_counts_those_that_it_cannot() {
     };
     let out = run(&["--name", &path]);
     let paths: Vec<&str> = out.lines().filter_map(|line| line.split_whitespace().nth(6)).collect();
-    for name in ["here", "below/deeper"] {
+    for name in ["here", "there", "below/deeper"] {
         assert!(paths.contains(&&*format!("{path}/{name}")), "{name}: {out}");
     }
-    assert!(!paths.iter().any(|path| path.ends_with("there")), "{out}");
-    let count = out.lines().find_map(|line| line.strip_prefix("(relative paths whose folder is not known, "));
-    assert_eq!(count, Some("compared with --name as they are: 1)"), "{out}");
+    assert!(!out.contains("(relative paths"), "{out}");
     let out = run(&["--json"]);
     let objects = objects(&out);
     let object = |path: &str| objects.iter().filter(|object| object["path"] == path).count();
-    assert_eq!((object("there"), object(&format!("{path}/here"))), (1, 1), "{out}");
+    assert_eq!((object(&format!("{path}/there")), object(&format!("{path}/here"))), (1, 1), "{out}");
     // Also the call that libc does not make.
     assert_eq!(object(&format!("{path}/itself")), 1, "{out}");
 }
@@ -211,14 +209,14 @@ os.chdir(sys.argv[1] + '/a')
 open('job', 'w').close()
 os.unlink('job')
 os.fchdir(os.open(sys.argv[1] + '/b', os.O_RDONLY))
-open('unknown', 'w').close()
-os.unlink('unknown')
+open('other', 'w').close()
+os.unlink('other')
 os.chdir('/')
 ";
 
 #[test]
-fn filelife_shows_no_path_in_a_folder_that_the_process_entered_later() {
-    needs([Need::Tracefs, Need::Bpf]);
+fn filelife_shows_paths_in_the_folder_in_which_the_process_was() {
+    needs_paths();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
     ["a", "b"].iter().for_each(|name| fs::create_dir(folder.path().join(name)).unwrap());
@@ -229,11 +227,9 @@ fn filelife_shows_no_path_in_a_folder_that_the_process_entered_later() {
     let out = run(&["--json"]);
     let objects = objects(&out);
     let paths: Vec<&str> = objects.iter().filter_map(|object| object["path"].as_str()).collect();
-    assert_eq!(paths, [&*format!("{path}/a/job"), "unknown"], "{out}");
-    // The folder of the second path may be the selected one.
-    let out = run(&["--name", &path]);
-    assert!(out.contains(&format!("{path}/a/job\n")) && !out.contains("/unknown"), "{out}");
-    assert!(out.contains("by relative paths of unknown folders: 1 (unknown))"), "{out}");
+    assert_eq!(paths, ["a/job", "b/other"].map(|name| format!("{path}/{name}")), "{out}");
+    let out = run(&["--name", &format!("{path}/b")]);
+    assert!(out.contains(&format!("{path}/b/other\n")) && !out.contains("/job"), "{out}");
 }
 
 /// Reads three times from a socket to which nobody writes, until the read ends by its time limit, and sleeps twice.

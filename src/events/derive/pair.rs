@@ -102,8 +102,7 @@ fn no_strings(format: &EventFormat) -> Vec<u8> {
     if strings.is_empty() {
         return Vec::new();
     }
-    let ends = format.common_fields().iter().chain(format.fields()).map(|field| field.offset + field.size);
-    let first = ends.max().unwrap_or(0).next_multiple_of(8);
+    let first = format.first_string();
     let mut behind = vec![0; first + 1 - EXIT];
     for string in strings {
         behind[string.location - EXIT..][..4].copy_from_slice(&(first as u32).to_ne_bytes());

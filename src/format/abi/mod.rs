@@ -2,6 +2,7 @@
 //! names and the numbers in perf.data files. Also the constants of BPF.
 
 pub mod bpf;
+pub mod path_arguments;
 pub mod perf_data;
 mod registers;
 pub mod signals;

@@ -26,6 +26,6 @@ pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};
 pub use strings::{
-    ARGUMENTS, CUT_MARK, LONGEST_STRING, StringAddress, StringError, StringPlace, USER_TEXT, points_to_text,
-    string_of_argument,
+    ARGUMENTS, CURRENT_FOLDER, CUT_MARK, LONGEST_STRING, ROOT_FOLDER, StringAddress, StringError, StringPlace,
+    USER_TEXT, points_to_text, string_of_argument,
 };

@@ -30,7 +30,16 @@ const OF_KERNEL: (&str, &str) = ("__", "_val");
 /// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
 pub const ARGUMENTS: &str = "args";
 
-/// Returns the name of the field with the string of an argument of any system call.
+/// What a call looks up files from, beside its arguments: the current folder of the task, and its root. Their fields are behind
+/// those of the arguments.
+const FOLDERS: [&str; 2] = ["cwd", "root"];
+/// The fields with the paths of these folders.
+pub const CURRENT_FOLDER: &str = "cwd_str";
+/// As [`CURRENT_FOLDER`], for the root.
+pub const ROOT_FOLDER: &str = "root_str";
+
+/// Returns the name of the field with the string of an argument of any system call: the text to which it points, or the path of the
+/// file whose descriptor it is.
 pub fn string_of_argument(index: usize) -> &'static str {
     ["arg0_str", "arg1_str", "arg2_str", "arg3_str", "arg4_str", "arg5_str"].get(index).copied().unwrap_or_default()
 }
@@ -80,8 +89,8 @@ pub struct StringPlace {
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
-    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only. `None` if the address is in a
-    /// field of its own.
+    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only. The two indexes behind those of the
+    /// arguments are the current folder and the root of the task. `None` if the address is in a field of its own.
     pub argument: Option<usize>,
 }
 
@@ -94,6 +103,8 @@ pub enum StringAddress {
     /// stored the address if it could not read the string. By the end of the call, the kernel may have loaded the
     /// string's page into memory.
     Kept,
+    /// The program has no such string: it is the path of one of the task's folders.
+    OfTask,
 }
 
 impl EventFormat {
@@ -126,10 +137,9 @@ impl EventFormat {
         if new.is_empty() {
             return Ok(self.clone());
         }
-        let end = self.fields().iter().chain(self.common_fields()).map(|field| field.offset + field.size).max();
         let (head, print_fmt) = self.text().split_once(PRINT_FMT).unwrap_or((self.text(), ""));
         let mut text = head.trim_end().to_owned();
-        let first = end.unwrap_or(0).next_multiple_of(8);
+        let first = self.first_string();
         let mut shown = (String::new(), String::new());
         for (at, name) in new.iter().enumerate() {
             let (location, cut) = (first + 4 * at, first + 4 * new.len() + at);
@@ -158,6 +168,7 @@ impl EventFormat {
             let cut = self.field(&format!("{name}{CUT}"))?.offset;
             let argument = self.argument_index(name);
             let address = match (argument, self.field(ARGUMENTS)) {
+                (Some(MOST_ARGUMENTS..), _) => StringAddress::OfTask,
                 (Some(argument), Some(arguments)) => StringAddress::Field(arguments.offset + 8 * argument),
                 (Some(_), None) => StringAddress::Kept,
                 (None, _) => StringAddress::Field(self.field(name)?.offset),
@@ -173,12 +184,29 @@ impl EventFormat {
         let count = if name == ARGUMENTS { self.argument_count() } else { 0 };
         match count {
             0 => vec![name.to_owned()],
-            count => (0..count).map(|at| format!("{ARGUMENT}{at}")).collect(),
+            count => {
+                let folders = FOLDERS.iter().filter(|_| self.has_folders()).map(|&name| name.to_owned());
+                (0..count).map(|at| format!("{ARGUMENT}{at}")).chain(folders).collect()
+            }
         }
     }
 
-    /// Returns the index of an argument of any system call by its name, such as `arg0`.
+    /// Returns whether the paths of the task's folders belong to the strings of the event: it begins any system call.
+    fn has_folders(&self) -> bool {
+        self.argument_count() != 0 && self.field(ARGUMENTS).is_some()
+    }
+
+    /// Returns where the strings start in a record: behind all fields.
+    pub fn first_string(&self) -> usize {
+        let ends = self.common_fields().iter().chain(self.fields()).map(|field| field.offset + field.size);
+        ends.max().unwrap_or(0).next_multiple_of(8)
+    }
+
+    /// Returns the index of an argument of any system call by its name, such as `arg0`, or of a folder.
     fn argument_index(&self, name: &str) -> Option<usize> {
+        if let Some(at) = FOLDERS.iter().position(|folder| *folder == name) {
+            return self.has_folders().then_some(MOST_ARGUMENTS + at);
+        }
         let at = name.strip_prefix(ARGUMENT)?.parse().ok()?;
         (at < self.argument_count()).then_some(at)
     }

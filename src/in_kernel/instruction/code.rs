@@ -19,7 +19,8 @@ impl Code {
         Code::default()
     }
 
-    /// Returns a new label. It has to be placed once, behind all jumps to it: programs have no loops.
+    /// Returns a new label. It has to be placed once. Jumps to it from behind are loops, whose turns the verifier has to be able to
+    /// count.
     pub fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels - 1)

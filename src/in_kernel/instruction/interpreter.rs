@@ -24,7 +24,7 @@ const COUNTERS: usize = 24;
 const LENGTH: usize = STACK + RECORD + COUNTERS + ROWS;
 const ROWS: usize = 8192;
 /// The number of words for the record that a program writes.
-const WRITTEN: usize = 512;
+const WRITTEN: usize = 1280;
 /// The numbers that programs get in place of the addresses of maps.
 const TABLES: u64 = 101;
 const TASKS: u64 = 102;
@@ -44,6 +44,11 @@ const CPUS: usize = 4;
 const SEGMENTS: u64 = 112;
 const SEGMENT_HASH: u64 = 113;
 const SINCE: u64 = 114;
+const PATHS: u64 = 115;
+/// The first word of the memory in which paths are made.
+const OF_PATHS: usize = OF_MARKS + CPUS * MARKS_OF_CPU;
+/// The number of its words.
+const WORDS_OF_PATHS: usize = 2200;
 
 /// The state of the machine on which a program runs.
 #[derive(Default)]
@@ -85,6 +90,10 @@ pub struct Machine {
     pub arguments: HashMap<u32, u64>,
     /// The memory of the kernel from an address on.
     pub kernel: (u64, Vec<u8>),
+    /// More memory of the kernel: objects from their addresses on.
+    pub objects: Vec<(u64, Vec<u8>)>,
+    /// The address of the running task.
+    pub task: u64,
     /// The records that were written.
     pub written: Vec<Vec<u8>>,
     /// What the kernel returns if a record cannot be written; 0 if it can.
@@ -121,7 +130,7 @@ impl Hash {
 impl Machine {
     /// Creates a machine with an empty table of keys and values of these sizes.
     pub fn new(sizes: (usize, usize)) -> Machine {
-        let memory = (0..OF_MARKS + CPUS * MARKS_OF_CPU).map(|_| AtomicU64::new(0)).collect();
+        let memory = (0..OF_PATHS + WORDS_OF_PATHS).map(|_| AtomicU64::new(0)).collect();
         Machine { memory, table: Hash::new(sizes), gaps: Hash::new((8, 24)), ..Machine::default() }
     }
 
@@ -178,6 +187,7 @@ impl Machine {
                 MapUse::Chain => RECORDS,
                 MapUse::Segments => SEGMENTS,
                 MapUse::Since => SINCE,
+                MapUse::Paths => PATHS,
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;
@@ -281,6 +291,7 @@ impl Machine {
                 self.address(LENGTH)
             }
             RECORDS => self.address(LENGTH + 1),
+            PATHS => self.address(OF_PATHS),
             MARKS => self.address(OF_MARKS + MARKS_OF_CPU * self.cpu as usize),
             ARGUMENTS => {
                 let call = u32::from_ne_bytes(self.bytes(key, 4).try_into().unwrap());
@@ -303,11 +314,20 @@ impl Machine {
         text.len() as i64 + 1
     }
 
-    /// Copies memory of the kernel.
+    /// Copies memory of the kernel, of which programs have a part. What cannot be read becomes 0.
     fn read_kernel(&self, to: u64, size: usize, from: u64) -> i64 {
-        let (start, bytes) = &self.kernel;
-        self.copy(to, &bytes[(from - start) as usize..][..size]);
-        0
+        if let Some(at) = from.checked_sub(self.address(0)).filter(|at| at / 8 < self.memory.len() as u64) {
+            assert!(at as usize + size <= 8 * self.memory.len());
+            self.copy(to, &self.bytes(from, size));
+            return 0;
+        }
+        let of = |(start, bytes): &(u64, Vec<u8>)| {
+            let at = usize::try_from(from.checked_sub(*start)?).ok()?;
+            bytes.get(at..)?.get(..size).map(<[u8]>::to_vec)
+        };
+        let found = [&self.kernel].into_iter().chain(&self.objects).find_map(of);
+        self.copy(to, found.as_ref().unwrap_or(&vec![0; size]));
+        if found.is_some() { 0 } else { -14 }
     }
 
     fn copy<'a>(&self, to: u64, bytes: impl IntoIterator<Item = &'a u8>) {
@@ -362,7 +382,7 @@ impl Machine {
 
 type Helper = fn(u64, u64, u64, u64, u64) -> u64;
 
-const HELPERS: [(i32, Helper); 13] = [
+const HELPERS: [(i32, Helper); 15] = [
     (BPF_FUNC_MAP_LOOKUP_ELEM, |map, key, _, _, _| MACHINE.with_borrow_mut(|machine| machine.look_up(map, key))),
     (BPF_FUNC_MAP_UPDATE_ELEM, |map, key, value, flags, _| {
         MACHINE.with_borrow_mut(|machine| machine.update(map, (key, value), flags)) as u64
@@ -416,6 +436,15 @@ const HELPERS: [(i32, Helper); 13] = [
             let text = bytes.split(|byte| *byte == 0).next().unwrap();
             machine.copy(to, text.iter().chain([&0]));
             text.len() as u64 + 1
+        })
+    }),
+    (BPF_FUNC_GET_CURRENT_TASK, |_, _, _, _, _| MACHINE.with_borrow(|machine| machine.task)),
+    (BPF_FUNC_PROBE_READ_USER, |to, size, from, _, _| {
+        assert_eq!(size, 1);
+        MACHINE.with_borrow(|machine| {
+            let Some(string) = machine.strings.get(&from) else { return -14i64 as u64 };
+            machine.copy(to, &[string.first().copied().unwrap_or(0)]);
+            0
         })
     }),
     (BPF_FUNC_PROBE_READ_KERNEL, |to, size, from, _, _| {

@@ -124,6 +124,8 @@ pub enum MapUse {
     Unread,
     /// A hash of the names of programs that threads are about to run: the memory with these strings will be gone.
     Names,
+    /// An array with one value for each CPU: the paths that are being made.
+    Paths,
     /// An array with one value for each CPU: the call chain of the event.
     Chain,
     /// An array with one map: the hash with the segments of call chains.
@@ -255,7 +257,7 @@ impl Condition {
 
 impl Register {
     /// Returns the place at a distance from the address in the register.
-    pub fn at(self, offset: i16) -> Place {
+    pub const fn at(self, offset: i16) -> Place {
         Place { base: self, offset }
     }
 }

@@ -3,7 +3,8 @@
 use super::{Code, Instruction};
 
 impl Code {
-    /// Returns the code that is reached. All jumps lead forward, so one pass sees each of them before its label.
+    /// Returns the code that is reached. One pass sees all jumps forward before their labels. A jump back leads to a label that is
+    /// reached from above.
     pub(super) fn reachable(&self) -> Vec<Instruction> {
         let mut is_target = vec![false; self.labels];
         let mut is_reached = true;

@@ -5,10 +5,7 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use perf_prof_format::{
-    abi::bpf::{MapType, ProgramType},
-    tracefs::LONGEST_STRING,
-};
+use perf_prof_format::abi::bpf::{MapType, ProgramType};
 use perf_prof_system::{
     CallError,
     bpf::{CounterPage, Map, MapDefinition, Program as Loaded},
@@ -18,13 +15,13 @@ use perf_prof_system::{
 use super::{Refusal, SelectedTasks, strings::arguments_of_calls, table::MOST_OPEN};
 use crate::{
     instruction::{MapUse, Program},
-    span::{PairPrograms, SpanCounters, SystemCall},
+    paths::PATHS_BYTES,
+    span::{KEPT_STRING_BYTES, PairPrograms, SpanCounters, SystemCall},
     table::Counters,
 };
 
-/// The most threads that are about to run a program at a time. The names of others stay absent.
+/// The most threads that are about to run a program, or to close a descriptor, at a time. The names and paths of others stay absent.
 const MOST_NAMES: u32 = 1 << 10;
-const NAME_BYTES: usize = (LONGEST_STRING + 1).next_multiple_of(8);
 
 /// The programs that pair the system calls of a span. They run until this value is dropped.
 #[derive(Debug)]
@@ -43,18 +40,19 @@ pub struct PairsInKernel {
 impl PairsInKernel {
     /// Loads the programs of a span, which do not run yet. At most so many calls are open.
     pub fn load(
-        PairPrograms { begin, end, exit, record_bytes }: &PairPrograms,
+        PairPrograms { begin, end, exit, open_bytes, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
         most_open: u32,
     ) -> Result<PairsInKernel, Refusal> {
         let map = |name, map_type, (key_size, value_size), entries| {
             Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags: 0, inner: None })
         };
-        let open = map("open", MapType::Hash, PairPrograms::OPEN_BYTES, most_open.min(MOST_OPEN))?;
+        let open = map("open", MapType::Hash, *open_bytes, most_open.min(MOST_OPEN))?;
         let output = map("output", MapType::PerfEventArray, (4, 4), topology::possible_cpus() as u32)?;
-        let of_strings = |bytes: usize| -> Result<[Map; 3], CallError> {
-            let names = map("names", MapType::Hash, (8, NAME_BYTES), MOST_NAMES)?;
-            Ok([map("record", MapType::PerCpuArray, (4, bytes), 1)?, names, arguments_of_calls()?])
+        let of_strings = |bytes: usize| -> Result<[Map; 4], CallError> {
+            let names = map("names", MapType::Hash, (8, KEPT_STRING_BYTES), MOST_NAMES)?;
+            let paths = map("paths", MapType::PerCpuArray, (4, PATHS_BYTES), 1)?;
+            Ok([map("record", MapType::PerCpuArray, (4, bytes), 1)?, names, paths, arguments_of_calls()?])
         };
         let of_strings = record_bytes.map(of_strings).transpose()?;
         let (counters, page) = CounterPage::new("counters", SpanCounters::ALL_WORDS)?;
@@ -64,7 +62,8 @@ impl PairsInKernel {
                 MapUse::Output => Some(&output),
                 MapUse::Counters => Some(&counters),
                 MapUse::Record => of_strings.as_ref().map(|[record, ..]| record),
-                MapUse::Names => of_strings.as_ref().map(|[_, names, _]| names),
+                MapUse::Names => of_strings.as_ref().map(|[_, names, ..]| names),
+                MapUse::Paths => of_strings.as_ref().map(|[_, _, paths, _]| paths),
                 MapUse::Arguments => of_strings.as_ref().map(|[.., arguments]| arguments),
                 _ => None,
             };

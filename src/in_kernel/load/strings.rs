@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use perf_prof_format::abi::{
     bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
-    string_arguments::string_arguments,
     system_calls,
 };
 use perf_prof_system::{
@@ -16,7 +15,8 @@ use perf_prof_system::{
 use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
 use crate::{
     instruction::MapUse,
-    strings::{MOST_CALLS, StringProgram, UNREAD_BYTES},
+    paths::{MOST_CALLS, PATHS_BYTES, bits_of_call},
+    strings::{StringProgram, UNREAD_BYTES},
 };
 
 /// The programs that write the records of a run's events. They run until this value is dropped.
@@ -90,6 +90,8 @@ impl StringWriter {
         let output = map("output", MapType::PerfEventArray, 4, topology::possible_cpus() as u32)?;
         let record = map("record", MapType::PerCpuArray, program.record_bytes, 1)?;
         let arguments = program.uses(MapUse::Arguments).then(arguments_of_calls).transpose()?;
+        let paths =
+            program.uses(MapUse::Paths).then(|| map("paths", MapType::PerCpuArray, PATHS_BYTES, 1)).transpose()?;
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;
         }
@@ -97,6 +99,7 @@ impl StringWriter {
             MapUse::Output => output.as_fd().as_raw_fd() as u32,
             MapUse::Record => record.as_fd().as_raw_fd() as u32,
             MapUse::Arguments => arguments.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
+            MapUse::Paths => paths.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             map => shared(map).unwrap_or(u32::MAX),
         };
         let loaded = load(&program.program, tracepoint, descriptor)?;
@@ -119,7 +122,7 @@ fn unread() -> Result<Map, CallError> {
     })
 }
 
-/// Creates the map that says which arguments of a system call are strings.
+/// Creates the map that says what the arguments of a system call are.
 pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
     let map = Map::new(&MapDefinition {
         name: "arguments",
@@ -132,7 +135,7 @@ pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
     })?;
     for call in 0..MOST_CALLS {
         let name = system_calls::name(std::env::consts::ARCH, call.into()).unwrap_or_default();
-        let bits = string_arguments(name).iter().fold(0u64, |bits, (argument, _)| bits | 1 << argument);
+        let bits = bits_of_call(name);
         if bits != 0 {
             map.set(&call.to_ne_bytes(), &bits.to_ne_bytes(), BPF_ANY)?;
         }

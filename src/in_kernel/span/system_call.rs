@@ -41,12 +41,21 @@ impl Registers {
         Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers }
     }
 
+    /// Writes the code that jumps to a label if a program of 32 bits has made the call.
+    pub fn jump_if_of_32_bits(code: &mut Code, registers: Place, to: Label) {
+        code.load(
+            Size::Half,
+            Register::R1,
+            Place { offset: registers.offset + Registers::CS - Registers::FIRST as i16, ..registers },
+        );
+        code.jump_if(Condition::Equal, Register::R1, Registers::USER32_CS, to);
+    }
+
     /// Writes the code that copies the arguments of a call from these registers, as `syscall_get_arguments()` does.
     pub fn write_arguments(code: &mut Code, registers: Place, to: Place) {
         let (is_of_32_bits, done) = (code.label(), code.label());
         let register = |at: i16| Place { offset: registers.offset + at - Registers::FIRST as i16, ..registers };
-        code.load(Size::Half, Register::R1, register(Registers::CS));
-        code.jump_if(Condition::Equal, Register::R1, Registers::USER32_CS, is_of_32_bits);
+        Registers::jump_if_of_32_bits(code, registers, is_of_32_bits);
         for (argument, at) in Registers::ARGUMENTS.into_iter().enumerate() {
             code.load(Size::Double, Register::R1, register(at));
             code.store(Size::Double, to.after(8 * argument), Register::R1);

@@ -19,18 +19,14 @@ use super::write_nothing;
 use crate::{
     expression::CONTEXT,
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
-    select::SCRATCH,
+    paths::{STRINGS, look_up_call},
 };
 
-/// The numbers of all system calls with strings are below this one.
-pub const MOST_CALLS: u32 = 1024;
 /// The size of the values of the hash: a bit for each argument whose string could not be read, and the arguments.
 pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
 
 /// The field with the number of the system call.
 const CALL: &str = "id";
-/// The register with a bit for each argument that is a string to read. The bits replace the ids of the task in it.
-pub(crate) const STRINGS: Register = Register::R9;
 /// Where the key of the hash is on the stack: the ids of the running task.
 const KEY: Place = Place { base: Register::Frame, offset: -16 };
 /// Where the value of the hash is on the stack.
@@ -45,12 +41,17 @@ pub(super) enum Call {
 }
 
 impl Call {
+    /// Returns where the number of a call that begins is, and its first argument.
+    pub fn begin(&self) -> Option<(usize, usize)> {
+        if let Call::Begins { call, arguments } = *self { Some((call, arguments)) } else { None }
+    }
+
     /// Returns the kind of the event; `None` if it is not an event of all system calls.
     pub fn of(format: &EventFormat, strings: &[StringPlace]) -> Option<Call> {
         let first = strings.iter().find(|string| string.argument == Some(0))?;
         match first.address {
             StringAddress::Field(arguments) => Some(Call::Begins { call: format.field(CALL)?.offset, arguments }),
-            StringAddress::Kept => Some(Call::Ends),
+            StringAddress::Kept | StringAddress::OfTask => Some(Call::Ends),
         }
     }
 
@@ -109,21 +110,6 @@ pub(crate) fn jump_unless_string(code: &mut Code, argument: usize, to: Label) {
 /// Writes the code that loads an argument that was kept when the call began.
 pub(super) fn load_kept(code: &mut Code, argument: usize, to: Register) {
     code.load(Size::Double, to, UNREAD.after(8 + 8 * argument));
-}
-
-/// Writes the code that sets `STRINGS` for the call whose number is at an offset of the record.
-pub(crate) fn look_up_call(code: &mut Code, call: usize) {
-    let found = code.label();
-    code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
-    code.copy(STRINGS, 0);
-    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
-    code.store(Size::Word, SCRATCH, Register::R1);
-    code.map(Register::R1, MapUse::Arguments);
-    code.address(Register::R2, SCRATCH);
-    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
-    code.jump_if(Condition::Equal, Register::R0, 0, found);
-    code.load(Size::Double, STRINGS, Register::R0.at(0));
-    code.here(found);
 }
 
 fn take_unread(code: &mut Code) {

@@ -5,17 +5,20 @@ pub(crate) mod calls;
 
 use perf_prof_events::event::EventType;
 use perf_prof_format::{
-    abi::bpf::{BPF_F_CURRENT_CPU, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_USER_STR},
+    abi::bpf::{
+        BPF_F_CURRENT_CPU, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL, BPF_FUNC_PROBE_READ_USER_STR,
+    },
     tracefs::{CUT_MARK, EventFormat, Filter, LONGEST_STRING, StringAddress, StringPlace},
 };
 
 use calls::Call;
-pub use calls::{MOST_CALLS, UNREAD_BYTES};
+pub use calls::UNREAD_BYTES;
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
-    instruction::{Code, Condition, LONGEST, MapUse, Operation, Program, Register, Size},
+    instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{Unsuited, lower_filter},
+    paths::{Found, LONGEST_PATH, PathTypes, load_path, make_paths},
     select::{Selection, look_up_only},
 };
 
@@ -40,14 +43,16 @@ impl StringProgram {
     }
 }
 
-/// Returns the program that writes the records of an event whose format has strings. `filter` is the filter of the selector.
+/// Returns the program that writes the records of an event whose format has strings. `filter` is the filter of the selector. Without
+/// the kernel's `types`, records have no paths.
 pub fn string_program(
     event: &EventType,
     filter: Option<&Filter>,
     selection: &Selection,
+    types: Option<&PathTypes>,
 ) -> Result<StringProgram, Unsuited> {
     let format = event.format.tracepoint().ok_or(Unsuited::NoTracepoint)?;
-    let code = string_code(event, format, filter, selection)?;
+    let code = string_code(event, format, (filter, selection), types)?;
     let program = code.program();
     match program.instructions.len() {
         words if words > LONGEST => Err(Unsuited::Long(words)),
@@ -55,22 +60,56 @@ pub fn string_program(
     }
 }
 
-/// Returns where the strings start: behind all fields.
-pub(crate) fn first_string(format: &EventFormat) -> usize {
-    let ends = format.common_fields().iter().chain(format.fields()).map(|field| field.offset + field.size);
-    ends.max().unwrap_or(0).next_multiple_of(8)
-}
-
-/// Returns the size of the largest record. A string is read with one byte too much, which shows that it has to be cut off.
+/// Returns the size of the memory for a record: the largest one, and a word for its length so far.
 pub(crate) fn record_bytes(format: &EventFormat) -> usize {
-    (first_string(format) + format.strings().len() * (LONGEST_STRING + 1)).next_multiple_of(8)
+    let longest = longest_string(&format.strings());
+    (format.first_string() + format.strings().len() * longest).next_multiple_of(8) + 8
 }
 
-fn string_code(
+/// Returns the size of the longest string. One of a program is read with one byte too much, which shows that it has to be cut off.
+fn longest_string(strings: &[StringPlace]) -> usize {
+    let may_be_path = strings.iter().any(|string| string.argument.is_some());
+    if may_be_path { LONGEST_PATH.max(LONGEST_STRING + 1) } else { LONGEST_STRING + 1 }
+}
+
+/// The room for strings in a record.
+pub(crate) struct Room {
+    /// Where the record has its length so far. The verifier does not follow what is in memory, so whatever string it was, the code
+    /// behind it is verified once.
+    length: Place,
+    /// The most length at which another string has room.
+    most: i32,
+    /// Whether strings may be paths.
+    has_paths: bool,
+    /// Where the code goes on if there is no room, which cannot be.
+    full: Label,
+}
+
+impl Room {
+    /// Returns the room in the records of an event.
+    pub fn new(format: &EventFormat, has_paths: bool, full: Label) -> Room {
+        let bytes = record_bytes(format) - 8;
+        let most = (bytes - longest_string(&format.strings())) as i32;
+        Room { length: RECORD.at(bytes as i16), most, has_paths, full }
+    }
+
+    /// Writes the code that checks the length of the record so far.
+    fn check(&self, code: &mut Code) {
+        let has_room = code.label();
+        code.store(Size::Double, self.length, LENGTH);
+        code.load(Size::Double, LENGTH, self.length);
+        code.jump_if(Condition::LessOrEqual, LENGTH, self.most, has_room);
+        code.copy(LENGTH, self.most);
+        code.jump(self.full);
+        code.here(has_room);
+    }
+}
+
+pub(crate) fn string_code(
     event: &EventType,
     format: &EventFormat,
-    filter: Option<&Filter>,
-    selection: &Selection,
+    (filter, selection): (Option<&Filter>, &Selection),
+    types: Option<&PathTypes>,
 ) -> Result<Code, Unsuited> {
     selection.check()?;
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
@@ -82,17 +121,22 @@ fn string_code(
     if let Some(test) = &test {
         test.jump(&mut code, Outcome::Fails, done);
     }
+    let call = Call::of(format, &strings);
+    let of_begin = types.zip(call.as_ref().and_then(Call::begin));
+    if let Some((types, (call, arguments))) = of_begin {
+        make_paths(&mut code, types, Found::All, (call, |at: usize| CONTEXT.at((arguments + 8 * at) as i16)));
+    }
     look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
     code.copy(RECORD, Register::R0);
     write_fields(&mut code, format, &strings);
-    code.copy(LENGTH, first_string(format) as i32);
-    let call = Call::of(format, &strings);
+    code.copy(LENGTH, format.first_string() as i32);
     let written = code.label();
+    let room = Room::new(format, of_begin.is_some(), written);
     if let Some(call) = &call {
         call.find_strings(&mut code, &strings, written);
     }
-    strings.iter().for_each(|string| write_string(&mut code, *string, call.as_ref()));
+    strings.iter().for_each(|string| write_string(&mut code, *string, &room, call.as_ref()));
     code.here(written);
     code.copy(Register::R1, CONTEXT);
     code.map(Register::R2, MapUse::Output);
@@ -128,21 +172,22 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
         done += part.bytes();
     }
     let mut behind = end + 4 * strings.len();
-    while behind < first_string(format) {
-        let part = Size::aligned(behind, first_string(format) - behind);
+    while behind < format.first_string() {
+        let part = Size::aligned(behind, format.first_string() - behind);
         code.store_number(part, RECORD.at(behind as i16), 0);
         behind += part.bytes();
     }
 }
 
 /// Writes the code that reads a string to the end of the record, and tells its place.
-fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
+fn write_string(code: &mut Code, string: StringPlace, room: &Room, call: Option<&Call>) {
     let read = |code: &mut Code| {
         end_of_record(code);
         code.copy(Register::R2, LONGEST_STRING as i32 + 1);
         match (string.address, string.argument) {
             (StringAddress::Field(offset), _) => code.load(Size::Double, Register::R3, CONTEXT.at(offset as i16)),
             (StringAddress::Kept, argument) => calls::load_kept(code, argument.unwrap_or(0), Register::R3),
+            (StringAddress::OfTask, _) => {}
         }
         code.call(BPF_FUNC_PROBE_READ_USER_STR);
     };
@@ -151,28 +196,62 @@ fn write_string(code: &mut Code, string: StringPlace, call: Option<&Call>) {
             call.note_unread(code, argument);
         }
     };
-    write_read_string(code, string, read, not_read);
+    write_read_string(code, string, room, read, not_read);
 }
 
 /// Writes the code that puts a string at the end of the record, and tells its place. `read` reads it there and sets `R0` to its
-/// size. A string that cannot be read has no bytes, not even the NUL that an empty one has.
+/// size. A string that cannot be read has no bytes, not even the NUL that an empty one has. An argument that is no string may have a
+/// path.
 pub(crate) fn write_read_string(
     code: &mut Code,
     string: StringPlace,
+    room: &Room,
     read: impl FnOnce(&mut Code),
     not_read: impl FnOnce(&mut Code),
 ) {
-    let (is_absent, is_read, is_whole, next) = (code.label(), code.label(), code.label(), code.label());
-    if let Some(argument) = string.argument {
-        calls::jump_unless_string(code, argument, is_absent);
+    let [is_no_string, is_absent, is_read, next] = std::array::from_fn(|_| code.label());
+    room.check(code);
+    if string.address != StringAddress::OfTask {
+        if let Some(argument) = string.argument {
+            calls::jump_unless_string(code, argument, is_no_string);
+        }
+        read(code);
+        code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);
+        not_read(code);
+        code.jump(is_absent);
+        code.here(is_read);
+        write_place(code, string);
+        code.jump(next);
     }
-    read(code);
-    code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);
-    not_read(code);
+    code.here(is_no_string);
+    if let (Some(slot), true) = (string.argument, room.has_paths) {
+        write_path(code, slot, string, is_absent);
+        code.jump(next);
+    }
     code.here(is_absent);
     write_nothing(code, &[string]);
-    code.jump(next);
-    code.here(is_read);
+    code.here(next);
+}
+
+/// Writes the code that puts a path at the end of the record, and tells its place.
+fn write_path(code: &mut Code, slot: usize, string: StringPlace, absent: Label) {
+    let location = RECORD.at(string.location as i16);
+    load_path(code, slot, absent);
+    code.copy(Register::R1, Register::R2);
+    code.operate(Operation::ShiftLeft, Register::R1, 16);
+    code.operate(Operation::Or, Register::R1, LENGTH);
+    code.store(Size::Word, location, Register::R1);
+    end_of_record(code);
+    code.call(BPF_FUNC_PROBE_READ_KERNEL);
+    code.jump_if(Condition::NotEqual, Register::R0, 0, absent);
+    code.load(Size::Half, Register::R1, location.after(2));
+    code.jump_if(Condition::Greater, Register::R1, LONGEST_PATH as i32, absent);
+    code.operate(Operation::Add, LENGTH, Register::R1);
+}
+
+/// Writes the code that tells the place of a string that was read to the end of the record. `R0` is its size.
+fn write_place(code: &mut Code, string: StringPlace) {
+    let is_whole = code.label();
     code.jump_if(Condition::LessOrEqual, Register::R0, LONGEST_STRING as i32, is_whole);
     end_of_record(code);
     let mark = CUT_MARK.bytes().chain([0]);
@@ -187,7 +266,6 @@ pub(crate) fn write_read_string(
     code.operate(Operation::Or, Register::R1, LENGTH);
     code.store(Size::Word, RECORD.at(string.location as i16), Register::R1);
     code.operate(Operation::Add, LENGTH, Register::R0);
-    code.here(next);
 }
 
 /// Writes the code that marks strings as absent: it gives them the length 0 and, as offset, that of a NUL byte that it
@@ -207,5 +285,7 @@ pub(crate) fn end_of_record(code: &mut Code) {
     code.operate(Operation::Add, Register::R1, LENGTH);
 }
 
+#[cfg(test)]
+mod path_tests;
 #[cfg(test)]
 mod tests;

@@ -1,21 +1,26 @@
 //! The target of a run, in the form that BPF programs use: tasks, CPUs, cgroups, and perf-prof's own threads, which are
 //! left out.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
 use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
 use perf_prof_events::{
     derive::Span,
     event::{EventType, SpansOf},
 };
-use perf_prof_format::{spec::CallGraph, tracefs::EventFormat};
+use perf_prof_format::{
+    spec::CallGraph,
+    tracefs::{EventFormat, StringAddress},
+};
 use perf_prof_in_kernel::{
     load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
     lower::{Chains, PidNamespace},
+    paths::PathTypes,
     select::{Own, Selection, TaskIds},
     span::SpanTasks,
 };
-use perf_prof_system::{output, own_threads, procfs, tracefs::Tracefs};
+use perf_prof_symbols::running_kernel::read_btf;
+use perf_prof_system::{lockdown, output, own_threads, procfs, tracefs::Tracefs};
 
 use super::requests;
 use crate::plan::{self, Verbosity};
@@ -163,6 +168,14 @@ impl KernelTarget<'_> {
         let text = self.tracefs.format(system, name).map_err(|error| Refusal::Tracefs(error.to_string()))?;
         EventFormat::parse(system, &text).map_err(|error| Refusal::Tracefs(error.to_string()))
     }
+}
+
+/// Returns where the kernel's structures have what paths are made of. `None` if programs cannot know it, or if no event has paths.
+pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<PathTypes> {
+    let has_paths =
+        |format: &Arc<EventFormat>| format.strings().iter().any(|string| string.address == StringAddress::OfTask);
+    let are_known = formats.any(has_paths) && !lockdown::hides_kernel_memory();
+    are_known.then(|| PathTypes::of(&read_btf(PathTypes::needs)))?
 }
 
 /// Returns the kernel's limit for the frames of a chain.

@@ -10,6 +10,7 @@ use perf_prof_events::{
 use perf_prof_format::tracefs::Filter;
 use perf_prof_in_kernel::{
     load::{PairsInKernel, Refusal, SelectedTasks},
+    paths::PathTypes,
     select::{Own, Selection},
     span::{SelectedCalls, pair_programs},
 };
@@ -110,13 +111,21 @@ impl UnopenedEvents<'_> {
         let selection = self.selection(&target, &types[enter], &requests[enter])?;
         let [of_enter, of_exit] = &filters;
         let of_span = SelectedCalls { span, event, filters: [of_enter.as_ref(), of_exit.as_ref()] };
-        let programs = pair_programs(of_span, &selection)?;
+        let paths = kernel_target::path_types([types[enter].format.tracepoint()].into_iter().flatten());
         let refused = |refusal: Refusal| kernel_target::refused(event, "paired", &refusal, self.plan.verbosity);
         let tasks = match tasks {
             Some(tasks) => tasks,
             None => tasks.insert(target.selected_tasks().map_err(refused)?),
         };
-        let in_kernel = PairsInKernel::load(&programs, tasks, span.spec().max_open).map_err(refused)?;
+        let load = |types: Option<&PathTypes>| {
+            PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, span.spec().max_open)
+        };
+        let loaded = match load(paths.as_ref()) {
+            // Strings are possible where the kernel's memory cannot be followed.
+            Err(Refusal::Verifier(_)) if paths.is_some() => load(None),
+            loaded => loaded,
+        };
+        let in_kernel = loaded.map_err(refused)?;
         Ok(([enter, exit], in_kernel))
     }
 

@@ -8,7 +8,8 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
-    load::{self, StringWriters, Tracepoint},
+    load::{self, Refusal, StringWriters, Tracepoint},
+    paths::PathTypes,
     strings::string_program,
 };
 use perf_prof_system::{output, procfs};
@@ -61,8 +62,10 @@ pub fn start(
     let selected = target.selected_tasks();
     let mut writers =
         StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?);
+    let types = kernel_target::path_types(written.iter().filter_map(|&at| events[at].format.tracepoint()));
     for at in written {
-        add(&mut writers, target, (&events[at], &requests[at], at), capture).map_err(|reason| failed(at, reason))?;
+        let event = (&events[at], &requests[at], at);
+        add(&mut writers, target, event, (capture, types.as_ref())).map_err(|reason| failed(at, reason))?;
     }
     Ok(writers)
 }
@@ -71,16 +74,23 @@ fn add(
     writers: &mut StringWriters,
     target: &KernelTarget<'_>,
     (event, request, at): (&Selected, &EventRequest, usize),
-    capture: &Capture,
+    (capture, types): (&Capture, Option<&PathTypes>),
 ) -> Result<(), Reason> {
     let ty = event.event_type(capture.layout(at));
     let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
     let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
     // The reader leaves out perf-prof's own samples, as it does for other events.
     let selection = target.selection(format, request)?;
-    let program = string_program(&ty, filter.as_ref(), &selection)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
-    let added = writers.add(at, tracepoint, &program, capture.outputs(at));
+    let mut add = |types| {
+        let program = string_program(&ty, filter.as_ref(), &selection, types)?;
+        writers.add(at, tracepoint, &program, capture.outputs(at))
+    };
+    let added = match add(types) {
+        // Strings are possible where the kernel's memory cannot be followed.
+        Err(Refusal::Verifier(_)) if types.is_some() => add(None),
+        added => added,
+    };
     added.map_err(|refusal| kernel_target::reason(&refusal).into())
 }
 

@@ -4,6 +4,7 @@ use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
 use perf_prof_events::event::{Format, Sample};
 use perf_prof_format::{
+    abi::path_arguments::{AT_FDCWD, descriptor_names},
     tracefs::{EventFormat, Field, FieldKind},
     value::{self, Value},
 };
@@ -16,8 +17,6 @@ use super::span_text;
 const SYSTEM: &str = "syscalls";
 /// A field of these tracepoints that is not an argument.
 const NUMBER: &str = "__syscall_nr";
-/// `AT_FDCWD` of include/uapi/linux/fcntl.h: the current directory of the process.
-const AT_FDCWD: i32 = -100;
 
 /// Writes system calls. Caches the arguments of each call.
 pub(super) struct SystemCallText {
@@ -30,7 +29,7 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
-    /// The name of the field with the string to which the argument points.
+    /// The name of the field with the string to which the argument points, or with the path of the descriptor that it is.
     string: String,
     form: ArgumentForm,
 }
@@ -51,10 +50,11 @@ enum ArgumentForm {
 impl Argument {
     fn new(field: &Field) -> Argument {
         let (name, c_type) = (field.name.as_str(), field.c_type());
+        let descriptors = descriptor_names();
         let are_bits = ["flags", "prot", "mask", "options", "events"].iter().any(|part| name.contains(part));
         let form = match field.kind {
             _ if name == "mode" || c_type == "umode_t" => ArgumentForm::Octal,
-            _ if name == "fd" => ArgumentForm::Int,
+            _ if descriptors.contains(name) => ArgumentForm::Int,
             FieldKind::Pointer => ArgumentForm::Hex,
             FieldKind::Int { .. } if are_bits => ArgumentForm::Hex,
             FieldKind::Int { .. } if ["size_t", "unsigned int", "loff_t", "u32", "u64"].contains(&c_type.as_str()) => {
@@ -74,7 +74,7 @@ impl Argument {
     fn write(&self, value: u64, out: &mut Vec<u8>) {
         // Writing to a Vec cannot fail.
         let _ = match self.form {
-            ArgumentForm::Int if self.name == "dfd" && value as i32 == AT_FDCWD => {
+            ArgumentForm::Int if self.name.ends_with("dfd") && value as i32 == AT_FDCWD => {
                 write!(out, "{}: AT_FDCWD", self.name)
             }
             ArgumentForm::Int => write!(out, "{}: {}", self.name, value as i32),
@@ -123,7 +123,13 @@ impl SystemCallText {
                         out.extend_from_slice(b", ");
                     }
                     match value(&argument.string) {
-                        Some(Value::Str(text)) => argument.write_string(text, out),
+                        Some(Value::Str(text)) if argument.form == ArgumentForm::Hex => {
+                            argument.write_string(text, out)
+                        }
+                        Some(Value::Str(path)) => {
+                            argument.write(word, out);
+                            let _ = write!(out, "<{}>", String::from_utf8_lossy(path).escape_debug());
+                        }
                         _ => argument.write(word, out),
                     }
                 }

@@ -1,12 +1,16 @@
 //! `syscall`: system calls, from their entry to their return.
 
+use std::borrow::Cow;
+
 use perf_prof_format::{
     abi::{
+        path_arguments::{AT_FDCWD, NameArgument, descriptor_arguments, descriptor_names, name_arguments},
         string_arguments::{self, string_arguments},
         system_calls,
     },
     spec::{Nesting, SpanOption, is_glob},
-    tracefs::string_of_argument,
+    tracefs::{CURRENT_FOLDER, ROOT_FOLDER, string_of_argument},
+    value,
 };
 
 use super::{Field, Flag, Rule, STRINGS, Scope, SourceDefinition, texts};
@@ -42,7 +46,11 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     scope: Scope::Task,
     flags: &[
         Flag { name: "failed", filter: "errno != \"\"", about: "calls that returned an error" },
-        Flag { name: STRINGS, filter: "", about: "with the strings of the arguments, such as filename_str; needs BPF" },
+        Flag {
+            name: STRINGS,
+            filter: "",
+            about: "with the strings of the arguments, such as filename_str, and path; needs BPF",
+        },
     ],
     fields: &[
         Field::text("comm", "name of the task", |span| span.comm(&span.last())).is(SpanOrigin::Comm),
@@ -72,22 +80,84 @@ pub(super) const SYSCALL: SourceDefinition = SourceDefinition {
     narrow: Some(narrow),
 };
 
-/// Returns the fields with the strings of arguments, such as `filename_str`. They are for events that have these strings.
+/// Returns the fields with the strings of arguments, such as `filename_str`, and with paths. They are for events that have these
+/// strings.
 pub(super) fn string_fields() -> impl Iterator<Item = SpanField> {
-    string_arguments::names().into_iter().map(|name| SpanField {
-        name: format!("{name}_str"),
-        about: "the string of the argument; None if it could not be read, or if the call has no such argument",
+    let field = |name: String, about, compute| SpanField {
+        name,
+        about,
         kind: SpanFieldKind::UserText,
-        source: SpanFieldSource::Computed(ComputeField::UserText(name, string)),
+        source: SpanFieldSource::Computed(compute),
         origin: None,
-    })
+    };
+    let strings = string_arguments::names().into_iter().map(move |name| {
+        let about = "the string of the argument; None if it could not be read, or if the call has no such argument";
+        field(format!("{name}_str"), about, ComputeField::UserText(name, string))
+    });
+    let descriptors = descriptor_names().into_iter().map(move |name| {
+        let about = "the path of the descriptor's file; None if it is not known, or if the call has no such argument";
+        field(format!("{name}_str"), about, ComputeField::UserText(name, descriptor))
+    });
+    let about = "the absolute path of the file that the call is about; None if it is not known, or if there is none";
+    strings.chain(descriptors).chain([field("path".to_owned(), about, ComputeField::UserText("path", path))])
 }
 
 /// Returns the string of the argument with this name.
-fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<&'a [u8]> {
+fn string<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
     let call = system_calls::name(span.machine(), span.key(1))?;
     let (index, _) = string_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
-    let field = string_of_argument(*index);
+    Some(text(span, *index)?.into())
+}
+
+/// Returns the path of the descriptor with this name.
+fn descriptor<'a>(span: &SpanView<'a>, name: &str) -> Option<Cow<'a, [u8]>> {
+    let call = system_calls::name(span.machine(), span.key(1))?;
+    let (index, _) = descriptor_arguments(call).iter().find(|(_, of_call)| *of_call == name)?;
+    Some(path_of_descriptor(span, *index)?.into())
+}
+
+/// Returns the path of the file that a call is about: that of its first name, or else of its first descriptor.
+fn path<'a>(span: &SpanView<'a>, _: &str) -> Option<Cow<'a, [u8]>> {
+    let call = system_calls::name(span.machine(), span.key(1))?;
+    match name_arguments(call).next() {
+        Some(name) => path_of_name(span, name),
+        None => Some(path_of_descriptor(span, descriptor_arguments(call).first()?.0)?.into()),
+    }
+}
+
+/// Returns the absolute path of a name. It is not looked up: `..` and symbolic links stay.
+fn path_of_name<'a>(span: &SpanView<'a>, NameArgument { argument, folder }: NameArgument) -> Option<Cow<'a, [u8]>> {
+    let of_folder = || match folder {
+        Some(folder) => path_of_descriptor(span, folder),
+        None => span.begin().user_text(CURRENT_FOLDER),
+    };
+    // Some calls take the descriptor itself if there is no name, such as utimensat().
+    let name = if argument_word(span, argument) == Some(0) { b"" } else { text(span, argument)? };
+    let folder = if name.starts_with(b"/") { span.begin().user_text(ROOT_FOLDER)? } else { of_folder()? };
+    Some(match (folder, name) {
+        (folder, b"") => folder.into(),
+        (b"/", [b'/', ..]) => name.into(),
+        (folder, [b'/', ..]) => [folder, name].concat().into(),
+        (b"/", name) => [b"/", name].concat().into(),
+        (folder, name) => [folder, b"/", name].concat().into(),
+    })
+}
+
+/// Returns the path of an argument that is a descriptor.
+fn path_of_descriptor<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
+    match argument_word(span, argument)? as i32 {
+        AT_FDCWD => span.begin().user_text(CURRENT_FOLDER),
+        _ => span.begin().user_text(string_of_argument(argument)),
+    }
+}
+
+fn argument_word(span: &SpanView<'_>, argument: usize) -> Option<u64> {
+    value::words(span.begin().bytes("args")).nth(argument)
+}
+
+/// Returns the string of an argument.
+fn text<'a>(span: &SpanView<'a>, argument: usize) -> Option<&'a [u8]> {
+    let field = string_of_argument(argument);
     // If the string's page was not in memory when the call began, the string was read when the call ended.
     span.begin().user_text(field).or_else(|| span.end()?.user_text(field))
 }

@@ -87,7 +87,7 @@ pub enum ComputeField {
     /// it. So a filter by the text is evaluated once for each number.
     TextOfNumber(fn(&SpanView<'_>) -> i64, for<'a> fn(&SpanView<'a>, i64) -> Cow<'a, [u8]>),
     /// The text of user space with this name. `None` if it could not be read, or if the span has no such text.
-    UserText(&'static str, for<'a> fn(&SpanView<'a>, &str) -> Option<&'a [u8]>),
+    UserText(&'static str, for<'a> fn(&SpanView<'a>, &str) -> Option<Cow<'a, [u8]>>),
     /// The bytes of unsigned numbers of 64 bits.
     Words(for<'a> fn(&SpanView<'a>) -> &'a [u8]),
 }
@@ -143,7 +143,7 @@ impl SpanField {
                 Some(SpanValue::Bytes(compute(view, number(view))))
             }
             SpanFieldSource::Computed(ComputeField::UserText(name, compute)) => {
-                compute(view, name).map(|text| SpanValue::Bytes(text.into()))
+                compute(view, name).map(SpanValue::Bytes)
             }
             SpanFieldSource::Computed(ComputeField::Words(compute)) => Some(SpanValue::Bytes(compute(view).into())),
             SpanFieldSource::Begin(fields) => {

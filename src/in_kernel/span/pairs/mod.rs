@@ -3,6 +3,8 @@
 
 mod strings;
 
+pub use strings::KEPT_STRING_BYTES;
+
 use perf_prof_events::{
     derive::{PairLayout, Span},
     event::{EventType, Format},
@@ -27,6 +29,7 @@ use crate::{
     expression::{CONTEXT, Number, Outcome, Text, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{COMM, ERROR, KEPT, LoweredPairs, OPEN_KEY, Unsuited, lower_pairs},
+    paths::PathTypes,
     select::Selection,
     table::{Counters, EXISTS, count_in},
 };
@@ -58,13 +61,10 @@ pub struct PairPrograms {
     pub end: Program,
     /// The program for the ends of threads. A thread that is killed in a call leaves its begin, which would stay for ever.
     pub exit: Program,
-    /// The size of the largest record in bytes, if records have strings.
-    pub record_bytes: Option<usize>,
-}
-
-impl PairPrograms {
     /// The size of the keys and of the values of the hash of open calls.
-    pub const OPEN_BYTES: (usize, usize) = (8, KEPT_BYTES);
+    pub open_bytes: (usize, usize),
+    /// The size of the memory for a record in bytes, if records have strings.
+    pub record_bytes: Option<usize>,
 }
 
 /// A span of system calls that is selected.
@@ -78,25 +78,31 @@ pub struct SelectedCalls<'a> {
     pub filters: [Option<&'a Filter>; 2],
 }
 
-/// Returns the programs that pair system calls and write those that pass.
-pub fn pair_programs(span: SelectedCalls<'_>, selection: &Selection) -> Result<PairPrograms, Unsuited> {
-    let PairCodes { codes, record_bytes } = pair_codes(span, selection)?;
+/// Returns the programs that pair system calls and write those that pass. Without the kernel's `types`, records have no paths.
+pub fn pair_programs(
+    span: SelectedCalls<'_>,
+    selection: &Selection,
+    types: Option<&PathTypes>,
+) -> Result<PairPrograms, Unsuited> {
+    let PairCodes { codes, open_bytes, record_bytes } = pair_codes(span, selection, types)?;
     let [begin, end, exit] = codes.map(|code| code.program());
     match begin.instructions.len().max(end.instructions.len()) {
         words if words > LONGEST => Err(Unsuited::Long(words)),
-        _ => Ok(PairPrograms { begin, end, exit, record_bytes }),
+        _ => Ok(PairPrograms { begin, end, exit, open_bytes, record_bytes }),
     }
 }
 
 /// The code of the programs.
 pub(super) struct PairCodes {
     pub codes: [Code; 3],
+    pub open_bytes: (usize, usize),
     record_bytes: Option<usize>,
 }
 
 pub(super) fn pair_codes(
     SelectedCalls { span, event, filters }: SelectedCalls<'_>,
     selection: &Selection,
+    types: Option<&PathTypes>,
 ) -> Result<PairCodes, Unsuited> {
     selection.check()?;
     let mut lowered = lower_pairs(span, event, filters, selection.ids)?;
@@ -106,10 +112,12 @@ pub(super) fn pair_codes(
     }
     lowered.tests.retain(|test| system_call::have(&[], std::slice::from_ref(test)));
     let [begin, end] = formats(event).ok_or(Unsuited::NoTracepoint)?;
-    let strings = Strings::of(begin);
+    let strings = Strings::of(begin, types);
     let writer = Writer { lowered: &lowered, selection, types: [begin.id, end.id], strings: strings.as_ref() };
     let codes = [writer.begin(), writer.end(), exit(strings.as_ref())];
-    Ok(PairCodes { codes, record_bytes: strings.map(|strings| strings.record_bytes()) })
+    let files = strings.as_ref().map_or(0, Strings::kept_bytes);
+    let open_bytes = (8, KEPT_BYTES + files);
+    Ok(PairCodes { codes, open_bytes, record_bytes: strings.map(|strings| strings.record_bytes()) })
 }
 
 /// Returns the formats of the tracepoints that begin and end spans.
@@ -143,7 +151,7 @@ impl Writer<'_> {
             code.load(Size::Double, Register::R1, SystemCall::id());
             code.store(Size::Double, kept(ID), Register::R1);
             if let Some(strings) = self.strings {
-                strings.keep_name(code);
+                strings.keep(code);
             }
             code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
             code.store(Size::Double, kept(CPU), Register::R0);
@@ -218,6 +226,9 @@ impl Writer<'_> {
         for at in (CPU..KEPT_BYTES as i16).step_by(8) {
             code.load(Size::Double, Register::R1, BEGIN.at(at));
             code.store(Size::Double, kept(at), Register::R1);
+        }
+        if let Some(strings) = self.strings {
+            strings.take_files(code);
         }
         take_out(code);
         self.write_record(code);

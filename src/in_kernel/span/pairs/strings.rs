@@ -1,13 +1,14 @@
 //! Strings in the records of pairs. They are read when the call ends, and only of calls that pass: the kernel has brought their
 //! pages into memory then. But the names of programs that threads run are read when the call begins, because the memory is gone
-//! when it ends.
+//! when it ends, and so is the path of a descriptor that is closed.
 
 use perf_prof_events::derive::PairLayout;
 use perf_prof_format::{
     abi::{
         bpf::{
-            BPF_ANY, BPF_F_CURRENT_CPU, BPF_FUNC_MAP_DELETE_ELEM, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_MAP_UPDATE_ELEM,
-            BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL_STR, BPF_FUNC_PROBE_READ_USER_STR,
+            BPF_ANY, BPF_F_CURRENT_CPU, BPF_FUNC_GET_CURRENT_PID_TGID, BPF_FUNC_MAP_DELETE_ELEM,
+            BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_MAP_UPDATE_ELEM, BPF_FUNC_PERF_EVENT_OUTPUT, BPF_FUNC_PROBE_READ_KERNEL,
+            BPF_FUNC_PROBE_READ_KERNEL_STR, BPF_FUNC_PROBE_READ_USER_STR,
         },
         string_arguments::string_arguments,
         system_calls,
@@ -15,25 +16,29 @@ use perf_prof_format::{
     tracefs::{EventFormat, LONGEST_STRING, StringAddress, StringPlace},
 };
 
-use super::{BEGIN, RAW, REGISTERS, call_number, kept, record};
+use super::{BEGIN, KEPT_BYTES, RAW, REGISTERS, call_number, kept, record};
 use crate::{
-    expression::CONTEXT,
+    expression::{CONTEXT, IDS},
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
     lower::OPEN_KEY,
+    paths::{
+        BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, PathTypes, SLOTS, STRINGS, add_file, forget_paths, keep_files,
+        kept_path, look_up_call, look_up_paths, make_paths, walk,
+    },
     select::look_up_only,
     span::{
         stack,
         system_call::{Registers, SystemCall},
     },
-    strings::{
-        LENGTH, RECORD,
-        calls::{STRINGS, look_up_call},
-        end_of_record, first_string, record_bytes, write_fields, write_nothing, write_read_string,
-    },
+    strings::{LENGTH, RECORD, Room, end_of_record, record_bytes, write_fields, write_nothing, write_read_string},
 };
 
 /// The calls that run another program.
 const RUNS: [&str; 2] = ["execve", "execveat"];
+/// The call after which its descriptor is gone.
+const CLOSES: &str = "close";
+/// The size of what is kept of a name of a program, or of a path.
+pub const KEPT_STRING_BYTES: usize = KEPT_PATH_BYTES;
 /// Where the stack has the context of the raw tracepoint, and the address of the name that was kept.
 const SAVED: Place = Place { base: Register::Frame, offset: -16 };
 const NAME: Place = Place { base: Register::Frame, offset: -24 };
@@ -43,13 +48,20 @@ pub(super) struct Strings<'a> {
     /// The format of the begins.
     format: &'a EventFormat,
     places: Vec<StringPlace>,
+    /// The kernel's types, if records have paths.
+    types: Option<&'a PathTypes>,
 }
 
 impl<'a> Strings<'a> {
     /// Returns the strings of a format; `None` if it has none.
-    pub fn of(format: &'a EventFormat) -> Option<Strings<'a>> {
+    pub fn of(format: &'a EventFormat, types: Option<&'a PathTypes>) -> Option<Strings<'a>> {
         let places = format.strings();
-        (!places.is_empty()).then_some(Strings { format, places })
+        (!places.is_empty()).then_some(Strings { format, places, types })
+    }
+
+    /// Returns the size of what is kept of a begin for its strings.
+    pub fn kept_bytes(&self) -> usize {
+        if self.types.is_some() { 8 * SLOTS } else { 0 }
     }
 
     /// Returns the size of the largest record.
@@ -57,9 +69,73 @@ impl<'a> Strings<'a> {
         PairLayout::BEGIN + record_bytes(self.format)
     }
 
-    /// Writes the code that keeps the name of the program that the thread is about to run. The key of the call is on the stack, and
-    /// so are its registers.
-    pub fn keep_name(&self, code: &mut Code) {
+    /// Writes the code that keeps what cannot be read when the call ends. The key of the call is on the stack, and so are its registers.
+    pub fn keep(&self, code: &mut Code) {
+        if let Some(types) = self.types {
+            let done = code.label();
+            self.keep_files(code, types, done);
+            keep_closed(code, types, done);
+            code.here(done);
+        }
+        self.keep_name(code);
+    }
+
+    /// Writes the code that keeps the addresses of the files with which the call begins. If there are none, it jumps to a label.
+    fn keep_files(&self, code: &mut Code, types: &PathTypes, done: Label) {
+        let has_files = code.label();
+        for slot in 0..SLOTS {
+            code.store_number(Size::Double, kept_file(slot), 0);
+        }
+        // Other calls have the numbers in programs of 32 bits.
+        Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
+        look_up_paths(code, done);
+        look_up_call(code, PairLayout::ID);
+        code.jump_if(Condition::Bits, STRINGS, FILES, has_files);
+        code.jump(done);
+        code.here(has_files);
+        keep_files(code, types, kept_file(0), |at| Registers::argument(kept(REGISTERS), at));
+    }
+
+    /// Writes the code that takes these addresses from the begin.
+    pub fn take_files(&self, code: &mut Code) {
+        if self.types.is_none() {
+            return;
+        }
+        let done = code.label();
+        look_up_only(code, MapUse::Paths);
+        code.jump_if(Condition::Equal, Register::R0, 0, done);
+        for at in (0..self.kept_bytes()).step_by(8) {
+            code.load(Size::Double, Register::R1, BEGIN.at((KEPT_BYTES + at) as i16));
+            code.store(Size::Double, Register::R0.at(BEGAN_WITH.offset).after(at), Register::R1);
+        }
+        code.here(done);
+    }
+
+    /// Writes the code that makes the paths of the call.
+    fn make_paths(&self, code: &mut Code, types: &PathTypes) {
+        let (is_open, absent, done) = (code.label(), code.label(), code.label());
+        code.load(Size::Double, Register::R1, call_number());
+        code.jump_if(Condition::NotEqual, Register::R1, closes(), is_open);
+        look_up_paths(code, absent);
+        forget_paths(code);
+        look_up_name(code);
+        code.jump_if(Condition::Equal, Register::R0, 0, absent);
+        code.copy(Register::R3, Register::R0);
+        code.address(Register::R1, kept_path(0));
+        code.copy(Register::R2, KEPT_PATH_BYTES as i32);
+        code.call(BPF_FUNC_PROBE_READ_KERNEL);
+        code.here(absent);
+        code.call(BPF_FUNC_GET_CURRENT_PID_TGID);
+        code.copy(IDS, Register::R0);
+        code.jump(done);
+        code.here(is_open);
+        let arguments = record(PairLayout::BEGIN + PairLayout::ARGUMENTS);
+        make_paths(code, types, Found::Unchanged, (PairLayout::ID, |at| arguments.after(8 * at)));
+        code.here(done);
+    }
+
+    /// Writes the code that keeps the name of the program that the thread is about to run.
+    fn keep_name(&self, code: &mut Code) {
         let done = code.label();
         for (number, argument) in runs() {
             let other = code.label();
@@ -72,23 +148,23 @@ impl<'a> Strings<'a> {
             code.load(Size::Double, Register::R3, Registers::argument(kept(REGISTERS), argument));
             code.call(BPF_FUNC_PROBE_READ_USER_STR);
             code.jump_if(Condition::LessOrEqualSigned, Register::R0, 0, done);
-            code.map(Register::R1, MapUse::Names);
-            code.address(Register::R2, stack(OPEN_KEY));
             code.copy(Register::R3, BEGIN);
-            code.set(Register::R4, BPF_ANY);
-            code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+            keep_string(code);
             code.jump(done);
             code.here(other);
         }
         code.here(done);
     }
 
-    /// Writes the code that removes what `keep_name` has kept.
+    /// Writes the code that removes the string that `keep` has kept.
     pub fn forget_name(&self, code: &mut Code) {
-        let (runs_program, done) = (code.label(), code.label());
-        jump_if_runs(code, runs_program);
+        let (is_kept, done) = (code.label(), code.label());
+        jump_if_runs(code, is_kept);
+        if self.types.is_some() {
+            code.jump_if(Condition::Equal, Register::R1, closes(), is_kept);
+        }
         code.jump(done);
-        code.here(runs_program);
+        code.here(is_kept);
         remove_name(code);
         code.here(done);
     }
@@ -98,6 +174,10 @@ impl<'a> Strings<'a> {
     pub fn output(&self, code: &mut Code) {
         let (done, written, has_strings) = (code.label(), code.label(), code.label());
         code.store(Size::Double, SAVED, RAW);
+        code.address(CONTEXT, record(PairLayout::BEGIN));
+        if let Some(types) = self.types {
+            self.make_paths(code, types);
+        }
         look_up_record(code, done);
         code.copy(RECORD, Register::R0);
         code.operate(Operation::Add, RECORD, PairLayout::BEGIN as i32);
@@ -105,16 +185,16 @@ impl<'a> Strings<'a> {
             code.load(Size::Double, Register::R1, record(at));
             code.store(Size::Double, RECORD.at(at as i16 - PairLayout::BEGIN as i16), Register::R1);
         }
-        code.address(CONTEXT, record(PairLayout::BEGIN));
         write_fields(code, self.format, &self.places);
-        code.copy(LENGTH, first_string(self.format) as i32);
+        code.copy(LENGTH, self.format.first_string() as i32);
         look_up_call(code, PairLayout::ID);
         self.find_name(code);
         code.jump_if(Condition::NotEqual, STRINGS, 0, has_strings);
         write_nothing(code, &self.places);
         code.jump(written);
         code.here(has_strings);
-        self.places.iter().for_each(|place| write_string(code, *place));
+        let room = Room::new(self.format, self.types.is_some(), written);
+        self.places.iter().for_each(|place| write_string(code, *place, &room));
         code.here(written);
         self.forget_name(code);
         code.operate(Operation::Add, LENGTH, PairLayout::BEGIN as i32);
@@ -135,9 +215,7 @@ impl<'a> Strings<'a> {
         jump_if_runs(code, runs_program);
         code.jump(done);
         code.here(runs_program);
-        code.map(Register::R1, MapUse::Names);
-        code.address(Register::R2, stack(OPEN_KEY));
-        code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+        look_up_name(code);
         code.jump_if(Condition::NotEqual, Register::R0, 0, found);
         code.copy(STRINGS, 0);
         code.jump(done);
@@ -145,6 +223,45 @@ impl<'a> Strings<'a> {
         code.store(Size::Double, NAME, Register::R0);
         code.here(done);
     }
+}
+
+/// Returns where the begin on the stack has the address of a file.
+fn kept_file(slot: usize) -> Place {
+    kept(KEPT_BYTES as i16).after(8 * slot)
+}
+
+/// Writes the code that keeps the path of the descriptor that a call closes. The files of the call are known.
+fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
+    code.load(Size::Double, Register::R1, SystemCall::id());
+    code.jump_if(Condition::NotEqual, Register::R1, closes(), done);
+    code.load(Size::Double, Register::R1, kept_file(0));
+    code.jump_if(Condition::Equal, Register::R1, 0, done);
+    forget_paths(code);
+    add_file(code, types, kept_file(0), 0);
+    walk(code, types);
+    code.address(Register::R3, kept_path(0));
+    keep_string(code);
+}
+
+/// Writes the code that keeps what `R3` points to for the running thread.
+fn keep_string(code: &mut Code) {
+    code.map(Register::R1, MapUse::Names);
+    code.address(Register::R2, stack(OPEN_KEY));
+    code.set(Register::R4, BPF_ANY);
+    code.call(BPF_FUNC_MAP_UPDATE_ELEM);
+}
+
+/// Writes the code that sets `R0` to the address of what was kept for the running thread, or to 0.
+fn look_up_name(code: &mut Code) {
+    code.map(Register::R1, MapUse::Names);
+    code.address(Register::R2, stack(OPEN_KEY));
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+}
+
+/// Returns the number of close().
+fn closes() -> i32 {
+    let number = system_calls::number(std::env::consts::ARCH, CLOSES);
+    number.and_then(|number| i32::try_from(number).ok()).unwrap_or(i32::MAX)
 }
 
 /// Writes the code that removes the name that was kept for the running thread.
@@ -155,7 +272,7 @@ pub(super) fn remove_name(code: &mut Code) {
 }
 
 /// Writes the code that reads a string: the name that was kept, or memory of the program.
-fn write_string(code: &mut Code, place: StringPlace) {
+fn write_string(code: &mut Code, place: StringPlace, room: &Room) {
     let read = |code: &mut Code| {
         let (is_of_program, done) = (code.label(), code.label());
         end_of_record(code);
@@ -171,7 +288,7 @@ fn write_string(code: &mut Code, place: StringPlace) {
         code.call(BPF_FUNC_PROBE_READ_USER_STR);
         code.here(done);
     };
-    write_read_string(code, place, read, |_| {});
+    write_read_string(code, place, room, read, |_| {});
 }
 
 /// Writes the code that sets `R0` to the address of the record that is being written.
@@ -184,7 +301,7 @@ fn look_up_record(code: &mut Code, absent: Label) {
     code.here(found);
 }
 
-/// Writes the code that jumps to a label if the call that has ended runs a program.
+/// Writes the code that jumps to a label if the call that has ended runs a program. `R1` is then its number, also if it does not.
 fn jump_if_runs(code: &mut Code, to: Label) {
     code.load(Size::Double, Register::R1, call_number());
     runs().for_each(|(number, _)| code.jump_if(Condition::Equal, Register::R1, number, to));

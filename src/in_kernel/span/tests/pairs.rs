@@ -9,7 +9,7 @@ use perf_prof_format::{
 };
 
 use super::*;
-use crate::span::pairs::{PairPrograms, pair_codes};
+use crate::span::pairs::{KEPT_STRING_BYTES, PairCodes, pair_codes};
 
 /// Where the kernel has the registers of a call.
 const REGISTERS: u64 = 0xffff_c900_0000_3f58;
@@ -149,10 +149,10 @@ impl Programs {
         let filters = [0, 1].map(|input| filter.map(|text| Filter::parse(text, of_input(input)).unwrap()));
         let filters = [filters[0].as_ref(), filters[1].as_ref()];
         let span = SelectedCalls { span: &prepared.span, event: &prepared.event, filters };
-        let codes = pair_codes(span, &Selection::EVERYTHING).unwrap().codes;
+        let PairCodes { codes, open_bytes, .. } = pair_codes(span, &Selection::EVERYTHING, None).unwrap();
         let mut machine = Machine::new((8, 8));
-        machine.open = Hash::new(PairPrograms::OPEN_BYTES);
-        machine.names = Hash::new((8, 264));
+        machine.open = Hash::new(open_bytes);
+        machine.names = Hash::new((8, KEPT_STRING_BYTES));
         Programs { codes, machine }
     }
 

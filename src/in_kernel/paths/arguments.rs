@@ -1,0 +1,50 @@
+//! What the arguments of each system call are: strings, descriptors and names of files. A map says so by the number of the call.
+
+use perf_prof_format::abi::{
+    bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
+    path_arguments::{descriptor_arguments, name_arguments},
+    string_arguments::string_arguments,
+};
+
+use crate::{
+    expression::CONTEXT,
+    instruction::{Code, Condition, MapUse, Register, Size},
+    select::SCRATCH,
+};
+
+/// The numbers of all system calls with such arguments are below this one.
+pub const MOST_CALLS: u32 = 1024;
+
+/// The register with the bits of the call. The lowest ones are those of arguments that are strings to read. The bits replace the ids
+/// of the task in it.
+pub(crate) const STRINGS: Register = Register::R9;
+/// The bits of an argument: it is a descriptor, it is the name of a file, and a relative name belongs to the descriptor before it.
+pub(crate) const IS_DESCRIPTOR: usize = 8;
+pub(crate) const IS_NAME: usize = 16;
+pub(crate) const HAS_FOLDER: usize = 24;
+
+/// Returns what the map has for a system call, by its name.
+pub fn bits_of_call(call: &str) -> u64 {
+    let strings = string_arguments(call).iter().map(|(argument, _)| 1 << argument);
+    let descriptors = descriptor_arguments(call).iter().map(|(argument, _)| 1 << (IS_DESCRIPTOR + argument));
+    let names = name_arguments(call).map(|name| {
+        let folder = if name.folder.is_some() { 1 << (HAS_FOLDER + name.argument) } else { 0 };
+        folder | 1 << (IS_NAME + name.argument)
+    });
+    strings.chain(descriptors).chain(names).fold(0, |bits: u64, bit: u64| bits | bit)
+}
+
+/// Writes the code that sets `STRINGS` for the call whose number is at an offset of the record.
+pub(crate) fn look_up_call(code: &mut Code, call: usize) {
+    let found = code.label();
+    code.load(Size::Double, Register::R1, CONTEXT.at(call as i16));
+    code.copy(STRINGS, 0);
+    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_CALLS as i32, found);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Arguments);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, found);
+    code.load(Size::Double, STRINGS, Register::R0.at(0));
+    code.here(found);
+}

@@ -1,0 +1,194 @@
+//! Which files a call stands for: those of its descriptors, the current folder, and the root of the task.
+//!
+//! A call that is paired has its paths read when it ends, and only if it passes. Meanwhile another thread may have changed a
+//! descriptor or the folder. So the begin keeps the addresses of the files, and a file that is another one at the end is unknown.
+
+use perf_prof_format::abi::{
+    bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_PROBE_READ_USER},
+    path_arguments::AT_FDCWD,
+    string_arguments::MOST_ARGUMENTS,
+};
+
+use super::{
+    BEGAN_WITH, CURRENT_FOLDER, DESCRIPTORS, ENTRY, FILES_OF_TASK, HAS_FOLDER, IS_DESCRIPTOR, IS_NAME,
+    MOST_DESCRIPTORS, MOUNT, NEW, NUMBER, OTHER_NUMBER, PathTypes, ROOT, STATE, STRINGS, follow, read, slot_place,
+};
+use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
+
+/// The register with the address of the running task.
+const TASK: Register = Register::R8;
+/// The bits for what the names of a call need, beside those of the call.
+const NEEDS_FOLDER: i32 = 1 << 6;
+const NEEDS_ROOT: i32 = 1 << 7;
+/// All bits of names.
+const NAMES: i32 = 0x3f << IS_NAME;
+
+/// Which files are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    /// All.
+    All,
+    /// Those that are the same as when the call began.
+    Unchanged,
+}
+
+/// Writes the code that keeps the addresses of the files of a call that begins. `kept` has room for all; those without a file
+/// become 0. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
+pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argument: impl Fn(usize) -> Place) {
+    let (has_names, done) = (code.label(), code.label());
+    load_task(code);
+    each_descriptor(code, types, &argument, |code, at, _| {
+        code.load(Size::Double, Register::R1, NUMBER);
+        code.store(Size::Double, kept.after(8 * at), Register::R1);
+    });
+    code.jump_if(Condition::Bits, STRINGS, NAMES, has_names);
+    code.jump(done);
+    code.here(has_names);
+    code.copy(Register::R3, TASK);
+    code.operate(Operation::Add, Register::R3, types.task_fs);
+    read(code, NUMBER, 8);
+    for (slot, folder) in [(CURRENT_FOLDER, types.fs_pwd), (ROOT, types.fs_root)] {
+        follow(code, NUMBER, folder + ENTRY as i32, OTHER_NUMBER);
+        code.load(Size::Double, Register::R1, OTHER_NUMBER);
+        code.store(Size::Double, kept.after(8 * slot), Register::R1);
+    }
+    code.here(done);
+}
+
+/// Writes the code that finds the files of a call. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
+pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argument: impl Fn(usize) -> Place) {
+    let (needs_folders, done) = (code.label(), code.label());
+    load_task(code);
+    each_descriptor(code, types, &argument, |code, at, next| {
+        if found == Found::Unchanged {
+            code.load(Size::Double, Register::R1, NUMBER);
+            jump_if_changed(code, at, next);
+        }
+        add_file(code, types, NUMBER, at);
+    });
+    find_needs(code, &argument);
+    code.jump_if(Condition::Bits, STRINGS, NEEDS_FOLDER | NEEDS_ROOT, needs_folders);
+    code.jump(done);
+    code.here(needs_folders);
+    code.copy(Register::R3, TASK);
+    code.operate(Operation::Add, Register::R3, types.task_fs);
+    read(code, NUMBER, 8);
+    for (slot, need, folder) in [(CURRENT_FOLDER, NEEDS_FOLDER, types.fs_pwd), (ROOT, NEEDS_ROOT, types.fs_root)] {
+        let (is_needed, next) = (code.label(), code.label());
+        code.jump_if(Condition::Bits, STRINGS, need, is_needed);
+        code.jump(next);
+        code.here(is_needed);
+        code.load(Size::Double, Register::R3, NUMBER);
+        code.operate(Operation::Add, Register::R3, folder);
+        read(code, slot_place(slot, MOUNT), 16);
+        if found == Found::Unchanged {
+            code.load(Size::Double, Register::R1, slot_place(slot, ENTRY));
+            jump_if_changed(code, slot, next);
+        }
+        code.store_number(Size::Double, slot_place(slot, STATE), NEW);
+        code.here(next);
+    }
+    code.here(done);
+}
+
+/// Writes the code that adds the file whose address is at a place.
+pub(crate) fn add_file(code: &mut Code, types: &PathTypes, file: Place, slot: usize) {
+    code.load(Size::Double, Register::R3, file);
+    code.operate(Operation::Add, Register::R3, types.file_path);
+    read(code, slot_place(slot, MOUNT), 16);
+    code.store_number(Size::Double, slot_place(slot, STATE), NEW);
+}
+
+fn load_task(code: &mut Code) {
+    code.call(BPF_FUNC_GET_CURRENT_TASK);
+    code.copy(TASK, Register::R0);
+}
+
+/// Writes the code that jumps to a label unless the address in `R1` is that with which the call began.
+fn jump_if_changed(code: &mut Code, slot: usize, to: Label) {
+    code.load(Size::Double, Register::R2, BEGAN_WITH.after(8 * slot));
+    code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
+}
+
+/// Writes the code that puts the file of each descriptor of a call into `NUMBER`, and then that of `each`, which may jump to its
+/// label to leave out the file.
+fn each_descriptor(
+    code: &mut Code,
+    types: &PathTypes,
+    argument: impl Fn(usize) -> Place,
+    each: impl Fn(&mut Code, usize, Label),
+) {
+    let (has_descriptors, done) = (code.label(), code.label());
+    code.jump_if(Condition::Bits, STRINGS, DESCRIPTORS, has_descriptors);
+    code.jump(done);
+    code.here(has_descriptors);
+    code.copy(Register::R3, TASK);
+    code.operate(Operation::Add, Register::R3, types.task_files);
+    read(code, NUMBER, 8);
+    follow(code, NUMBER, types.files_fdt, NUMBER);
+    code.store_number(Size::Double, MOST_DESCRIPTORS, 0);
+    code.load(Size::Double, Register::R3, NUMBER);
+    code.operate(Operation::Add, Register::R3, types.table_max);
+    read(code, MOST_DESCRIPTORS, 4);
+    follow(code, NUMBER, types.table_files, FILES_OF_TASK);
+    for at in 0..MOST_ARGUMENTS {
+        let (is_descriptor, next) = (code.label(), code.label());
+        code.jump_if(Condition::Bits, STRINGS, 1 << (IS_DESCRIPTOR + at), is_descriptor);
+        code.jump(next);
+        code.here(is_descriptor);
+        code.load(Size::Word, Register::R1, argument(at));
+        code.load(Size::Double, Register::R2, MOST_DESCRIPTORS);
+        // This leaves out `AT_FDCWD` and -1 too.
+        code.jump_if(Condition::GreaterOrEqual, Register::R1, Register::R2, next);
+        code.operate(Operation::ShiftLeft, Register::R1, 3);
+        code.load(Size::Double, Register::R3, FILES_OF_TASK);
+        code.operate(Operation::Add, Register::R3, Register::R1);
+        read(code, NUMBER, 8);
+        code.load(Size::Double, Register::R1, NUMBER);
+        code.jump_if(Condition::Equal, Register::R1, 0, next);
+        each(code, at, next);
+        code.here(next);
+    }
+    code.here(done);
+}
+
+/// Writes the code that sets the bits for what the names of a call need: the root if they start with a slash, and else the current
+/// folder, unless they belong to a descriptor. A name that cannot be read may need both.
+fn find_needs(code: &mut Code, argument: impl Fn(usize) -> Place) {
+    let all = code.label();
+    code.jump_if(Condition::Bits, STRINGS, NAMES, all);
+    let done = code.label();
+    code.jump(done);
+    code.here(all);
+    for at in 0..MOST_ARGUMENTS {
+        let [is_name, is_read, is_absolute, has_folder, needs_folder, next] = std::array::from_fn(|_| code.label());
+        code.jump_if(Condition::Bits, STRINGS, 1 << (IS_NAME + at), is_name);
+        code.jump(next);
+        code.here(is_name);
+        code.address(Register::R1, NUMBER);
+        code.copy(Register::R2, 1);
+        code.load(Size::Double, Register::R3, argument(at));
+        code.call(BPF_FUNC_PROBE_READ_USER);
+        code.jump_if(Condition::Equal, Register::R0, 0, is_read);
+        code.operate(Operation::Or, STRINGS, NEEDS_FOLDER | NEEDS_ROOT);
+        code.jump(next);
+        code.here(is_read);
+        code.load(Size::Byte, Register::R1, NUMBER);
+        code.jump_if(Condition::Equal, Register::R1, i32::from(b'/'), is_absolute);
+        if let Some(before) = at.checked_sub(1) {
+            code.jump_if(Condition::Bits, STRINGS, 1 << (HAS_FOLDER + at), has_folder);
+            code.jump(needs_folder);
+            code.here(has_folder);
+            code.load(Size::Word, Register::R1, argument(before));
+            code.set(Register::R2, u64::from(AT_FDCWD as u32));
+            code.jump_if(Condition::NotEqual, Register::R1, Register::R2, next);
+        }
+        code.here(needs_folder);
+        code.operate(Operation::Or, STRINGS, NEEDS_FOLDER);
+        code.jump(next);
+        code.here(is_absolute);
+        code.operate(Operation::Or, STRINGS, NEEDS_ROOT);
+        code.here(next);
+    }
+    code.here(done);
+}

@@ -1,0 +1,95 @@
+//! Where the kernel's structures have what a path is made of. Its BTF says so.
+
+use perf_prof_format::tracefs::Btf;
+
+/// The offsets of the members that programs follow, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct PathTypes {
+    pub task_files: i32,
+    pub task_fs: i32,
+    pub files_fdt: i32,
+    pub table_max: i32,
+    pub table_files: i32,
+    pub file_path: i32,
+    pub fs_root: i32,
+    pub fs_pwd: i32,
+    /// The root of a mount, in the part of it that paths name.
+    pub mount_top: i32,
+    /// That part, in the whole mount.
+    pub mount_part: i32,
+    pub mount_parent: i32,
+    pub mount_point: i32,
+    pub entry_hash: i32,
+    pub entry_parent: i32,
+    pub entry_name: i32,
+    pub entry_inode: i32,
+    pub entry_operations: i32,
+    pub entry_super: i32,
+    pub operations_name: i32,
+    pub name_length: i32,
+    pub name_text: i32,
+    pub inode_number: i32,
+    pub super_magic: i32,
+}
+
+impl PathTypes {
+    /// Returns whether a structure is needed.
+    pub fn needs(name: &str) -> bool {
+        const NEEDED: [&str; 14] = [
+            "task_struct",
+            "files_struct",
+            "fdtable",
+            "file",
+            "path",
+            "fs_struct",
+            "vfsmount",
+            "mount",
+            "dentry",
+            "dentry_operations",
+            "qstr",
+            "inode",
+            "super_block",
+            "hlist_bl_node",
+        ];
+        NEEDED.contains(&name)
+    }
+
+    /// Returns the offsets. `None` if a member is missing, or if it is where programs do not expect it.
+    pub fn of(types: &Btf) -> Option<PathTypes> {
+        let at = |tag: &str, member: &str| {
+            let place = types.member(tag, member).filter(|place| place.size == 0)?;
+            i32::try_from(place.offset / 8).ok()
+        };
+        // Programs read both members of a path at once.
+        let is_path = (at("path", "mnt")?, at("path", "dentry")?) == (0, 8) && types.size_of("struct path")? == 16;
+        let is_name = types.size_of("struct qstr")? == 16;
+        (is_path && is_name).then_some(())?;
+        Some(PathTypes {
+            task_files: at("task_struct", "files")?,
+            task_fs: at("task_struct", "fs")?,
+            files_fdt: at("files_struct", "fdt")?,
+            table_max: at("fdtable", "max_fds")?,
+            table_files: at("fdtable", "fd")?,
+            file_path: at("file", "f_path")?,
+            fs_root: at("fs_struct", "root")?,
+            fs_pwd: at("fs_struct", "pwd")?,
+            mount_top: at("vfsmount", "mnt_root")?,
+            mount_part: at("mount", "mnt")?,
+            mount_parent: at("mount", "mnt_parent")?,
+            mount_point: at("mount", "mnt_mountpoint")?,
+            // An entry without this back reference was removed.
+            entry_hash: at("dentry", "d_hash")? + at("hlist_bl_node", "pprev")?,
+            entry_parent: at("dentry", "d_parent")?,
+            entry_name: at("dentry", "d_name")?,
+            entry_inode: at("dentry", "d_inode")?,
+            entry_operations: at("dentry", "d_op")?,
+            entry_super: at("dentry", "d_sb")?,
+            operations_name: at("dentry_operations", "d_dname")?,
+            name_length: at("qstr", "len")?,
+            name_text: at("qstr", "name")?,
+            inode_number: at("inode", "i_ino")?,
+            super_magic: at("super_block", "s_magic")?,
+        })
+    }
+}
