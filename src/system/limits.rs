@@ -1,6 +1,9 @@
 //! The limits of this process on open files and on memory.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::{
+    fs,
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
+};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -42,6 +45,19 @@ pub fn raise_file_limit() -> Result<bool, CallError> {
     setrlimit(Resource::Nofile, limit).map(|()| true).map_err(failed("setrlimit"))
 }
 
+/// Returns the limit on memory that stays in place (`RLIMIT_MEMLOCK`), in bytes, if the kernel counts the maps and programs of BPF
+/// towards it, as it did before Linux 5.11. `None` if it does not, or if there is no limit.
+pub fn bpf_memory_limit() -> Option<u64> {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    getrlimit(Resource::Memlock).current.filter(|_| counts_bpf_memory(&release))
+}
+
+/// Returns whether a kernel with this release counts the memory of BPF towards the limit.
+fn counts_bpf_memory(release: &str) -> bool {
+    let mut numbers = release.split(|character: char| !character.is_ascii_digit()).map(str::parse::<u32>);
+    matches!((numbers.next(), numbers.next()), (Some(Ok(major)), Some(Ok(minor))) if (major, minor) < (5, 11))
+}
+
 /// The limits on the memory of this process, in bytes; `None` if there is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryLimits {
@@ -55,4 +71,15 @@ pub struct MemoryLimits {
 pub fn memory_limits() -> MemoryLimits {
     let limit = |resource| getrlimit(resource).current;
     MemoryLimits { address_space: limit(Resource::As), data: limit(Resource::Data) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_before_5_11_count_the_memory_of_bpf() {
+        assert!(["5.10.0-28-amd64", "4.18.0", "5.4"].into_iter().all(counts_bpf_memory));
+        assert!(!["5.11.0", "5.15.0-1-generic", "6.1.0", "6.18.44-x", "", "5"].into_iter().any(counts_bpf_memory));
+    }
 }

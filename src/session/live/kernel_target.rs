@@ -20,7 +20,12 @@ use perf_prof_in_kernel::{
     span::SpanTasks,
 };
 use perf_prof_symbols::running_kernel::read_btf;
-use perf_prof_system::{lockdown, output, own_threads, procfs, tracefs::Tracefs};
+use perf_prof_system::{
+    CallError,
+    capability::{self, CAP_SYS_ADMIN},
+    limits, lockdown, output, own_threads, procfs,
+    tracefs::Tracefs,
+};
 
 use super::requests;
 use crate::plan::{self, Verbosity};
@@ -195,9 +200,10 @@ fn threads_of(processes: &[u32]) -> Vec<u32> {
 }
 
 /// Returns the reason for a refusal of an event's programs, which is then `done` in perf-prof. A refusal by the verifier is a defect
-/// of perf-prof, so it is always printed.
+/// of perf-prof, so it is always printed, unless the kernel is locked down.
 pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verbosity) -> Reason {
-    if let (Refusal::Verifier(log), true) = (refusal, verbosity > Verbosity::Quiet) {
+    let is_defect = verbosity > Verbosity::Quiet && !lockdown::hides_kernel_memory();
+    if let (Refusal::Verifier(log), true) = (refusal, is_defect) {
         output::say(format_args!("{} is {done} in perf-prof: {refusal}", event.shown_name()));
         if verbosity >= Verbosity::Verbose {
             log.lines().for_each(output::say);
@@ -206,14 +212,27 @@ pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verb
     Reason(reason(refusal))
 }
 
+fn no_rights(error: &CallError) -> String {
+    format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
+}
+
 /// Returns the reason for a refusal.
 pub fn reason(refusal: &Refusal) -> String {
     match refusal {
-        Refusal::Call(error) if error.errno() == libc::EPERM => {
-            format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
-        }
+        Refusal::Call(error) if error.errno() == libc::EPERM => match limits::bpf_memory_limit() {
+            Some(limit) if capability::has(CAP_SYS_ADMIN) => format!(
+                "RLIMIT_MEMLOCK is {limit} bytes, and before Linux 5.11 the memory of BPF counts towards it; `ulimit -l unlimited` raises \
+                 it ({error})"
+            ),
+            _ => no_rights(error),
+        },
         Refusal::Call(error) if error.errno() == libc::E2BIG && error.call.contains("SET_BPF") => {
             format!("too many programs are attached to its tracepoint ({error})")
+        }
+        // The verifier does not know the functions that read memory of the kernel then.
+        Refusal::Verifier(_) if lockdown::hides_kernel_memory() => {
+            "the lockdown of the kernel is \"confidentiality\" (/sys/kernel/security/lockdown), and programs may not read its memory"
+                .to_owned()
         }
         refusal => refusal.to_string(),
     }
