@@ -260,6 +260,24 @@ fn signals_and_commands_ask_for_dumps() {
 }
 
 #[test]
+fn a_signal_that_ends_the_recorder_completes_the_dump() {
+    needs([Need::Tracefs, Need::Perf]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--after", "60s", "--trigger", "oom:mark_victim"]);
+    recorder.await_events();
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_secs(1));
+    let (dir, status, said) = recorder.end(libc::SIGTERM);
+    assert_eq!(status, 143, "{said}");
+    let found = dumps(&dir.path().join("dumps"));
+    assert_eq!(found.len(), 1, "with --trigger the end makes no dump: {said}");
+    let lines = same_lines_of_perf(&found[0]);
+    let (at, last) = (trigger(&lines), lines[lines.len() - 1].0);
+    assert!(last > at + 500_000 && last < at + 30_000_000, "{at} {last} {said}");
+}
+
+#[test]
 fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
     needs([Need::Tracefs]);
     let requests = Requests::start();

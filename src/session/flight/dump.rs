@@ -38,8 +38,8 @@ pub struct Dump {
     pub trigger: Trigger,
     /// The number of later triggers that are in this dump too.
     pub joined: u64,
-    /// The time before the first trigger for which the rings still had all samples.
-    pub kept: Duration,
+    /// The time from which on the rings still had all samples.
+    complete_from: u64,
     /// The times of the samples that are written.
     window: Range<u64>,
     /// What was copied so far.
@@ -109,7 +109,6 @@ impl Dump {
         });
         let oldest = oldest.max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
-        let kept = Duration::from_nanos(trigger.time.saturating_sub(oldest.max(from)));
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
         Ok(Dump {
             writer,
@@ -120,7 +119,7 @@ impl Dump {
             path,
             trigger,
             joined: 0,
-            kept,
+            complete_from: oldest.max(from),
             window: from..until,
             since: Vec::new(),
             pieces: VecDeque::new(),
@@ -137,12 +136,13 @@ impl Dump {
     pub fn begin(&mut self, dsos: &perf_prof_recordings::write::Dsos, side_band: &[u8]) {
         self.writer.add_dsos(dsos);
         self.writer.write_records(side_band);
-        self.write_trigger(&self.trigger.clone(), self.kept);
+        self.write_trigger(&self.trigger.clone());
     }
 
-    fn write_trigger(&mut self, trigger: &Trigger, kept: Duration) {
+    fn write_trigger(&mut self, trigger: &Trigger) {
+        let kept = trigger.time.saturating_sub(self.complete_from);
         // The texts of a trigger are cut, so its record is never too large.
-        if let Ok(record) = trigger_event::sample(&self.made.attr, trigger, kept.as_nanos() as u64) {
+        if let Ok(record) = trigger_event::sample(&self.made.attr, trigger, kept) {
             self.writer.write_records(&record);
         }
     }
@@ -150,8 +150,7 @@ impl Dump {
     /// Adds another trigger. The dump goes on until `after` has passed since this trigger, within limits.
     pub fn join(&mut self, trigger: &Trigger, after: Duration) {
         self.joined += 1;
-        let later = trigger.time.saturating_sub(self.trigger.time);
-        self.write_trigger(trigger, self.kept + Duration::from_nanos(later));
+        self.write_trigger(trigger);
         let until = trigger.time.saturating_add(after.as_nanos() as u64);
         if until > self.window.end {
             let more = Duration::from_nanos(until - self.window.end);
@@ -285,6 +284,17 @@ impl Dump {
     /// Returns whether the dump cannot be written any more.
     pub fn has_failed(&self) -> bool {
         self.writer.failure().is_some()
+    }
+
+    /// Returns from when on the dump has all samples, as a text that goes on with the first trigger.
+    pub fn start(&self) -> String {
+        let seconds = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from)).as_secs_f64();
+        let (trigger, complete) = (self.trigger.time, self.complete_from);
+        match complete > trigger {
+            // The rings were overwritten between the trigger and the copy.
+            true => format!("from {:.1} s after", seconds(trigger, complete)),
+            false => format!("from {:.1} s before", seconds(complete, trigger)),
+        }
     }
 
     /// Returns how long after its first trigger the dump goes on, at the time `now`.

@@ -483,7 +483,7 @@ impl<'a> Keeper<'a> {
         let trigger = &dump.trigger;
         let colon = if trigger.event.is_empty() { "" } else { ": " };
         let what = format!("{}{colon}{}", trigger.reason, trigger.event);
-        let mut text = format!("from {:.1} s before", dump.kept.as_secs_f64());
+        let mut text = dump.start();
         if !self.plan.after.is_zero() {
             text += &format!(" to {:.1} s after", dump.lasted(self.now()).as_secs_f64());
         }

@@ -13,6 +13,9 @@ pub const AT_FIRST: usize = 1 << 20;
 /// The memory of all rings together that is used if the user sets none, in bytes. Less if the machine has less.
 pub const DEFAULT_MEMORY: usize = 512 << 20;
 
+/// A trigger is noticed at most this long after it happened, if perf-prof gets a CPU.
+const NOTICED: Duration = Duration::from_millis(500);
+
 /// The rate may grow after the measurement.
 const HEADROOM: f64 = 1.5;
 
@@ -21,7 +24,7 @@ const HEADROOM: f64 = 1.5;
 /// maximum for all rings.
 pub fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
     let highest = rates.iter().copied().fold(0.0, f64::max);
-    let wanted = (highest * before.as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
+    let wanted = (highest * (before + NOTICED).as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
     let share = (memory / rates.len().max(1)).max(page_size());
     wanted.next_power_of_two().max(present).min(1 << share.ilog2())
 }

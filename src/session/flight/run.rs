@@ -21,20 +21,14 @@ use super::{
     triggers::Triggers,
 };
 use crate::{
-    engine::{
-        ExitStatus,
-        exit_status::{Callbacks, exit_status},
-        interval::Interval,
-        losses,
-        run_loop::Ending,
-    },
+    engine::{ExitStatus, interval::Interval, losses},
     live::{
         chosen::{ArmedEvents, ChosenEvents},
         kernel_target::KernelTarget,
         refusal,
         requests::{self, Sizes},
         select::Selected,
-        strings, workload_end,
+        strings,
     },
     plan,
     recorder::{self, Command, Control, Delay, Destination, Output},
@@ -102,7 +96,7 @@ pub fn run_with(
     };
     let signal = flight.run();
     drop(triggers);
-    let status = flight.status(signal);
+    let status = recorder::end_command(flight.workload.take(), signal);
     flight.keeper.conclude(&mut flight.capture);
     strings::report_missed(&writers);
     close_in_child::close(writers.into_events().collect());
@@ -279,13 +273,5 @@ impl Flight<'_> {
     fn ask(&self, reason: &str) {
         let _ = self.sender.send(Request::asked(reason));
         eventfd::signal(self.wake);
-    }
-
-    /// Ends the workload, as perf does, if it is still running. Returns the exit status, as for an ordinary recording.
-    fn status(&mut self, signal: Option<i32>) -> u8 {
-        let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
-        let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
-        let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
-        exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
     }
 }

@@ -12,7 +12,7 @@ mod tee;
 mod writer_threads;
 
 pub use plan::{Delay, Level, Output, RecordPlan};
-pub use run::{Recorded, run, run_with};
+pub use run::{Recorded, end_command, run, run_with};
 
 pub use container::Destination;
 pub use control::{Command, Control};

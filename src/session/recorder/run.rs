@@ -146,7 +146,7 @@ pub fn run_with(
     let mut recorder = Recorder { control, begin_at, end_at, usage, source, shared, signals, workload, writers };
     begun();
     let signal = recorder.run();
-    let status = ExitStatus(recorder.status(signal));
+    let status = ExitStatus(end_command(recorder.workload.take(), signal));
     Ok(Recorded { status, failure: recorder.finish(plan)? })
 }
 
@@ -309,19 +309,6 @@ impl Recorder<'_> {
         }
     }
 
-    /// Ends the workload, as perf does, if it is still running. Returns the exit status of perf-prof: if a signal ended
-    /// the recording, the status for this signal; the exit status of the workload if the workload ended by itself;
-    /// otherwise 0.
-    fn status(&mut self, signal: Option<i32>) -> u8 {
-        let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
-        let to_end = (!self.workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
-        if to_end.is_some() && signal.is_none() {
-            output::say("the recording ended before the command, which now gets SIGTERM");
-        }
-        let command = self.workload.take().and_then(|workload| workload_end::end_workload(workload, to_end));
-        exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
-    }
-
     /// Writes the end of the recording, and prints a summary. Returns why the recording is cut off, if it is.
     fn finish(mut self, plan: &RecordPlan) -> Result<Option<WriteError>> {
         let lost = self.source.source.lost();
@@ -337,6 +324,18 @@ impl Recorder<'_> {
         summary.report(if self.shared.is_none() { ", --threads" } else { "" }, plan.verbosity);
         Ok(summary.failure)
     }
+}
+
+/// Ends the command, as perf does, if it is still running. Returns the exit status of perf-prof: if a signal ended the recording,
+/// the status for this signal; the exit status of the command if it ended by itself; otherwise 0.
+pub fn end_command(mut workload: Option<Workload>, signal: Option<i32>) -> u8 {
+    let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
+    let to_end = (!workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
+    if to_end.is_some() && signal.is_none() {
+        output::say("the recording ended before the command, which now gets SIGTERM");
+    }
+    let command = workload.and_then(|workload| workload_end::end_workload(workload, to_end));
+    exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
 }
 
 /// How the recorder goes on after a signal.
