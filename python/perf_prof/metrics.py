@@ -198,13 +198,14 @@ class Collector:
     def collect(self) -> Iterator[Any]:
         """Returns the metrics as prometheus-client wants them."""
         from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
+        from prometheus_client.utils import floatToGoString
 
         refresh_tables([table for _, table in self._metrics.tables])
         for name, kind, text, labels, rows in metric_families(self._metrics.tables):
             family = (HistogramMetricFamily if kind == "histogram" else CounterMetricFamily)(name, text, labels=labels)
             for values, value, buckets in rows:
                 if kind == "histogram":
-                    ends = [(str(end), count) for end, count in buckets]
+                    ends = [(floatToGoString(end), count) for end, count in buckets]
                     family.add_metric(values, buckets=ends, sum_value=value)
                 else:
                     family.add_metric(values, value)
