@@ -5,7 +5,10 @@ use perf_prof_format::spec::CpuSet;
 use perf_prof_recordings::Selection;
 
 use super::PartCounts;
-use crate::{engine::sample_routes::Span, plan::SplitBy};
+use crate::{
+    engine::sample_routes::{CountedLosses, Span},
+    plan::SplitBy,
+};
 
 /// A part of a recording that one process replays.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +54,14 @@ impl Part {
     }
 
     /// Returns the counts of the part. `context` has the names of tasks, and `last` is the time of the last sample.
-    /// `lost` has, for each event, the number of lost samples that perf stored at the end of the recording.
-    pub fn counts(&self, stats: &Stats, context: &Context, lost: &[u64], last: u64) -> PartCounts {
+    pub fn counts(&self, stats: &Stats, context: &Context, stored: &CountedLosses, last: u64) -> PartCounts {
         // The stored numbers have no time. If the recording is divided by time, each of them is in only one part. If it is
         // divided by CPU, all parts have the same numbers, and only the first one reports them.
-        let lost = if self.cpus.is_none() || self.is_first() { lost.to_vec() } else { vec![0; lost.len()] };
+        let own =
+            |lost: &[u64]| if self.cpus.is_none() || self.is_first() { lost.to_vec() } else { vec![0; lost.len()] };
+        let (lost, lost_per_ring) = (own(&stored.per_event), own(&stored.per_ring));
         let incomplete = stats.incomplete(|task, time| context.comm(task, time));
-        PartCounts { stats: stats.counts(), lost, incomplete, last }
+        PartCounts { stats: stats.counts(), lost, lost_per_ring, incomplete, last }
     }
 }
 
@@ -99,8 +103,12 @@ mod tests {
     #[test]
     fn losses_without_a_time_are_in_one_part() {
         let context = Context::new(Box::new(NoKernel), 0);
-        let lost = |part: Part| part.counts(&Stats::new(1, 1), &context, &[3], 0).lost;
-        assert_eq!([lost(part(0, (0, 9), None)), lost(part(1, (10, 19), None))], [[3], [3]]);
-        assert_eq!([lost(part(0, (0, 9), Some("0"))), lost(part(1, (0, 9), Some("1")))], [[3], [0]]);
+        let stored = CountedLosses { per_event: vec![3], per_ring: vec![1, 2] };
+        let lost = |part: Part| {
+            let counts = part.counts(&Stats::new(1, 2), &context, &stored, 0);
+            [counts.lost, counts.lost_per_ring].concat()
+        };
+        assert_eq!([lost(part(0, (0, 9), None)), lost(part(1, (10, 19), None))], [[3, 1, 2]; 2]);
+        assert_eq!([lost(part(0, (0, 9), Some("0"))), lost(part(1, (0, 9), Some("1")))], [[3, 1, 2], [0; 3]]);
     }
 }

@@ -1,6 +1,6 @@
 //! The result of a part, and its encoding for other processes, which may run on other machines.
 //!
-//! All numbers are little-endian. The order is: [`MAGIC`], [`VERSION`], eight numbers, the three lists of the counts,
+//! All numbers are little-endian. The order is: [`MAGIC`], [`VERSION`], eight numbers, the four lists of the counts,
 //! the frames without names, the descriptions of damage, and the script's partial result. A list or a text begins with
 //! its length.
 
@@ -19,7 +19,7 @@ use crate::engine::{
 const MAGIC: [u8; 8] = *b"perfpart";
 
 /// The version of the encoding. It is increased if older versions cannot decode the result.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// The result of a part.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ impl PartResult {
         let mut bytes = MAGIC.to_vec();
         let mut put = |words: &[u64]| words.iter().for_each(|word| bytes.extend(word.to_le_bytes()));
         put(&[VERSION, *lost, *reached, raised.into(), delivered, unknown_ids, guests, short.into(), counts.last]);
-        for list in [&counts.stats, &counts.lost, &counts.incomplete] {
+        for list in [&counts.stats, &counts.lost, &counts.lost_per_ring, &counts.incomplete] {
             put(&[list.len() as u64]);
             put(list);
         }
@@ -97,7 +97,9 @@ impl PartResult {
         let (delivered, unknown_ids, guests) = (rest.word()?, rest.word()?, rest.word()?);
         let reach = if rest.flag("flag of the end")? { ReadExtent::Short } else { ReadExtent::End };
         let last = rest.word()?;
-        let counts = PartCounts { stats: rest.words()?, lost: rest.words()?, incomplete: rest.words()?, last };
+        let [stats, lost_per_event, lost_per_ring, incomplete] =
+            [rest.words()?, rest.words()?, rest.words()?, rest.words()?];
+        let counts = PartCounts { stats, lost: lost_per_event, lost_per_ring, incomplete, last };
         let mut unnamed_frames = UnnamedFrames::default();
         unnamed_frames.add_text(rest.text("list of files")?);
         let damage = rest.text("list of warnings")?.split_terminator('\0').map(str::to_owned).collect();
@@ -191,6 +193,7 @@ mod tests {
             counts: PartCounts {
                 stats: vec![7, 0, 0x0102_0304_0506_0708],
                 lost: vec![9],
+                lost_per_ring: vec![4, 5],
                 incomplete: vec![3],
                 last: 1_000_000_007,
             },
@@ -215,7 +218,7 @@ mod tests {
             })
             .collect();
         expect![[r#"
-            70657266706172740200000000000000 perfpart........
+            70657266706172740300000000000000 perfpart........
             090000000000000000002a36fe9c9717 ..........*6....
             01000000000000000700000000000000 ................
             01000000000000000200000000000000 ................
@@ -223,11 +226,12 @@ mod tests {
             03000000000000000700000000000000 ................
             00000000000000000807060504030201 ................
             01000000000000000900000000000000 ................
-            01000000000000000300000000000000 ................
-            11000000000000003f2031202f757372 ........?.1./usr
-            2f62696e2f6120620007000000000000 /bin/a.b........
-            00783a20637574000500000000000000 .x:.cut.........
-            80054b012e                       ..K.."#]]
+            02000000000000000400000000000000 ................
+            05000000000000000100000000000000 ................
+            03000000000000001100000000000000 ................
+            3f2031202f7573722f62696e2f612062 ?.1./usr/bin/a.b
+            000700000000000000783a2063757400 .........x:.cut.
+            050000000000000080054b012e       ..........K.."#]]
         .assert_eq(&rows.join("\n"));
     }
 
@@ -240,7 +244,7 @@ mod tests {
             PartResult::decode(bytes).unwrap_err()
         };
         assert_eq!(changed(0, b'P'), PartResultError::Magic);
-        assert_eq!(changed(8, 3), PartResultError::NewerVersion(3));
+        assert_eq!(changed(8, 4), PartResultError::NewerVersion(4));
         assert_eq!(changed(8, 0), PartResultError::Damaged("version"));
         assert_eq!(changed(32, 2), PartResultError::Damaged("flag of exceptions"));
         // The length of a list is larger than the number of bytes.
@@ -250,7 +254,7 @@ mod tests {
     }
 
     fn results() -> impl Strategy<Value = PartResult> {
-        let counts = (prop::array::uniform3(prop::collection::vec(any::<u64>(), 0..9)), any::<u64>());
+        let counts = (prop::array::uniform4(prop::collection::vec(any::<u64>(), 0..9)), any::<u64>());
         let samples = (any::<u64>(), any::<u64>(), any::<u64>(), any::<bool>());
         let rest = (prop::collection::vec("/[^\0]*", 0..4), prop::collection::vec(any::<u8>(), 0..50));
         let all = (counts, samples, any::<(u64, u64, bool)>(), rest);
@@ -261,10 +265,10 @@ mod tests {
                 (lost, reached, has_raised),
                 (paths, partial),
             )| {
-                let [stats, stored, incomplete] = lists;
+                let [stats, stored, lost_per_ring, incomplete] = lists;
                 let reach = if is_short { ReadExtent::Short } else { ReadExtent::End };
                 PartResult {
-                    counts: PartCounts { stats, lost: stored, incomplete, last },
+                    counts: PartCounts { stats, lost: stored, lost_per_ring, incomplete, last },
                     lost,
                     sample_counts: SampleCounts { delivered, unknown_ids, guests, reach },
                     reached,

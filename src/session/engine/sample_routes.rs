@@ -185,6 +185,15 @@ impl Intervals {
     }
 }
 
+/// The numbers of lost samples of the selected events, as perf counted them.
+#[derive(Clone, Debug, Default)]
+pub struct CountedLosses {
+    /// Those of each event. Empty if perf counted no losses.
+    pub per_event: Vec<u64>,
+    /// Those of each ring, as far as perf stored the CPU.
+    pub per_ring: Vec<u64>,
+}
+
 /// The attr, time, ring and CPU of a sample.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleOrigin {
@@ -427,14 +436,28 @@ impl ReplayState {
     /// Returns how many samples of the selected events each ring lost. PERF_RECORD_LOST does not say that: it counts the
     /// other events of the recording too. Returns `None` if the recording does not say which CPU lost them.
     fn lost_per_ring(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<Vec<u64>> {
-        let (mut selected, mut all) = (vec![0u64; rings], vec![0u64; rings]);
-        for (&(attr, ring), &lost) in &self.lost_in_ring {
-            let events = self.routes.get(attr).map_or(0, Vec::len) as u64;
+        let mut all = vec![0u64; rings];
+        for (&(_, ring), &lost) in &self.lost_in_ring {
             *all.get_mut(ring)? |= lost;
-            selected[ring] = selected[ring].saturating_add(lost.saturating_mul(events));
         }
         let is_known = all.iter().enumerate().all(|(ring, &lost)| lost != 0 || told(ring) == 0);
-        is_known.then_some(selected)
+        is_known.then(|| self.counted_per_ring(rings))
+    }
+
+    /// Returns the numbers of lost samples of the selected events, as perf counted them.
+    pub fn counted_losses(&self, rings: usize) -> CountedLosses {
+        CountedLosses { per_event: self.lost_per_event(), per_ring: self.counted_per_ring(rings) }
+    }
+
+    fn counted_per_ring(&self, rings: usize) -> Vec<u64> {
+        let mut selected = vec![0u64; rings];
+        for (&(attr, ring), &lost) in &self.lost_in_ring {
+            let events = self.routes.get(attr).map_or(0, Vec::len) as u64;
+            if let Some(sum) = selected.get_mut(ring) {
+                *sum = sum.saturating_add(lost.saturating_mul(events));
+            }
+        }
+        selected
     }
 
     /// Returns the number of lost samples of each selected event, as perf counted them. Returns nothing if perf counted

@@ -25,7 +25,7 @@ use crate::{
         kernel_tables::KernelTables,
         pump::{Pump, TaskCgroups},
         run_loop::{Ending, FinishAs, RunLoop},
-        sample_routes::ReplayState,
+        sample_routes::{CountedLosses, ReplayState},
     },
     plan::Verbosity,
 };
@@ -80,8 +80,8 @@ pub struct ReplayOutcome {
     pub ending: Ending,
     /// The time of the last sample, in ns.
     pub last: u64,
-    /// The number of lost samples of each event, as perf counted them.
-    pub lost: Vec<u64>,
+    /// The numbers of lost samples, as perf counted them.
+    pub lost: CountedLosses,
     /// How the sink's exit handler ended the program, if it did.
     pub at_exit: Option<Stop>,
     /// How many samples were delivered and left out.
@@ -139,7 +139,7 @@ impl ReplayRun<'_> {
         let replay_state = run_loop.pump.replay_state();
         let (last_time, unknown_ids, guests) =
             replay_state.map_or((0, 0, 0), |state| (state.last(), state.unknown_ids(), state.guests()));
-        let lost = replay_state.map_or_else(Vec::new, ReplayState::lost_per_event);
+        let lost = replay_state.map_or_else(CountedLosses::default, |state| state.counted_losses(rings));
         run_loop.source.tell_short_samples(replay_state.map_or(0, ReplayState::short_samples));
         context.note_reached(last_time);
         let is_interrupted = matches!(ending, Ending::Signal { .. }) && !signals.are_requests();

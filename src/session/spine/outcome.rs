@@ -14,6 +14,7 @@ use crate::{
         kernel_tables::KernelTables,
         losses,
         run_loop::Ending,
+        sample_routes::CountedLosses,
     },
     plan::{Face, RunPlan},
     recorder::Summary,
@@ -44,8 +45,8 @@ pub struct Outcome {
 pub struct Replayed {
     /// The time of the last sample, in ns.
     pub last: u64,
-    /// The number of lost samples of each event, as perf counted them.
-    pub lost: Vec<u64>,
+    /// The numbers of lost samples, as perf counted them.
+    pub lost: CountedLosses,
     /// How many samples were delivered and left out.
     pub counts: SampleCounts,
     /// The frames without names that were seen.
@@ -160,7 +161,7 @@ impl Totals {
     pub fn add(&mut self, outcome: &Outcome, about: &super::About) {
         if let Some(Replayed { counts, lost, .. }) = &outcome.replayed {
             self.counts.add(counts);
-            self.lost += about.stats.total_lost().max(lost.iter().sum());
+            self.lost += about.stats.total_lost().max(lost.per_event.iter().sum());
         }
         self.damaged |= about.stats.is_damaged();
         self.delivered += about.stats.total_delivered();

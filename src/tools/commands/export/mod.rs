@@ -204,7 +204,7 @@ impl Partial {
     /// Returns what is missing; `None` if the events are complete.
     fn of(outcome: &Outcome) -> Option<Partial> {
         let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
-        let lost = outcome.lost.max(lost.iter().sum());
+        let lost = outcome.lost.max(lost.per_event.iter().sum());
         (lost != 0 || !damage.is_empty()).then(|| Partial { lost, damage: damage.clone() })
     }
 
