@@ -58,7 +58,8 @@ fn calls(folder: &Path, calls: u32) -> Vec<String> {
 }
 
 /// Returns the counts of the rows of an object by their keys. Ids of processes are left out, because they differ from run to
-/// run, and so is a frame that chains have only while the tracepoint has several users.
+/// run, and so is a frame that chains have only while the tracepoint has several users. It takes the place of the outermost frame
+/// of a chain that is too long, so the number of frames of these functions is left out too.
 fn rows(object: &Json) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for mut row in object["rows"].as_array().unwrap().iter().cloned() {
@@ -67,7 +68,10 @@ fn rows(object: &Json) -> BTreeMap<String, u64> {
         let count = members.remove("count").unwrap().as_u64().unwrap();
         let stack = members["stack"].as_str().unwrap();
         let innermost = stack.rfind(";__traceiter_").unwrap_or(stack.len());
-        members["stack"] = stack[..innermost].into();
+        let has_kernel_frames = stack.contains(";do_syscall_64;");
+        let is_cut_off = has_kernel_frames && stack.matches("down;").count() > 100;
+        let shown = stack[..innermost].replace(if is_cut_off { "down;" } else { "\0" }, "");
+        members["stack"] = shown.into();
         *rows.entry(row.to_string()).or_default() += count;
     }
     rows
