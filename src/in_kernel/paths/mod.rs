@@ -2,7 +2,7 @@
 //! folders from which names of files are looked up. They are those that procfs shows in /proc/PID/fd, read where the event happens,
 //! so no change of a descriptor comes between.
 //!
-//! A program takes two steps. [`find_files`] reads which files the arguments stand for. [`walk`] makes a path of each: it goes from
+//! A program takes two steps. `find_files` reads which files the arguments stand for. `walk` makes a path of each: it goes from
 //! the file up to the root, through mounts, and writes names from the end of a buffer to its start.
 
 mod arguments;
