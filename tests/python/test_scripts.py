@@ -928,7 +928,7 @@ class OffWake(ScriptTest):
 class BioLatency(ScriptTest):
     def request(self, time, us, op):
         fields = {"dev": 0xFE00000, "sector": 8, "nr_sector": 8, "rwbs": op}
-        begin = make("block:block_io_start", time, **fields)
+        begin = make("block:block_io_start", time, bytes=4096, **fields)
         end = make("block:block_rq_complete", time + us * 1000, **fields)
         return make_event("block-io", formats="shipped", begin=begin, end=end)
 
@@ -962,6 +962,33 @@ class BioSnoop(ScriptTest):
         self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--min", "100"), all_rows[1:2])
         self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--failed"), all_rows[1:2])
         self.assertEqual(self.on_spans("biosnoop.py", "block_io", requests, "--dev", "999:2"), all_rows[2:])
+
+
+class BlockMetrics(ScriptTest):
+    def test_a_request_is_counted_by_its_device_and_operation(self):
+        requests = [BioLatency.request(self, number * MS, 100, op) for number, op in enumerate("RWW", 1)]
+        module = run_script(os.path.join(SCRIPTS, "block_metrics.py"), requests).module
+        counts = {op: (block.count, block.sum) for (_, op), block in module.block.items()}
+        self.assertEqual(counts, {"read": (1, 100_000), "write": (2, 200_000)})
+        self.assertEqual({op: size.sum for (_, op), size in module.block_size.items()}, {"read": 4096, "write": 8192})
+
+
+class RunqueueMetrics(ScriptTest):
+    def test_a_wait_is_counted_by_the_name_of_its_task(self):
+        ends = [(2, 7), (5, 8), (9, 7)]
+        waits = [
+            make_event("runqueue", formats="shipped", begin=wakeup(MS, tid), end=switch(end * MS, 0, tid)) for end, tid in ends
+        ]
+        module = run_script(os.path.join(SCRIPTS, "runqueue_metrics.py"), waits).module
+        counts = {comm: (waits.count, waits.sum) for comm, waits in module.runqueue.items()}
+        self.assertEqual(counts, {"task7": (2, 9 * MS), "task8": (1, 4 * MS)})
+
+
+class FailedCallsMetrics(ScriptTest):
+    def test_only_calls_that_fail_are_counted(self):
+        calls = [system_call("openat", MS, 2 * MS, ret, -100, "/x", 0) for ret in (3, -2, -2, -13)]
+        module = run_script(os.path.join(SCRIPTS, "failed_calls_metrics.py"), calls).module
+        self.assertEqual(module.failed_calls.to_dict(), {("openat", -2, "app"): 2, ("openat", -13, "app"): 1})
 
 
 class TcpLife(ScriptTest):

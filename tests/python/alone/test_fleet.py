@@ -146,7 +146,7 @@ class MapReduce(unittest.TestCase):
         result = self.reduce("?.data", executor=Newer(2))
         reason = (
             "cannot read the result of a part: it was written by a newer perf-prof "
-            "(version 255 of the format; this one reads version 2)"
+            "(version 255 of the format; this one reads version 3)"
         )
         failed = [(os.path.basename(failed.path), failed.error) for failed in result.failed]
         self.assertEqual((failed, result.status), ([("b.data", reason)], 1))
