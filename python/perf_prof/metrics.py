@@ -28,6 +28,9 @@ PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFa
 REQUESTS = 16
 PATIENCE = 10.0
 
+# The metrics about perf-prof itself, without the ending of counters.
+OWN = {f"perf_prof_{name}" for name in ("delivered", "lost", "partial", "up_to_date", "build_info")}
+
 
 def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
     """Returns the aggregators among the values, and the items of tuples and lists among them, by their first name. Names that
@@ -54,14 +57,16 @@ class Metrics:
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two tables would be the metric {name}: give one of them another name")
+            if name.removesuffix("_total") in OWN:
+                raise ValueError(f"perf-prof has a metric {name} of its own: give the table another name")
 
     def text(self) -> bytes:
         """Returns the metrics in the text format of Prometheus."""
-        return metrics_page(self.tables, native=False)
+        return metrics_page(self.tables, native=False, others=list(self.stacks.values()))
 
     def protobuf(self) -> bytes:
         """Returns the metrics in the format of protobuf, with native histograms."""
-        return metrics_page(self.tables, native=True)
+        return metrics_page(self.tables, native=True, others=list(self.stacks.values()))
 
     def profile(self, name: str) -> bytes | None:
         """Returns the Stacks with this name as a profile of pprof; None if there are none."""
@@ -105,6 +110,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Prints nothing: stderr belongs to the script."""
 
 
+def _end(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        request.shutdown(socket.SHUT_RDWR)
+
+
 class _HttpServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
@@ -123,15 +133,24 @@ class _HttpServer(ThreadingHTTPServer):
         self.server_address = self.socket.getsockname()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self.room.acquire(blocking=False):
+        if not self.room.acquire(blocking=False):
+            return self.shutdown_request(request)
+        try:
             super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        except BaseException:
+            # There is no thread that would release it.
+            self.room.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # The timeout of a socket begins again with each byte.
+        deadline = threading.Timer(PATIENCE, _end, [request])
+        deadline.daemon = True
+        deadline.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            deadline.cancel()
             self.room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

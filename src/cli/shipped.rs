@@ -133,11 +133,9 @@ impl ScriptFile {
     }
 }
 
-/// Returns the file of the script with this name; `None` if it is a path, or if there is no such script.
+/// Returns the file of the script with this name; `None` if there is no such script. A file of this name in the current folder
+/// may be anybody's; its path is `./NAME`.
 pub fn file_of(name: &OsStr) -> Result<Option<ScriptFile>, Failure> {
-    if Path::new(name).exists() {
-        return Ok(None);
-    }
     SHIPPED.iter().find(|script| name == script.name).map(ScriptFile::of).transpose()
 }
 

@@ -60,17 +60,19 @@ fn keys_beyond_the_limit_share_a_series_and_none_goes_back() {
     needs([Need::Python, Need::Tracefs]);
     let folder = tempfile::tempdir().unwrap();
     let script = "from perf_prof import Count\ncalls = syscalls__sys_enter_getppid = Count('_pid', limit=1)\n";
-    let serving = Serving::start(folder.path(), script, &[CALLS, "--in-kernel=never"]);
-    call(10);
-    let first = serving.fresh();
-    let known = first.text().lines().find(|line| line.starts_with("perf_prof_calls_total{")).unwrap().to_owned();
-    let (series, _) = known.rsplit_once(' ').unwrap();
-    let before = first.value(series);
-    (0..3).for_each(|_| assert!(call(100_000) != 0));
-    let page = serving.fresh();
-    assert!(page.value("perf_prof_calls_total{pid=\"[others]\"}") >= 300_000.0 && page.value(series) >= before);
-    let all = page.text().lines().filter(|line| line.starts_with("perf_prof_calls_total{")).count();
-    assert_eq!(all, 2, "{}", page.text());
+    for place in ["--in-kernel=never", "--in-kernel=auto"] {
+        let serving = Serving::start(folder.path(), script, &[CALLS, place]);
+        call(10);
+        let first = serving.fresh();
+        let known = first.text().lines().find(|line| line.starts_with("perf_prof_calls_total{")).unwrap().to_owned();
+        let (series, _) = known.rsplit_once(' ').unwrap();
+        let before = first.value(series);
+        (0..3).for_each(|_| assert!(call(100_000) != 0));
+        let page = serving.fresh();
+        assert!(page.value("perf_prof_calls_total{pid=\"[others]\"}") >= 300_000.0 && page.value(series) >= before);
+        let all = page.text().lines().filter(|line| line.starts_with("perf_prof_calls_total{")).count();
+        assert_eq!(all, 2, "{}", page.text());
+    }
 }
 
 #[test]
@@ -85,8 +87,9 @@ fn stacks_are_profiles() {
     assert_eq!((profile.status, &profile.body[..2]), (200, &[0x1f, 0x8b][..]));
     assert!(get(serving.port, "/", "*/*").unwrap().text().contains("/debug/pprof/calls"));
     assert_eq!(get(serving.port, "/debug/pprof/other", "*/*").unwrap().status, 404);
-    // Stacks have too many keys for series.
-    assert!(!serving.fresh().text().contains("perf_prof_calls"));
+    // Stacks have too many keys for series, and what is lost is told nevertheless.
+    let page = serving.fresh();
+    assert!(!page.text().contains("perf_prof_calls") && page.value("perf_prof_delivered_total") >= 100.0);
 }
 
 #[test]

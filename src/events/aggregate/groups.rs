@@ -340,12 +340,15 @@ impl Groups {
         }
     }
 
+    /// Returns whether a full table keeps the keys that it has.
+    pub fn keeps_first_keys(&self) -> bool {
+        self.when_full == WhenFull::KeepFirst
+    }
+
     /// Returns whether a key is new, and the table keeps those that it has instead.
     #[inline]
     fn has_no_room_for(&self, words: &[u64]) -> bool {
-        self.when_full == WhenFull::KeepFirst
-            && self.rows.len() >= self.definition.limit
-            && self.rows.find(words).is_none()
+        self.keeps_first_keys() && self.rows.len() >= self.definition.limit && self.rows.find(words).is_none()
     }
 
     /// Adds the value of an event whose key has no room.

@@ -327,6 +327,11 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
         return;
     }
     rows.sort_by_key(|row| row.first);
+    if table.keeps_first_keys() {
+        // A table of its own for this reading would fold keys that the receiver's table has.
+        rows.iter().for_each(|row| table.add_amount(&row.key, &row.amount));
+        return;
+    }
     let mut read = Groups::new(table.definition().clone());
     if let Some(budget) = budget {
         read = read.within(budget);

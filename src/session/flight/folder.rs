@@ -10,6 +10,8 @@ use std::{
 
 use chrono::{DateTime, Local};
 
+/// The length of the date and the time in the name of a file, such as `20261126-090507`.
+const SECOND: usize = 15;
 /// The longest part of a reason that is in the name of a file, in characters.
 const LONGEST_REASON: usize = 64;
 
@@ -51,8 +53,10 @@ impl DumpFolder {
     pub fn keep_newest(&self, count: usize) -> Vec<(PathBuf, io::Error)> {
         let Ok(entries) = fs::read_dir(&self.0) else { return Vec::new() };
         let mut dumps: Vec<_> = entries.flatten().map(|entry| entry.file_name()).filter(|name| is_dump(name)).collect();
-        // The names begin with the date and the time, so they sort by time.
-        dumps.sort_unstable();
+        // The names begin with the date and the time. Those of one second are told apart by their files.
+        let modified = |name: &OsStr| fs::symlink_metadata(self.0.join(name)).and_then(|file| file.modified()).ok();
+        let second = |name: &OsStr| name.as_encoded_bytes()[..SECOND].to_owned();
+        dumps.sort_by_cached_key(|name| (second(name), modified(name)));
         let surplus = dumps.len().saturating_sub(count);
         let remove = |name: &OsStr| {
             let path = self.0.join(name);
@@ -107,8 +111,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let dumps = DumpFolder::of_output(folder.path());
         let others = ["perf.data", "20261126-x.data", "20261126-090507-.data", "2026112-090507-a.data"];
-        let made = ["20261126-090507-b.data", "20261126-090508-a.data", "20251126-090507-z.data"];
+        let made =
+            ["20261126-090507-c.data", "20261126-090507-b.data", "20251126-090507-z.data", "20261126-090507-d.data"];
         others.iter().chain(&made).for_each(|name| fs::write(folder.path().join(name), "x").unwrap());
+        let written = |name: &str, second| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+            fs::File::options().write(true).open(folder.path().join(name)).unwrap().set_modified(time).unwrap();
+        };
+        made.iter().zip([3, 4, 5, 2]).for_each(|(name, second)| written(name, second));
         assert!(dumps.keep_newest(2).is_empty());
         let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();

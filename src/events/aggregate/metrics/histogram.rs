@@ -87,13 +87,17 @@ impl Scale {
     /// in the bucket beside its own, but always in the same one.
     pub fn native(&self, of: &Distribution) -> NativeHistogram {
         let Some(buckets) = self.buckets else { return NativeHistogram::default() };
-        // The distribution does not say how far below or above its ranges a value is.
-        let above = of.max.filter(|_| of.above != 0).map(|max| (max, of.above));
+        // The distribution does not say how far below or above its ranges a value is. A bucket must not lose values, so those
+        // above are in that of the end of the ranges, whatever the largest one is.
+        let end = buckets.as_linear().filter(|_| of.above != 0).map(|linear| i128::from(linear.high));
+        let above = end.map(|end| (end, of.above));
         let middles = of.ranges().map(|(range, count)| {
             let (low, high) = buckets.bounds(range);
             (low + (high - low) / 2, count)
         });
-        let mut native = NativeHistogram { zero: of.below, buckets: Vec::new() };
+        // Values that the kernel's table had no room for have a count and a sum only.
+        let known = of.below + of.above + of.ranges().map(|(_, count)| count).sum::<u64>();
+        let mut native = NativeHistogram { zero: of.below + of.count.saturating_sub(known), buckets: Vec::new() };
         for (middle, count) in middles.chain(above) {
             let value = self.unit.value(middle);
             if value <= ZERO {

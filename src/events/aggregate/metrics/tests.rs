@@ -123,3 +123,24 @@ fn native_buckets_hold_all_values_near_their_own() {
     let own = values[..200].iter().map(|&ns| ((ns as f64 / 1e9).log2() * 8.0).ceil() as i32);
     assert!(own.zip(&found).all(|(own, &found)| (own - found).abs() <= 1), "{found:?}");
 }
+
+#[test]
+fn no_native_bucket_loses_values_and_those_without_a_range_are_counted() {
+    let buckets = Buckets::linear(LinearRanges { low: 0, high: 100, step: 10 }, 1).unwrap();
+    let of = |values: &[i128]| {
+        let mut of = Distribution::default();
+        values.iter().for_each(|&value| of.add(value, buckets));
+        of
+    };
+    let native = |of: &Distribution| histogram::Scale::of(Some(buckets), Unit::Own).native(of);
+    let (before, after) = (native(&of(&[5, 1000])), native(&of(&[5, 1000, 1_000_000])));
+    assert_eq!(
+        before.buckets.iter().map(|(number, _)| number).collect::<Vec<_>>(),
+        after.buckets.iter().map(|(number, _)| number).collect::<Vec<_>>()
+    );
+    // The kernel's table had no room for these.
+    let mut refused = Distribution::default();
+    refused.count = 7;
+    let refused = native(&refused);
+    assert_eq!((refused.zero, refused.buckets.len()), (7, 0));
+}

@@ -119,15 +119,23 @@ fn refresh_tables(py: Python<'_>, tables: Vec<Py<Aggregator>>) -> bool {
 }
 
 /// Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
-/// of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does.
+/// of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does. The losses are also
+/// those of other tables, which have no metrics.
 #[pyfunction]
-#[pyo3(signature = (tables, *, native))]
-fn metrics_page(py: Python<'_>, tables: Vec<(String, Py<Aggregator>)>, native: bool) -> Py<PyBytes> {
-    let sources = sources(tables);
+#[pyo3(signature = (tables, *, native, others = Vec::new()))]
+fn metrics_page(
+    py: Python<'_>,
+    tables: Vec<(String, Py<Aggregator>)>,
+    native: bool,
+    others: Vec<Py<Aggregator>>,
+) -> Py<PyBytes> {
+    let shown = tables.len();
+    let others = others.into_iter().map(|table| (String::new(), table));
+    let sources = sources(tables.into_iter().chain(others).collect());
     let page = py.detach(|| {
         let is_fresh = refresh(&sources);
         let own = own_metrics(&sources, is_fresh);
-        let families = sources.iter().map(Source::family).chain(own);
+        let families = sources[..shown].iter().map(Source::family).chain(own);
         let (mut text, mut bytes) = (String::new(), Vec::new());
         for family in families {
             if native { write_protobuf(&family, &mut bytes) } else { write_text(&family, &mut text) }
