@@ -169,7 +169,7 @@ class Server:
 
     def __init__(self, metrics: Metrics, address: tuple[str, int]) -> None:
         self._http = _HttpServer(address, metrics)
-        host, port = self._http.server_address[:2]
+        host, port = self._http.socket.getsockname()[:2]
         self.url = f"http://[{host}]:{port}/metrics" if ":" in str(host) else f"http://{host}:{port}/metrics"
         self._thread = threading.Thread(target=self._http.run, name="perf-prof metrics", daemon=True)
         self._thread.start()
@@ -216,15 +216,16 @@ class Collector:
 
     def collect(self) -> Iterator[Any]:
         """Returns the metrics as prometheus-client wants them."""
-        from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily
-        from prometheus_client.utils import floatToGoString
+        from importlib import import_module  # Type checkers may have no types of prometheus-client.
+
+        core, text_of = import_module("prometheus_client.core"), import_module("prometheus_client.utils").floatToGoString
 
         refresh_tables([table for _, table in self._metrics.tables])
         for name, kind, text, labels, rows in metric_families(self._metrics.tables):
-            family = (HistogramMetricFamily if kind == "histogram" else CounterMetricFamily)(name, text, labels=labels)
+            family = (core.HistogramMetricFamily if kind == "histogram" else core.CounterMetricFamily)(name, text, labels=labels)
             for values, value, buckets in rows:
                 if kind == "histogram":
-                    ends = [(floatToGoString(end), count) for end, count in buckets]
+                    ends = [(text_of(end), count) for end, count in buckets]
                     family.add_metric(values, buckets=ends, sum_value=value)
                 else:
                     family.add_metric(values, value)
