@@ -924,7 +924,7 @@ def keep_first_keys(tables: Sequence[Aggregator]) -> None:
 def refresh_tables(tables: Sequence[Aggregator]) -> bool:
     """Asks the runs that fill the tables to read those in the kernel, unless they were read within half a second. Returns False if
     a run is too busy, or does not run: the tables are then as they were."""
-def metrics_page(tables: Sequence[tuple[str, Aggregator]], *, native: bool, others: Sequence[Aggregator] = []) -> bytes:
+def metrics_page(tables: Sequence[tuple[str, Aggregator]], *, native: bool, others: Sequence[Aggregator] = ...) -> bytes:
     """Returns the metrics of tables, with those about perf-prof itself, in the text format of Prometheus or, with native, in that
     of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does. The losses are also
     those of other tables, which have no metrics."""
