@@ -3,7 +3,11 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{ArgAction, Args, value_parser};
+use clap::{
+    ArgAction, Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+    value_parser,
+};
 use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
 use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, InKernel, OwnThreads, RunPlan, Switch};
 
@@ -48,6 +52,15 @@ pub struct WatchOptions {
     /// Memory limit for events that wait to be shown, for spans that are open and for sums, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Run")]
     buffer: Option<usize>,
+    /// Add up events and pair system calls in the kernel: auto (the default: if the kernel can), never, or always
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    in_kernel: Option<InKernel>,
     /// Print more messages; -vv prints even more
     #[arg(short, long, action = ArgAction::Count, help_heading = "Run")]
     verbose: u8,
@@ -64,8 +77,6 @@ pub struct Needs {
     pub interval: Option<Duration>,
     /// On if each live sample has to hold the cgroup of its task.
     pub cgroups: Switch,
-    /// Where the events are added up.
-    pub in_kernel: InKernel,
 }
 
 impl WatchOptions {
@@ -106,7 +117,7 @@ impl WatchOptions {
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
             // Leave out perf-prof itself: printing a line is a system call, so each line would cause another one.
             own_threads: OwnThreads::LeftOut,
-            in_kernel: needs.in_kernel,
+            in_kernel: self.in_kernel.unwrap_or_default(),
             duration: self.duration,
             input: self.input.into_iter().next(),
             owner: owner(self.force),

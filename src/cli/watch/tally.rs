@@ -7,13 +7,10 @@ use std::{
     time::Duration,
 };
 
-use clap::{
-    Args,
-    builder::{PossibleValuesParser, RangedU64ValueParser, TypedValueParser},
-};
+use clap::{Args, builder::RangedU64ValueParser};
 use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, Stack, parse_events};
 use perf_prof_session::{
-    plan::{InKernel, Origin, RunPlan},
+    plan::{Origin, RunPlan},
     selectors::with_system_calls,
 };
 use perf_prof_tools::watch::{Earlier, Form, Place, TallyPlan};
@@ -54,15 +51,6 @@ pub struct TallyOptions {
     /// frame pointers
     #[arg(long, value_name = "HOW", help_heading = "Output")]
     call_graph: Option<CallGraph>,
-    /// Add up the events in the kernel: auto (the default: if the kernel can), never, or always
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
-        hide_possible_values = true,
-        help_heading = "Run"
-    )]
-    in_kernel: Option<InKernel>,
     /// Print JSON objects, one per line, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -100,7 +88,7 @@ impl TallyOptions {
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
-        let needs = Needs { chains, interval, cgroups, in_kernel: self.in_kernel.unwrap_or_default() };
+        let needs = Needs { chains, interval, cgroups };
         let watch = self.of.plan(events, command, needs)?;
         let earlier = watch.input().and_then(|input| earlier(self.diff, self.diff_time, input));
         let earlier = earlier.map(|(input, name)| {

@@ -7,11 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_format::spec::{CallGraph, parse_events};
-use perf_prof_session::{
-    engine::ExitStatus,
-    plan::{InKernel, Switch},
-    selectors::SYSTEM_CALLS,
-};
+use perf_prof_session::{engine::ExitStatus, plan::Switch, selectors::SYSTEM_CALLS};
 use perf_prof_system::shell::shell_quote;
 use perf_prof_tools::watch::{
     Destination, Form,
@@ -105,15 +101,6 @@ pub struct Trace {
         help_heading = "Output"
     )]
     timestamps: LineTimes,
-    /// Pair system calls in the kernel: auto (the default: if the kernel can), never, or always
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
-        hide_possible_values = true,
-        help_heading = "Run"
-    )]
-    in_kernel: Option<InKernel>,
     /// Print a JSON object for each event, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -155,8 +142,7 @@ impl Trace {
             events = parse_events(SYSTEM_CALLS)?;
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs =
-            Needs { chains, interval: None, cgroups: Switch::Off, in_kernel: self.in_kernel.unwrap_or_default() };
+        let needs = Needs { chains, interval: None, cgroups: Switch::Off };
         Ok(TracePlan {
             watch: self.of.plan(events, self.command, needs)?,
             times: self.timestamps,
