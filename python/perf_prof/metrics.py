@@ -28,9 +28,6 @@ PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFa
 REQUESTS = 16
 PATIENCE = 10.0
 
-# The metrics about perf-prof itself, without the ending of counters.
-OWN = {f"perf_prof_{name}" for name in ("delivered", "lost", "partial", "up_to_date", "build_info")}
-
 
 def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
     """Returns the aggregators among the values, and the items of tuples and lists among them, by their first name. Names that
@@ -45,6 +42,12 @@ def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
     return found
 
 
+def own_names() -> set[str]:
+    """Returns the names of the metrics about perf-prof itself, without the ending of counters."""
+    lines = metrics_page([], native=False).decode().splitlines()
+    return {line.split()[2].removesuffix("_total") for line in lines if line.startswith("# TYPE")}
+
+
 class Metrics:
     """The metrics of some tables. A table keeps the keys that came first, up to its limit: what comes later is in the series
     whose labels are all [others], so that no series goes back."""
@@ -54,10 +57,11 @@ class Metrics:
         self.tables = [(name, table) for name, table in tables.items() if not isinstance(table, Stacks)]
         keep_first_keys([table for _, table in self.tables])
         names = [family[0] for family in metric_families(self.tables)]
+        own = own_names()
         for name in names:
             if names.count(name) > 1:
                 raise ValueError(f"two tables would be the metric {name}: give one of them another name")
-            if name.removesuffix("_total") in OWN:
+            if name.removesuffix("_total") in own:
                 raise ValueError(f"perf-prof has a metric {name} of its own: give the table another name")
 
     def text(self) -> bytes:
