@@ -8,7 +8,7 @@ use perf_prof_format::abi::{
 
 use crate::{
     expression::CONTEXT,
-    instruction::{Code, Condition, MapUse, Register, Size},
+    instruction::{Code, Condition, Label, MapUse, Register, Size},
     select::SCRATCH,
 };
 
@@ -47,4 +47,12 @@ pub(crate) fn look_up_call(code: &mut Code, call: usize) {
     code.jump_if(Condition::Equal, Register::R0, 0, found);
     code.load(Size::Double, STRINGS, Register::R0.at(0));
     code.here(found);
+}
+
+/// Writes the code that jumps to a label unless the call has one of these bits.
+pub(crate) fn jump_unless(code: &mut Code, bits: i32, to: Label) {
+    let has_one = code.label();
+    code.jump_if(Condition::Bits, STRINGS, bits, has_one);
+    code.jump(to);
+    code.here(has_one);
 }

@@ -1,7 +1,8 @@
 //! Which files a call stands for: those of its descriptors, the current folder, and the root of the task.
 //!
 //! A call that is paired has its paths read when it ends, and only if it passes. Meanwhile another thread may have changed a
-//! descriptor or the folder. So the begin keeps the addresses of the files, and a file that is another one at the end is unknown.
+//! descriptor or the folder. So the addresses of the files are kept when the call begins. If a file is another one when the call ends,
+//! its path is unknown.
 
 use perf_prof_format::abi::{
     bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_PROBE_READ_USER},
@@ -11,7 +12,8 @@ use perf_prof_format::abi::{
 
 use super::{
     BEGAN_WITH, CURRENT_FOLDER, DESCRIPTORS, ENTRY, FILES_OF_TASK, HAS_FOLDER, IS_DESCRIPTOR, IS_NAME,
-    MOST_DESCRIPTORS, MOUNT, NEW, NUMBER, OTHER_NUMBER, PathTypes, ROOT, STATE, STRINGS, follow, read, slot_place,
+    MOST_DESCRIPTORS, MOUNT, NEW, NUMBER, OTHER_NUMBER, PathTypes, ROOT, STATE, STRINGS, follow, jump_unless, read,
+    slot_place,
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
@@ -35,18 +37,14 @@ pub(crate) enum Found {
 /// Writes the code that keeps the addresses of the files of a call that begins. `kept` has room for all; those without a file
 /// become 0. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
 pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argument: impl Fn(usize) -> Place) {
-    let (has_names, done) = (code.label(), code.label());
+    let done = code.label();
     load_task(code);
     each_descriptor(code, types, &argument, |code, at, _| {
         code.load(Size::Double, Register::R1, NUMBER);
         code.store(Size::Double, kept.after(8 * at), Register::R1);
     });
-    code.jump_if(Condition::Bits, STRINGS, NAMES, has_names);
-    code.jump(done);
-    code.here(has_names);
-    code.copy(Register::R3, TASK);
-    code.operate(Operation::Add, Register::R3, types.task_fs);
-    read(code, NUMBER, 8);
+    jump_unless(code, NAMES, done);
+    read_of_task(code, types.task_fs);
     for (slot, folder) in [(CURRENT_FOLDER, types.fs_pwd), (ROOT, types.fs_root)] {
         follow(code, NUMBER, folder + ENTRY as i32, OTHER_NUMBER);
         code.load(Size::Double, Register::R1, OTHER_NUMBER);
@@ -57,7 +55,7 @@ pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argume
 
 /// Writes the code that finds the files of a call. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
 pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argument: impl Fn(usize) -> Place) {
-    let (needs_folders, done) = (code.label(), code.label());
+    let done = code.label();
     load_task(code);
     each_descriptor(code, types, &argument, |code, at, next| {
         if found == Found::Unchanged {
@@ -67,17 +65,11 @@ pub(super) fn find_files(code: &mut Code, types: &PathTypes, found: Found, argum
         add_file(code, types, NUMBER, at);
     });
     find_needs(code, &argument);
-    code.jump_if(Condition::Bits, STRINGS, NEEDS_FOLDER | NEEDS_ROOT, needs_folders);
-    code.jump(done);
-    code.here(needs_folders);
-    code.copy(Register::R3, TASK);
-    code.operate(Operation::Add, Register::R3, types.task_fs);
-    read(code, NUMBER, 8);
+    jump_unless(code, NEEDS_FOLDER | NEEDS_ROOT, done);
+    read_of_task(code, types.task_fs);
     for (slot, need, folder) in [(CURRENT_FOLDER, NEEDS_FOLDER, types.fs_pwd), (ROOT, NEEDS_ROOT, types.fs_root)] {
-        let (is_needed, next) = (code.label(), code.label());
-        code.jump_if(Condition::Bits, STRINGS, need, is_needed);
-        code.jump(next);
-        code.here(is_needed);
+        let next = code.label();
+        jump_unless(code, need, next);
         code.load(Size::Double, Register::R3, NUMBER);
         code.operate(Operation::Add, Register::R3, folder);
         read(code, slot_place(slot, MOUNT), 16);
@@ -104,6 +96,13 @@ fn load_task(code: &mut Code) {
     code.copy(TASK, Register::R0);
 }
 
+/// Writes the code that reads the address at an offset of the task into `NUMBER`.
+fn read_of_task(code: &mut Code, offset: i32) {
+    code.copy(Register::R3, TASK);
+    code.operate(Operation::Add, Register::R3, offset);
+    read(code, NUMBER, 8);
+}
+
 /// Writes the code that jumps to a label unless the address in `R1` is that with which the call began.
 fn jump_if_changed(code: &mut Code, slot: usize, to: Label) {
     code.load(Size::Double, Register::R2, BEGAN_WITH.after(8 * slot));
@@ -118,13 +117,9 @@ fn each_descriptor(
     argument: impl Fn(usize) -> Place,
     each: impl Fn(&mut Code, usize, Label),
 ) {
-    let (has_descriptors, done) = (code.label(), code.label());
-    code.jump_if(Condition::Bits, STRINGS, DESCRIPTORS, has_descriptors);
-    code.jump(done);
-    code.here(has_descriptors);
-    code.copy(Register::R3, TASK);
-    code.operate(Operation::Add, Register::R3, types.task_files);
-    read(code, NUMBER, 8);
+    let done = code.label();
+    jump_unless(code, DESCRIPTORS, done);
+    read_of_task(code, types.task_files);
     follow(code, NUMBER, types.files_fdt, NUMBER);
     code.store_number(Size::Double, MOST_DESCRIPTORS, 0);
     code.load(Size::Double, Register::R3, NUMBER);
@@ -132,10 +127,8 @@ fn each_descriptor(
     read(code, MOST_DESCRIPTORS, 4);
     follow(code, NUMBER, types.table_files, FILES_OF_TASK);
     for at in 0..MOST_ARGUMENTS {
-        let (is_descriptor, next) = (code.label(), code.label());
-        code.jump_if(Condition::Bits, STRINGS, 1 << (IS_DESCRIPTOR + at), is_descriptor);
-        code.jump(next);
-        code.here(is_descriptor);
+        let next = code.label();
+        jump_unless(code, 1 << (IS_DESCRIPTOR + at), next);
         code.load(Size::Word, Register::R1, argument(at));
         code.load(Size::Double, Register::R2, MOST_DESCRIPTORS);
         // This leaves out `AT_FDCWD` and -1 too.
@@ -155,16 +148,11 @@ fn each_descriptor(
 /// Writes the code that sets the bits for what the names of a call need: the root if they start with a slash, and else the current
 /// folder, unless they belong to a descriptor. A name that cannot be read may need both.
 fn find_needs(code: &mut Code, argument: impl Fn(usize) -> Place) {
-    let all = code.label();
-    code.jump_if(Condition::Bits, STRINGS, NAMES, all);
     let done = code.label();
-    code.jump(done);
-    code.here(all);
+    jump_unless(code, NAMES, done);
     for at in 0..MOST_ARGUMENTS {
-        let [is_name, is_read, is_absolute, has_folder, needs_folder, next] = std::array::from_fn(|_| code.label());
-        code.jump_if(Condition::Bits, STRINGS, 1 << (IS_NAME + at), is_name);
-        code.jump(next);
-        code.here(is_name);
+        let [is_read, is_absolute, needs_folder, next] = std::array::from_fn(|_| code.label());
+        jump_unless(code, 1 << (IS_NAME + at), next);
         code.address(Register::R1, NUMBER);
         code.copy(Register::R2, 1);
         code.load(Size::Double, Register::R3, argument(at));
@@ -176,9 +164,7 @@ fn find_needs(code: &mut Code, argument: impl Fn(usize) -> Place) {
         code.load(Size::Byte, Register::R1, NUMBER);
         code.jump_if(Condition::Equal, Register::R1, i32::from(b'/'), is_absolute);
         if let Some(before) = at.checked_sub(1) {
-            code.jump_if(Condition::Bits, STRINGS, 1 << (HAS_FOLDER + at), has_folder);
-            code.jump(needs_folder);
-            code.here(has_folder);
+            jump_unless(code, 1 << (HAS_FOLDER + at), needs_folder);
             code.load(Size::Word, Register::R1, argument(before));
             code.set(Register::R2, u64::from(AT_FDCWD as u32));
             code.jump_if(Condition::NotEqual, Register::R1, Register::R2, next);

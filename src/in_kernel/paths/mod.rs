@@ -12,7 +12,7 @@ mod walk;
 
 use arguments::{HAS_FOLDER, IS_DESCRIPTOR, IS_NAME};
 pub use arguments::{MOST_CALLS, bits_of_call};
-pub(crate) use arguments::{STRINGS, look_up_call};
+pub(crate) use arguments::{STRINGS, jump_unless, look_up_call};
 use find::find_files;
 pub(crate) use find::{Found, add_file, keep_files};
 pub use types::PathTypes;
@@ -96,13 +96,11 @@ pub(crate) fn make_paths(
     found: Found,
     (call, argument): (usize, impl Fn(usize) -> Place),
 ) {
-    let (has_files, done) = (code.label(), code.label());
+    let done = code.label();
     look_up_paths(code, done);
     forget_paths(code);
     look_up_call(code, call);
-    code.jump_if(Condition::Bits, STRINGS, FILES, has_files);
-    code.jump(done);
-    code.here(has_files);
+    jump_unless(code, FILES, done);
     find_files(code, types, found, argument);
     walk(code, types);
     code.here(done);

@@ -99,14 +99,6 @@ impl Call {
     }
 }
 
-/// Writes the code that jumps to a label if an argument is no string to read.
-pub(crate) fn jump_unless_string(code: &mut Code, argument: usize, to: Label) {
-    let is_string = code.label();
-    code.jump_if(Condition::Bits, STRINGS, 1 << argument, is_string);
-    code.jump(to);
-    code.here(is_string);
-}
-
 /// Writes the code that loads an argument that was kept when the call began.
 pub(super) fn load_kept(code: &mut Code, argument: usize, to: Register) {
     code.load(Size::Double, to, UNREAD.after(8 + 8 * argument));

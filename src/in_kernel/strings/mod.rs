@@ -18,7 +18,7 @@ use crate::{
     expression::{CONTEXT, Number, Outcome, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{Unsuited, lower_filter},
-    paths::{Found, LONGEST_PATH, PathTypes, load_path, make_paths},
+    paths::{Found, LONGEST_PATH, PathTypes, jump_unless, load_path, make_paths},
     select::{Selection, look_up_only},
 };
 
@@ -213,7 +213,7 @@ pub(crate) fn write_read_string(
     room.check(code);
     if string.address != StringAddress::OfTask {
         if let Some(argument) = string.argument {
-            calls::jump_unless_string(code, argument, is_no_string);
+            jump_unless(code, 1 << argument, is_no_string);
         }
         read(code);
         code.jump_if(Condition::GreaterSigned, Register::R0, 0, is_read);

@@ -22,8 +22,8 @@ use crate::{
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
     lower::OPEN_KEY,
     paths::{
-        BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, PathTypes, SLOTS, STRINGS, add_file, forget_paths, keep_files,
-        kept_path, look_up_call, look_up_paths, make_paths, walk,
+        BEGAN_WITH, FILES, Found, KEPT_PATH_BYTES, PathTypes, SLOTS, STRINGS, add_file, forget_paths, jump_unless,
+        keep_files, kept_path, look_up_call, look_up_paths, make_paths, walk,
     },
     select::look_up_only,
     span::{
@@ -37,7 +37,7 @@ use crate::{
 const RUNS: [&str; 2] = ["execve", "execveat"];
 /// The call after which its descriptor is gone.
 const CLOSES: &str = "close";
-/// The size of what is kept of a name of a program, or of a path.
+/// How many bytes are kept for the name of a program, or for a path.
 pub const KEPT_STRING_BYTES: usize = KEPT_PATH_BYTES;
 /// Where the stack has the context of the raw tracepoint, and the address of the name that was kept.
 const SAVED: Place = Place { base: Register::Frame, offset: -16 };
@@ -59,7 +59,7 @@ impl<'a> Strings<'a> {
         (!places.is_empty()).then_some(Strings { format, places, types })
     }
 
-    /// Returns the size of what is kept of a begin for its strings.
+    /// Returns how many bytes are kept for the strings of an open call.
     pub fn kept_bytes(&self) -> usize {
         if self.types.is_some() { 8 * SLOTS } else { 0 }
     }
@@ -82,7 +82,6 @@ impl<'a> Strings<'a> {
 
     /// Writes the code that keeps the addresses of the files with which the call begins. If there are none, it jumps to a label.
     fn keep_files(&self, code: &mut Code, types: &PathTypes, done: Label) {
-        let has_files = code.label();
         for slot in 0..SLOTS {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
@@ -90,13 +89,11 @@ impl<'a> Strings<'a> {
         Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
         look_up_paths(code, done);
         look_up_call(code, PairLayout::ID);
-        code.jump_if(Condition::Bits, STRINGS, FILES, has_files);
-        code.jump(done);
-        code.here(has_files);
+        jump_unless(code, FILES, done);
         keep_files(code, types, kept_file(0), |at| Registers::argument(kept(REGISTERS), at));
     }
 
-    /// Writes the code that takes these addresses from the begin.
+    /// Writes the code that copies these addresses from the call that was kept.
     pub fn take_files(&self, code: &mut Code) {
         if self.types.is_none() {
             return;
@@ -225,7 +222,7 @@ impl<'a> Strings<'a> {
     }
 }
 
-/// Returns where the begin on the stack has the address of a file.
+/// Returns the place on the stack where the address of a file is kept.
 fn kept_file(slot: usize) -> Place {
     kept(KEPT_BYTES as i16).after(8 * slot)
 }
