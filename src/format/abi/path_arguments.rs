@@ -64,6 +64,11 @@ pub fn name_arguments(call: &str) -> impl Iterator<Item = NameArgument> {
     })
 }
 
+/// Returns whether the kernel gives this name to arguments that are file descriptors.
+pub fn is_descriptor(name: &str) -> bool {
+    CALLS.iter().any(|(arguments, _)| arguments.iter().any(|(_, of_call)| *of_call == name))
+}
+
 /// Returns the kernel's names of all arguments that are file descriptors, each once.
 pub fn descriptor_names() -> BTreeSet<&'static str> {
     CALLS.iter().flat_map(|(arguments, _)| arguments.iter().map(|(_, name)| *name)).collect()

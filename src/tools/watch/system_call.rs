@@ -4,7 +4,7 @@ use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
 use perf_prof_events::event::{Format, Sample};
 use perf_prof_format::{
-    abi::path_arguments::{AT_FDCWD, descriptor_names},
+    abi::path_arguments::{AT_FDCWD, is_descriptor},
     tracefs::{EventFormat, Field, FieldKind},
     value::{self, Value},
 };
@@ -50,11 +50,10 @@ enum ArgumentForm {
 impl Argument {
     fn new(field: &Field) -> Argument {
         let (name, c_type) = (field.name.as_str(), field.c_type());
-        let descriptors = descriptor_names();
         let are_bits = ["flags", "prot", "mask", "options", "events"].iter().any(|part| name.contains(part));
         let form = match field.kind {
             _ if name == "mode" || c_type == "umode_t" => ArgumentForm::Octal,
-            _ if descriptors.contains(name) => ArgumentForm::Int,
+            _ if is_descriptor(name) => ArgumentForm::Int,
             FieldKind::Pointer => ArgumentForm::Hex,
             FieldKind::Int { .. } if are_bits => ArgumentForm::Hex,
             FieldKind::Int { .. } if ["size_t", "unsigned int", "loff_t", "u32", "u64"].contains(&c_type.as_str()) => {
