@@ -39,13 +39,13 @@ pub use name_filter::{NamedSamples, Names};
 pub use perf_frame::{PerfFrame, PerfFrameSymbol, PerfMap, perf_address, perf_chain, perf_ip};
 pub use perf_line::{Chains, Digits, PerfEvent, PerfLines};
 pub use sample::Sample;
-pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, Shares, UnknownKey};
+pub use shares::{AddedSample, Caller, CallerSums, GroupKey, Line, OTHERS, Shares, UnknownKey};
 pub use shortfall::{IncompleteTask, Shortfall};
 pub use sink::{Deliver, Discard, Flow, Sink, Stop};
 pub use span::{
-    ComputeField, IdleEvents, Incomplete, Origin as SpanOrigin, PartView, Ran, SPAN_SYSTEM, SpanCounts, SpanField,
-    SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask, SpanView,
-    TaskGaps, notes,
+    ComputeField, DURATION_FIELD, IdleEvents, Incomplete, Origin as SpanOrigin, PartView, Ran, SPAN_SYSTEM, SpanCounts,
+    SpanField, SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanNote, SpanPart, SpanSamples, SpanTask,
+    SpanView, TaskGaps, notes,
 };
 pub use stack_text::{folded, frame_label};
 pub use stats::{EventCounts, Stats};

@@ -89,7 +89,7 @@ pub enum CallerSums {
 }
 
 /// The text for the keys that have no room in memory.
-const OTHERS: &str = "[others]";
+pub const OTHERS: &str = "[others]";
 
 /// The memory of a text in addition to its own bytes, of a line and of a caller, including the spare room of growing
 /// tables.

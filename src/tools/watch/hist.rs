@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 use perf_prof_events::{
     aggregate::{Align, Amount, Buckets, Definition, Distribution, Groups, Key, Measure, Order, Report},
-    event::EventType,
+    event::{DURATION_FIELD, EventType},
 };
 use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
@@ -43,16 +43,14 @@ pub enum Unit {
     Seconds,
 }
 
-/// The field whose values are counted if the user names none.
-const DURATION: &str = "duration";
 /// The percentiles that are shown.
 const PERCENTILES: [f64; 3] = [50.0, 90.0, 99.0];
 
 /// Counts the values.
 pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
-    let value = plan.value.clone().unwrap_or_else(|| DURATION.to_owned());
+    let value = plan.value.clone().unwrap_or_else(|| DURATION_FIELD.to_owned());
     let (title, divisor) = match plan.unit {
-        Unit::OfValue if value == DURATION => ("usecs", 1000),
+        Unit::OfValue if value == DURATION_FIELD => ("usecs", 1000),
         Unit::OfValue => (&*value, 1),
         Unit::Nanoseconds => ("nsecs", 1),
         Unit::Microseconds => ("usecs", 1000),
@@ -80,7 +78,7 @@ struct Hist {
 impl Hist {
     /// Returns the keys to show. Keys with the most values come first; for durations, keys with the longest total time.
     fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> impl Iterator<Item = (Key, Amount)> + 'g {
-        groups.in_order(if self.value == DURATION { Order::Sum } else { Order::Weight }, Some(rows))
+        groups.in_order(if self.value == DURATION_FIELD { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
     /// Returns a table of the percentiles, with a line for each key. Without keys, returns no lines, because the line
@@ -135,13 +133,13 @@ impl Hist {
 impl TallyCommand for Hist {
     fn definition(&mut self, events: &[EventType]) -> Result<Definition> {
         let without =
-            events.iter().find(|event| event.format.tracepoint().is_none_or(|of| of.field(DURATION).is_none()));
+            events.iter().find(|event| event.format.tracepoint().is_none_or(|of| of.field(DURATION_FIELD).is_none()));
         if let (false, Some(event)) = (self.is_given, without) {
             let fields = event.format.tracepoint().map(|format| format.fields()).unwrap_or_default();
             let numbers: Vec<&str> =
                 fields.iter().filter(|field| field.number().is_some()).map(|field| &*field.name).collect();
             bail!(
-                "{} has no field `{DURATION}`: select a value with --value; its fields that are numbers: {}",
+                "{} has no field `{DURATION_FIELD}`: select a value with --value; its fields that are numbers: {}",
                 event.shown_name(),
                 if numbers.is_empty() { "none".to_owned() } else { numbers.join(", ") }
             );

@@ -11,7 +11,7 @@ use anyhow::Result;
 use perf_prof_events::{
     aggregate::{Definition, Groups, Memo, Plan, PlanError},
     event::{
-        Context, Deliver, EventType, Flow, Format, IncompleteTask, Sample, Shortfall, Sink, Stats,
+        Context, DURATION_FIELD, Deliver, EventType, Flow, Format, IncompleteTask, Sample, Shortfall, Sink, Stats,
         reader::{Facts, Input},
     },
 };
@@ -76,9 +76,6 @@ pub enum Place {
 
 /// How many keys are shown if the user gives no number.
 const ROWS: usize = 20;
-
-/// The field that all spans have.
-pub const DURATION: &str = "duration";
 
 /// The maximum number of tasks with missing spans that the JSON output lists.
 const TASKS: usize = 100;
@@ -167,7 +164,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
             Ok(SumTable::new(compiled(&definition)?, definition))
         };
         let more_sums = command.more_sums().iter().map(sums_of).collect::<Result<_>>()?;
-        let missing = command.counts_missing().then(|| sums_of(&DURATION.to_owned())).transpose()?;
+        let missing = command.counts_missing().then(|| sums_of(&DURATION_FIELD.to_owned())).transpose()?;
         let screen = match plan.place {
             Place::Screen => Some(Screen::open()?),
             Place::Lines | Place::Nowhere => None,

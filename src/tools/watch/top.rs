@@ -4,7 +4,7 @@
 use anyhow::Result;
 use perf_prof_events::{
     aggregate::{Align, Amount, Buckets, Definition, Distribution, Key, KeyPart, Measure, Order, Report},
-    event::{EventType, Format, SpanFieldKind},
+    event::{DURATION_FIELD, EventType, Format, SpanFieldKind},
 };
 use perf_prof_session::engine::ExitStatus;
 use serde_json::{Map, Value as Json, json};
@@ -14,7 +14,7 @@ use super::{
     key_json::{key_members, shown_names},
     short_chains::is_stack,
     stack_width,
-    tally::{DURATION, KEYS, Period, TallyCommand, TallyPlan, run as tally},
+    tally::{KEYS, Period, TallyCommand, TallyPlan, run as tally},
 };
 
 /// The plan of `top`.
@@ -87,7 +87,7 @@ impl Unit {
         let is_time = |event: &EventType| match &event.format {
             Format::Span(span) => {
                 let mut times = span.fields.iter().filter(|field| field.kind == SpanFieldKind::Time);
-                name == DURATION || times.any(|field| field.name == name)
+                name == DURATION_FIELD || times.any(|field| field.name == name)
             }
             _ => false,
         };
@@ -97,7 +97,7 @@ impl Unit {
     fn title(self, name: &str) -> String {
         match self {
             Unit::OfField => format!("total {name}"),
-            Unit::Milliseconds if name == DURATION => "total ms".to_owned(),
+            Unit::Milliseconds if name == DURATION_FIELD => "total ms".to_owned(),
             Unit::Milliseconds => format!("total {name} ms"),
         }
     }
@@ -262,7 +262,7 @@ impl TallyCommand for Top {
         self.units = self.sums.iter().map(|name| Unit::of_field(name, events)).collect();
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
-            Of::Durations => (Some(DURATION.to_owned()), Measure::Distribution(Buckets::log2(1))),
+            Of::Durations => (Some(DURATION_FIELD.to_owned()), Measure::Distribution(Buckets::log2(1))),
             // A distribution and not a sum, because the number of events is shown too.
             Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };

@@ -9,16 +9,11 @@ mod text;
 
 use self::histogram::Scale;
 use super::{Amount, Definition, Groups, KeyPart, Measure};
+use crate::event::{DURATION_FIELD, OTHERS};
 
 pub use histogram::{Bucket, ClassicHistogram};
 pub use protobuf::write_protobuf;
 pub use text::write_text;
-
-/// The labels of amounts whose keys have no series of their own.
-pub const OTHERS: &str = "[others]";
-
-/// The name of a field that is a time in ns: all spans have it.
-const DURATION: &str = "duration";
 
 /// The values of a metric, in the unit of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +33,7 @@ impl Unit {
             Measure::Distribution(buckets) => buckets.divisor() != 1 || shown == "ns",
             Measure::Sum => false,
         };
-        match (is_time || definition.value.as_deref() == Some(DURATION), shown) {
+        match (is_time || definition.value.as_deref() == Some(DURATION_FIELD), shown) {
             (true, _) => Unit::Seconds,
             (false, "bytes" | "byte" | "B") => Unit::Bytes,
             (false, _) => Unit::Own,

@@ -34,6 +34,8 @@ pub use self::{
 };
 use super::{Context, EventType, Sample};
 
+/// The field of all spans with the time from begin to end, in ns.
+pub const DURATION_FIELD: &str = "duration";
 /// The offsets in the raw data of a span, in bytes. The raw data begins with the common fields (8 bytes).
 const DURATION: usize = 8;
 const OPEN: usize = 16;

@@ -4,6 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use perf_prof_events::{
     aggregate::KeyPart,
+    event::{DURATION_FIELD, OTHERS},
     picture::pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
 };
 use perf_prof_system::budget::Budget;
@@ -17,12 +18,6 @@ const KERNEL: &str = "_[k]";
 /// The file of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
 
-/// The function of amounts that the table has folded.
-const FOLDED: &str = "[others]";
-
-/// The name of a field that is a time in ns: all spans have it.
-const DURATION: &str = "duration";
-
 /// Returns the profile, packed by gzip.
 pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
     let (rows, others, names, value) = {
@@ -33,7 +28,7 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
     };
     let quantity = match value {
         None => Quantity { name: "samples".to_owned(), unit: "count".to_owned() },
-        Some(name) if name == DURATION => Quantity { name, unit: "nanoseconds".to_owned() },
+        Some(name) if name == DURATION_FIELD => Quantity { name, unit: "nanoseconds".to_owned() },
         Some(name) => Quantity { name, unit: "count".to_owned() },
     };
     // The table has a limit of its own, and the profile is gone after it was written.
@@ -51,9 +46,9 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
     let mut comments: Vec<String> =
         of.fed_by().shortfall().map(|of| format!("partial: {}", of.note())).into_iter().collect();
     if others.keys != 0 {
-        let place = location(FOLDED, &mut profile);
+        let place = location(OTHERS, &mut profile);
         add(&mut profile, [place], &[], others.amount.weight());
-        comments.push(format!("partial: {} keys were folded into {FOLDED}", others.keys));
+        comments.push(format!("partial: {} keys were folded into {OTHERS}", others.keys));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok();
     let time = now.and_then(|now| i64::try_from(now.as_nanos()).ok());
