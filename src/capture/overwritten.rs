@@ -52,6 +52,11 @@ impl CopiedRing {
         self.newest_first.len()
     }
 
+    /// Returns what `of` finds in the oldest record in which it finds anything.
+    pub fn oldest<T>(&self, of: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
+        Records::new(&self.newest_first).filter_map(of).last()
+    }
+
     /// Returns the records, the oldest one first.
     pub fn in_order(&self) -> Vec<u8> {
         let records: Vec<&[u8]> = Records::new(&self.newest_first).collect();

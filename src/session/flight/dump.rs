@@ -15,7 +15,7 @@ use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Records, SampleLayout, TrailerLayout, record_type},
 };
-use perf_prof_recordings::write::{Stream, Synthesis, WriteError, directory};
+use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory};
 use perf_prof_system::output;
 
 use super::trigger_event::{self, Trigger};
@@ -103,10 +103,8 @@ impl Dump {
         if !ring_streams.is_empty() {
             writer.list_rings(capture);
         }
-        let oldest = copies.iter().filter(|copied| copied.overwritten != 0).filter_map(|copied| {
-            let records = copied.in_order();
-            Records::new(&records).find_map(|record| layout.time(record))
-        });
+        let overwritten = copies.iter().filter(|copied| copied.overwritten != 0);
+        let oldest = overwritten.filter_map(|copied| copied.oldest(|record| layout.time(record)));
         let oldest = oldest.max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
@@ -133,7 +131,7 @@ impl Dump {
     }
 
     /// Writes what is known about tasks and the kernel's code, and the first trigger.
-    pub fn begin(&mut self, dsos: &perf_prof_recordings::write::Dsos, side_band: &[u8]) {
+    pub fn begin(&mut self, dsos: &Dsos, side_band: &[u8]) {
         self.writer.add_dsos(dsos);
         self.writer.write_records(side_band);
         self.write_trigger(&self.trigger.clone());

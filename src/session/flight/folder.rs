@@ -80,7 +80,7 @@ fn is_dump(name: &OsStr) -> bool {
     are_digits(part(), 8) && are_digits(part(), 6) && !part().is_empty()
 }
 
-/// Returns a text that can be a part of the name of a file: letters, digits, `.` and `_` stay, everything else becomes `_`.
+/// Returns a text that can be a part of the name of a file: letters, digits, `.`, `-` and `_` stay, everything else becomes `_`.
 fn file_name_of(reason: &str) -> String {
     let kept = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '_' };
     let name: String = reason.chars().take(LONGEST_REASON).map(kept).collect();

@@ -40,10 +40,14 @@ impl Asking {
     /// there is no answer. The signals of the recorder must still exist.
     pub fn ask(&self, reason: &str, path: Option<PathBuf>) -> mpsc::Receiver<Result<PathBuf, String>> {
         let (reply, answer) = mpsc::channel();
-        // If the recorder has ended, the request is dropped, and with it the place of the answer.
-        let _ = self.requests.send(Request { path, reply: Some(reply), ..Request::asked(reason) });
-        eventfd::signal(self.wake);
+        self.send(Request { path, reply: Some(reply), ..Request::asked(reason) });
         answer
+    }
+
+    /// Sends a request. If the recorder has ended, the request is dropped, and with it the place of the answer.
+    pub(super) fn send(&self, request: Request) {
+        let _ = self.requests.send(request);
+        eventfd::signal(self.wake);
     }
 }
 

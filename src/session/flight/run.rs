@@ -3,12 +3,11 @@
 use std::{os::fd::RawFd, time::Instant};
 
 use anyhow::{Result, bail};
-use crossbeam_channel::Sender;
 use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, RecordOrder, Samples, Switching};
 use perf_prof_format::record::{Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_system::{
-    budget::Budget, close_in_child, eventfd, memory, output, signals::Signals, tracefs::Tracefs, usage::Usage,
+    budget::Budget, close_in_child, memory, output, signals::Signals, tracefs::Tracefs, usage::Usage,
     workload::Workload,
 };
 
@@ -69,7 +68,8 @@ pub fn run_with(
         open(plan, (&selected, &tracefs, &sizes), requested, workload.as_ref(), signals.wake_fd())?;
     limits.report();
     let (sender, asked) = crossbeam_channel::unbounded();
-    let triggers = open_triggers(plan, workload.as_ref(), &sender, signals.wake_fd())?;
+    let asking = Asking { requests: sender, wake: signals.wake_fd() };
+    let triggers = open_triggers(plan, workload.as_ref(), &asking)?;
     drop(closing);
     let control = record.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
     let kept = Kept { plan, selected: &selected, tracefs: &tracefs, requests: asked, memory: sizes.memory };
@@ -77,23 +77,12 @@ pub fn run_with(
     if let Some(triggers) = &triggers {
         triggers.start();
     }
-    begun(Asking { requests: sender.clone(), wake: signals.wake_fd() });
+    begun(asking.clone());
     let now = Instant::now();
     let begin_at = record.delay.time().map(|time| now + time);
     let end_at = record.duration.and_then(|duration| begin_at.unwrap_or(now).checked_add(duration));
     let usage = record.usage_self.map(|every| (Interval::new(every, now), Usage::default()));
-    let mut flight = Flight {
-        capture,
-        keeper,
-        signals,
-        workload,
-        control,
-        sender,
-        wake: signals.wake_fd(),
-        begin_at,
-        end_at,
-        usage,
-    };
+    let mut flight = Flight { capture, keeper, signals, workload, control, asking, begin_at, end_at, usage };
     let signal = flight.run();
     drop(triggers);
     let status = recorder::end_command(flight.workload.take(), signal);
@@ -171,17 +160,12 @@ fn open(
     Ok((capture, writers))
 }
 
-fn open_triggers(
-    plan: &FlightPlan,
-    workload: Option<&Workload>,
-    requests: &Sender<Request>,
-    wake: RawFd,
-) -> Result<Option<Triggers>> {
+fn open_triggers(plan: &FlightPlan, workload: Option<&Workload>, asking: &Asking) -> Result<Option<Triggers>> {
     let Some(mut draft) = plan.triggers.clone() else { return Ok(None) };
     if let (plan::Target::Workload(_), Some(workload)) = (&plan.record.capture.target, workload) {
         draft.selection.pids = Some(vec![workload.pid()]);
     }
-    Triggers::open(draft, requests.clone(), wake).map(Some)
+    Triggers::open(draft, asking.clone()).map(Some)
 }
 
 struct Flight<'a> {
@@ -190,8 +174,7 @@ struct Flight<'a> {
     signals: &'a Signals,
     workload: Option<Workload>,
     control: Option<Control>,
-    sender: Sender<Request>,
-    wake: RawFd,
+    asking: Asking,
     /// When the events are turned on; `None` if they are already on, or if only a command turns them on.
     begin_at: Option<Instant>,
     /// When the recording ends; `None` if there is no such time, or if it is over.
@@ -242,36 +225,21 @@ impl Flight<'_> {
         losses::report_offline_cpus(&mut self.capture);
         let pending = self.signals.take_pending();
         if pending.user2 != 0 {
-            self.ask("signal");
+            self.asking.send(Request::asked("signal"));
         }
         for (_, number) in pending.end_requests() {
             *signal = Some(number);
             self.capture.stop();
         }
         while let Some(command) = self.control.as_ref().and_then(Control::next) {
-            let done = match command {
-                Command::Enable => self.capture.enable_events(),
-                Command::Disable => self.capture.disable_events(),
-                Command::Ping => Ok(()),
-                Command::Snapshot => {
-                    self.ask("snapshot");
-                    self.keeper.attend(&mut self.capture);
-                    Ok(())
-                }
-                Command::Stop => {
-                    self.capture.stop();
-                    Ok(())
-                }
-            };
-            done.unwrap_or_else(output::say);
+            if command == Command::Snapshot {
+                self.asking.send(Request::asked("snapshot"));
+                self.keeper.attend(&mut self.capture);
+            }
+            command.switch(&mut self.capture);
             if let Some(control) = &mut self.control {
                 control.ack();
             }
         }
-    }
-
-    fn ask(&self, reason: &str) {
-        let _ = self.sender.send(Request::asked(reason));
-        eventfd::signal(self.wake);
     }
 }

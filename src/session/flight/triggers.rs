@@ -2,7 +2,6 @@
 
 use std::{
     ops::ControlFlow,
-    os::fd::RawFd,
     sync::Arc,
     thread::{self, JoinHandle},
 };
@@ -14,13 +13,13 @@ use perf_prof_events::event::{
 };
 use perf_prof_format::value::Value;
 use perf_prof_system::{
-    eventfd, output,
+    output,
     own_threads::OwnThread,
     signals::{self, EndRequests, Signals},
 };
 
 use super::{
-    request::{Origin, Request},
+    request::{Asking, Origin, Request},
     trigger_event::Trigger,
 };
 use crate::{
@@ -38,9 +37,8 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Opens the events of `draft`. Nothing is requested before [`Triggers::start`]. At each event, the run sends a request
-    /// and makes the eventfd `wake` readable.
-    pub fn open(draft: Draft, requests: Sender<Request>, wake: RawFd) -> Result<Triggers> {
+    /// Opens the events of `draft`. Nothing is requested before [`Triggers::start`]. At each event, the run asks for a dump.
+    pub fn open(draft: Draft, asking: Asking) -> Result<Triggers> {
         let plan = draft.checked().map_err(|error| anyhow!("--trigger: {}", error.message(|_| "a target option")))?;
         let end = Arc::new(EndRequests::new()?);
         let (start, started) = bounded(1);
@@ -49,7 +47,7 @@ impl Triggers {
         let body = move || {
             signals::block_in_this_thread();
             let _own = OwnThread::enter();
-            run(&plan, &of_program, (&tell, &started), |about| Asking::new(about, requests, wake));
+            run(&plan, &of_program, (&tell, &started), |about| TriggerSink::new(about, asking));
         };
         let thread = thread::Builder::new().name("perf-prof-triggers".to_owned()).spawn(body).context("--trigger")?;
         let opened = told.recv().unwrap_or_else(|_| Err(anyhow!("its thread ended")));
@@ -80,7 +78,7 @@ fn run(
     plan: &RunPlan,
     signals: &Signals,
     (tell, started): (&Sender<Result<()>>, &Receiver<()>),
-    sink: impl FnOnce(&Arc<About>) -> Asking,
+    sink: impl FnOnce(&Arc<About>) -> TriggerSink,
 ) {
     let opened = Chosen::select(plan).and_then(Chosen::arm).and_then(|armed| armed.open(Slice::Whole, signals));
     let session = match opened {
@@ -104,18 +102,17 @@ fn run(
 }
 
 /// A sink that asks for a dump at each event.
-struct Asking {
+struct TriggerSink {
     events: Vec<EventType>,
     names: Vec<String>,
     context: Arc<Context>,
-    requests: Sender<Request>,
-    wake: RawFd,
+    asking: Asking,
 }
 
-impl Asking {
-    fn new(about: &Arc<About>, requests: Sender<Request>, wake: RawFd) -> Asking {
+impl TriggerSink {
+    fn new(about: &Arc<About>, asking: Asking) -> TriggerSink {
         let names = about.events.iter().map(EventType::shown_name).collect();
-        Asking { events: about.events.clone(), names, context: about.context.clone(), requests, wake }
+        TriggerSink { events: about.events.clone(), names, context: about.context.clone(), asking }
     }
 
     fn text(&self, sample: &Sample<'_>) -> String {
@@ -149,13 +146,13 @@ fn system_call(sample: &Sample<'_>) -> Option<String> {
     }
 }
 
-impl Sink for Asking {
+impl Sink for TriggerSink {
     fn enter(&mut self, body: &mut dyn FnMut(&mut dyn Deliver)) {
         body(self);
     }
 }
 
-impl Deliver for Asking {
+impl Deliver for TriggerSink {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         if let (Some(of_type), Some(name)) = (self.events.get(event), self.names.get(event)) {
             let sample = Sample { event: of_type, record };
@@ -167,9 +164,7 @@ impl Deliver for Asking {
                 task: (pid as u32, tid as u32),
                 cpu: sample.cpu(),
             };
-            // If the recorder has ended, nobody needs a dump.
-            let _ = self.requests.send(Request { origin: Origin::Event(trigger), path: None, reply: None });
-            eventfd::signal(self.wake);
+            self.asking.send(Request { origin: Origin::Event(trigger), path: None, reply: None });
         }
         ControlFlow::Continue(())
     }

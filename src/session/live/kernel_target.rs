@@ -1,7 +1,11 @@
 //! The target of a run, in the form that BPF programs use: tasks, CPUs, cgroups, and perf-prof's own threads, which are
 //! left out.
 
-use std::{collections::BTreeSet, fmt, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt,
+    sync::{Arc, OnceLock},
+};
 
 use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
 use perf_prof_events::{
@@ -180,7 +184,9 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     let has_paths =
         |format: &Arc<EventFormat>| format.strings().iter().any(|string| string.address == StringAddress::OfTask);
     let are_known = formats.any(has_paths) && !lockdown::hides_kernel_memory();
-    are_known.then(|| PathTypes::of(&read_btf(PathTypes::needs)))?
+    // The types stay the same, and reading them takes a part of a run's start.
+    static TYPES: OnceLock<Option<PathTypes>> = OnceLock::new();
+    are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
 }
 
 /// Returns the kernel's limit for the frames of a chain.

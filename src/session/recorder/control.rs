@@ -15,7 +15,8 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use crossbeam_channel::{Receiver, Sender};
-use perf_prof_format::spec::Control as ControlSpec;
+use perf_prof_capture::Capture;
+use perf_prof_format::{record::Source, spec::Control as ControlSpec};
 use perf_prof_system::{epoll::Epoll, eventfd, file, output, signals};
 
 /// All commands, by their names.
@@ -43,6 +44,22 @@ pub enum Command {
     Snapshot,
     /// Ends the recording.
     Stop,
+}
+
+impl Command {
+    /// Turns the events on or off, or ends the capture. Other commands do nothing here. A message says if it fails.
+    pub fn switch(self, capture: &mut Capture) {
+        let done = match self {
+            Command::Enable => capture.enable_events(),
+            Command::Disable => capture.disable_events(),
+            Command::Stop => {
+                capture.stop();
+                Ok(())
+            }
+            Command::Ping | Command::Snapshot => Ok(()),
+        };
+        done.unwrap_or_else(output::say);
+    }
 }
 
 /// The commands that were received, and the file for the answers.

@@ -290,23 +290,10 @@ impl Recorder<'_> {
     }
 
     fn command(&mut self, command: Command) {
-        let capture = &mut self.source.source;
-        let done = match command {
-            Command::Enable => capture.enable_events(),
-            Command::Disable => capture.disable_events(),
-            Command::Ping => Ok(()),
-            Command::Snapshot => {
-                output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
-                Ok(())
-            }
-            Command::Stop => {
-                capture.stop();
-                Ok(())
-            }
-        };
-        if let Err(error) = done {
-            output::say(error);
+        if command == Command::Snapshot {
+            output::say("--control: `snapshot` makes a dump only with --before or --overwrite");
         }
+        command.switch(&mut self.source.source);
     }
 
     /// Writes the end of the recording, and prints a summary. Returns why the recording is cut off, if it is.
