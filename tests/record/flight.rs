@@ -88,6 +88,13 @@ impl Recorder {
         Recorder { dir, process }
     }
 
+    /// Returns the CPU time that the thread which makes the dumps has used.
+    fn cpu_time(&self) -> Duration {
+        let id = self.process.id();
+        let text = fs::read_to_string(format!("/proc/{id}/task/{id}/schedstat")).unwrap();
+        Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+    }
+
     fn folder(&self) -> PathBuf {
         self.dir.path().join("dumps")
     }
@@ -112,6 +119,12 @@ impl Recorder {
 
     /// Waits until the rings have had their size, and the events of `--before`, for more than a second.
     fn await_events(&self) {
+        self.await_reader();
+        std::thread::sleep(Duration::from_millis(3500));
+    }
+
+    /// Waits until the recorder reads what happens to tasks.
+    fn await_reader(&self) {
         let is_reading = || {
             let tasks = fs::read_dir(format!("/proc/{}/task", self.process.id())).ok()?;
             let names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
@@ -120,7 +133,6 @@ impl Recorder {
         while is_reading().unwrap_or(0) == 0 {
             std::thread::sleep(Duration::from_millis(5));
         }
-        std::thread::sleep(Duration::from_millis(3500));
     }
 
     /// Ends the recorder. Returns its status and what it said.
@@ -295,6 +307,53 @@ fn triggers_during_a_dump_are_in_it_and_those_soon_after_it_are_counted() {
     let lines = lines(&found[0]);
     assert!(lines.iter().filter(|line| is_trigger(line)).count() > 1, "{said}");
     assert!(said.contains("made no dump") && said.contains("--min-gap"), "{said}");
+}
+
+/// Returns the MiB that the rings keep, as the recorder has said it.
+fn kept_mib(said: &str) -> u64 {
+    let after = said.split("keep the newest ").nth(1).unwrap_or_else(|| panic!("{said}"));
+    let mut words = after.split(' ');
+    let number: u64 = words.next().unwrap().parse().unwrap();
+    if words.next() == Some("MiB") { number } else { number >> 10 }
+}
+
+#[test]
+fn the_rate_of_delayed_events_is_measured_when_they_are_on() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let pipes = tempfile::tempdir().unwrap();
+    let control = pipes.path().join("control");
+    assert!(Command::new("mkfifo").arg(&control).status().unwrap().success());
+    let place = format!("fifo:{}", control.display());
+    for options in [&["-D", "1500"][..], &["-D", "-1", "--control", &place]] {
+        let options = [&["--before", "60s", "--buffer", "64M"], options].concat();
+        let recorder = Recorder::start(&requests, &options);
+        recorder.await_reader();
+        std::thread::sleep(Duration::from_millis(1500));
+        if options.contains(&"--control") {
+            fs::write(&control, "enable\n").unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(2500));
+        let (_, status, said) = recorder.end(libc::SIGINT);
+        assert_eq!(status, 0, "{said}");
+        assert!(kept_mib(&said) > 8, "{options:?}: the rings have the size that they had at first: {said}");
+    }
+}
+
+#[test]
+fn a_dump_before_the_rate_is_known_lets_the_recorder_sleep() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "10s", "--after", "4s", "--trigger", "oom:mark_victim"]);
+    recorder.await_reader();
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(1);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = recorder.cpu_time();
+    std::thread::sleep(Duration::from_secs(2));
+    let used = recorder.cpu_time() - before;
+    let (_, _, said) = recorder.end(libc::SIGINT);
+    assert!(used < Duration::from_millis(500), "{used:?} {said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::{
 use anyhow::Result;
 use chrono::Local;
 use crossbeam_channel::Receiver;
-use perf_prof_capture::{Capture, CopiedRing, Written};
+use perf_prof_capture::{Capture, CopiedRing};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
 use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
@@ -17,6 +17,7 @@ use super::{
     ages::Ages,
     dump::{Copies, Dump, Start},
     folder::DumpFolder,
+    measurement::Measurement,
     plan::{FlightPlan, Into, Rhythm},
     request::{Origin, Request},
     rings,
@@ -26,7 +27,7 @@ use super::{
 use crate::{
     live::{requests, select::Selected},
     plan::Verbosity,
-    recorder::{self, Destination, MadeEvent, Output, Subject},
+    recorder::{self, Command, Delay, Destination, MadeEvent, Output, Subject},
 };
 
 /// The maximum memory for what is known about tasks, in bytes.
@@ -67,8 +68,8 @@ pub struct Keeper<'a> {
     requests: Receiver<Request>,
     /// The first event that the rings can have, by the clock of the events.
     began: u64,
-    /// When the rate of events is known.
-    measured_at: Option<Instant>,
+    /// The rate of events, from which the sizes of the rings follow.
+    measurement: Measurement,
     memory: usize,
     dump: Option<Dump>,
     /// When the rings were copied last.
@@ -119,7 +120,11 @@ impl<'a> Keeper<'a> {
             workload.start()?;
         }
         let now = Instant::now();
-        let is_measured = plan.before.is_some() && of_plan.ring_size.is_none();
+        let measurement = match (plan.before.is_some() && of_plan.ring_size.is_none(), plan.record.delay) {
+            (false, _) => Measurement::Over,
+            (true, Delay::None) => Measurement::Since(now, capture.written()),
+            (true, Delay::For(_) | Delay::UntilEnabled) => Measurement::Awaited,
+        };
         let mut keeper = Keeper {
             plan,
             selected,
@@ -132,7 +137,7 @@ impl<'a> Keeper<'a> {
             made,
             requests,
             began: 0,
-            measured_at: is_measured.then(|| now + rings::MEASURED),
+            measurement,
             memory,
             dump: None,
             copied: now,
@@ -145,15 +150,19 @@ impl<'a> Keeper<'a> {
             failed: 0,
         };
         keeper.began = keeper.now();
-        if plan.before.is_some() && !is_measured {
+        if plan.before.is_some() && keeper.measurement == Measurement::Over {
             keeper.say_sizes(&capture.overwritten_sizes());
         }
         Ok(keeper)
     }
 
-    /// Measures the rate of events again. Called when they were turned on later than the recording began.
-    pub fn measure_from(&mut self, now: Instant) {
-        self.measured_at = self.measured_at.map(|_| now + rings::MEASURED);
+    /// Measures the rate from the moment at which events are on. Called after this command was carried out.
+    pub fn switched(&mut self, command: Command, capture: &Capture) {
+        match command {
+            Command::Enable => self.measurement.events_are_on(Instant::now(), capture.written()),
+            Command::Disable => self.measurement.events_are_off(),
+            Command::Ping | Command::Snapshot | Command::Stop => {}
+        }
     }
 
     /// Takes side-band records.
@@ -193,7 +202,9 @@ impl<'a> Keeper<'a> {
             0 => dump.ends.min(now + LOOKED_EVERY),
             _ => now,
         });
-        [of_dump, self.measured_at, self.next_in_rhythm].into_iter().flatten().min()
+        // The rings keep their size during a dump.
+        let measured = self.measurement.due().filter(|_| self.dump.is_none());
+        [of_dump, measured, self.next_in_rhythm].into_iter().flatten().min()
     }
 
     /// Does what is due: answers requests, copies rings during a dump, ends a dump.
@@ -203,8 +214,10 @@ impl<'a> Keeper<'a> {
         if let Some(at) = self.next_in_rhythm.take_if(|at| now >= *at) {
             self.follow_rhythm(at, capture);
         }
-        if self.dump.is_none() && self.measured_at.take_if(|at| now >= *at).is_some() {
-            self.size_rings(capture);
+        if self.dump.is_none()
+            && let Some(rates) = self.measurement.take_rates(now, &capture.written())
+        {
+            self.size_rings(&rates, capture);
         }
         self.go_on(capture, now);
     }
@@ -440,13 +453,11 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Makes the rings as large as the measured rate requires.
-    fn size_rings(&mut self, capture: &mut Capture) {
+    /// Makes the rings as large as the measured rates require.
+    fn size_rings(&mut self, rates: &[f64], capture: &mut Capture) {
         let Some(before) = self.plan.before else { return };
-        let seconds = rings::MEASURED.as_secs_f64();
-        let rates: Vec<f64> = capture.written().iter().map(|&Written(bytes)| bytes as f64 / seconds).collect();
         let present = capture.overwritten_sizes();
-        let size = rings::size(&rates, before, present.iter().copied().max().unwrap_or(0), self.memory);
+        let size = rings::size(rates, before, present.iter().copied().max().unwrap_or(0), self.memory);
         for (ring, &present) in present.iter().enumerate().filter(|(_, present)| ![0, size].contains(present)) {
             self.began = self.now();
             if let Err(error) = capture.resize_overwritten(ring, size) {
@@ -458,7 +469,7 @@ impl<'a> Keeper<'a> {
         }
         let sizes = capture.overwritten_sizes();
         self.say_sizes(&sizes);
-        if let Some(kept) = rings::kept(&rates, &sizes)
+        if let Some(kept) = rings::kept(rates, &sizes)
             && kept < before
         {
             output::say(format_args!(

@@ -9,6 +9,7 @@ mod ages;
 mod dump;
 mod folder;
 mod keeper;
+mod measurement;
 mod plan;
 mod request;
 mod rings;

@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use perf_prof_system::mmap::page_size;
 
-/// How long the rate is measured.
-pub const MEASURED: Duration = Duration::from_millis(500);
-
 /// The size of a ring while the rate is measured, in bytes.
 pub const AT_FIRST: usize = 1 << 20;
 

@@ -207,8 +207,7 @@ impl Flight<'_> {
 
     fn attend_to_times(&mut self, now: Instant) {
         if self.begin_at.take_if(|at| now >= *at).is_some() {
-            self.capture.enable_events().unwrap_or_else(output::say);
-            self.keeper.measure_from(now);
+            self.command(Command::Enable);
         }
         if self.end_at.take_if(|at| now >= *at).is_some() {
             self.capture.stop();
@@ -232,14 +231,19 @@ impl Flight<'_> {
             self.capture.stop();
         }
         while let Some(command) = self.control.as_ref().and_then(Control::next) {
-            if command == Command::Snapshot {
-                self.asking.send(Request::asked("snapshot"));
-                self.keeper.attend(&mut self.capture);
-            }
-            command.switch(&mut self.capture);
+            self.command(command);
             if let Some(control) = &mut self.control {
                 control.ack();
             }
         }
+    }
+
+    fn command(&mut self, command: Command) {
+        if command == Command::Snapshot {
+            self.asking.send(Request::asked("snapshot"));
+            self.keeper.attend(&mut self.capture);
+        }
+        command.switch(&mut self.capture);
+        self.keeper.switched(command, &self.capture);
     }
 }
