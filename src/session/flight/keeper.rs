@@ -362,7 +362,8 @@ impl<'a> Keeper<'a> {
     /// Makes the last copy, and ends the dump.
     fn end_dump(&mut self, capture: &mut Capture) {
         let Some(dump) = &self.dump else { return };
-        if !self.plan.after.is_zero() {
+        // A trigger that joined came after the last copy.
+        if !self.plan.after.is_zero() || dump.joined != 0 {
             let copies = dump.copy(capture);
             self.update_side_band(capture);
             if let Some(dump) = &mut self.dump {
