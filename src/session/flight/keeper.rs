@@ -7,7 +7,6 @@ use std::{
 
 use anyhow::Result;
 use chrono::Local;
-use crossbeam_channel::Receiver;
 use perf_prof_capture::{Capture, CopiedRing};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
@@ -19,7 +18,7 @@ use super::{
     folder::DumpFolder,
     measurement::Measurement,
     plan::{FlightPlan, Into, Rhythm},
-    request::{Origin, Request},
+    request::{Origin, Request, Requests},
     rings,
     side_band::SideBand,
     trigger_event::{self, Trigger},
@@ -65,7 +64,7 @@ pub struct Keeper<'a> {
     noted: Option<Instant>,
     kernel: Dsos,
     made: MadeEvent,
-    requests: Receiver<Request>,
+    requests: Requests,
     /// The first event that the rings can have, by the clock of the events.
     began: u64,
     /// The rate of events, from which the sizes of the rings follow.
@@ -95,7 +94,7 @@ pub struct Kept<'a> {
     /// The formats of tracepoints.
     pub tracefs: &'a Tracefs,
     /// Where dumps are asked for.
-    pub requests: Receiver<Request>,
+    pub requests: Requests,
     /// The maximum memory for all rings, in bytes.
     pub memory: usize,
 }
@@ -223,8 +222,10 @@ impl<'a> Keeper<'a> {
     }
 
     fn answer_requests(&mut self, capture: &mut Capture) {
-        // A request for a file of its own waits for the end of the present dump.
-        while let Ok(request) = self.requests.try_recv() {
+        // Those that come meanwhile wait for the next turn: they must not keep the rings from being copied.
+        for _ in 0..self.requests.count() {
+            let Some(request) = self.requests.next() else { break };
+            // A request for a file of its own waits for the end of the present dump.
             if self.dump.is_some() && request.path.is_some() {
                 self.end_dump(capture);
             }
@@ -422,6 +423,12 @@ impl<'a> Keeper<'a> {
             let (count, gap) = (self.too_soon, self.plan.min_gap);
             output::say(format_args!(
                 "triggers that made no dump, because one was made less than {gap:?} before (--min-gap): {count}"
+            ));
+        }
+        if self.requests.missed() != 0 {
+            output::say(format_args!(
+                "triggers that came faster than they could be written, and are in no dump: {}",
+                self.requests.missed()
             ));
         }
         if self.forgotten != 0 {

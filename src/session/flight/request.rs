@@ -1,11 +1,25 @@
 //! Requests for dumps, and their answers.
 
-use std::{os::fd::RawFd, path::PathBuf, sync::mpsc};
+use std::{
+    os::fd::RawFd,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc,
+    },
+};
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use perf_prof_system::eventfd;
 
 use super::trigger_event::Trigger;
+
+/// How many events of `--trigger` wait for the recorder at most. Each has a text of up to some KiB.
+const EVENTS: usize = 1024;
+
+/// How many requests wait at most. Signals, commands and programs have room beside the events.
+const ALL: usize = 2 * EVENTS;
 
 /// A request for a dump.
 #[derive(Debug)]
@@ -30,12 +44,44 @@ pub enum Origin {
 /// Asks a running flight recorder for dumps.
 #[derive(Clone, Debug)]
 pub struct Asking {
-    pub(super) requests: Sender<Request>,
+    requests: Sender<Request>,
+    /// How many requests had no room.
+    missed: Arc<AtomicU64>,
     /// The eventfd that wakes the recorder.
-    pub(super) wake: RawFd,
+    wake: RawFd,
+}
+
+/// The requests that wait for the recorder.
+#[derive(Debug)]
+pub struct Requests {
+    waiting: Receiver<Request>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Requests {
+    /// Returns how many requests wait.
+    pub fn count(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Returns the request that waits longest.
+    pub fn next(&self) -> Option<Request> {
+        self.waiting.try_recv().ok()
+    }
+
+    /// Returns how many requests had no room so far.
+    pub fn missed(&self) -> u64 {
+        self.missed.load(Relaxed)
+    }
 }
 
 impl Asking {
+    /// Returns both ends of a queue of requests. `wake` is the eventfd that wakes the recorder.
+    pub(super) fn new(wake: RawFd) -> (Asking, Requests) {
+        let ((requests, waiting), missed) = (bounded(ALL), Arc::default());
+        (Asking { requests, missed: Arc::clone(&missed), wake }, Requests { waiting, missed })
+    }
+
     /// Asks for a dump. The answer is its path when it is complete, or the reason why there is none. If the recorder has ended,
     /// there is no answer. The signals of the recorder must still exist.
     pub fn ask(&self, reason: &str, path: Option<PathBuf>) -> mpsc::Receiver<Result<PathBuf, String>> {
@@ -44,9 +90,18 @@ impl Asking {
         answer
     }
 
-    /// Sends a request. If the recorder has ended, the request is dropped, and with it the place of the answer.
+    /// Sends a request. If the recorder has ended, the request is dropped, and with it the place of the answer. If too many
+    /// requests wait, it is only counted.
     pub(super) fn send(&self, request: Request) {
-        let _ = self.requests.send(request);
+        let is_event = matches!(request.origin, Origin::Event(_));
+        let sent = match is_event && self.requests.len() >= EVENTS {
+            true => Err(TrySendError::Full(request)),
+            false => self.requests.try_send(request),
+        };
+        if let Err(TrySendError::Full(request)) = sent {
+            self.missed.fetch_add(1, Relaxed);
+            request.reply.map(|reply| reply.send(Err("too many dumps are asked for at the same time".to_owned())));
+        }
         eventfd::signal(self.wake);
     }
 }
@@ -55,5 +110,31 @@ impl Request {
     /// Returns a request that needs no answer.
     pub fn asked(reason: &str) -> Request {
         Request { origin: Origin::Asked(reason.to_owned()), path: None, reply: None }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use perf_prof_system::eventfd::EventFd;
+
+    use super::*;
+
+    #[test]
+    fn events_leave_room_for_others_and_those_without_room_are_counted() {
+        let bell = EventFd::new().unwrap();
+        let (asking, requests) = Asking::new(bell.as_raw_fd());
+        let (reason, event) = (String::new(), String::new());
+        let trigger = Trigger { reason, event, time: 0, task: (0, 0), cpu: 0 };
+        (0..5000).for_each(|_| {
+            asking.send(Request { origin: Origin::Event(trigger.clone()), path: None, reply: None });
+        });
+        assert_eq!((requests.count(), requests.missed()), (EVENTS, 5000 - EVENTS as u64));
+        let answers: Vec<_> = (0..5000).map(|_| asking.ask("x", None)).collect();
+        assert_eq!(requests.count(), ALL);
+        assert!(answers[0].try_recv().is_err(), "it waits");
+        assert!(matches!(answers[4999].try_recv(), Ok(Err(_))), "it is answered at once");
+        assert!(requests.next().is_some_and(|request| matches!(request.origin, Origin::Event(_))), "oldest first");
     }
 }

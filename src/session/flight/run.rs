@@ -67,8 +67,7 @@ pub fn run_with(
     let (mut capture, writers) =
         open(plan, (&selected, &tracefs, &sizes), requested, workload.as_ref(), signals.wake_fd())?;
     limits.report();
-    let (sender, asked) = crossbeam_channel::unbounded();
-    let asking = Asking { requests: sender, wake: signals.wake_fd() };
+    let (asking, asked) = Asking::new(signals.wake_fd());
     let triggers = open_triggers(plan, workload.as_ref(), &asking)?;
     drop(closing);
     let control = record.control.as_ref().map(|place| Control::open(place, signals.wake_fd())).transpose()?;
