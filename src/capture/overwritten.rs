@@ -10,6 +10,7 @@ pub use perf_prof_system::backward_ring::Written;
 use perf_prof_system::{
     CallError,
     backward_ring::{BackwardRing, Copied},
+    mmap::page_size,
     perf,
 };
 
@@ -121,9 +122,9 @@ impl Capture {
         self.overwritten.rings.iter().map(|owned| owned.as_ref().map_or(0, |owned| owned.ring.size())).collect()
     }
 
-    /// Replaces the overwritten ring beside `ring` by an empty one of `size` bytes. If the kernel refuses this size, the
-    /// ring keeps its old size, and is empty too. Events during the call are in neither ring.
-    pub fn resize_overwritten(&mut self, ring: usize, size: usize) -> Result<(), CallError> {
+    /// Replaces the overwritten ring beside `ring` by an empty one of `size` bytes. If the kernel refuses this size, the ring is
+    /// smaller, and empty too. Events during the call are in neither ring.
+    pub fn resize_overwritten(&mut self, ring: usize, size: usize) -> Result<(), ResizeError> {
         let Some(OwnedRing { ring: old, owner }) = self.overwritten.rings.get_mut(ring).and_then(Option::take) else {
             return Ok(());
         };
@@ -132,10 +133,9 @@ impl Capture {
         // that wrote into it (`perf_mmap_close()` in kernel/events/core.c).
         drop(old);
         let fd = self.descriptors[owner].fd.as_fd();
-        let (new, refused) = match BackwardRing::map(fd, size) {
-            Ok(new) => (new, None),
-            Err(error) => (BackwardRing::map(fd, former)?, Some(error)),
-        };
+        let Fitting { found, refused } = first_that_fits(sizes(size, former), |size| BackwardRing::map(fd, size));
+        let Some(new) = found else { return refused.map_or(Ok(()), |source| Err(ResizeError::Gone(source))) };
+        let size = new.size();
         self.overwritten.rings[ring] = Some(OwnedRing { ring: new, owner });
         let others = self
             .descriptors
@@ -143,10 +143,49 @@ impl Capture {
             .enumerate()
             .filter(|(at, descriptor)| *at != owner && descriptor.ring == ring && descriptor.event.is_some());
         for (_, descriptor) in others {
-            perf::set_output(descriptor.fd.as_fd(), fd)?;
+            perf::set_output(descriptor.fd.as_fd(), fd).map_err(ResizeError::Gone)?;
         }
-        refused.map_or(Ok(()), Err)
+        refused.map_or(Ok(()), |source| Err(ResizeError::Smaller { size, source }))
     }
+}
+
+/// Why an overwritten ring does not have the size that it should get.
+#[derive(Debug)]
+pub enum ResizeError {
+    /// The kernel refused the size. The ring has this size now.
+    Smaller {
+        /// The size in bytes.
+        size: usize,
+        /// Why the kernel refused the other size.
+        source: CallError,
+    },
+    /// Events have no ring any more: their samples are nowhere.
+    Gone(CallError),
+}
+
+/// A ring that could be made, and why the first size was refused.
+struct Fitting<T, E> {
+    found: Option<T>,
+    refused: Option<E>,
+}
+
+/// Returns the sizes to try: the wanted one, then the former one or a smaller one, and ever smaller ones.
+fn sizes(wanted: usize, former: usize) -> impl Iterator<Item = usize> {
+    let next = if former < wanted { former } else { wanted / 2 };
+    let smaller = std::iter::successors(Some(next), |size| Some(size / 2)).take_while(|&size| size >= page_size());
+    std::iter::once(wanted).chain(smaller)
+}
+
+/// Makes something of the first of these sizes that is not refused.
+fn first_that_fits<T, E>(sizes: impl Iterator<Item = usize>, make: impl Fn(usize) -> Result<T, E>) -> Fitting<T, E> {
+    let mut refused = None;
+    for size in sizes {
+        match make(size) {
+            Ok(found) => return Fitting { found: Some(found), refused },
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Fitting { found: None, refused }
 }
 
 #[cfg(test)]
@@ -176,5 +215,20 @@ mod tests {
         let newest_first = [&record(3, 24)[..], &[0; 64]].concat();
         let copied = CopiedRing { ring: 0, until: Written(0), overwritten: 0, newest_first };
         assert_eq!(copied.in_order(), record(3, 24));
+    }
+
+    #[test]
+    fn a_ring_whose_size_is_refused_has_the_former_size_or_less_or_is_gone() {
+        let page = page_size();
+        let up_to = |room: usize| {
+            let make = |size| if size <= room { Ok(size) } else { Err(size) };
+            let Fitting { found, refused } = first_that_fits(sizes(16 * page, 4 * page), make);
+            (found.map(|size| size / page), refused.map(|size| size / page))
+        };
+        assert_eq!(up_to(16 * page), (Some(16), None));
+        assert_eq!(up_to(15 * page), (Some(4), Some(16)));
+        assert_eq!(up_to(3 * page), (Some(2), Some(16)));
+        assert_eq!(up_to(0), (None, Some(16)));
+        assert_eq!(sizes(2 * page, 8 * page).map(|size| size / page).collect::<Vec<_>>(), [2, 1]);
     }
 }

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 use chrono::Local;
-use perf_prof_capture::{Capture, CopiedRing};
+use perf_prof_capture::{Capture, CopiedRing, ResizeError};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
 use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
@@ -450,7 +450,7 @@ impl<'a> Keeper<'a> {
         self.next_in_rhythm = Some(at + rhythm.turn());
         if let Rhythm::Bytes(limit) = rhythm {
             let total: u64 = capture.written().iter().map(|written| written.0).sum();
-            if total - self.counted < limit {
+            if total.saturating_sub(self.counted) < limit {
                 return;
             }
             self.counted = total;
@@ -466,14 +466,13 @@ impl<'a> Keeper<'a> {
         let Some(before) = self.plan.before else { return };
         let present = capture.overwritten_sizes();
         let size = rings::size(rates, before, present.iter().copied().max().unwrap_or(0), self.memory);
-        for (ring, &present) in present.iter().enumerate().filter(|(_, present)| ![0, size].contains(present)) {
-            self.began = self.now();
-            if let Err(error) = capture.resize_overwritten(ring, size) {
-                output::say(format_args!(
-                    "a ring stays at {} KiB, because {error}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
-                    present >> 10
-                ));
-            }
+        let resized: Vec<usize> = (0..present.len()).filter(|&ring| ![0, size].contains(&present[ring])).collect();
+        for &ring in &resized {
+            capture.resize_overwritten(ring, size).unwrap_or_else(|error| self.say_resized(&error, ring, capture));
+        }
+        if !resized.is_empty() {
+            // What was counted and noted was in the former rings.
+            (self.counted, self.ages, self.began) = (0, Ages::default(), self.now());
         }
         let sizes = capture.overwritten_sizes();
         self.say_sizes(&sizes);
@@ -486,6 +485,23 @@ impl<'a> Keeper<'a> {
                 kept.as_secs_f64(),
                 before.as_secs_f64()
             ));
+        }
+    }
+
+    fn say_resized(&mut self, error: &ResizeError, ring: usize, capture: &Capture) {
+        match error {
+            ResizeError::Smaller { size, source } => output::say(format_args!(
+                "a ring has only {} KiB, because {source}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
+                size >> 10
+            )),
+            ResizeError::Gone(source) => {
+                self.failed += 1;
+                let cpu = capture.rings().nth(ring).and_then(|(_, cpu)| cpu);
+                let place = cpu.map_or("a thread".to_owned(), |cpu| format!("CPU {cpu}"));
+                output::say(format_args!(
+                    "events of {place} are in no dump from now on: their ring is gone, because {source}"
+                ));
+            }
         }
     }
 
