@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::Write,
+    io::{Read, Write},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
@@ -362,6 +362,75 @@ fn a_dump_before_the_rate_is_known_lets_the_recorder_sleep() {
 }
 
 #[test]
+fn the_gap_begins_at_the_end_of_a_dump() {
+    needs([Need::Tracefs]);
+    let mut requests = Requests::start();
+    let options = ["--before", "1s", "--after", "3s", "--trigger", SLOW, "--min-gap", "4s"];
+    let recorder = Recorder::start(&requests, &options);
+    recorder.await_events();
+    requests.make_slow();
+    recorder.await_dumps(1);
+    // 1.5 s after the end, and 4.5 s after the start.
+    std::thread::sleep(Duration::from_millis(4500));
+    requests.make_slow();
+    std::thread::sleep(Duration::from_millis(1000));
+    assert_eq!(recorder.dumps().len(), 1);
+    std::thread::sleep(Duration::from_millis(3000));
+    requests.make_slow();
+    recorder.await_dumps(2);
+    let (_, status, said) = recorder.end(libc::SIGINT);
+    assert_eq!(status, 0, "{said}");
+    assert!(said.contains("less than 4s after one (--min-gap): 1\n"), "{said}");
+}
+
+#[test]
+fn commands_and_signals_in_quick_succession_each_make_a_dump() {
+    needs([Need::Tracefs, Need::Perf]);
+    let requests = Requests::start();
+    let pipes = tempfile::tempdir().unwrap();
+    let [control, ack] = ["control", "ack"].map(|name| pipes.path().join(name));
+    assert!(Command::new("mkfifo").args([&control, &ack]).status().unwrap().success());
+    let place = format!("fifo:{},{}", control.display(), ack.display());
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--control", &place, "--trigger", "oom:mark_victim"]);
+    recorder.await_events();
+    recorder.signal(libc::SIGUSR2);
+    std::thread::sleep(Duration::from_millis(100));
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(2);
+    let [mut commands, mut answers] =
+        [&control, &ack].map(|path| fs::OpenOptions::new().read(true).write(true).open(path).unwrap());
+    commands.write_all(b"snapshot\n").unwrap();
+    let mut answer = [0; 4];
+    answers.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"ack\n");
+    let found = recorder.dumps();
+    let (_dir, status, said) = recorder.end(libc::SIGINT);
+    assert_eq!(status, 0, "{said}");
+    let ends = |end: &str| found.iter().filter(|dump| dump.to_str().unwrap().ends_with(end)).count();
+    assert_eq!(found.len(), 3, "the answer to a command comes after its dump: {said}");
+    assert_eq!(ends("-snapshot.data"), 1, "{found:?}");
+    for dump in &found {
+        let lines = same_lines_of_perf(dump);
+        let at = trigger(&lines);
+        assert!(lines[0].0 + 1_000_001 >= at && lines[0].0 + 900_000 < at && lines.len() > 1000, "{dump:?} {said}");
+    }
+}
+
+#[test]
+fn dumps_come_after_each_amount_of_samples() {
+    needs([Need::Tracefs]);
+    let requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "60s", "--switch-output=1M"]);
+    std::thread::sleep(Duration::from_secs(8));
+    let (dir, status, said) = recorder.end(libc::SIGINT);
+    assert_eq!(status, 0, "{said}");
+    let found = dumps(&dir.path().join("dumps"));
+    let switched = found.iter().filter(|dump| dump.to_str().unwrap().contains("-switch")).count();
+    assert!((2..=40).contains(&switched), "{switched} dumps {said}");
+    found.iter().for_each(|dump| assert!(!lines(dump).is_empty()));
+}
+
+#[test]
 fn only_the_newest_dumps_stay() {
     needs([Need::Tracefs]);
     let requests = Requests::start();
@@ -395,30 +464,35 @@ fn threads_write_a_dump_as_a_directory() {
 #[test]
 fn a_full_disk_ends_nothing_and_the_next_dump_tries_again() {
     needs([Need::Tracefs]);
-    let requests = Requests::start();
+    let mut requests = Requests::start();
     let place = tempfile::tempdir().unwrap();
     let disk = place.path().to_str().unwrap();
-    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=3m", "none", disk]).status();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=64m", "none", disk]).status();
     if !mounted.is_ok_and(|status| status.success()) {
         skip(Need::Namespaces, "tmpfs cannot be mounted");
     }
     let filler = place.path().join("filler");
-    fs::write(&filler, vec![1; 2 << 20]).unwrap();
-    let recorder = Recorder::start(&requests, &["--before", "2s", "-o", &format!("{disk}/")]);
+    fs::write(&filler, vec![1; 61 << 20]).unwrap();
+    let options = ["--before", "10s", "--trigger", SLOW, "--min-gap", "60s", "-o", &format!("{disk}/")];
+    let recorder = Recorder::start(&requests, &options);
+    recorder.await_events();
     std::thread::sleep(Duration::from_secs(4));
-    recorder.signal(libc::SIGUSR2);
-    std::thread::sleep(Duration::from_secs(1));
+    requests.make_slow();
+    std::thread::sleep(Duration::from_secs(3));
+    fs::remove_file(&filler).unwrap();
+    let of_first: Vec<usize> = dumps(place.path()).iter().map(|dump| lines(dump).len()).collect();
     dumps(place.path()).iter().for_each(|path| fs::remove_file(path).unwrap());
-    recorder.signal(libc::SIGUSR2);
-    std::thread::sleep(Duration::from_secs(2));
+    // A dump that could not be written does not count for --min-gap.
+    requests.make_slow();
+    std::thread::sleep(Duration::from_secs(3));
     let complete = dumps(place.path());
     let read: Vec<usize> = complete.iter().map(|dump| lines(dump).len()).collect();
     let (_, status, said) = recorder.end(libc::SIGINT);
     assert!(Command::new("umount").arg(disk).status().unwrap().success());
     assert_eq!(status, 1, "{said}");
     assert!(said.contains("No space left on device") && said.contains("tries again"), "{said}");
-    assert_eq!(complete.len(), 1, "{said}");
-    assert!(read[0] > 1000, "{said}");
+    assert_eq!((of_first.len(), complete.len()), (1, 1), "{said}");
+    assert!(of_first[0] > 1000 && of_first[0] < read[0], "{of_first:?} {read:?} {said}");
 }
 
 #[test]

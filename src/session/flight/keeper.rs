@@ -50,6 +50,9 @@ const COPIED_EVERY: Duration = Duration::from_millis(250);
 /// How often it is looked at the rings during a dump.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
+/// After a dump that could not be written, events make no other one for at most this time.
+const RETRIED_AFTER: Duration = Duration::from_secs(1);
+
 /// How often the bytes in the rings are counted for `--switch-output=SIZE`.
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
 
@@ -73,8 +76,8 @@ pub struct Keeper<'a> {
     dump: Option<Dump>,
     /// When the rings were copied last.
     copied: Instant,
-    /// The start of the last dump.
-    last: Option<Instant>,
+    /// The time after the last dump in which events of `--trigger` make none.
+    rest: Option<Rest>,
     /// How many triggers came too soon after a dump.
     too_soon: u64,
     next_in_rhythm: Option<Instant>,
@@ -83,6 +86,13 @@ pub struct Keeper<'a> {
     pub woken: bool,
     forgotten: u64,
     failed: u64,
+}
+
+/// A time in which events make no dump.
+#[derive(Clone, Copy)]
+struct Rest {
+    since: Instant,
+    time: Duration,
 }
 
 /// What a keeper needs at its start.
@@ -140,7 +150,7 @@ impl<'a> Keeper<'a> {
             memory,
             dump: None,
             copied: now,
-            last: None,
+            rest: None,
             too_soon: 0,
             next_in_rhythm: plan.rhythm.map(|rhythm| now + rhythm.turn()),
             counted: 0,
@@ -250,7 +260,7 @@ impl<'a> Keeper<'a> {
             dump.replies.extend(request.reply);
             return;
         }
-        if is_event && self.last.is_some_and(|last| last.elapsed() < self.plan.min_gap) {
+        if is_event && self.rest.is_some_and(|rest| rest.since.elapsed() < rest.time) {
             self.too_soon += 1;
             return;
         }
@@ -268,13 +278,18 @@ impl<'a> Keeper<'a> {
                 self.dump = Some(dump);
             }
             Err(error) => {
-                self.failed += 1;
+                self.rest_after_failure();
                 output::say(format_args!("no dump for {}: {error:#}; the next one tries again", trigger.reason));
                 request.reply.map(|reply| reply.send(Err(format!("{error:#}"))));
             }
         }
         self.copied = Instant::now();
-        self.last = Some(self.copied);
+    }
+
+    /// Notes that a dump could not be written. The next trigger tries again, but not at each of many events.
+    fn rest_after_failure(&mut self) {
+        self.failed += 1;
+        self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap.min(RETRIED_AFTER) });
     }
 
     fn begin_dump(
@@ -380,15 +395,16 @@ impl<'a> Keeper<'a> {
         let outcome = match dump.finish() {
             Ok(summary) if summary.failure.is_none() => {
                 self.report(&path, &told, &summary);
+                self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
                 Ok(path)
             }
             Ok(summary) => {
                 summary.report("", self.plan.record.verbosity);
-                self.failed += 1;
+                self.rest_after_failure();
                 Err(format!("{} is incomplete", path.display()))
             }
             Err(error) => {
-                self.failed += 1;
+                self.rest_after_failure();
                 output::say(format_args!("{error:#}; the next dump tries again"));
                 Err(format!("{error:#}"))
             }
@@ -422,7 +438,7 @@ impl<'a> Keeper<'a> {
         if self.too_soon != 0 {
             let (count, gap) = (self.too_soon, self.plan.min_gap);
             output::say(format_args!(
-                "triggers that made no dump, because one was made less than {gap:?} before (--min-gap): {count}"
+                "triggers that made no dump, because they came less than {gap:?} after one (--min-gap): {count}"
             ));
         }
         if self.requests.missed() != 0 {

@@ -15,7 +15,7 @@ pub struct FlightPlan {
     pub after: Duration,
     /// The events that make dumps; `None` if there are none. If a command is the target, the draft selects no tasks.
     pub triggers: Option<Draft>,
-    /// After the start of a dump, events make no other one for this time.
+    /// After the end of a dump that was written, events make no other one for this time.
     pub min_gap: Duration,
     /// How many dumps stay in the folder.
     pub max_files: Option<usize>,
