@@ -25,9 +25,9 @@ use crate::harness::{
 const EVENTS: &str = "syscalls:sys_enter_getppid,sched:sched_process_exec";
 
 /// A span of a slow request of the workload.
-const SLOW: &str = "syscall/name=clock_nanosleep,min=40ms/";
+const SLOW: &str = "syscall/name=clock_nanosleep,min=250ms/";
 
-/// The workload: requests of 1 ms, and a slow one of 50 ms for each line of its standard input, until this ends. It also
+/// The workload: requests of 1 ms, and a slow one of 300 ms for each line of its standard input, until this ends. It also
 /// starts programs that end at once.
 pub fn requests() {
     let asked = Arc::new(AtomicBool::new(false));
@@ -36,7 +36,7 @@ pub fn requests() {
         for request in 0u64.. {
             task::getppid(20);
             let is_slow = slow.swap(false, SeqCst);
-            std::thread::sleep(Duration::from_millis(if is_slow { 50 } else { 1 }));
+            std::thread::sleep(Duration::from_millis(if is_slow { 300 } else { 1 }));
             if request % 100 == 0 {
                 Command::new("/bin/true").status().unwrap();
             }
