@@ -29,6 +29,8 @@ pub enum LostRecords {
     Samples,
     /// Side-band records: what happened to tasks and mappings.
     SideBand,
+    /// Samples that were overwritten in their ring. It is not known of which events, nor exactly how many.
+    Overwritten,
 }
 
 impl Capture {

@@ -68,6 +68,12 @@ impl CopiedRing {
     }
 }
 
+impl AsRef<[u8]> for CopiedRing {
+    fn as_ref(&self) -> &[u8] {
+        &self.newest_first
+    }
+}
+
 impl OverwrittenRings {
     /// Returns the rings for these events, none of which is mapped yet.
     pub fn for_events(events: &[EventRequest]) -> OverwrittenRings {

@@ -159,14 +159,19 @@ impl RecordRun {
 
 impl RecordRun {
     /// Calls `each` for each record of the data section.
-    pub fn for_each_record(&self, mut each: impl FnMut(u32, Record<'_>)) {
-        let bytes = fs::read(self.path()).unwrap();
-        let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
-        let data = &bytes[word(40)..word(40) + word(48)];
-        let mut records = Records::new(data);
-        records.by_ref().for_each(|record| each(record_type(record), Record::parse(record)));
-        assert!(records.rest().is_empty(), "the last {} bytes are not a record", records.rest().len());
+    pub fn for_each_record(&self, each: impl FnMut(u32, Record<'_>)) {
+        for_each_record(&self.path(), each);
     }
+}
+
+/// Calls `each` for each record in the data section of a recording.
+pub fn for_each_record(path: &Path, mut each: impl FnMut(u32, Record<'_>)) {
+    let bytes = fs::read(path).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    let data = &bytes[word(40)..word(40) + word(48)];
+    let mut records = Records::new(data);
+    records.by_ref().for_each(|record| each(record_type(record), Record::parse(record)));
+    assert!(records.rest().is_empty(), "the last {} bytes are not a record", records.rest().len());
 }
 
 /// Returns what perf prints for a recording. perf must print nothing on stderr.

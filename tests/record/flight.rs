@@ -12,11 +12,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use perf_prof_format::record::Record;
 use tempfile::TempDir;
 
 use crate::harness::{
     machine::{Need, needs, skip},
-    recorder::perf,
+    recorder::{for_each_record, perf},
     run::{perf_prof, stdout, tested_program},
     task, workload,
 };
@@ -24,11 +25,14 @@ use crate::harness::{
 /// The events that the dumps have.
 const EVENTS: &str = "syscalls:sys_enter_getppid,sched:sched_process_exec";
 
+/// How many times a thread changes its name: the records about that are many more than fit into a ring.
+const RENAMED: u64 = 100_000;
+
 /// A span of a slow request of the workload.
 const SLOW: &str = "syscall/name=clock_nanosleep,min=250ms/";
 
-/// The workload: requests of 1 ms, and a slow one of 300 ms for each line of its standard input, until this ends. It also
-/// starts programs that end at once.
+/// The workload: requests of 1 ms, and a slow one of 300 ms for each line of its standard input, until this ends. After the line
+/// `rename`, a thread changes its name many times instead. The workload also starts programs that end at once.
 pub fn requests() {
     let asked = Arc::new(AtomicBool::new(false));
     let slow = Arc::clone(&asked);
@@ -42,7 +46,10 @@ pub fn requests() {
             }
         }
     });
-    std::io::stdin().lines().for_each(|_| asked.store(true, SeqCst));
+    std::io::stdin().lines().for_each(|line| match line.unwrap().as_str() {
+        "rename" => (0..RENAMED).for_each(|_| task::named(c"renamed")),
+        _ => asked.store(true, SeqCst),
+    });
     std::process::exit(0);
 }
 
@@ -57,7 +64,11 @@ impl Requests {
 
     /// Makes the next request slow.
     fn make_slow(&mut self) {
-        self.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.tell("slow");
+    }
+
+    fn tell(&mut self, line: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
     }
 
     fn pid(&self) -> String {
@@ -420,14 +431,40 @@ fn commands_and_signals_in_quick_succession_each_make_a_dump() {
 fn dumps_come_after_each_amount_of_samples() {
     needs([Need::Tracefs]);
     let requests = Requests::start();
-    let recorder = Recorder::start(&requests, &["--before", "60s", "--switch-output=1M"]);
-    std::thread::sleep(Duration::from_secs(8));
+    let recorder = Recorder::start(&requests, &["--before", "60s", "--switch-output=256K"]);
+    std::thread::sleep(Duration::from_secs(5));
     let (dir, status, said) = recorder.end(libc::SIGINT);
     assert_eq!(status, 0, "{said}");
     let found = dumps(&dir.path().join("dumps"));
     let switched = found.iter().filter(|dump| dump.to_str().unwrap().contains("-switch")).count();
-    assert!((2..=40).contains(&switched), "{switched} dumps {said}");
+    assert!((3..=50).contains(&switched), "{switched} dumps {said}");
     found.iter().for_each(|dump| assert!(!lines(dump).is_empty()));
+}
+
+#[test]
+fn lost_records_about_tasks_are_told_and_are_in_the_dump() {
+    needs([Need::Tracefs]);
+    let mut requests = Requests::start();
+    let recorder = Recorder::start(&requests, &["--before", "1s", "--trigger", "oom:mark_victim"]);
+    recorder.await_events();
+    recorder.signal(libc::SIGSTOP);
+    requests.tell("rename");
+    std::thread::sleep(Duration::from_millis(1500));
+    recorder.signal(libc::SIGCONT);
+    recorder.signal(libc::SIGUSR2);
+    recorder.await_dumps(1);
+    let (dir, status, said) = recorder.end(libc::SIGINT);
+    assert_eq!(status, 0, "{said}");
+    let before = said.find(" records about tasks were lost").unwrap_or_else(|| panic!("{said}"));
+    let told: u64 = said[..before].rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((RENAMED / 2..RENAMED).contains(&told), "{said}");
+    let mut recorded = 0;
+    for_each_record(&dumps(&dir.path().join("dumps"))[0], |_, record| {
+        if let Record::Lost { lost } = record {
+            recorded += lost;
+        }
+    });
+    assert_eq!(recorded, told, "{said}");
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! One dump: the recording that a trigger makes out of what the rings have.
 
 use std::{
-    collections::VecDeque,
     ops::Range,
     path::PathBuf,
     sync::mpsc,
@@ -10,7 +9,7 @@ use std::{
 };
 
 use anyhow::Result;
-use perf_prof_capture::{Capture, CopiedRing, Written};
+use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords, Written};
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
     record::{Records, SampleLayout, TrailerLayout, record_type},
@@ -18,7 +17,10 @@ use perf_prof_format::{
 use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory};
 use perf_prof_system::output;
 
-use super::trigger_event::{self, Trigger};
+use super::{
+    pieces::{Copies, Part, PartEnd, Pieces},
+    trigger_event::{self, Trigger},
+};
 use crate::recorder::{Destination, MadeEvent, RecordingWriter, Subject, Summary};
 
 /// A dump that goes on for at most this many times its time after the trigger, if more triggers come meanwhile.
@@ -44,25 +46,18 @@ pub struct Dump {
     window: Range<u64>,
     /// What was copied so far.
     since: Vec<Written>,
-    /// What was copied and not written yet, oldest first.
-    pieces: VecDeque<Piece>,
-    /// The bytes in `pieces`.
-    backlog: usize,
+    /// What is not written yet.
+    pieces: Pieces<CopiedRing>,
+    /// The mean size of the samples that were written last, in bytes.
+    sample_size: u64,
     /// When the last copy is made, and when it has to be made at the latest.
     pub ends: Instant,
     ends_at_latest: Instant,
-    /// About how many samples were overwritten between two copies.
-    pub overwritten: u64,
+    /// About how many samples of each ring were overwritten between two copies.
+    overwritten: Vec<Lost>,
     /// Those who wait for the path.
     pub replies: Vec<mpsc::Sender<Result<PathBuf, String>>>,
     failure_is_told: bool,
-}
-
-/// What was copied at one time.
-#[derive(Debug)]
-struct Piece {
-    copies: Vec<CopiedRing>,
-    which: Copies,
 }
 
 /// What a new dump needs beside the recording's subject.
@@ -104,7 +99,8 @@ impl Dump {
             writer.list_rings(capture);
         }
         let overwritten = copies.iter().filter(|copied| copied.overwritten != 0);
-        let oldest = overwritten.filter_map(|copied| copied.oldest(|record| layout.time(record)));
+        // Of a ring that was overwritten again while it was copied, nothing is left.
+        let oldest = overwritten.map(|copied| copied.oldest(|record| layout.time(record)).unwrap_or(now));
         let oldest = oldest.max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
         let left = |after: Duration| Instant::now() + Duration::from_nanos(until.saturating_sub(now)).min(after);
@@ -120,11 +116,11 @@ impl Dump {
             complete_from: oldest.max(from),
             window: from..until,
             since: Vec::new(),
-            pieces: VecDeque::new(),
-            backlog: 0,
+            pieces: Pieces::default(),
+            sample_size: SAMPLE_SIZE,
             ends: left(after),
             ends_at_latest: left(after) + after * (LONGEST - 1),
-            overwritten: 0,
+            overwritten: Vec::new(),
             replies: Vec::new(),
             failure_is_told: false,
         })
@@ -134,21 +130,21 @@ impl Dump {
     pub fn begin(&mut self, dsos: &Dsos, side_band: &[u8]) {
         self.writer.add_dsos(dsos);
         self.writer.write_records(side_band);
-        self.write_trigger(&self.trigger.clone());
+        self.add_trigger(&self.trigger.clone());
     }
 
-    fn write_trigger(&mut self, trigger: &Trigger) {
+    fn add_trigger(&mut self, trigger: &Trigger) {
         let kept = trigger.time.saturating_sub(self.complete_from);
         // The texts of a trigger are cut, so its record is never too large.
         if let Ok(record) = trigger_event::sample(&self.made.attr, trigger, kept) {
-            self.writer.write_records(&record);
+            self.pieces.add(&record);
         }
     }
 
     /// Adds another trigger. The dump goes on until `after` has passed since this trigger, within limits.
     pub fn join(&mut self, trigger: &Trigger, after: Duration) {
         self.joined += 1;
-        self.write_trigger(trigger);
+        self.add_trigger(trigger);
         let until = trigger.time.saturating_add(after.as_nanos() as u64);
         if until > self.window.end {
             let more = Duration::from_nanos(until - self.window.end);
@@ -157,9 +153,9 @@ impl Dump {
         }
     }
 
-    /// Writes records about tasks that came since the start of the dump.
-    pub fn write_side_band(&mut self, records: &[u8]) {
-        self.writer.write_records(records);
+    /// Adds records about tasks that came since the start of the dump.
+    pub fn add_side_band(&mut self, records: &[u8]) {
+        self.pieces.add(records);
     }
 
     /// Copies what came since the last copy.
@@ -183,31 +179,24 @@ impl Dump {
             let ring = copied.ring as usize;
             self.since.resize(self.since.len().max(ring + 1), Written::default());
             self.since[ring] = copied.until;
-            self.backlog += copied.size();
         }
-        self.pieces.push_back(Piece { copies, which });
+        self.pieces.take(copies, which, Instant::now());
     }
 
     /// Returns how many bytes were copied and are not written yet. It is at least 1 if anything is to be written.
     pub fn backlog(&self) -> usize {
-        self.backlog.max(self.pieces.len())
+        self.pieces.bytes()
     }
 
     /// Writes the copy of one ring; of all rings that were copied together, if threads write the recording.
     pub fn write_some(&mut self, capture: &Capture) {
-        let Some(piece) = self.pieces.front_mut() else { return };
-        let which = piece.which;
-        let count = if self.ring_streams.is_empty() { 1.min(piece.copies.len()) } else { piece.copies.len() };
-        let copies: Vec<CopiedRing> = piece.copies.drain(..count).collect();
-        let is_over = piece.copies.is_empty();
-        self.backlog -= copies.iter().map(CopiedRing::size).sum::<usize>();
+        let count = if self.ring_streams.is_empty() { 1 } else { usize::MAX };
+        let Some(Part { beside, copies, which, end }) = self.pieces.next(count) else { return };
+        self.writer.write_records(&beside);
         self.write(capture, &copies, which);
-        if is_over {
-            self.pieces.pop_front();
-            // A mark in the first file of a directory would make perf sort what is in that file alone.
-            if self.ring_streams.is_empty() {
-                self.writer.mark_round();
-            }
+        // A mark in the first file of a directory would make perf sort what is in that file alone.
+        if end == PartEnd::Mark && self.ring_streams.is_empty() {
+            self.writer.mark_round();
         }
         self.tell_failure();
     }
@@ -229,9 +218,12 @@ impl Dump {
                 }
             }
         });
-        if which == Copies::Later {
-            for (copied, (_, records)) in copies.iter().zip(&ordered).filter(|(copied, _)| copied.overwritten != 0) {
-                self.note_overwritten(capture, copied, records);
+        for (copied, (_, records)) in copies.iter().zip(&ordered) {
+            let count = Records::new(records).count() as u64;
+            self.sample_size = (records.len() as u64).checked_div(count).unwrap_or(self.sample_size);
+            if which == Copies::Later && copied.overwritten != 0 {
+                let first = Records::new(records).find_map(|record| self.layout.time(record));
+                self.note_overwritten(capture, copied, first);
             }
         }
         if self.ring_streams.is_empty() {
@@ -254,19 +246,20 @@ impl Dump {
         results.into_iter().for_each(|result| self.writer.keep_failure(result));
     }
 
-    /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the sizes of
-    /// the others.
-    fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing, records: &[u8]) {
-        let number = Records::new(records).count().max(1);
-        let size = (records.len() / number).max(1) as u64;
-        let count = (copied.overwritten / size).max(1);
-        self.overwritten += count;
-        let time = Records::new(records).find_map(|record| self.layout.time(record)).unwrap_or(self.trigger.time);
-        if let Some((id, cpu)) = capture.rings().nth(copied.ring as usize) {
-            let mut out = Synthesis::new(self.trailer);
-            out.lost(count, id, cpu.unwrap_or(u32::MAX), time);
-            self.writer.write_records(out.bytes());
-        }
+    /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the size of
+    /// others. `first` is the time of the first sample that is left.
+    fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing, first: Option<u64>) {
+        let Some((id, cpu)) = capture.rings().nth(copied.ring as usize) else { return };
+        let count = (copied.overwritten / self.sample_size.max(1)).max(1);
+        self.overwritten.push(Lost { id, cpu, what: LostRecords::Overwritten, count });
+        let mut out = Synthesis::new(self.trailer);
+        out.lost(count, id, cpu.unwrap_or(u32::MAX), first.unwrap_or(self.trigger.time));
+        self.writer.write_records(out.bytes());
+    }
+
+    /// Returns about how many samples were overwritten between two copies.
+    pub fn overwritten(&self) -> u64 {
+        self.overwritten.iter().map(|lost| lost.count).sum()
     }
 
     fn tell_failure(&mut self) {
@@ -300,21 +293,17 @@ impl Dump {
         Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
     }
 
-    /// Writes the end of the recording.
-    pub fn finish(self) -> Result<Summary> {
-        let Dump { writer, mut ring_streams, .. } = self;
-        writer.finish(None, &mut ring_streams)
+    /// Writes the end of the recording. `side_band` has the records about tasks that were lost since the recorder began: what
+    /// they would have said may be missing in each later dump. `None` if the kernel does not count them.
+    pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
+        let Dump { writer, mut ring_streams, overwritten, .. } = self;
+        let lost = side_band.map(|side_band| [side_band, &overwritten].concat());
+        writer.finish(lost.as_deref(), &mut ring_streams)
     }
 }
 
-/// Which copies are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copies {
-    /// The first ones. The rings may have been overwritten many times before.
-    First,
-    /// Later ones, which have to join those before them.
-    Later,
-}
+/// The size of a sample before any was seen, in bytes.
+const SAMPLE_SIZE: u64 = 100;
 
 /// The size of the parts in which records are written, in bytes. If the disk is full, the parts before stay.
 const CHUNK: usize = 1 << 20;

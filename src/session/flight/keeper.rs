@@ -7,16 +7,17 @@ use std::{
 
 use anyhow::Result;
 use chrono::Local;
-use perf_prof_capture::{Capture, CopiedRing, ResizeError};
+use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords, ResizeError};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
 use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
 
 use super::{
     ages::Ages,
-    dump::{Copies, Dump, Start},
+    dump::{Dump, Start},
     folder::DumpFolder,
     measurement::Measurement,
+    pieces::{Copies, LATEST},
     plan::{FlightPlan, Into, Rhythm},
     request::{Origin, Request, Requests},
     rings,
@@ -31,9 +32,6 @@ use crate::{
 
 /// The maximum memory for what is known about tasks, in bytes.
 const SIDE_BAND: usize = 64 << 20;
-
-/// A trigger is delivered at most this long after it happened, as a rule.
-const DELIVERY: Duration = Duration::from_secs(5);
 
 /// How often the heads of the rings are noted while side-band records arrive.
 const NOTED_EVERY: Duration = Duration::from_millis(100);
@@ -84,7 +82,10 @@ pub struct Keeper<'a> {
     counted: u64,
     /// True if a signal or a command arrived while records were waited for.
     pub woken: bool,
+    /// How many records about tasks did not fit into the memory for them.
     forgotten: u64,
+    /// How many records about tasks the kernel has lost, as far as it was told.
+    lost: u64,
     failed: u64,
 }
 
@@ -156,6 +157,7 @@ impl<'a> Keeper<'a> {
             counted: 0,
             woken: false,
             forgotten: 0,
+            lost: 0,
             failed: 0,
         };
         keeper.began = keeper.now();
@@ -183,7 +185,7 @@ impl<'a> Keeper<'a> {
                 latest = self.trailer.time(record).unwrap_or(0).max(latest);
             }
             if let Some(dump) = &mut self.dump {
-                dump.write_side_band(run);
+                dump.add_side_band(run);
             }
         });
         self.forgotten += self.side_band.take_forgotten();
@@ -198,7 +200,7 @@ impl<'a> Keeper<'a> {
     /// Gives up what no later dump needs.
     fn settle(&mut self, now: u64, capture: &Capture) {
         let of_rings = self.ages.oldest(&capture.overwritten_sizes(), &capture.written());
-        let needed = |before: Duration| now.saturating_sub((before + DELIVERY).as_nanos() as u64);
+        let needed = |before: Duration| now.saturating_sub((before + LATEST).as_nanos() as u64);
         if let Some(time) = of_rings.max(self.plan.before.map(needed)) {
             self.side_band.settle_before(time);
         }
@@ -379,12 +381,16 @@ impl<'a> Keeper<'a> {
     fn end_dump(&mut self, capture: &mut Capture) {
         let Some(dump) = &self.dump else { return };
         // A trigger that joined came after the last copy.
-        if !self.plan.after.is_zero() || dump.joined != 0 {
-            let copies = dump.copy(capture);
-            self.update_side_band(capture);
-            if let Some(dump) = &mut self.dump {
-                dump.take(copies, Copies::Later);
+        let copies = match self.plan.after.is_zero() && dump.joined == 0 {
+            true => Vec::new(),
+            false => {
+                let copies = dump.copy(capture);
+                self.update_side_band(capture);
+                copies
             }
+        };
+        if let Some(dump) = &mut self.dump {
+            dump.take(copies, Copies::Later);
         }
         let Some(mut dump) = self.dump.take() else { return };
         while dump.backlog() != 0 {
@@ -392,7 +398,8 @@ impl<'a> Keeper<'a> {
         }
         let (path, replies) = (dump.path.clone(), std::mem::take(&mut dump.replies));
         let told = self.describe(&dump);
-        let outcome = match dump.finish() {
+        let side_band = self.lost_side_band(capture);
+        let outcome = match dump.finish(side_band.as_deref()) {
             Ok(summary) if summary.failure.is_none() => {
                 self.report(&path, &told, &summary);
                 self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
@@ -419,6 +426,21 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Returns the records about tasks that were lost so far, and tells if there are new ones. `None` if the kernel does not count
+    /// them.
+    fn lost_side_band(&mut self, capture: &Capture) -> Option<Vec<Lost>> {
+        let mut lost = capture.lost()?;
+        lost.retain(|lost| lost.what == LostRecords::SideBand);
+        let count = lost.iter().map(|lost| lost.count).sum();
+        let new = count - std::mem::replace(&mut self.lost, count);
+        if new != 0 {
+            output::say(format_args!(
+                "{new} records about tasks were lost, because their rings were full: names may be missing in dumps"
+            ));
+        }
+        Some(lost)
+    }
+
     fn folder(&self) -> DumpFolder {
         match &self.plan.record.output {
             Output::File(path) => DumpFolder::of_output(path),
@@ -441,6 +463,7 @@ impl<'a> Keeper<'a> {
                 "triggers that made no dump, because they came less than {gap:?} after one (--min-gap): {count}"
             ));
         }
+        self.lost_side_band(capture);
         if self.requests.missed() != 0 {
             output::say(format_args!(
                 "triggers that came faster than they could be written, and are in no dump: {}",
@@ -544,8 +567,8 @@ impl<'a> Keeper<'a> {
             1 => text += " and another trigger",
             more => text += &format!(" and {more} more triggers"),
         }
-        if dump.overwritten != 0 {
-            text += &format!("; about {} samples were overwritten before they were copied", dump.overwritten);
+        if dump.overwritten() != 0 {
+            text += &format!("; about {} samples were overwritten before they were copied", dump.overwritten());
         }
         text
     }

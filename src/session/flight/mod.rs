@@ -10,6 +10,7 @@ mod dump;
 mod folder;
 mod keeper;
 mod measurement;
+mod pieces;
 mod plan;
 mod request;
 mod rings;

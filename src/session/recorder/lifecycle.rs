@@ -433,8 +433,8 @@ impl RecordingWriter {
         let ids = stray.map(|event| (event, &*attrs[event].ids));
         let bytes = container.finish(about_losses, &features, &dsos, &blocks, ids)?
             + ring_streams.iter().map(|(_, aside)| aside.end()).sum::<u64>();
-        let samples =
-            |lost: &[Lost]| lost.iter().filter(|lost| lost.what == LostRecords::Samples).map(|lost| lost.count).sum();
+        let are_samples = |lost: &&Lost| lost.what != LostRecords::SideBand;
+        let samples = |lost: &[Lost]| lost.iter().filter(are_samples).map(|lost| lost.count).sum();
         let left_out = tally.strays.left_out;
         let lost = lost.map_or(tally.lost.values().sum(), samples);
         Ok(Summary { name, samples: tally.samples, lost, dropped, left_out, bytes, failure })

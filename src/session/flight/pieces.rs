@@ -1,0 +1,193 @@
+//! What waits to be written into a dump, in an order that readers can sort in bounded memory.
+//!
+//! Copies of the rings may wait while newer ones are made. What is not in the rings (records about tasks, triggers) waits with
+//! them, so that a mark of a finished round keeps its promise: no record after it is older than one before the mark before it.
+
+use std::{
+    collections::VecDeque,
+    time::{Duration, Instant},
+};
+
+/// A record that is not in the rings comes at most this long after its time, as a rule: a trigger is delivered later than it
+/// happened.
+pub const LATEST: Duration = Duration::from_secs(5);
+
+/// Pieces of a dump, each with copies of the type `C`.
+#[derive(Debug)]
+pub struct Pieces<C> {
+    waiting: VecDeque<Piece<C>>,
+    /// Records that came since the last copies.
+    beside: Vec<u8>,
+    bytes: usize,
+    /// When the copies before the last mark were made.
+    marked: Option<Instant>,
+}
+
+/// What was copied at one time.
+#[derive(Debug)]
+struct Piece<C> {
+    beside: Vec<u8>,
+    copies: VecDeque<C>,
+    which: Copies,
+    taken: Instant,
+}
+
+/// A part of a piece, to be written now.
+#[derive(Debug)]
+pub struct Part<C> {
+    /// The records that were not in the rings.
+    pub beside: Vec<u8>,
+    /// The copies.
+    pub copies: Vec<C>,
+    /// Which copies these are.
+    pub which: Copies,
+    /// What follows them.
+    pub end: PartEnd,
+}
+
+/// What follows a part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartEnd {
+    /// Nothing.
+    Open,
+    /// The mark of a finished round.
+    Mark,
+}
+
+/// Which copies are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Copies {
+    /// The first ones. The rings may have been overwritten many times before.
+    First,
+    /// Later ones, which have to join those before them.
+    Later,
+}
+
+impl<C> Default for Pieces<C> {
+    fn default() -> Pieces<C> {
+        Pieces { waiting: VecDeque::new(), beside: Vec::new(), bytes: 0, marked: None }
+    }
+}
+
+impl<C: AsRef<[u8]>> Pieces<C> {
+    /// Adds records that are not in the rings. They are written with the next copies.
+    pub fn add(&mut self, records: &[u8]) {
+        self.beside.extend(records);
+    }
+
+    /// Adds copies that were made at the time `taken`.
+    pub fn take(&mut self, copies: Vec<C>, which: Copies, taken: Instant) {
+        let beside = std::mem::take(&mut self.beside);
+        self.bytes += beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
+        self.waiting.push_back(Piece { beside, copies: copies.into(), which, taken });
+    }
+
+    /// Returns how many bytes wait. It is at least 1 if anything does.
+    pub fn bytes(&self) -> usize {
+        self.bytes.max(self.waiting.len())
+    }
+
+    /// Removes and returns the part that is to be written next, with at most `count` copies.
+    pub fn next(&mut self, count: usize) -> Option<Part<C>> {
+        let piece = self.waiting.front_mut()?;
+        let (beside, which, taken) = (std::mem::take(&mut piece.beside), piece.which, piece.taken);
+        let copies: Vec<C> = piece.copies.drain(..count.min(piece.copies.len())).collect();
+        self.bytes -= beside.len() + copies.iter().map(|copied| copied.as_ref().len()).sum::<usize>();
+        let mut end = PartEnd::Open;
+        if piece.copies.is_empty() {
+            self.waiting.pop_front();
+            if self.marked.is_none_or(|marked| taken >= marked + LATEST) {
+                (self.marked, end) = (Some(taken), PartEnd::Mark);
+            }
+        }
+        Some(Part { beside, copies, which, end })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// The times of the samples in a copy of a ring, in milliseconds.
+    struct Times(Vec<u8>);
+
+    impl AsRef<[u8]> for Times {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+
+    fn bytes(times: impl Iterator<Item = u16>) -> Vec<u8> {
+        times.flat_map(u16::to_ne_bytes).collect()
+    }
+
+    fn times(bytes: &[u8]) -> impl Iterator<Item = u16> {
+        bytes.chunks_exact(2).map(|time| u16::from_ne_bytes([time[0], time[1]]))
+    }
+
+    /// Something that happens in a dump.
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// Time passes, in milliseconds.
+        Pass(u16),
+        /// A record comes so many milliseconds after its time.
+        Late(u16),
+        /// The rings are copied.
+        Copy,
+        /// A part is written.
+        Write,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0u16..900).prop_map(Step::Pass),
+            (0u16..5000).prop_map(Step::Late),
+            Just(Step::Copy),
+            Just(Step::Write),
+        ];
+        prop::collection::vec(step, 0..90)
+    }
+
+    proptest! {
+        /// However late pieces are written: no record after a mark is older than one before the mark before it. Nothing is lost.
+        #[test]
+        fn marks_keep_their_promise(steps in steps()) {
+            let (start, mut pieces) = (Instant::now(), Pieces::default());
+            let (mut now, mut copied, mut added, mut written) = (6000u16, 1000, 0, Vec::new());
+            let (mut newest, mut bounds) = (0, [0, 0]);
+            let ends = [Step::Copy, Step::Write, Step::Write].into_iter().chain((0..200).map(|_| Step::Write));
+            for step in steps.into_iter().chain(ends) {
+                match step {
+                    Step::Pass(millis) => now = now.saturating_add(millis).min(60_000),
+                    Step::Late(late) => {
+                        pieces.add(&bytes([now - late].into_iter()));
+                        added += 1;
+                    }
+                    Step::Copy => {
+                        let samples: Vec<u16> = (copied..now).step_by(100).collect();
+                        added += 2 * samples.len();
+                        let copies = vec![Times(bytes(samples.iter().copied())), Times(bytes(samples.into_iter()))];
+                        let which = if copied == 1000 { Copies::First } else { Copies::Later };
+                        pieces.take(copies, which, start + Duration::from_millis(now.into()));
+                        copied = now;
+                    }
+                    Step::Write => {
+                        let Some(part) = pieces.next(1) else { continue };
+                        let of_copies = part.copies.iter().flat_map(|copied| times(&copied.0));
+                        for time in times(&part.beside).chain(of_copies) {
+                            prop_assert!(time >= bounds[1], "{time} after a mark that promised {}", bounds[1]);
+                            newest = newest.max(time);
+                            written.push(time);
+                        }
+                        if part.end == PartEnd::Mark {
+                            bounds = [newest, bounds[0]];
+                        }
+                    }
+                }
+            }
+            prop_assert_eq!((written.len(), pieces.bytes()), (added, 0));
+        }
+    }
+}
