@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Result;
 use chrono::Local;
-use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords, ResizeError};
+use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords};
 use perf_prof_format::record::{Batch, Records, Source, TrailerLayout, Wait};
 use perf_prof_recordings::write::Dsos;
 use perf_prof_system::{clock, output, tracefs::Tracefs, workload::Workload};
@@ -20,7 +20,7 @@ use super::{
     pieces::{Copies, LATEST},
     plan::{FlightPlan, Into, Rhythm},
     request::{Origin, Request, Requests},
-    rings,
+    rings::{self, Resized},
     side_band::SideBand,
     trigger_event::{self, Trigger},
 };
@@ -503,52 +503,20 @@ impl<'a> Keeper<'a> {
     /// Makes the rings as large as the measured rates require.
     fn size_rings(&mut self, rates: &[f64], capture: &mut Capture) {
         let Some(before) = self.plan.before else { return };
-        let present = capture.overwritten_sizes();
-        let size = rings::size(rates, before, present.iter().copied().max().unwrap_or(0), self.memory);
-        let resized: Vec<usize> = (0..present.len()).filter(|&ring| ![0, size].contains(&present[ring])).collect();
-        for &ring in &resized {
-            capture.resize_overwritten(ring, size).unwrap_or_else(|error| self.say_resized(&error, ring, capture));
-        }
-        if !resized.is_empty() {
+        let Resized { count, gone } = rings::resize(rates, before, self.memory, capture);
+        self.failed += gone;
+        if count != 0 {
             // What was counted and noted was in the former rings.
             (self.counted, self.ages, self.began) = (0, Ages::default(), self.now());
         }
         let sizes = capture.overwritten_sizes();
         self.say_sizes(&sizes);
-        if let Some(kept) = rings::kept(rates, &sizes)
-            && kept < before
-        {
-            output::say(format_args!(
-                "at the present rate of events the rings keep {:.1} s of the {:.1} s before a trigger: a larger --buffer, a \
-                 filter or fewer events keep more",
-                kept.as_secs_f64(),
-                before.as_secs_f64()
-            ));
-        }
-    }
-
-    fn say_resized(&mut self, error: &ResizeError, ring: usize, capture: &Capture) {
-        match error {
-            ResizeError::Smaller { size, source } => output::say(format_args!(
-                "a ring has only {} KiB, because {source}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
-                size >> 10
-            )),
-            ResizeError::Gone(source) => {
-                self.failed += 1;
-                let cpu = capture.rings().nth(ring).and_then(|(_, cpu)| cpu);
-                let place = cpu.map_or("a thread".to_owned(), |cpu| format!("CPU {cpu}"));
-                output::say(format_args!(
-                    "events of {place} are in no dump from now on: their ring is gone, because {source}"
-                ));
-            }
-        }
+        rings::say_kept(rates, &sizes, before);
     }
 
     fn say_sizes(&self, sizes: &[usize]) {
-        let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
         if self.plan.record.verbosity > Verbosity::Quiet {
-            let what = if count == 1 { "ring keeps" } else { "rings keep" };
-            output::say(format_args!("{count} {what} the newest {} of events", recorder::bytes(total as u64)));
+            rings::say_sizes(sizes);
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use perf_prof_system::mmap::page_size;
+use perf_prof_capture::{Capture, ResizeError};
+use perf_prof_system::{mmap::page_size, output};
+
+use crate::recorder;
 
 /// The size of a ring while the rate is measured, in bytes.
 pub const AT_FIRST: usize = 1 << 20;
@@ -19,7 +22,7 @@ const HEADROOM: f64 = 1.5;
 /// Returns the size of each ring in bytes, the same for all rings: the task that is busy on one CPU may be on another one
 /// later. `rates` are the measured bytes a second in each ring, `present` is the size that the rings have, and `memory` is the
 /// maximum for all rings.
-pub fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
+fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let wanted = (highest * (before + NOTICED).as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
     let share = (memory / rates.len().max(1)).max(page_size());
@@ -27,10 +30,65 @@ pub fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> u
 }
 
 /// Returns for how long the rings keep their samples at these rates; `None` if nothing is written into any of them.
-pub fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
+fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
     let of_ring = |(&rate, &size): (&f64, &usize)| (rate > 0.0).then(|| size as f64 / rate);
     let shortest = rates.iter().zip(sizes).filter_map(of_ring).min_by(f64::total_cmp)?;
     Some(Duration::from_secs_f64(shortest.min(1e9)))
+}
+
+/// What became of the rings.
+pub struct Resized {
+    /// How many were replaced by empty ones.
+    pub count: usize,
+    /// How many are gone, because the kernel refused any size.
+    pub gone: u64,
+}
+
+/// Makes the rings as large as these rates require. Messages say what failed.
+pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture) -> Resized {
+    let present = capture.overwritten_sizes();
+    let size = size(rates, before, present.iter().copied().max().unwrap_or(0), memory);
+    let mut resized = Resized { count: 0, gone: 0 };
+    for (ring, _) in present.iter().enumerate().filter(|(_, present)| ![0, size].contains(present)) {
+        resized.count += 1;
+        match capture.resize_overwritten(ring, size) {
+            Ok(()) => {}
+            Err(ResizeError::Smaller { size, source }) => output::say(format_args!(
+                "a ring has only {} KiB, because {source}; raise `ulimit -l` or kernel.perf_event_mlock_kb for more",
+                size >> 10
+            )),
+            Err(ResizeError::Gone(source)) => {
+                resized.gone += 1;
+                let cpu = capture.rings().nth(ring).and_then(|(_, cpu)| cpu);
+                let place = cpu.map_or("a thread".to_owned(), |cpu| format!("CPU {cpu}"));
+                output::say(format_args!(
+                    "events of {place} are in no dump from now on: their ring is gone, because {source}"
+                ));
+            }
+        }
+    }
+    resized
+}
+
+/// Says how much the rings keep.
+pub fn say_sizes(sizes: &[usize]) {
+    let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
+    let what = if count == 1 { "ring keeps" } else { "rings keep" };
+    output::say(format_args!("{count} {what} the newest {} of events", recorder::bytes(total as u64)));
+}
+
+/// Says if the rings keep less than the time `before`.
+pub fn say_kept(rates: &[f64], sizes: &[usize], before: Duration) {
+    if let Some(kept) = kept(rates, sizes)
+        && kept < before
+    {
+        output::say(format_args!(
+            "at the present rate of events the rings keep {:.1} s of the {:.1} s before a trigger: a larger --buffer, a filter \
+             or fewer events keep more",
+            kept.as_secs_f64(),
+            before.as_secs_f64()
+        ));
+    }
 }
 
 #[cfg(test)]
