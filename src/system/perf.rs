@@ -85,9 +85,7 @@ pub fn set_filter(fd: BorrowedFd<'_>, filter: &CStr) -> Result<(), CallError> {
     check("ioctl PERF_EVENT_IOC_SET_FILTER", result).map(drop)
 }
 
-/// Runs a program at each event of the tracepoint or probe that `fd` counts: for all tasks and on all CPUs, whatever
-/// the target of `fd`, and also while `fd` is disabled. The program stays attached until the last copy of `fd` is
-/// closed. The tracepoint's perf events of all processes get a record only if the program returns 1.
+/// Runs a program at each event of a tracepoint, as [`Program::attach_to_event`] says, on kernels without links.
 pub fn set_bpf(fd: BorrowedFd<'_>, program: &Program) -> Result<(), CallError> {
     // SAFETY: the ioctl takes no pointer.
     let result = unsafe { sys::ioctls::SET_BPF(fd.as_raw_fd(), program.as_fd().as_raw_fd() as u32) };

@@ -123,37 +123,54 @@ fn counting(counters: &Map) -> Vec<u64> {
     ]
 }
 
-/// Attaches a program to the start of getppid, in this process.
-fn attach(program: &Program) -> OwnedFd {
+/// Opens a disabled event for the start of getppid.
+fn open_event() -> OwnedFd {
     let id = fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_getppid/id").unwrap();
     let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
     attr.config = id.trim().parse().unwrap();
     attr.set_disabled(1);
-    let event = perf::open(&attr, Attach::Thread(0, None)).unwrap();
-    perf::set_bpf(event.as_fd(), program).unwrap();
-    event
+    perf::open(&attr, Attach::Thread(0, None)).unwrap()
+}
+
+/// Attaches a program to the start of getppid. It is attached until one of the returned descriptors, the first one that exists,
+/// is closed.
+fn attach(program: &Program) -> (Option<OwnedFd>, OwnedFd) {
+    let event = open_event();
+    (program.attach_to_event(event.as_fd()).unwrap(), event)
 }
 
 #[test]
-fn a_program_counts_each_call_until_its_event_is_closed() {
+fn a_program_counts_each_call_until_it_is_detached() {
     needs([Need::Bpf, Need::Tracefs]);
     if !procfs::is_in_first_pid_namespace() {
         skip(Need::Bpf, "this process is in a PID namespace");
     }
     let (counters, page) = may(CounterPage::new("counters", 2));
     let program = may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
-    getppid(1);
-    let event = attach(&program);
-    getppid(100_000);
-    assert_eq!([page.word(0), page.word(1)], [100_000, 0]);
-    assert_eq!(program.recursion_misses().unwrap(), 0);
-    // A table can be exchanged while programs run, so the event need not be disabled for this.
-    page.set_word(0, 5);
-    getppid(1);
-    assert_eq!(page.word(0), 6);
-    drop(event);
-    getppid(1000);
-    assert_eq!(page.word(0), 6);
+    // Without links, as on older kernels, and then as this kernel does it.
+    let without_link = || {
+        let event = open_event();
+        perf::set_bpf(event.as_fd(), &program).unwrap();
+        (None, event)
+    };
+    for attach in [&without_link as &dyn Fn() -> _, &|| attach(&program)] {
+        page.set_word(0, 0);
+        getppid(1);
+        let (link, event) = attach();
+        getppid(100_000);
+        assert_eq!([page.word(0), page.word(1)], [100_000, 0]);
+        assert_eq!(program.recursion_misses().unwrap(), 0);
+        // A table can be exchanged while programs run, so the event need not be disabled for this.
+        page.set_word(0, 5);
+        getppid(1);
+        assert_eq!(page.word(0), 6);
+        // With a link, the program ends before the event, whose close takes long.
+        let closed_last = link.is_some().then_some(event);
+        drop(link);
+        getppid(1000);
+        assert_eq!(page.word(0), 6);
+        drop(closed_last);
+    }
 }
 
 /// The event belongs to the thread that opened it, and the program runs for others after that thread's end.
@@ -165,7 +182,7 @@ fn a_program_stays_when_the_thread_that_attached_it_ends() {
     }
     let (counters, page) = may(CounterPage::new("counters", 1));
     let program = may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
-    let _event = std::thread::scope(|scope| scope.spawn(|| attach(&program)).join().unwrap());
+    let _attached = std::thread::scope(|scope| scope.spawn(|| attach(&program)).join().unwrap());
     std::thread::sleep(std::time::Duration::from_millis(50));
     getppid(1000);
     assert_eq!(page.word(0), 1000);

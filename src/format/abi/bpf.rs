@@ -73,7 +73,11 @@ numbers! { u64, "the stack of the process in place of the kernel's.":
 
 numbers! { i64, "a command of bpf(2).":
     BPF_MAP_CREATE = 0 BPF_MAP_LOOKUP_ELEM = 1 BPF_MAP_UPDATE_ELEM = 2 BPF_MAP_DELETE_ELEM = 3 BPF_PROG_LOAD = 5
-    BPF_OBJ_GET_INFO_BY_FD = 15 BPF_RAW_TRACEPOINT_OPEN = 17 BPF_MAP_LOOKUP_BATCH = 24
+    BPF_OBJ_GET_INFO_BY_FD = 15 BPF_RAW_TRACEPOINT_OPEN = 17 BPF_MAP_LOOKUP_BATCH = 24 BPF_LINK_CREATE = 28
+}
+
+numbers! { u32, "what a link attaches a program to (`enum bpf_attach_type`).":
+    BPF_PERF_EVENT = 41
 }
 
 numbers! { usize, "a size that the kernel fixes, in bytes.":

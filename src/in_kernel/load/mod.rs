@@ -73,6 +73,8 @@ pub struct Tracepoint<'a> {
 #[derive(Debug)]
 pub struct Attached {
     program: Loaded,
+    /// Closing it detaches the program. `None` on kernels without links.
+    link: Option<OwnedFd>,
     event: OwnedFd,
 }
 
@@ -84,8 +86,8 @@ impl Attached {
         // The program runs at a disabled event too. An enabled one would cost the traced programs more than the BPF program.
         attr.set_disabled(1);
         let event = perf::open(&attr, Attach::Thread(0, None))?;
-        perf::set_bpf(event.as_fd(), &program)?;
-        Ok(Attached { program, event })
+        let link = program.attach_to_event(event.as_fd())?;
+        Ok(Attached { program, link, event })
     }
 
     /// Returns how many events the program did not see, because BPF was already at work on the CPU.
@@ -93,8 +95,10 @@ impl Attached {
         self.program.recursion_misses().unwrap_or(0)
     }
 
-    /// Returns the descriptor that keeps the program attached.
+    /// Detaches the program at once, if the kernel can do that, and returns the tracepoint's event. On other kernels, closing the
+    /// event detaches the program.
     fn into_event(self) -> OwnedFd {
+        drop(self.link);
         self.event
     }
 }

@@ -222,6 +222,9 @@ fn no_rights(error: &CallError) -> String {
     format!("perf-prof may not use BPF, which needs root or CAP_BPF and CAP_PERFMON ({error})")
 }
 
+/// The calls that attach programs.
+const ATTACHING: [&str; 2] = ["BPF_LINK_CREATE", "SET_BPF"];
+
 /// Returns the reason for a refusal.
 pub fn reason(refusal: &Refusal) -> String {
     match refusal {
@@ -232,7 +235,7 @@ pub fn reason(refusal: &Refusal) -> String {
             ),
             _ => no_rights(error),
         },
-        Refusal::Call(error) if error.errno() == libc::E2BIG && error.call.contains("SET_BPF") => {
+        Refusal::Call(error) if error.errno() == libc::E2BIG && ATTACHING.iter().any(|call| error.call.contains(call)) => {
             format!("too many programs are attached to its tracepoint ({error})")
         }
         // The verifier does not know the functions that read memory of the kernel then.

@@ -6,11 +6,12 @@ use std::{
 };
 
 use perf_prof_format::abi::bpf::{
-    BPF_OBJ_GET_INFO_BY_FD, BPF_OBJ_NAME_LEN, BPF_PROG_LOAD, BPF_RAW_TRACEPOINT_OPEN, ProgramType,
+    BPF_LINK_CREATE, BPF_OBJ_GET_INFO_BY_FD, BPF_OBJ_NAME_LEN, BPF_PERF_EVENT, BPF_PROG_LOAD, BPF_RAW_TRACEPOINT_OPEN,
+    ProgramType,
 };
 
 use super::{Attr, call, call_for_descriptor, object_name};
-use crate::CallError;
+use crate::{CallError, perf};
 
 /// The licence of all programs, as the kernel reads it. It is compatible with the GPL, because some helper functions
 /// may only be called by programs with such a licence.
@@ -56,6 +57,14 @@ struct RawTracepointOpen {
 }
 
 #[repr(C)]
+struct LinkCreate {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+#[repr(C)]
 struct InfoByFd {
     bpf_fd: u32,
     info_len: u32,
@@ -71,6 +80,8 @@ unsafe impl Attr for Load {}
 unsafe impl Attr for InfoByFd {}
 // SAFETY: the structure of BPF_RAW_TRACEPOINT_OPEN, without implicit padding.
 unsafe impl Attr for RawTracepointOpen {}
+// SAFETY: the start of the structure of BPF_LINK_CREATE, without implicit padding.
+unsafe impl Attr for LinkCreate {}
 
 impl Program {
     /// Loads a program. Each instruction is a u64 in the byte order of the machine.
@@ -111,6 +122,24 @@ impl Program {
         let mut attr = RawTracepointOpen { name: name.as_ptr() as u64, prog_fd: self.0.as_raw_fd() as u32, padding: 0 };
         // SAFETY: the kernel reads the name.
         unsafe { call_for_descriptor("bpf BPF_RAW_TRACEPOINT_OPEN", BPF_RAW_TRACEPOINT_OPEN, &mut attr) }
+    }
+
+    /// Runs the program at each event of the tracepoint that `event` counts: for all tasks and on all CPUs, whatever the target
+    /// of `event`, and also while `event` is disabled. Perf events of the tracepoint, of all processes, get a record only if the
+    /// program returns 1. The program stays attached until the returned link is closed. Without links, before Linux 5.15, it
+    /// stays attached until the last copy of `event` is closed.
+    pub fn attach_to_event(&self, event: BorrowedFd<'_>) -> Result<Option<OwnedFd>, CallError> {
+        let mut attr = LinkCreate {
+            prog_fd: self.0.as_raw_fd() as u32,
+            target_fd: event.as_raw_fd() as u32,
+            attach_type: BPF_PERF_EVENT,
+            flags: 0,
+        };
+        // SAFETY: the structure has no pointers.
+        match unsafe { call_for_descriptor("bpf BPF_LINK_CREATE", BPF_LINK_CREATE, &mut attr) } {
+            Err(error) if error.errno() == libc::EINVAL => perf::set_bpf(event, self).map(|()| None),
+            link => link.map(Some),
+        }
     }
 
     /// Returns for how many events the program did not run, because another BPF program or a call of bpf(2) was active
