@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::{Args, builder::RangedU64ValueParser};
-use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, Stack, parse_events};
+use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, parse_events};
 use perf_prof_session::{
     plan::{Origin, RunPlan},
     selectors::with_system_calls,
@@ -134,8 +134,7 @@ fn request_stacks(events: &mut [EventSpec], by: &[String]) -> Stacks {
         match &mut event.kind {
             EventKind::Span(span) if span.stack == SpanStack::Inherit => span.stack = wanted,
             EventKind::Span(_) => {}
-            _ if event.attrs.stack == Stack::Inherit => stacks = Stacks::OfEveryEvent,
-            _ => {}
+            _ => stacks = Stacks::OfEveryEvent,
         }
     }
     stacks
@@ -165,7 +164,9 @@ mod tests {
             ("offcpu", &["stack", "end.stack"], (Stacks::AsWritten, Both)),
             ("offcpu//stack=end/", &["stack"], (Stacks::AsWritten, End)),
             ("a:b", &["stack"], (Stacks::OfEveryEvent, Inherit)),
-            ("a:b//stack/", &["stack"], (Stacks::AsWritten, Inherit)),
+            // The attribute alone would give frames of the kernel only.
+            ("a:b//stack/", &["stack"], (Stacks::OfEveryEvent, Inherit)),
+            ("a:b//max-stack=5/", &["stack"], (Stacks::OfEveryEvent, Inherit)),
             ("a:b", &["begin"], (Stacks::AsWritten, Inherit)),
         ] {
             assert_eq!(requested(events, by), expected, "{events} {by:?}");
