@@ -54,6 +54,7 @@ from perf_prof._native import (
     realtime as realtime,
     recording as recording,
     shard as shard,
+    snapshot as snapshot,
     srcline as srcline,
     stats as stats,
     syscall_name as syscall_name,

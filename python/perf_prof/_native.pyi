@@ -665,6 +665,14 @@ def shard() -> _Shard | None:
     """Returns {'number', 'count', 'split': 'time' or 'cpu'} if this process reads a part of a recording
     (--jobs). Returns None in all other processes, also in the process that merges the results."""
 
+def snapshot(reason: str = "", path: str | PathLike[str] | None = None) -> str:
+    """Writes the events of the last seconds, which --before has kept, and those of --after into a recording, and returns its
+    path when it is complete. The file has the time and reason in its name, unless path is given. Events wait for the
+    script meanwhile; its other threads go on. A program has flight() instead.
+
+    Raises RecordingFileError (the file cannot be written), Error (nothing is kept: there is no --before, or this is the
+    import or __init__), ClosedError (in a forked child)."""
+
 def print(
     *args: object, sep: str | None = None, end: str | None = None, file: Any = None, flush: bool = False
 ) -> None:

@@ -90,7 +90,7 @@ pub use request::{
     MappingScope, Mappings, Options, OwnThreads, Owner, PerfEvent, Presence, RecordOrder, Samples, Sampling, SideBand,
     SideBandRecords, Switching, Target, Writer,
 };
-pub use threads::{ExtraReader, RecordConsumer};
+pub use threads::{ExtraReader, Reading, RecordConsumer};
 
 /// A live source of records.
 pub struct Capture {

@@ -1,11 +1,18 @@
 //! The threads that read the rings of a capture: their settings, their start and their end.
 
-use std::{sync::Arc, thread::JoinHandle, time::Instant};
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    thread::JoinHandle,
+    time::Instant,
+};
+
+use crossbeam_channel::RecvTimeoutError;
 
 use perf_prof_format::{record::Chunk, spec::CpuSet};
 use perf_prof_system::{CallError, epoll::Epoll, own_threads::OwnThread};
 
 use super::{
+    Capture,
     memory::Memory,
     message::{Control, Rounds},
     open::Descriptor,
@@ -33,6 +40,29 @@ pub struct ExtraReader {
     pub affinity: Option<CpuSet>,
     /// The consumer of the thread's records.
     pub taker: Box<dyn RecordConsumer>,
+}
+
+/// Whether the thread that reads rings and wakes its consumer still does so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// It goes on.
+    On,
+    /// The thread has ended.
+    Over,
+}
+
+impl Capture {
+    /// Waits until the capture is woken, or until this time. For a capture whose tasks have exited, and that gets no records any
+    /// more: `wait` does not wait there.
+    pub fn wait_woken(&mut self, until: Option<Instant>) -> Reading {
+        let message = match until {
+            None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(until) => self.messages.recv_deadline(until),
+        };
+        // The message that woke this call has been received now.
+        self.control.woken.store(false, SeqCst);
+        if matches!(message, Err(RecvTimeoutError::Disconnected)) { Reading::Over } else { Reading::On }
+    }
 }
 
 /// A separate reader thread, and the flags that make it end.

@@ -15,6 +15,7 @@ mod perf_options;
 mod pipe;
 mod plain;
 pub mod side_band;
+mod snapshots;
 mod targets;
 mod threads;
 mod with_script;

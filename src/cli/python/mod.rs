@@ -5,6 +5,7 @@ mod inputs;
 mod options;
 mod plan;
 pub mod serve;
+mod snapshots;
 mod split;
 
 use std::ffi::OsString;

@@ -117,6 +117,8 @@ Examples
   Record the events while the script runs, then replay the same events:
       perf-prof python -e 'syscalls:sys_enter_*' --record perf.data s.py
       perf-prof python --input perf.data s.py
+  Keep the last 10 seconds; perf_prof.snapshot() in a handler records them:
+      perf-prof python --before 10s --record incidents/ -e 'sched:*,syscall/name=fsync/' s.py
 
 Exit status
   0      the run is complete, or Ctrl-C or a closed pipe ended it
@@ -140,7 +142,8 @@ pub struct Options {
     /// Replay the recording of another user too. After the script's name, -f is an option of the script; --force is not
     #[arg(short, long, requires = "input")]
     pub force: bool,
-    /// Record the events while the script runs, into a file that --input and perf can read
+    /// Record the events while the script runs, into a file that --input and perf can read. With --before: the folder for
+    /// snapshots [default: the current one]
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Replay only this part of the recording: `12.5,13` (from second 12.5 to second 13 of its clock), `10%-20%` or
@@ -264,6 +267,17 @@ pub struct Options {
     /// The Python interpreter or venv that provides the packages for the script
     #[arg(long, value_name = "EXE_OR_VENV", help_heading = "Run")]
     pub python: Option<PathBuf>,
+
+    /// Keep the events of the last TIME, for example `10s`, also in rings that the kernel overwrites. perf_prof.snapshot() in
+    /// the script writes them into a recording
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Flight recorder")]
+    pub before: Option<std::time::Duration>,
+    /// Also write the events of this time after perf_prof.snapshot(), which waits for them
+    #[arg(long, value_name = "TIME", value_parser = values::parse_duration, help_heading = "Flight recorder")]
+    pub after: Option<std::time::Duration>,
+    /// Keep only the newest N snapshots in the folder
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..), help_heading = "Flight recorder")]
+    pub max_files: Option<u32>,
 
     /// Size of each ring buffer, as a number of pages (for example `128`) or in bytes (for example `8M`)
     #[arg(short, long, value_name = "N", value_parser = parse_pages, help_heading = "Buffers")]

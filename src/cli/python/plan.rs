@@ -17,7 +17,7 @@ use perf_prof_session::{
 use perf_prof_symbols::symbol::{self, Data, Demangle, Inline, Srcline};
 use perf_prof_system::shell::{shell_quote, shell_quote_all};
 
-use super::{first_line, inputs, options::Options, split::Split};
+use super::{first_line, inputs, options::Options, snapshots, split::Split};
 use crate::{
     option_error::OptionError,
     values::{owner, verbosity},
@@ -73,6 +73,11 @@ pub enum ScriptPlanError {
     /// `--listen` where no script gets live events.
     #[error("--listen serves the tables of a script while events come: it cannot be combined with --input or `help`")]
     ListenWithoutRun,
+    /// `--before` where no script gets live events.
+    #[error(
+        "--before keeps live events for perf_prof.snapshot() in the script: it cannot be combined with --input or `help`"
+    )]
+    BeforeWithoutRun,
     /// `--record` with `help`.
     #[error("--record and `help` cannot be combined: `help` only prints a template, so there are no events to record")]
     RecordOfTemplate,
@@ -140,7 +145,10 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
         }
         _ => 0,
     };
-    let recording = recording(&options, &module, argv)?;
+    if options.before.is_some() && (!paths.is_empty() || module == Module::Template) {
+        return Err(ScriptPlanError::BeforeWithoutRun);
+    }
+    let recording = if options.before.is_some() { None } else { recording(&options, &module, argv)? };
     let input = paths.first().cloned();
     let recordings = match (&options.part, &module) {
         (None, Module::Script { .. }) => inputs::recordings(paths, &options, split.options)?,
@@ -149,6 +157,7 @@ pub fn plan(options: Options, split: Split, argv: &[OsString]) -> Result<ScriptP
     let run = Draft { events, own_events, recording, input, ..draft(options.clone(), split.workload) }.checked()?;
     Ok(ScriptPlan {
         command_line: shell_quote_all(argv),
+        flight: snapshots::plan(&options, &run, argv)?,
         run,
         python: options.python,
         dialect: Dialect::PerfProf,
@@ -244,8 +253,11 @@ fn switch(on: bool, off: bool) -> Option<Switch> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::FromArgMatches;
     use expect_test::{Expect, expect};
+    use perf_prof_session::recorder::Output;
 
     use super::*;
     use crate::python::{options, split};
@@ -366,6 +378,33 @@ mod tests {
                         "--",
                         "-v",
                     ],"#]],
+        );
+    }
+
+    #[test]
+    fn a_flight_recorder_beside_the_run() {
+        let flight =
+            |args: &[&str]| parse(&[&["-e", "a:b", "-m", "8M"], args, &["x.py"]].concat()).unwrap().flight.unwrap();
+        let folder = |args: &[&str]| match flight(args).record.output {
+            Output::File(path) => path.display().to_string(),
+            Output::Stdout => panic!("a dump is a file"),
+        };
+        assert_eq!(folder(&["--before", "2s"]), "./");
+        assert_eq!(folder(&["--before", "2s", "--record", "dumps"]), "dumps/");
+        let plan = flight(&["--before", "2s", "--after", "1s", "--max-files", "3", "--buffer", "64M"]);
+        assert_eq!((plan.before, plan.after.as_secs(), plan.max_files), (Some(Duration::from_secs(2)), 1, Some(3)));
+        // -m is the size of the rings that are delivered.
+        assert_eq!((plan.record.capture.ring_size, plan.record.capture.buffer), (None, Some(64 << 20)));
+        assert!(plan.is_on_request());
+        check(
+            &["-e", "a:b", "--after", "1s", "x.py"],
+            expect!["error: --after needs samples that stay in rings; add --before TIME, for example --before 10s"],
+        );
+        check(
+            &["--input", "a.data", "--before", "1s", "x.py"],
+            expect![
+                "error: --before keeps live events for perf_prof.snapshot() in the script: it cannot be combined with --input or `help`"
+            ],
         );
     }
 

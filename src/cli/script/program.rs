@@ -287,6 +287,7 @@ impl ProgramOptions {
         let others = dialect.other_records();
         let run = RunPlan { others, symbols, naming: Naming::Perf, face: Face::Script, ..run };
         Ok(ScriptPlan {
+            flight: None,
             listen: None,
             command_line: shell_quote_all(argv),
             run,

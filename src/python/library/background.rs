@@ -5,7 +5,6 @@ use std::{
     panic::{self, AssertUnwindSafe},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 use anyhow::Result;
@@ -16,9 +15,7 @@ use perf_prof_system::{
 use pyo3::prelude::*;
 
 use super::{errors::exception, messages};
-
-/// How often a waiting thread checks for signals, such as Ctrl-C.
-pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
+pub use crate::script::LOOK_FOR_SIGNALS;
 
 /// Work that runs until it ends by itself, or until its end is requested.
 pub struct Background<T> {

@@ -2,10 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{
-        Arc, Mutex, PoisonError,
-        mpsc::{self, RecvTimeoutError},
-    },
+    sync::{Arc, Mutex, PoisonError, mpsc},
 };
 
 use perf_prof_session::flight::{self, Asking};
@@ -16,11 +13,12 @@ use pyo3::{
 };
 
 use super::{
-    background::{Background, LOOK_FOR_SIGNALS},
+    background::Background,
     errors::{exception, named},
     forks::Generation,
     messages, options,
 };
+use crate::script::await_dump;
 
 /// A flight recorder that goes on in the background.
 #[pyclass(module = "perf_prof._native", frozen)]
@@ -68,20 +66,9 @@ impl FlightRun {
         if !self.generation.is_this() {
             return Err(named(py, "ClosedError", "this is a forked child; the recorder goes on in its parent"));
         }
-        let answer = Mutex::new(self.asking.ask(reason, path));
-        loop {
-            let next = || answer.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS);
-            match py.detach(next) {
-                Ok(dump) => {
-                    messages::warn(py)?;
-                    return dump.map_err(|error| named(py, "RecordingFileError", &error));
-                }
-                Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-                Err(RecvTimeoutError::Disconnected) => {
-                    return Err(named(py, "ClosedError", "the recorder has ended, so nothing is kept any more"));
-                }
-            }
-        }
+        let dump = await_dump(py, self.asking.ask(reason, path), || {});
+        messages::warn(py)?;
+        dump
     }
 
     /// Ends the recorder. A dump that is being written ends too.

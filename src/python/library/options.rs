@@ -9,7 +9,7 @@ use perf_prof_format::spec::{
     parse_size,
 };
 use perf_prof_session::{
-    flight::{FlightPlan, Into},
+    flight::FlightPlan,
     plan::{
         self, AllCpus, Callchain, Capture, Clock, DeliveryOrder, Draft, Face, Owner, PlanError, RunPlan, SplitBy,
         Verbosity,
@@ -206,17 +206,8 @@ pub fn flight_plan(folder: PathBuf, arguments: Arguments<'_, '_>) -> PyResult<Fl
     // With a slash at the end, it is a folder also if it does not exist yet.
     let mut record = recording_of(py, folder.join(""), asked)?;
     record.command_line = vec!["perf_prof.flight()".into()];
-    Ok(FlightPlan {
-        record,
-        before: Some(before.unwrap_or(BEFORE)),
-        after: after.unwrap_or_default(),
-        triggers: None,
-        min_gap: Duration::ZERO,
-        max_files: max_files.map(|count| count as usize),
-        rhythm: None,
-        dumps_at_end: false,
-        into: Into::Folder,
-    })
+    let max_files = max_files.map(|count| count as usize);
+    Ok(FlightPlan::on_request(record, before.unwrap_or(BEFORE), after.unwrap_or_default(), max_files))
 }
 
 /// Makes the plan of a recording in the file `output`.

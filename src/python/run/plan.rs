@@ -2,7 +2,10 @@
 
 use std::{ffi::OsString, path::PathBuf};
 
-use perf_prof_session::plan::{RunPlan, Verbosity};
+use perf_prof_session::{
+    flight::FlightPlan,
+    plan::{RunPlan, Verbosity},
+};
 
 pub use crate::script::{Dialect, OnError, PerfScriptOptions, Signs};
 
@@ -24,6 +27,8 @@ pub struct ScriptPlan {
     /// The recordings, if there are several or if an executor replays them. In this case, the input of `run` has the
     /// path of the first recording.
     pub recordings: Option<Recordings>,
+    /// The flight recorder beside the run, which `perf_prof.snapshot()` asks for dumps; `None` if there is none.
+    pub flight: Option<FlightPlan>,
     /// The address at which the aggregators of the script are served as metrics; `None` if they are not.
     pub listen: Option<String>,
     /// The part of the recording that this process replays, if another process merges the results.

@@ -4,6 +4,7 @@
 use anyhow::{Context as _, Result};
 use perf_prof_session::{
     engine::ExitStatus,
+    flight::Beside,
     plan::Verbosity,
     spine::{self, About, Armed, Chosen, Closing, Session, Slice},
 };
@@ -15,7 +16,9 @@ use super::{
     script::{self, Script},
     shard::{Merging, Shard},
 };
-use crate::script::{Interpreter, MetricsServer, Program, PythonChoice, ScriptError, interrupt, set_part_of_process};
+use crate::script::{
+    Interpreter, MetricsServer, Program, PythonChoice, ScriptError, interrupt, set_part_of_process, set_snapshots,
+};
 
 /// A script with the plan of its run, and the interpreter that runs it.
 #[derive(Clone, Copy)]
@@ -106,11 +109,16 @@ impl ScriptRun<'_> {
         }
     }
 
-    /// Delivers the events to the program, and then ends the program. Serves its metrics meanwhile, if the plan says so.
+    /// Delivers the events to the program, and then ends the program. Meanwhile serves its metrics and keeps the events for
+    /// snapshots, if the plan says so.
     fn deliver(&self, session: Session, mut program: Program, signals: &Signals) -> Result<(ExitStatus, Closing)> {
+        let flight = self.plan.flight.as_ref().map(|plan| Beside::begin(plan, session.command())).transpose()?;
+        set_snapshots(flight.as_ref().map(Beside::snapshots).cloned());
         let server = self.plan.listen.as_ref().map(|listen| self.serve(&program, listen)).transpose()?;
         let mut outcome = session.with_uses(program.uses()).run(&mut program, signals);
         server.into_iter().for_each(MetricsServer::close);
+        set_snapshots(None);
+        drop(flight);
         let callbacks = program.callbacks();
         program.clear();
         outcome.report(&self.plan.run)?;

@@ -29,6 +29,7 @@ mod printing;
 mod running;
 mod serving;
 mod shared_folder;
+mod snapshots;
 mod timeline;
 
 pub use callbacks::Callbacks;
@@ -52,3 +53,4 @@ pub use package::{InitNative, set_native};
 pub use perf_script::{Options as PerfScriptOptions, Signs, exec_path as perf_exec_path};
 pub use running::{Fork, executable as running_python};
 pub use serving::MetricsServer;
+pub use snapshots::{LOOK_FOR_SIGNALS, await_dump, set_snapshots};

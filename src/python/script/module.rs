@@ -24,6 +24,7 @@ use super::{
     interpreter,
     merge::shard,
     printing::print,
+    snapshots::snapshot,
     timeline::{Timeline, TimelineTrack},
 };
 
@@ -84,6 +85,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(process_of, module)?)?;
     module.add_function(wrap_pyfunction!(realtime, module)?)?;
     module.add_function(wrap_pyfunction!(shard, module)?)?;
+    module.add_function(wrap_pyfunction!(snapshot, module)?)?;
     module.add_function(wrap_pyfunction!(is_host, module)?)?;
     fleet::add_to(module)?;
     add_metrics_to(module)?;

@@ -176,6 +176,13 @@ impl<'a> Keeper<'a> {
         }
     }
 
+    /// Called when all tasks have exited. Returns whether their last events may still be asked for. The rings then keep them:
+    /// a ring with another size would be empty.
+    pub fn stays(&mut self) -> bool {
+        self.measurement = Measurement::Over;
+        self.plan.is_on_request()
+    }
+
     /// Takes side-band records.
     pub fn add(&mut self, batch: &Batch, capture: &Capture) {
         let mut latest = 0;

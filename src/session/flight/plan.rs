@@ -27,6 +27,29 @@ pub struct FlightPlan {
     pub into: Into,
 }
 
+impl FlightPlan {
+    /// Returns the plan of a recorder that makes dumps only when a program asks for them.
+    pub fn on_request(record: RecordPlan, before: Duration, after: Duration, max_files: Option<usize>) -> FlightPlan {
+        FlightPlan {
+            record,
+            before: Some(before),
+            after,
+            triggers: None,
+            min_gap: Duration::ZERO,
+            max_files,
+            rhythm: None,
+            dumps_at_end: false,
+            into: Into::Folder,
+        }
+    }
+
+    /// Returns whether only requests make dumps. Then the recorder does not end with the recorded tasks: their last events may
+    /// still be asked for.
+    pub fn is_on_request(&self) -> bool {
+        self.triggers.is_none() && self.rhythm.is_none() && !self.dumps_at_end
+    }
+}
+
 /// When dumps are made without a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rhythm {

@@ -3,8 +3,10 @@
 use std::{os::fd::RawFd, time::Instant};
 
 use anyhow::{Result, bail};
-use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, RecordOrder, Samples, Switching};
-use perf_prof_format::record::{Source, Wait};
+use perf_prof_capture::{
+    Capture, EventRequest, EventStart, Mappings, Options, Reading, RecordOrder, Samples, Switching,
+};
+use perf_prof_format::record::{Ended, Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_system::{
     budget::Budget, close_in_child, memory, output, signals::Signals, tracefs::Tracefs, usage::Usage,
@@ -193,6 +195,9 @@ impl Flight<'_> {
                 Wait::Batch(batch) => self.keeper.add(&batch, &self.capture),
                 Wait::Timeout | Wait::Flushed => {}
                 Wait::Woken => self.keeper.woken = true,
+                Wait::Ended(Ended::TasksExited) if signal.is_none() && self.keeper.stays() => {
+                    return self.answer_requests();
+                }
                 Wait::Ended(_) => return signal,
             }
             self.keeper.attend(&mut self.capture);
@@ -201,6 +206,22 @@ impl Flight<'_> {
                 self.keeper.attend(&mut self.capture);
             }
             self.attend_to_times(Instant::now());
+        }
+    }
+
+    /// Makes the dumps that are asked for until the recorder is told to end: the rings still have the last events of the tasks.
+    fn answer_requests(&mut self) -> Option<i32> {
+        loop {
+            self.keeper.attend(&mut self.capture);
+            if let Some((_, signal)) = self.signals.take_pending().end_requests().next() {
+                return Some(signal);
+            }
+            // A wake-up may have come while the side-band records of a dump were waited for.
+            if !std::mem::take(&mut self.keeper.woken)
+                && self.capture.wait_woken(self.keeper.next_time()) == Reading::Over
+            {
+                return None;
+            }
         }
     }
 

@@ -138,6 +138,11 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
 }
 
 impl LiveSession {
+    /// Returns the process of the command, which waits until the run starts.
+    pub(super) fn command(&self) -> Option<u32> {
+        self.workload.as_ref().map(Workload::pid)
+    }
+
     /// Closes the events without a run.
     pub(super) fn abandon(self) -> Closing {
         Closing { capture: Some(self.capture), tables: KernelTables::default() }

@@ -51,6 +51,14 @@ impl Session {
         &self.about
     }
 
+    /// Returns the process of the run's command; `None` if the run has none.
+    pub fn command(&self) -> Option<u32> {
+        match &self.source {
+            Source::Live(session) => session.command(),
+            Source::Recorded(_) => None,
+        }
+    }
+
     /// Delivers the events to the sink, until something ends the run.
     pub fn run(self, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
         match self.source {

@@ -1,0 +1,97 @@
+//! `snapshot()`: a script asks the flight recorder beside its run for a dump.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Mutex, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    time::Duration,
+};
+
+use perf_prof_session::flight::Snapshots;
+use perf_prof_system::signals;
+use pyo3::prelude::*;
+
+use super::interpreter::is_host;
+
+/// How often a waiting thread looks for signals, such as Ctrl-C.
+pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
+
+/// The recorder beside the run of this process.
+static SNAPSHOTS: Mutex<Option<OfProcess>> = Mutex::new(None);
+
+/// A recorder, and the process in which it is: a forked child has none.
+#[derive(Clone)]
+struct OfProcess {
+    snapshots: Snapshots,
+    pid: u32,
+}
+
+/// Sets the recorder that `snapshot()` asks; `None` if there is none.
+pub fn set_snapshots(snapshots: Option<Snapshots>) {
+    let pid = std::process::id();
+    let of_process = snapshots.map(|snapshots| OfProcess { snapshots, pid });
+    *SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner) = of_process;
+}
+
+/// Writes the events of the last seconds, which --before has kept, and those of --after into a recording, and returns its
+/// path when it is complete. The file has the time and reason in its name, unless path is given. Events wait for the
+/// script meanwhile; its other threads go on. A program has flight() instead.
+///
+/// Raises RecordingFileError (the file cannot be written), Error (nothing is kept: there is no --before, or this is the
+/// import or __init__), ClosedError (in a forked child).
+#[pyfunction]
+#[pyo3(signature = (reason="", path=None))]
+pub fn snapshot(py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult<std::ffi::OsString> {
+    let known = SNAPSHOTS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let OfProcess { snapshots, pid } = known.ok_or_else(|| named(py, "Error", nothing_kept()))?;
+    if pid != std::process::id() {
+        return Err(named(py, "ClosedError", "snapshot(): this is a forked child; the events are kept in its parent"));
+    }
+    let before = signals::end_requests();
+    // Ctrl-C ends the wait for the events of --after.
+    let end_early = || {
+        if signals::end_requests() != before {
+            snapshots.end();
+        }
+    };
+    Ok(await_dump(py, snapshots.ask(reason, path), end_early)?.into_os_string())
+}
+
+fn nothing_kept() -> &'static str {
+    if is_host() {
+        "snapshot(): no events are kept; run the script on live events with --before TIME, for example \
+         `perf-prof python --before 10s -e EVENT SCRIPT`, and call it in a handler"
+    } else {
+        "snapshot(): it is for scripts of `perf-prof python --before TIME`; in a program, flight() keeps events, and its \
+         dump() writes them"
+    }
+}
+
+/// Waits for the answer of a flight recorder, and calls `meanwhile` often. Returns the path of the dump. Fails if there is none,
+/// or if a signal handler of the program raises an exception.
+pub fn await_dump(
+    py: Python<'_>,
+    answer: Receiver<Result<PathBuf, String>>,
+    meanwhile: impl Fn(),
+) -> PyResult<PathBuf> {
+    let answer = Mutex::new(answer);
+    loop {
+        let next = || answer.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LOOK_FOR_SIGNALS);
+        match py.detach(next) {
+            Ok(dump) => return dump.map_err(|error| named(py, "RecordingFileError", &error)),
+            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(named(py, "ClosedError", "the recorder has ended, so nothing is kept any more"));
+            }
+        }
+        meanwhile();
+    }
+}
+
+/// Returns an exception of the package with this text.
+fn named(py: Python<'_>, class: &str, text: &str) -> PyErr {
+    let raised = py.import("perf_prof").and_then(|package| package.getattr(class)?.call1((text,)));
+    raised.map_or_else(|error| error, PyErr::from_value)
+}
