@@ -126,9 +126,8 @@ struct Opener<'a> {
 
 impl Opener<'_> {
     fn open(&self, on: &[Attachment<'_>], follow: Follow) -> Result<OpenRings, CaptureError> {
-        let overwritten = OverwrittenRings::for_events(self.events);
         let read_format = PERF_FORMAT_ID | PERF_FORMAT_LOST;
-        let mut opened = OpenRings { read_format, overwritten, ..OpenRings::default() };
+        let mut opened = OpenRings { read_format, ..OpenRings::default() };
         let names = self.events.iter().map(|event| event.name.as_str()).chain([DUMMY_NAME]);
         opened.attrs = names.map(|name| EventAttr { name: name.to_owned(), ..EventAttr::default() }).collect();
         opened.attrs.iter_mut().zip(self.events).for_each(|(attr, event)| attr.grouping = event.grouping);

@@ -3,29 +3,30 @@
 //! Each ring of the capture then has a second one beside it. The dummy writes what happens to tasks into the first, which
 //! the reader empties. The events write their samples into the second. Nothing wakes anybody because of these samples.
 
-use std::os::fd::AsFd;
+use std::{
+    os::fd::AsFd,
+    time::{Duration, Instant},
+};
 
 use perf_prof_format::record::Records;
 pub use perf_prof_system::backward_ring::Written;
 use perf_prof_system::{
     CallError,
-    backward_ring::{BackwardRing, Copied},
+    backward_ring::{BackwardRing, Copied, RawCopy, await_writers},
     mmap::page_size,
     perf,
 };
 
-use super::{Capture, EventRequest, open::Descriptor};
+use super::{Capture, open::Descriptor};
 
-/// Contexts that can interrupt one another while they write into a ring: task, softirq, hardirq, NMI.
-const CONTEXTS: usize = 4;
+/// How long a write after the copy of a ring is waited for. It shows what was overwritten during the copy.
+const NEXT_WRITE: Duration = Duration::from_micros(100);
 
 /// The overwritten rings of a capture.
 #[derive(Debug, Default)]
 pub(super) struct OverwrittenRings {
     /// For each ring of the capture, the overwritten ring beside it. `None` if no event writes there.
     rings: Vec<Option<OwnedRing>>,
-    /// How many bytes the kernel may be writing into a ring at any moment without having moved the head.
-    unfinished: usize,
 }
 
 /// A ring, and the index of the descriptor through which it was mapped.
@@ -75,12 +76,6 @@ impl AsRef<[u8]> for CopiedRing {
 }
 
 impl OverwrittenRings {
-    /// Returns the rings for these events, none of which is mapped yet.
-    pub fn for_events(events: &[EventRequest]) -> OverwrittenRings {
-        let largest = events.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
-        OverwrittenRings { rings: Vec::new(), unfinished: CONTEXTS * largest }
-    }
-
     /// Makes a new event write into the overwritten ring beside `ring`. `size` is the size of a ring, in bytes. The first
     /// event maps the ring. `at` is the index that the event will have in `descriptors`.
     pub fn add(
@@ -103,18 +98,49 @@ impl OverwrittenRings {
     }
 }
 
+/// What is known of a copy.
+enum CopyState {
+    /// Its intact bytes.
+    Complete(Copied),
+    /// Not yet which of its bytes are intact.
+    Unsettled(RawCopy),
+}
+
+/// Copies what was written since a position. A ring with many events is settled by the next of them, which loses less than a wait
+/// for all writers.
+fn copy(ring: &BackwardRing, since: Written) -> CopyState {
+    let (raw, copied) = (ring.copy(since), Instant::now());
+    while !ring.is_settled(&raw) {
+        if copied.elapsed() > NEXT_WRITE {
+            return CopyState::Unsettled(raw);
+        }
+        std::hint::spin_loop();
+    }
+    CopyState::Complete(ring.intact(raw))
+}
+
 impl Capture {
     /// Copies what was written into the overwritten rings since the positions `since`, which is empty for the first copy.
     /// Events go on meanwhile.
     pub fn copy_overwritten(&self, since: &[Written]) -> Vec<CopiedRing> {
-        let copy = |(at, owned): (usize, &Option<OwnedRing>)| {
-            let ring = &owned.as_ref()?.ring;
-            let unfinished = self.overwritten.unfinished.min(ring.size() / 8);
-            let Copied { bytes, until, overwritten } =
-                ring.copy(since.get(at).copied().unwrap_or_default(), unfinished);
-            Some(CopiedRing { ring: at as u32, until, overwritten, newest_first: bytes })
-        };
-        self.overwritten.rings.iter().enumerate().filter_map(copy).collect()
+        let rings = self.overwritten.rings.iter().enumerate();
+        let copies: Vec<_> = rings
+            .filter_map(|(at, owned)| {
+                let ring = &owned.as_ref()?.ring;
+                Some((at, ring, copy(ring, since.get(at).copied().unwrap_or_default())))
+            })
+            .collect();
+        if copies.iter().any(|(_, _, copied)| matches!(copied, CopyState::Unsettled(_))) {
+            await_writers();
+        }
+        let finished = copies.into_iter().map(|(at, ring, copied)| {
+            let Copied { bytes, until, overwritten } = match copied {
+                CopyState::Complete(copied) => copied,
+                CopyState::Unsettled(raw) => ring.intact(raw),
+            };
+            CopiedRing { ring: at as u32, until, overwritten, newest_first: bytes }
+        });
+        finished.collect()
     }
 
     /// Returns how many bytes were written into each overwritten ring. A ring without events has 0.

@@ -4,11 +4,19 @@
 //! The head starts at 0 and decreases (`perf_output_begin_backward()` in `kernel/events/ring_buffer.c`). Nobody tells the
 //! kernel how far the ring was read: the mapping is for reading only, so the kernel never waits and never drops a record. A
 //! reader copies the bytes, and looks at the head again: what the kernel wrote meanwhile has replaced the oldest bytes.
+//!
+//! The kernel moves the head after it has written. Interrupts may write records while another one is written, and the head moves
+//! when all of these are complete (`perf_output_put_handle()`). So how many bytes are being written is not known, but when the
+//! head moves again, it has passed all bytes that were being written before.
 
 use std::{
     os::fd::BorrowedFd,
     sync::atomic::{Ordering, fence},
+    thread,
+    time::Duration,
 };
+
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::{call::CallError, ring::Ring};
 
@@ -20,7 +28,17 @@ pub struct Written(pub u64);
 #[derive(Debug)]
 pub struct BackwardRing(Ring);
 
-/// The bytes that were copied out of a backward ring.
+/// The bytes that were copied out of a backward ring, of which the kernel may have overwritten the end meanwhile.
+#[derive(Debug)]
+pub struct RawCopy {
+    bytes: Vec<u8>,
+    wanted: u64,
+    until: Written,
+    /// What had been written when the copy was complete.
+    after: Written,
+}
+
+/// The intact bytes of a copy.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Copied {
     /// Whole records and, at the end, perhaps a part of one. The newest record is the first one.
@@ -30,6 +48,10 @@ pub struct Copied {
     /// How many bytes were asked for, and had been overwritten already.
     pub overwritten: u64,
 }
+
+/// More bytes than the kernel can be writing into a ring at any moment: a record has less than 64 KiB, and four contexts can
+/// interrupt one another, each of them several times.
+const UNFINISHED: u64 = 1 << 20;
 
 impl BackwardRing {
     /// Maps the ring of a perf event with `size` bytes of data. The number of pages must be a power of two.
@@ -47,23 +69,41 @@ impl BackwardRing {
         Written(self.0.head().wrapping_neg())
     }
 
-    /// Copies what was written after the position `since`, as far as it is still there. `unfinished` is the number of bytes
-    /// that the kernel may be writing at any moment without having moved the head.
-    pub fn copy(&self, since: Written, unfinished: usize) -> Copied {
+    /// Copies what was written after the position `since`, as far as it is still there. [`BackwardRing::intact`] returns the
+    /// bytes when [`BackwardRing::is_settled`] says so, or after [`await_writers`].
+    pub fn copy(&self, since: Written) -> RawCopy {
         let (mut bytes, until) = (Vec::new(), self.written());
         let wanted = until.0.saturating_sub(since.0);
         self.0.copy_to(until.0.wrapping_neg(), wanted.min(self.size() as u64) as usize, &mut bytes);
-        self.finish(bytes, wanted, until, unfinished)
-    }
-
-    /// Removes from `bytes` what was overwritten while it was copied: the end, where the oldest records are.
-    fn finish(&self, mut bytes: Vec<u8>, wanted: u64, until: Written, unfinished: usize) -> Copied {
         // The copy happens before the head is loaded again.
         fence(Ordering::Acquire);
+        RawCopy { bytes, wanted, until, after: self.written() }
+    }
+
+    /// Returns whether all bytes that were being written during the copy have been written: the head has moved since, or the copy
+    /// is far from them.
+    pub fn is_settled(&self, raw: &RawCopy) -> bool {
+        let unfinished = UNFINISHED.min(self.size() as u64 / 2);
+        raw.wanted + unfinished <= self.size() as u64 || self.written() != raw.after
+    }
+
+    /// Removes from a copy what was overwritten since it began: the end, where the oldest records are.
+    pub fn intact(&self, raw: RawCopy) -> Copied {
+        let RawCopy { mut bytes, wanted, until, .. } = raw;
         let during = self.written().0.saturating_sub(until.0);
-        let intact = (self.size() as u64).saturating_sub(during.saturating_add(unfinished as u64));
-        bytes.truncate(intact as usize);
+        bytes.truncate((self.size() as u64).saturating_sub(during) as usize);
         Copied { overwritten: wanted - bytes.len() as u64, bytes, until }
+    }
+}
+
+/// Waits until everything that the kernel is writing into any ring now has been written.
+pub fn await_writers() {
+    /// Much longer than a record takes.
+    const LONG: Duration = Duration::from_millis(20);
+    // The kernel writes a record in an RCU critical section (`perf_output_begin()` to `perf_output_end()`), and this call waits
+    // for all of these. It fails if CPUs have no timer tick (nohz_full).
+    if membarrier(MembarrierCommand::Global).is_err() {
+        thread::sleep(LONG);
     }
 }
 
@@ -76,13 +116,19 @@ impl BackwardRing {
 
     /// Writes a record as the kernel does, into a ring of [`BackwardRing::fake`].
     pub fn write(&self, record: &[u8]) {
+        let head = self.write_before_head(record);
+        self.0.head_word().store(head, Ordering::Release);
+    }
+
+    /// Writes the bytes of a record, and leaves the head as it is. Returns the new head.
+    fn write_before_head(&self, record: &[u8]) -> u64 {
         let head = self.0.head_word().load(Ordering::Relaxed).wrapping_sub(record.len() as u64);
         for (i, &byte) in record.iter().enumerate() {
             let at = (head.wrapping_add(i as u64) & (self.size() as u64 - 1)) as usize;
             // SAFETY: `at` is masked, so it is inside the data.
             unsafe { self.0.data().add(at).write(byte) };
         }
-        self.0.head_word().store(head, Ordering::Release);
+        head
     }
 }
 
@@ -132,10 +178,9 @@ mod tests {
             }
             let since = if since < before.len() { since } else { 0 };
             let wanted = ring.written().0 - from.0;
-            let (mut bytes, until) = (Vec::new(), ring.written());
-            ring.0.copy_to(until.0.wrapping_neg(), wanted.min(SIZE as u64) as usize, &mut bytes);
+            let raw = ring.copy(from);
             during.iter().enumerate().for_each(|(number, &size)| ring.write(&record(1000 + number as u32, size)));
-            let copied = ring.finish(bytes, wanted, until, 0);
+            let copied = ring.intact(raw);
             prop_assert_eq!(copied.bytes.len() as u64 + copied.overwritten, wanted);
             let found = numbers(&copied.bytes);
             let expected: Vec<u32> = (since as u32..before.len() as u32).rev().collect();
@@ -152,9 +197,9 @@ mod tests {
         fn copies_join_at_the_head(first in sizes(), second in sizes()) {
             let ring = BackwardRing::fake(1 << 16).unwrap();
             first.iter().enumerate().for_each(|(number, &size)| ring.write(&record(number as u32, size)));
-            let older = ring.copy(Written::default(), 0);
+            let older = ring.intact(ring.copy(Written::default()));
             second.iter().enumerate().for_each(|(number, &size)| ring.write(&record((first.len() + number) as u32, size)));
-            let newer = ring.copy(older.until, 0);
+            let newer = ring.intact(ring.copy(older.until));
             prop_assert_eq!((older.overwritten, newer.overwritten), (0, 0));
             let joined: Vec<u32> = [numbers(&newer.bytes), numbers(&older.bytes)].concat();
             prop_assert_eq!(joined, (0..(first.len() + second.len()) as u32).rev().collect::<Vec<_>>());
@@ -162,12 +207,16 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_the_kernel_may_be_writing_are_left_out_only_where_older_ones_were() {
+    fn a_record_that_is_being_written_during_the_copy_is_not_taken_for_the_oldest_ones() {
         let ring = BackwardRing::fake(SIZE).unwrap();
-        (0..3).for_each(|number| ring.write(&record(number, 1024)));
-        assert_eq!(numbers(&ring.copy(Written::default(), 512).bytes), [2, 1, 0]);
-        (3..9).for_each(|number| ring.write(&record(number, 1024)));
-        let copied = ring.copy(Written::default(), 512);
-        assert_eq!((numbers(&copied.bytes), copied.overwritten), (vec![8, 7, 6], 9 * 1024 - (4096 - 512)));
+        (0..9).for_each(|number| ring.write(&record(number, 1024)));
+        let head = ring.write_before_head(&record(9, 2048));
+        let raw = ring.copy(Written::default());
+        assert!(!ring.is_settled(&raw), "the head has not moved since");
+        ring.0.head_word().store(head, Ordering::Release);
+        assert!(ring.is_settled(&raw));
+        let copied = ring.intact(raw);
+        assert_eq!((numbers(&copied.bytes), copied.overwritten), (vec![8, 7], 7 * 1024));
+        assert!(ring.is_settled(&ring.copy(copied.until)), "this copy is far from what is being written");
     }
 }
