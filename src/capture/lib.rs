@@ -83,7 +83,7 @@ use self::{
 pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
 pub use error::CaptureError;
 pub use losses::{Lost, LostRecords};
-pub use overwritten::{CopiedRing, ResizeError, Written};
+pub use overwritten::{CopiedRing, OldestFirst, ResizeError, Written};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,

@@ -60,12 +60,34 @@ impl CopiedRing {
     }
 
     /// Returns the records, the oldest one first.
-    pub fn in_order(&self) -> Vec<u8> {
-        let records: Vec<&[u8]> = Records::new(&self.newest_first).collect();
-        records.into_iter().rev().fold(Vec::with_capacity(self.newest_first.len()), |mut all, record| {
-            all.extend(record);
-            all
-        })
+    pub fn oldest_first(&self) -> OldestFirst<'_> {
+        let mut at = 0;
+        let starts = Records::new(&self.newest_first).map(|record| {
+            let start = at;
+            at += record.len() as u32;
+            start
+        });
+        OldestFirst { starts: starts.collect(), newest_first: &self.newest_first }
+    }
+}
+
+/// The records of a copy, the oldest one first.
+pub struct OldestFirst<'a> {
+    newest_first: &'a [u8],
+    /// Where records begin. The kernel has no rings of 4 GiB.
+    starts: Vec<u32>,
+}
+
+impl<'a> OldestFirst<'a> {
+    /// Returns the number of records.
+    pub fn count(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Returns the records.
+    pub fn records(&self) -> impl Iterator<Item = &'a [u8]> {
+        let record = |&start: &u32| Records::new(&self.newest_first[start as usize..]).next();
+        self.starts.iter().rev().filter_map(record)
     }
 }
 
@@ -239,14 +261,16 @@ mod tests {
             overwritten: 0,
             newest_first: [&record(3, 24)[..], &record(2, 16), cut].concat(),
         };
-        assert_eq!(copied.in_order(), [record(2, 16), record(3, 24)].concat());
+        let records = copied.oldest_first();
+        assert_eq!(records.records().collect::<Vec<_>>(), [record(2, 16), record(3, 24)]);
+        assert_eq!(records.count(), 2);
     }
 
     #[test]
     fn bytes_never_written_are_no_records() {
         let newest_first = [&record(3, 24)[..], &[0; 64]].concat();
         let copied = CopiedRing { ring: 0, until: Written(0), overwritten: 0, newest_first };
-        assert_eq!(copied.in_order(), record(3, 24));
+        assert_eq!(copied.oldest_first().records().collect::<Vec<_>>(), [record(3, 24)]);
     }
 
     #[test]

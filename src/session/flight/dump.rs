@@ -12,7 +12,7 @@ use anyhow::Result;
 use perf_prof_capture::{Capture, CopiedRing, Lost, LostRecords, Written};
 use perf_prof_format::{
     abi::PERF_RECORD_SAMPLE,
-    record::{Records, SampleLayout, TrailerLayout, record_type},
+    record::{SampleLayout, TrailerLayout, record_type},
 };
 use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory};
 use perf_prof_system::output;
@@ -188,12 +188,27 @@ impl Dump {
         self.pieces.bytes()
     }
 
+    /// Returns whether another copy of the rings fits into `room` bytes, beside the copies that are not written yet.
+    pub fn has_room(&self, room: usize, capture: &Capture) -> bool {
+        let (written, sizes) = (capture.written(), capture.overwritten_sizes());
+        let due = |(ring, (written, &size)): (usize, (&Written, &usize))| {
+            let since = self.since.get(ring).copied().unwrap_or_default();
+            (written.0.saturating_sub(since.0)).min(size as u64) as usize
+        };
+        self.backlog() + written.iter().zip(&sizes).enumerate().map(due).sum::<usize>() <= room
+    }
+
     /// Writes the copy of one ring; of all rings that were copied together, if threads write the recording.
     pub fn write_some(&mut self, capture: &Capture) {
         let count = if self.ring_streams.is_empty() { 1 } else { usize::MAX };
         let Some(Part { beside, copies, which, end }) = self.pieces.next(count) else { return };
         self.writer.write_records(&beside);
-        self.write(capture, &copies, which);
+        for written in self.write(&copies) {
+            self.sample_size = written.bytes.checked_div(written.records).unwrap_or(self.sample_size);
+            if which == Copies::Later && written.overwritten != 0 {
+                self.note_overwritten(capture, &written);
+            }
+        }
         // A mark in the first file of a directory would make perf sort what is in that file alone.
         if end == PartEnd::Mark && self.ring_streams.is_empty() {
             self.writer.mark_round();
@@ -201,59 +216,45 @@ impl Dump {
         self.tell_failure();
     }
 
-    fn write(&mut self, capture: &Capture, copies: &[CopiedRing], which: Copies) {
+    fn write(&mut self, copies: &[CopiedRing]) -> Vec<WrittenCopy> {
         let (layout, trailer, window) = (self.layout, self.trailer, self.window.clone());
         let time = |record: &[u8]| match record_type(record) {
             PERF_RECORD_SAMPLE => layout.time(record),
             _ => trailer.time(record),
         };
-        let ordered: Vec<(u32, Vec<u8>)> = thread::scope(|scope| {
-            let order = |copied: &CopiedRing| (copied.ring, copied.in_order());
-            match copies {
-                [] => Vec::new(),
-                [one] => vec![order(one)],
-                _ => {
-                    let threads: Vec<_> = copies.iter().map(|copied| scope.spawn(move || order(copied))).collect();
-                    threads.into_iter().filter_map(|thread| thread.join().ok()).collect()
-                }
-            }
-        });
-        for (copied, (_, records)) in copies.iter().zip(&ordered) {
-            let count = Records::new(records).count() as u64;
-            self.sample_size = (records.len() as u64).checked_div(count).unwrap_or(self.sample_size);
-            if which == Copies::Later && copied.overwritten != 0 {
-                let first = Records::new(records).find_map(|record| self.layout.time(record));
-                self.note_overwritten(capture, copied, first);
-            }
-        }
         if self.ring_streams.is_empty() {
-            for (_, records) in &ordered {
-                let records = &records[inside(records, &window, time)];
-                chunks(records).for_each(|chunk| self.writer.write_records(chunk));
-            }
-            return;
+            let mut write = |chunk: &[u8]| self.writer.write_records(chunk);
+            return copies.iter().map(|copied| write_inside(copied, &window, time, &mut write)).collect();
         }
-        let results = thread::scope(|scope| {
-            let write = |(ring, stream): &mut (u32, Stream)| -> Result<(), WriteError> {
-                let Some((_, records)) = ordered.iter().find(|(number, _)| number == ring) else { return Ok(()) };
-                chunks(&records[inside(records, &window, time)]).try_for_each(|chunk| stream.records(chunk))?;
-                stream.flush()
-            };
+        let write = |(ring, stream): &mut (u32, Stream)| -> Option<(WrittenCopy, Result<(), WriteError>)> {
+            let copied = copies.iter().find(|copied| copied.ring == *ring)?;
+            let mut result = Ok(());
+            let written = write_inside(copied, &window, time, |chunk| {
+                // After an error, the stream counts what it does not write.
+                result = std::mem::replace(&mut result, Ok(())).and(stream.records(chunk));
+            });
+            Some((written, result.and_then(|()| stream.flush())))
+        };
+        let written: Vec<_> = thread::scope(|scope| {
             let writing: Vec<_> =
                 self.ring_streams.iter_mut().map(|stream| scope.spawn(move || write(stream))).collect();
-            writing.into_iter().filter_map(|thread| thread.join().ok()).collect::<Vec<_>>()
+            writing.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
         });
-        results.into_iter().for_each(|result| self.writer.keep_failure(result));
+        let keep = |(written, result)| {
+            self.writer.keep_failure(result);
+            written
+        };
+        written.into_iter().map(keep).collect()
     }
 
     /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the size of
-    /// others. `first` is the time of the first sample that is left.
-    fn note_overwritten(&mut self, capture: &Capture, copied: &CopiedRing, first: Option<u64>) {
-        let Some((id, cpu)) = capture.rings().nth(copied.ring as usize) else { return };
-        let count = (copied.overwritten / self.sample_size.max(1)).max(1);
+    /// others.
+    fn note_overwritten(&mut self, capture: &Capture, written: &WrittenCopy) {
+        let Some((id, cpu)) = capture.rings().nth(written.ring as usize) else { return };
+        let count = (written.overwritten / self.sample_size.max(1)).max(1);
         self.overwritten.push(Lost { id, cpu, what: LostRecords::Overwritten, count });
         let mut out = Synthesis::new(self.trailer);
-        out.lost(count, id, cpu.unwrap_or(u32::MAX), first.unwrap_or(self.trigger.time));
+        out.lost(count, id, cpu.unwrap_or(u32::MAX), written.first.unwrap_or(self.trigger.time));
         self.writer.write_records(out.bytes());
     }
 
@@ -308,32 +309,47 @@ const SAMPLE_SIZE: u64 = 100;
 /// The size of the parts in which records are written, in bytes. If the disk is full, the parts before stay.
 const CHUNK: usize = 1 << 20;
 
-/// Divides records into chunks of whole records.
-fn chunks(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        let mut end = 0;
-        for record in Records::new(records) {
-            if end != 0 && end + record.len() > CHUNK {
-                break;
-            }
-            end += record.len();
-        }
-        let (chunk, rest) = records.split_at(end);
-        records = rest;
-        (!chunk.is_empty()).then_some(chunk)
-    })
+/// What is known of a copy after it was written.
+struct WrittenCopy {
+    ring: u32,
+    /// How many bytes had been overwritten before the copy.
+    overwritten: u64,
+    bytes: u64,
+    records: u64,
+    /// The time of the oldest record.
+    first: Option<u64>,
 }
 
-/// Returns the range of the bytes of the records in a window of time. The records of a ring are nearly sorted.
-fn inside(records: &[u8], window: &Range<u64>, time: impl Fn(&[u8]) -> Option<u64>) -> Range<usize> {
-    let (mut at, mut start, mut end) = (0, None, 0);
-    for record in Records::new(records) {
-        let next = at + record.len();
-        if time(record).is_none_or(|time| (window.start..=window.end).contains(&time)) {
+/// Passes the records in a window of time on, the oldest ones first, in chunks of whole records. The records of a ring are nearly
+/// sorted.
+fn write_inside(
+    copied: &CopiedRing,
+    window: &Range<u64>,
+    time: impl Fn(&[u8]) -> Option<u64>,
+    mut write: impl FnMut(&[u8]),
+) -> WrittenCopy {
+    let ordered = copied.oldest_first();
+    let (mut first, mut start, mut end) = (None, None, 0);
+    for (at, record) in ordered.records().enumerate() {
+        let time = time(record);
+        first = first.or(time);
+        if time.is_none_or(|time| (window.start..=window.end).contains(&time)) {
             start.get_or_insert(at);
-            end = next;
+            end = at + 1;
         }
-        at = next;
     }
-    start.unwrap_or(end)..end
+    let start = start.unwrap_or(end);
+    let mut chunk = Vec::new();
+    for record in ordered.records().take(end).skip(start) {
+        if !chunk.is_empty() && chunk.len() + record.len() > CHUNK {
+            write(&chunk);
+            chunk.clear();
+        }
+        chunk.extend(record);
+    }
+    if !chunk.is_empty() {
+        write(&chunk);
+    }
+    let (bytes, records) = (copied.size() as u64, ordered.count() as u64);
+    WrittenCopy { ring: copied.ring, overwritten: copied.overwritten, bytes, records, first }
 }

@@ -351,20 +351,30 @@ impl<'a> Keeper<'a> {
     /// Copies what came since the last copy if a ring has filled up a good part, writes a part of what was copied, and ends the
     /// dump when its time is over.
     fn go_on(&mut self, capture: &mut Capture, now: Instant) {
-        let Some(dump) = &mut self.dump else { return };
+        let Some(dump) = &self.dump else { return };
         if now >= dump.ends || dump.has_failed() {
             return self.end_dump(capture);
         }
         let is_due = dump.fill(capture) >= COPIED_AT || now >= self.copied + COPIED_EVERY;
-        if is_due && dump.backlog() < self.memory {
+        if is_due && dump.has_room(self.room_for_copies(capture), capture) {
             let copies = dump.copy(capture);
-            dump.take(copies, Copies::Later);
             self.copied = now;
+            self.take(copies, Copies::Later);
             self.update_side_band(capture);
         }
         if let Some(dump) = &mut self.dump {
             dump.write_some(capture);
         }
+    }
+
+    fn take(&mut self, copies: Vec<CopiedRing>, which: Copies) {
+        if let Some(dump) = &mut self.dump {
+            dump.take(copies, which);
+        }
+    }
+
+    fn room_for_copies(&self, capture: &Capture) -> usize {
+        rings::room_for_copies(&capture.overwritten_sizes(), self.memory)
     }
 
     /// Takes all side-band records from before this call.
@@ -386,19 +396,21 @@ impl<'a> Keeper<'a> {
 
     /// Makes the last copy, and ends the dump.
     fn end_dump(&mut self, capture: &mut Capture) {
-        let Some(dump) = &self.dump else { return };
+        let room = self.room_for_copies(capture);
+        let Some(dump) = &mut self.dump else { return };
         // A trigger that joined came after the last copy.
         let copies = match self.plan.after.is_zero() && dump.joined == 0 {
             true => Vec::new(),
             false => {
+                while dump.backlog() != 0 && !dump.has_room(room, capture) {
+                    dump.write_some(capture);
+                }
                 let copies = dump.copy(capture);
                 self.update_side_band(capture);
                 copies
             }
         };
-        if let Some(dump) = &mut self.dump {
-            dump.take(copies, Copies::Later);
-        }
+        self.take(copies, Copies::Later);
         let Some(mut dump) = self.dump.take() else { return };
         while dump.backlog() != 0 {
             dump.write_some(capture);

@@ -10,8 +10,8 @@ use crate::recorder;
 /// The size of a ring while the rate is measured, in bytes.
 pub const AT_FIRST: usize = 1 << 20;
 
-/// The memory of all rings together that is used if the user sets none, in bytes. Less if the machine has less.
-pub const DEFAULT_MEMORY: usize = 512 << 20;
+/// The memory of all rings and copies together that is used if the user sets none, in bytes. Less if the machine has less.
+pub const DEFAULT_MEMORY: usize = 1 << 30;
 
 /// A trigger is noticed at most this long after it happened, if perf-prof gets a CPU.
 const NOTICED: Duration = Duration::from_millis(500);
@@ -21,12 +21,24 @@ const HEADROOM: f64 = 1.5;
 
 /// Returns the size of each ring in bytes, the same for all rings: the task that is busy on one CPU may be on another one
 /// later. `rates` are the measured bytes a second in each ring, `present` is the size that the rings have, and `memory` is the
-/// maximum for all rings.
+/// maximum for all rings and for the copies of them.
 fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let wanted = (highest * (before + NOTICED).as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
-    let share = (memory / rates.len().max(1)).max(page_size());
-    wanted.next_power_of_two().max(present).min(1 << share.ilog2())
+    wanted.next_power_of_two().max(present).min(largest(rates.len(), memory))
+}
+
+/// Returns the largest size of each of so many rings. A dump copies all of them, so they get half of the memory.
+pub fn largest(rings: usize, memory: usize) -> usize {
+    let share = (memory / 2 / rings.max(1)).max(page_size());
+    1 << share.ilog2()
+}
+
+/// Returns how many bytes of copies may wait to be written: what the rings leave of the memory. All of them can be copied once, also
+/// if the user has made them larger.
+pub fn room_for_copies(sizes: &[usize], memory: usize) -> usize {
+    let rings = sizes.iter().sum();
+    memory.saturating_sub(rings).max(rings)
 }
 
 /// Returns for how long the rings keep their samples at these rates; `None` if nothing is written into any of them.
@@ -101,10 +113,20 @@ mod tests {
     fn rings_hold_the_time_before_a_trigger_within_the_memory() {
         let size = |rates: [f64; 2], memory| size(&rates, Duration::from_secs(10), MIB, memory);
         assert_eq!(size([1e6, 1e3], 64 * MIB), 16 * MIB);
-        assert_eq!(size([1e9, 1e9], 64 * MIB), 32 * MIB);
+        assert_eq!(size([1e9, 1e9], 64 * MIB), 16 * MIB);
         assert_eq!(size([0.0, 0.0], 64 * MIB), MIB);
-        assert_eq!(size([0.0, 0.0], MIB), MIB / 2);
+        assert_eq!(size([0.0, 0.0], MIB), MIB / 4);
         assert_eq!(size([1e9, 0.0], 0), page_size());
+    }
+
+    #[test]
+    fn rings_and_copies_share_the_memory() {
+        for (rings, memory) in [(2, 64 * MIB), (3, 64 * MIB), (64, 512 * MIB)] {
+            let sizes = vec![largest(rings, memory); rings];
+            let (used, room) = (sizes.iter().sum::<usize>(), room_for_copies(&sizes, memory));
+            assert!(used + room <= memory && used <= room, "{used} {room}");
+        }
+        assert_eq!(room_for_copies(&[8 * MIB, 8 * MIB], MIB), 16 * MIB, "with -m");
     }
 
     #[test]

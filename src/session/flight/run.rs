@@ -9,7 +9,7 @@ use perf_prof_capture::{
 use perf_prof_format::record::{Ended, Source, Wait};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_system::{
-    budget::Budget, close_in_child, memory, output, signals::Signals, tracefs::Tracefs, usage::Usage,
+    budget::Budget, close_in_child, memory, output, procfs, signals::Signals, tracefs::Tracefs, usage::Usage,
     workload::Workload,
 };
 
@@ -123,7 +123,9 @@ fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
     let memory = capture.buffer.unwrap_or_else(default);
     let Sizes { ring, .. } = requests::sizes(capture, requests);
     let is_measured = plan.before.is_some() && capture.ring_size.is_none();
-    KeptSizes { ring: if is_measured { rings::AT_FIRST.min(ring) } else { ring }, memory }
+    let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count());
+    let at_first = || rings::AT_FIRST.min(ring).min(rings::largest(cpus, memory));
+    KeptSizes { ring: if is_measured { at_first() } else { ring }, memory }
 }
 
 /// Opens the events, and starts the programs that write the records of events with strings.
