@@ -5,7 +5,7 @@ use std::{fs, io::Write, net::TcpStream, time::Duration};
 use super::{Serving, call, free_port, get};
 use crate::harness::{
     machine::{Need, needs},
-    run::{perf_prof, said},
+    run::{perf_prof, said, stdout},
 };
 
 const CALLS: &str = "-e=syscalls:sys_enter_getppid";
@@ -103,6 +103,29 @@ fn slow_clients_do_not_keep_others_from_the_metrics() {
     assert_eq!(serving.scrape().unwrap().status, 200);
     let (took, said) = serving.end();
     assert!(took < Duration::from_secs(3), "{took:?} {said}");
+}
+
+/// `-p` is an option of perf-prof, unless `--` comes before it.
+#[test]
+fn arguments_after_two_dashes_belong_to_the_script() {
+    needs([Need::Python, Need::Tracefs]);
+    let folder = tempfile::tempdir().unwrap();
+    let script = folder.path().join("x.py");
+    let text = "#!/usr/bin/env -S perf-prof python -e syscalls:sys_enter_getppid --\n\
+                import sys, perf_prof\nx = syscalls__sys_enter_getppid = perf_prof.Count()\nprint(sys.argv[1:])\n";
+    fs::write(&script, text).unwrap();
+    let listen = format!("127.0.0.1:{}", free_port());
+    let check = |before: &[&str], behind: &[&str], expected: &str| {
+        let mut command = perf_prof(&["serve", "--listen", &listen, "--duration", "10ms"]);
+        let output = command.args(before).arg(&script).args(behind).output().unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        assert_eq!(stdout(&output), expected);
+    };
+    check(&["--"], &["-p", "5", "--exec", "x"], "['-p', '5', '--exec', 'x']\n");
+    check(&[], &["a", "--", "-p", "5"], "['a', '--', '-p', '5']\n");
+    check(&[CALLS, "--"], &["-p", "5"], "['-p', '5']\n");
+    check(&[], &["a", "-b", "--exec", "true"], "['a', '-b']\n");
+    check(&["--all-cpus"], &["-p", "1", "a"], "['a']\n");
 }
 
 #[test]

@@ -68,8 +68,8 @@ pub fn command() -> Command {
 pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     const READ_ON: &str = "`perf-prof serve --help` explains the options, with examples";
     let words = argv.iter().skip(2).cloned();
-    let split = split::split(&split::flags(&options::command()), words)
-        .map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
+    let flags = split::flags(&options::command());
+    let split = split::split(&flags, words).map_err(|error| Failure::Usage(error.to_string(), READ_ON.into()))?;
     let is_help = |word: &OsString| word == "-h" || word == "--help";
     let Some(module) = split.module else {
         if split.options.iter().any(is_help) {
@@ -86,11 +86,18 @@ pub fn run(argv: &[OsString]) -> Result<ExitStatus, Failure> {
     let script = shipped.as_ref().map_or(module, |file| file.path().into());
     let of_program = argv.first().cloned().unwrap_or_else(|| "perf-prof".into());
     let start: [OsString; 4] = [of_program, "python".into(), "--listen".into(), LISTEN.into()];
-    let exec = split.workload.map(|words| [OsString::from("--exec")].into_iter().chain(words));
     let has_events = split.options.iter().any(is_event);
     let first = if has_events { None } else { given(&script) };
-    let words = start.into_iter().chain(first.unwrap_or_default()).chain(split.options).chain([script]);
-    super::run(&words.chain(split.script_args).chain(exec.into_iter().flatten()).collect::<Vec<_>>())
+    // Without its `--`: more options follow.
+    let first = first.and_then(|words| split::split(&flags, words).ok()).map(|first| first.options);
+    let ours = start.into_iter().chain(first.unwrap_or_default()).chain(split.options);
+    let of_script = [script].into_iter().chain(split.script_args);
+    let words: Vec<OsString> = match split.workload {
+        // All arguments of the script are its own: none of them may be taken for an option.
+        None => ours.chain(["--".into()]).chain(of_script).collect(),
+        Some(command) => ours.chain(of_script).chain(["--exec".into()]).chain(command).collect(),
+    };
+    super::run(&words)
 }
 
 fn is_event(word: &OsString) -> bool {
