@@ -937,10 +937,11 @@ def metrics_page(tables: Sequence[tuple[str, Aggregator]], *, native: bool, othe
     of protobuf, which has native histograms. Reads the tables in the kernel first, as refresh_tables does. The losses are also
     those of other tables, which have no metrics."""
 def metric_families(
-    tables: Sequence[tuple[str, Aggregator]],
+    tables: Sequence[tuple[str, Aggregator]], *, others: Sequence[Aggregator] | None = None
 ) -> list[tuple[str, str, str, list[str], list[tuple[list[str], float, list[tuple[float, int]]]]]]:
     """Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
-    bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values)."""
+    bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values). With others, does
+    what metrics_page does: reads the tables in the kernel first, and adds the metrics about perf-prof itself."""
 def is_host() -> bool: ...
 def main(argv: Sequence[str]) -> int: ...
 def own_command() -> list[str]: ...

@@ -209,7 +209,8 @@ def serve(tables: Mapping[str, Aggregator] | None = None, *, listen: str = "127.
 
 
 class Collector:
-    """Gives tables to the package prometheus-client: REGISTRY.register(collector())."""
+    """Gives tables, and the metrics about perf-prof itself, to the package prometheus-client: REGISTRY.register(collector()). A
+    registry takes one of them: a second one would have the metrics about perf-prof again."""
 
     def __init__(self, tables: Mapping[str, Aggregator]) -> None:
         self._metrics = Metrics(tables)
@@ -224,9 +225,14 @@ class Collector:
 
         core, text_of = import_module("prometheus_client.core"), import_module("prometheus_client.utils").floatToGoString
 
-        refresh_tables([table for _, table in self._metrics.tables])
-        for name, kind, text, labels, rows in metric_families(self._metrics.tables):
-            family = (core.HistogramMetricFamily if kind == "histogram" else core.CounterMetricFamily)(name, text, labels=labels)
+        classes = {
+            "histogram": core.HistogramMetricFamily,
+            "counter": core.CounterMetricFamily,
+            "gauge": core.GaugeMetricFamily,
+        }
+        others = list(self._metrics.stacks.values())
+        for name, kind, text, labels, rows in metric_families(self._metrics.tables, others=others):
+            family = classes[kind](name, text, labels=labels)
             for values, value, buckets in rows:
                 if kind == "histogram":
                     ends = [(text_of(end), count) for end, count in buckets]

@@ -96,6 +96,19 @@ fn own_metrics(sources: &[Source], is_fresh: bool) -> Vec<Family> {
     ]
 }
 
+fn sources_of_others(tables: Vec<Py<Aggregator>>) -> Vec<Source> {
+    sources(tables.into_iter().map(|table| (String::new(), table)).collect())
+}
+
+/// Brings the tables up to date. Returns their metrics, and those about perf-prof itself, which are also about `others`.
+fn fresh_families(mut tables: Vec<Source>, others: Vec<Source>) -> Vec<Family> {
+    let shown = tables.len();
+    tables.extend(others);
+    let is_fresh = refresh(&tables);
+    let own = own_metrics(&tables, is_fresh);
+    tables[..shown].iter().map(Source::family).chain(own).collect()
+}
+
 /// Adds the functions to the native module.
 pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(keep_first_keys, module)?)?;
@@ -114,7 +127,7 @@ fn keep_first_keys(tables: Vec<Py<Aggregator>>) {
 /// a run is too busy, or does not run: the tables are then as they were.
 #[pyfunction]
 fn refresh_tables(py: Python<'_>, tables: Vec<Py<Aggregator>>) -> bool {
-    let sources = sources(tables.into_iter().map(|table| (String::new(), table)).collect());
+    let sources = sources_of_others(tables);
     py.detach(|| refresh(&sources))
 }
 
@@ -129,15 +142,10 @@ fn metrics_page(
     native: bool,
     others: Vec<Py<Aggregator>>,
 ) -> Py<PyBytes> {
-    let shown = tables.len();
-    let others = others.into_iter().map(|table| (String::new(), table));
-    let sources = sources(tables.into_iter().chain(others).collect());
+    let (tables, others) = (sources(tables), sources_of_others(others));
     let page = py.detach(|| {
-        let is_fresh = refresh(&sources);
-        let own = own_metrics(&sources, is_fresh);
-        let families = sources[..shown].iter().map(Source::family).chain(own);
         let (mut text, mut bytes) = (String::new(), Vec::new());
-        for family in families {
+        for family in fresh_families(tables, others) {
             if native { write_protobuf(&family, &mut bytes) } else { write_text(&family, &mut text) }
         }
         if native { bytes } else { text.into_bytes() }
@@ -149,11 +157,20 @@ fn metrics_page(
 type Row = (Vec<String>, f64, Vec<(f64, u64)>);
 
 /// Returns the metrics of tables: (name, kind, help, names of the labels, rows). A row is (values of the labels, sum, buckets); a
-/// bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values).
+/// bucket is (its largest value, the number of values up to it), the last one is (inf, the number of all values). With others, does
+/// what metrics_page does: reads the tables in the kernel first, and adds the metrics about perf-prof itself.
 #[pyfunction]
-fn metric_families<'py>(py: Python<'py>, tables: Vec<(String, Py<Aggregator>)>) -> PyResult<Bound<'py, PyList>> {
-    let sources = sources(tables);
-    let families: Vec<Family> = py.detach(|| sources.iter().map(Source::family).collect());
+#[pyo3(signature = (tables, *, others = None))]
+fn metric_families<'py>(
+    py: Python<'py>,
+    tables: Vec<(String, Py<Aggregator>)>,
+    others: Option<Vec<Py<Aggregator>>>,
+) -> PyResult<Bound<'py, PyList>> {
+    let (tables, others) = (sources(tables), others.map(sources_of_others));
+    let families: Vec<Family> = py.detach(|| match others {
+        Some(others) => fresh_families(tables, others),
+        None => tables.iter().map(Source::family).collect(),
+    });
     let tuple = |family: &Family| {
         let row = |(values, amount): &(Vec<String>, perf_prof_events::aggregate::Amount)| -> Row {
             match family.classic(amount) {
