@@ -36,7 +36,9 @@
 //! * control characters in the output of scripts: `script/printing.rs`
 //! * what a handler of a script of `perf script` gets: `script/perf_script/passing.rs` (which values),
 //!   `script/perf_script/arguments.rs` (their objects), `script/perf_script/field.rs`, `script/perf_script/sample.rs`;
-//!   which function is called: `script/perf_script/handlers.rs`
+//!   which function is called: `script/perf_script/handlers.rs`; what is left out, because the function does not read
+//!   it: `script/perf_script/reads.rs` and `_reads.py`; objects that are used again: `script/perf_script/cache.rs`,
+//!   `script/perf_script/kept_dict.rs`, `script/perf_script/chains.rs`
 //! * a module that scripts of `perf script` import: its text in `python/perf_script/` of the repository; how it is
 //!   found: `script/perf_script/modules.rs`
 //! * which Python is used: `script/choice.rs` (choice), `script/interpreter.rs` (the embedded one), `script/running.rs`

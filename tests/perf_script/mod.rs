@@ -6,6 +6,7 @@ mod db_export;
 mod definitions;
 mod handlers;
 mod modules;
+mod reads;
 mod records;
 mod same_output;
 mod template;

@@ -47,6 +47,8 @@ pub struct Context {
     tasks: Mutex<Tasks>,
     /// The number of times that `tasks` may have changed.
     task_changes: AtomicU64,
+    /// The number of changes of processes and their mappings.
+    symbol_changes: AtomicU64,
     cgroups: Mutex<Cgroups>,
     /// The tasks that the user selected, in a run in which the events of all tasks are delivered. `None` if all tasks
     /// are selected.
@@ -116,6 +118,7 @@ impl Context {
             reached_time: 0.into(),
             tasks: Mutex::default(),
             task_changes: 0.into(),
+            symbol_changes: 0.into(),
             cgroups: Mutex::default(),
             targets: None,
             spans_of: SpansOf::default(),
@@ -251,6 +254,7 @@ impl Context {
     pub fn with_followed(&self, work: impl FnOnce(&mut Symbolizer)) {
         if self.processes != ProcessRecords::Unused {
             self.with_symbols(work);
+            self.symbol_changes.fetch_add(1, Relaxed);
         }
     }
 
@@ -262,6 +266,14 @@ impl Context {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
             ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
         }
+        self.symbol_changes.fetch_add(1, Relaxed);
+    }
+
+    /// Returns a number that changes when the mappings of a process change. As long as the number stays the same, a cached
+    /// address of a process keeps its name at all later times.
+    #[inline]
+    pub fn symbol_changes(&self) -> u64 {
+        self.symbol_changes.load(Relaxed)
     }
 
     /// Calls `work` with the symbols of processes. The caller must hold the interpreter's lock, or must call this

@@ -4,24 +4,23 @@ use perf_prof_session::spine::About;
 use std::sync::Arc;
 
 use perf_prof_events::event::{EventType, Sample};
-use pyo3::{
-    ffi,
-    prelude::*,
-    types::{PyDict, PyString},
-};
+use pyo3::{prelude::*, types::PyString};
 
 use super::{
     Options, Signs,
     cache::{NewReference, Objects},
     context::SampleContext,
     field::FieldReader,
+    fields_dict::FieldsDict,
+    function::Made,
+    handlers::EventHandler,
     header::HeaderValues,
     passing::{Common, Value},
     sample::SampleDict,
 };
 
 /// The values that all tracepoints have, by their names in the dict for `trace_unhandled`.
-const COMMON_KEYS: [(&str, Common); 6] = [
+pub const COMMON_KEYS: [(&str, Common); 6] = [
     ("common_cpu", Common::Cpu),
     ("common_s", Common::Secs),
     ("common_ns", Common::Nsecs),
@@ -35,10 +34,6 @@ pub struct EventArguments {
     name: Py<PyString>,
     /// The readers of the fields after the common ones.
     pub fields: Vec<FieldReader>,
-    /// The names of the common values and of the fields, in their order in the dict for `trace_unhandled`.
-    keys: Vec<Py<PyString>>,
-    /// A dict with these names as keys. A copy of it already has room for all values.
-    names: Py<PyDict>,
     /// The reader of `common_pid`.
     pid: Option<FieldReader>,
 }
@@ -63,17 +58,9 @@ impl EventArguments {
             None => (&[][..], &[][..]),
         };
         let pid = common.iter().find(|field| field.name == "common_pid");
-        let keys = COMMON_KEYS.iter().map(|(key, _)| *key).chain(fields.iter().map(|field| field.name.as_str()));
-        let keys: Vec<Py<PyString>> = keys.map(|key| PyString::intern(py, key).unbind()).collect();
-        let names = PyDict::new(py);
-        for key in &keys {
-            names.set_item(key, py.None())?;
-        }
         Ok(EventArguments {
             name: PyString::intern(py, &event.handler_name()).unbind(),
             fields: fields.iter().map(|field| FieldReader::new(field, options.signs)).collect(),
-            names: names.unbind(),
-            keys,
             // The kernel writes thread ids from 0 on. But another program may have written any number into the
             // recording.
             pid: pid.map(|pid| FieldReader::new(pid, Signs::True)),
@@ -89,55 +76,59 @@ impl EventArguments {
 /// Makes the arguments for all events of a run.
 pub struct Arguments {
     pub context: Py<SampleContext>,
-    common: HeaderValues,
-    objects: Objects,
+    makers: Makers,
+    /// The dicts for `trace_unhandled`, one for each event.
+    fields: Vec<FieldsDict>,
     sample: SampleDict,
+}
+
+/// Makes the values that need no dict.
+pub struct Makers {
+    pub common: HeaderValues,
+    pub objects: Objects,
 }
 
 impl Arguments {
     /// Prepares the arguments for the events of a run.
-    pub fn new(py: Python<'_>, run: &Arc<About>) -> PyResult<Arguments> {
+    pub fn new(py: Python<'_>, run: &Arc<About>, events: &[EventHandler]) -> PyResult<Arguments> {
         Ok(Arguments {
             context: Py::new(py, SampleContext::new(run.context.clone()))?,
-            common: HeaderValues::new(run.context.clone()),
-            objects: Objects::default(),
+            makers: Makers { common: HeaderValues::new(run.context.clone()), objects: Objects::default() },
+            fields: events.iter().map(|event| FieldsDict::new(py, &event.arguments)).collect::<PyResult<_>>()?,
             sample: SampleDict::new(py, run)?,
         })
     }
 
     /// Makes one argument for a sample.
     #[inline]
-    pub fn make(&mut self, py: Python<'_>, value: Value, of: ArgumentsOf<'_>) -> NewReference {
-        let ArgumentsOf { at, event, sample, raw } = of;
-        match value {
-            Value::Common(Common::EventName) => event.name.clone_ref(py).into_ptr(),
+    pub fn make(&mut self, py: Python<'_>, made: &Made, of: ArgumentsOf<'_>) -> NewReference {
+        match made.value {
+            Value::Common(Common::EventName) => of.event.name.clone_ref(py).into_ptr(),
             Value::Common(Common::Context) => self.context.clone_ref(py).into_ptr(),
-            Value::Common(Common::Cpu) => self.common.cpu(py, sample, &mut self.objects),
-            Value::Common(Common::Secs) => self.common.secs(py, sample),
-            Value::Common(Common::Nsecs) => self.common.nsecs(py, sample, &self.objects),
-            Value::Common(Common::Pid) => match &event.pid {
+            Value::Common(Common::Callchain) => pointer(py, self.makers.common.callchain(py, of.at, of.sample)),
+            Value::Common(common) => self.makers.number_or_comm(py, common, of),
+            Value::Field(field) => of.event.fields[field].object(py, of.raw, &mut self.makers.objects),
+            Value::Fields => pointer(py, self.fields[of.at].make(py, &made.read, of, &mut self.makers)),
+            Value::Sample => pointer(py, self.sample.make(py, made.of_sample, of, &mut self.makers)),
+        }
+    }
+}
+
+impl Makers {
+    /// Makes one of the common values, other than the call chain, the event's name and the context.
+    #[inline]
+    pub fn number_or_comm(&mut self, py: Python<'_>, common: Common, of: ArgumentsOf<'_>) -> NewReference {
+        let ArgumentsOf { event, sample, raw, .. } = of;
+        match common {
+            Common::Cpu => self.common.cpu(py, sample, &mut self.objects),
+            Common::Secs => self.common.secs(py, sample),
+            Common::Nsecs => self.common.nsecs(py, sample, &self.objects),
+            Common::Pid => match &event.pid {
                 Some(pid) => pid.object(py, raw, &mut self.objects),
                 None => self.objects.signed(py, sample.pid_tid().1.into()),
             },
-            Value::Common(Common::Comm) => self.common.comm(py, sample),
-            Value::Common(Common::Callchain) => pointer(py, self.common.callchain(py, sample)),
-            Value::Field(field) => event.fields[field].object(py, raw, &mut self.objects),
-            Value::Fields => pointer(py, self.fields(py, of)),
-            Value::Sample => pointer(py, self.sample.make(py, at, sample, &mut self.common)),
+            Common::Comm | Common::Callchain | Common::EventName | Common::Context => self.common.comm(py, sample),
         }
-    }
-
-    /// Makes the dict of all fields for `trace_unhandled`.
-    fn fields<'py>(&mut self, py: Python<'py>, of: ArgumentsOf<'_>) -> PyResult<Bound<'py, PyDict>> {
-        let fields = of.event.names.bind(py).copy()?;
-        let (common_keys, keys) = of.event.keys.split_at(COMMON_KEYS.len());
-        for (key, (_, common)) in common_keys.iter().zip(COMMON_KEYS) {
-            set(&fields, key, self.make(py, Value::Common(common), of))?;
-        }
-        for (key, field) in keys.iter().zip(&of.event.fields) {
-            set(&fields, key, field.object(py, of.raw, &mut self.objects))?;
-        }
-        Ok(fields)
     }
 }
 
@@ -150,20 +141,4 @@ fn pointer<T>(py: Python<'_>, object: PyResult<Bound<'_, T>>) -> NewReference {
             std::ptr::null_mut()
         }
     }
-}
-
-/// Sets an item of a dict, and releases the reference to its value.
-#[inline]
-pub fn set(dict: &Bound<'_, PyDict>, key: &Py<PyString>, value: NewReference) -> PyResult<()> {
-    let py = dict.py();
-    if value.is_null() {
-        return Err(PyErr::fetch(py));
-    }
-    // SAFETY: the GIL is held, and all three are live objects.
-    let result = unsafe {
-        let result = ffi::PyDict_SetItem(dict.as_ptr(), key.as_ptr(), value);
-        ffi::Py_DECREF(value);
-        result
-    };
-    if result == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
 }

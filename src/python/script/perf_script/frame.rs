@@ -14,6 +14,8 @@ use pyo3::{
     types::{PyDict, PyInt, PyString},
 };
 
+use super::kept_dict::version;
+
 /// The Python objects of a frame.
 pub struct FrameObjects {
     /// The mapping that contains the address.
@@ -115,26 +117,8 @@ impl Entry {
     }
 }
 
-/// Returns the version of a dict: CPython changes it with each change of the dict (PEP 509). Returns `None` from Python
-/// 3.14 on, which has no versions.
-#[inline]
-fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
-    #[cfg(not(Py_3_14))]
-    {
-        // SAFETY: `dict` is a dict (or of a subclass), whose memory starts with this struct. The GIL is held.
-        #[allow(deprecated, reason = "it has no successor that is about a single dict")]
-        let version = unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag };
-        Some(version)
-    }
-    #[cfg(Py_3_14)]
-    {
-        let _ = dict;
-        None
-    }
-}
-
 /// Makes an entry of a call chain. Also returns the dict of its symbol.
-fn entry<'py>(py: Python<'py>, frame: &PerfFrame) -> PyResult<(Bound<'py, PyDict>, Option<Bound<'py, PyDict>>)> {
+pub fn entry<'py>(py: Python<'py>, frame: &PerfFrame) -> PyResult<(Bound<'py, PyDict>, Option<Bound<'py, PyDict>>)> {
     let entry = PyDict::new(py);
     entry.set_item(intern!(py, "ip"), frame.ip)?;
     let mut of_symbol = None;

@@ -11,8 +11,11 @@ use pyo3::{
 
 use super::{
     super::error::ScriptError,
+    cache::NewReference,
     parameters::{self, Parameters},
     passing::{Mismatch, Passing, Value},
+    reads::{Read, Reads},
+    sample::Wanted,
 };
 
 /// A name, and the function that was bound to it last.
@@ -25,11 +28,38 @@ pub struct Function {
 /// A function, with the values that it gets.
 pub struct Found {
     function: Py<PyAny>,
-    /// The values in the order of the call. The first `positional` values are passed by position.
-    pub values: Box<[Value]>,
+    reads: Reads,
+    /// The values that are made for each event, in the order of the call.
+    made: Box<[Made]>,
     positional: usize,
     /// The names of the values that are passed by name.
     names: Option<Py<PyTuple>>,
+    /// The arguments of the call. The first element is free: CPython needs it for the `self` of a bound method. Where a
+    /// value is not read, there is `not_read`.
+    arguments: Box<[*mut ffi::PyObject]>,
+    /// Keeps the object alive that stands for values that are not read.
+    _not_read: Py<PyAny>,
+}
+
+/// A value that is made for each event.
+pub struct Made {
+    /// Its index in the arguments.
+    at: usize,
+    pub value: Value,
+    /// What the function reads of it.
+    pub read: Read,
+    /// The same, for the dict of the sample.
+    pub of_sample: Wanted,
+}
+
+/// What is found under the name of a function.
+pub enum Known<'py> {
+    /// The function that was bound last, with the same code.
+    Bound,
+    /// Another callable object.
+    Other(Bound<'py, PyAny>),
+    /// Nothing that can be called.
+    Missing,
 }
 
 /// The reason why a function cannot be bound.
@@ -69,27 +99,36 @@ impl Function {
         Function { name: PyString::intern(py, name).unbind(), found: None }
     }
 
-    /// Returns the object that has this name now, if it can be called. The name is looked up for each event, because a
-    /// script can define or replace a function at any time. Noticing changes would cost more than the look-up.
-    #[inline]
+    /// Returns the object that has this name now, if it can be called.
     pub fn look_up<'py>(&self, main: &Bound<'py, PyDict>) -> Option<Bound<'py, PyAny>> {
         // SAFETY: the GIL is held. The result is a borrowed reference, from which a new one is made.
-        let found = unsafe {
-            let found = ffi::PyDict_GetItemWithError(main.as_ptr(), self.name.as_ptr());
-            Bound::from_borrowed_ptr_or_opt(main.py(), found)
-        };
-        match found {
-            Some(found) => Some(found).filter(|found| found.is_callable()),
-            None => {
-                // If a key in the dict is not a str, comparing it with the name may raise an exception. In this case,
-                // the name counts as missing, as in PyDict_GetItem. SAFETY: the GIL is held.
-                unsafe {
-                    if !ffi::PyErr_Occurred().is_null() {
-                        ffi::PyErr_Clear();
-                    }
-                }
-                None
+        let found = unsafe { Bound::from_borrowed_ptr_or_opt(main.py(), self.borrowed(main)) };
+        found.filter(|found| found.is_callable())
+    }
+
+    /// Finds what has this name now. It is looked up for each event, because a script can define or replace a function
+    /// at any time. Noticing changes would cost more than the look-up.
+    #[inline]
+    pub fn find<'py>(&self, main: &Bound<'py, PyDict>) -> Known<'py> {
+        match &self.found {
+            Some(found) if found.function.as_ptr() == self.borrowed(main) && found.reads.hold(main.py()) => {
+                Known::Bound
             }
+            _ => self.look_up(main).map_or(Known::Missing, Known::Other),
+        }
+    }
+
+    /// Returns a borrowed reference to what has this name now, or null.
+    #[inline]
+    fn borrowed(&self, main: &Bound<'_, PyDict>) -> *mut ffi::PyObject {
+        // SAFETY: the GIL is held. If a key in the dict is not a str, comparing it with the name may raise an exception.
+        // In this case, the name counts as missing, as in PyDict_GetItem.
+        unsafe {
+            let found = ffi::PyDict_GetItemWithError(main.as_ptr(), self.name.as_ptr());
+            if found.is_null() && !ffi::PyErr_Occurred().is_null() {
+                ffi::PyErr_Clear();
+            }
+            found
         }
     }
 
@@ -102,28 +141,22 @@ impl Function {
         fields: impl FnOnce() -> String,
         decide: impl FnOnce(Option<&Parameters>) -> Result<Passing, Mismatch>,
     ) -> Result<(), BindError> {
-        if self.found.as_ref().is_none_or(|found| !found.function.is(function)) {
+        let py = function.py();
+        if self.found.as_ref().is_none_or(|found| !found.function.is(function) || !found.reads.hold(py)) {
             self.found = None;
-            let py = function.py();
             let unknown = |error| BindError::Signature { name: self.name.bind(py).to_string(), error };
             let parameters = Parameters::of(function).map_err(unknown)?;
             let decided = decide(parameters.as_ref());
-            let Passing { positional, named } =
-                decided.map_err(|mismatch| BindError::Mismatch(self.error(function, &mismatch, fields())))?;
-            let keywords = named.iter().map(|(name, _)| PyString::intern(py, name));
-            let names =
-                if named.is_empty() { None } else { Some(PyTuple::new(py, keywords).map_err(unknown)?.unbind()) };
-            let count = positional.len();
-            let values = positional.into_iter().chain(named.into_iter().map(|(_, value)| value)).collect();
-            self.found = Some(Found { function: function.clone().unbind(), values, positional: count, names });
+            let passing = decided.map_err(|mismatch| BindError::Mismatch(self.error(function, &mismatch, fields())))?;
+            self.found = Some(Found::new(function, passing).map_err(unknown)?);
         }
         Ok(())
     }
 
     /// Returns the function that was bound last.
     #[inline]
-    pub fn found(&self) -> Option<&Found> {
-        self.found.as_ref()
+    pub fn found(&mut self) -> Option<&mut Found> {
+        self.found.as_mut()
     }
 
     fn error(&self, function: &Bound<'_, PyAny>, mismatch: &Mismatch, fields: String) -> ScriptError {
@@ -139,26 +172,60 @@ impl Function {
 }
 
 impl Found {
-    /// Calls the function. The first element of `arguments` is free: CPython needs it for the `self` of a bound method.
-    /// The other elements are new references, which this call releases.
+    fn new(function: &Bound<'_, PyAny>, passing: Passing) -> PyResult<Found> {
+        let (py, Passing { positional, named }) = (function.py(), passing);
+        let names = PyTuple::new(py, named.iter().map(|(name, _)| PyString::intern(py, name)))?;
+        let (count, not_read) = (positional.len(), Reads::not_read(py)?);
+        let reads = Reads::of(function, count, &names);
+        let values = positional.into_iter().chain(named.into_iter().map(|(_, value)| value));
+        let mut arguments = vec![ptr::null_mut()];
+        let mut made = Vec::new();
+        for (value, read) in values.zip(&reads.arguments) {
+            if *read != Read::Nothing {
+                let of_sample = Wanted::of(read);
+                made.push(Made { at: arguments.len(), value, read: read.clone(), of_sample });
+            }
+            arguments.push(not_read.as_ptr());
+        }
+        Ok(Found {
+            function: function.clone().unbind(),
+            reads,
+            made: made.into(),
+            positional: count,
+            names: (!names.is_empty()).then(|| names.unbind()),
+            arguments: arguments.into(),
+            _not_read: not_read,
+        })
+    }
+
+    /// Calls the function with the values that `make` returns: new references, or null if an exception is set.
     #[inline]
-    pub fn call(&self, py: Python<'_>, arguments: &mut Vec<*mut ffi::PyObject>) -> PyResult<()> {
+    pub fn call(&mut self, py: Python<'_>, mut make: impl FnMut(&Made) -> NewReference) -> PyResult<()> {
+        for (done, made) in self.made.iter().enumerate() {
+            let object = make(made);
+            if object.is_null() {
+                self.release(done);
+                return Err(PyErr::fetch(py));
+            }
+            self.arguments[made.at] = object;
+        }
         let names = self.names.as_ref().map_or(ptr::null_mut(), Py::as_ptr);
         let count = self.positional | ffi::PY_VECTORCALL_ARGUMENTS_OFFSET;
         // SAFETY: the GIL is held. The arguments are live objects, as many as `positional` and `names` say.
         let result = unsafe {
-            let first = arguments.as_ptr().add(1);
+            let first = self.arguments.as_mut_ptr().add(1);
             Bound::from_owned_ptr_or_err(py, ffi::PyObject_Vectorcall(self.function.as_ptr(), first, count, names))
         };
-        release(arguments);
+        self.release(self.made.len());
         result.map(drop)
     }
-}
 
-/// Releases the arguments of a call. Skips the free element before them.
-pub fn release(arguments: &mut Vec<*mut ffi::PyObject>) {
-    for object in arguments.drain(..).skip(1) {
-        // SAFETY: the caller holds the GIL and gives its references away.
-        unsafe { ffi::Py_DECREF(object) };
+    /// Releases the first `count` values that were made.
+    #[inline]
+    fn release(&self, count: usize) {
+        for made in &self.made[..count] {
+            // SAFETY: the caller holds the GIL, and gives away the reference that it has put there.
+            unsafe { ffi::Py_DECREF(self.arguments[made.at]) };
+        }
     }
 }

@@ -1,18 +1,19 @@
 //! The handlers of a script of `perf script`: decides which function of `__main__` gets a sample, and calls it.
 
 use perf_prof_session::spine::About;
-use std::{ptr, sync::Arc};
+use std::sync::Arc;
 
 use perf_prof_events::event::{EventType, Sample};
-use pyo3::{ffi, prelude::*, types::PyDict};
+use pyo3::{prelude::*, types::PyDict};
 
 use super::{
     super::{callbacks::Callback, error::ScriptError},
     Options,
     arguments::{Arguments, ArgumentsOf, EventArguments},
+    context::SampleContext,
     db_export::{self, Export},
     definitions::Definitions,
-    function::{BindError, Function, release},
+    function::{BindError, Function, Known},
     parameters,
     passing::{Passing, Value},
     records::RecordFunctions,
@@ -34,18 +35,17 @@ pub struct Handlers {
     export: Option<Box<Export>>,
     records: RecordFunctions,
     arguments: Arguments,
-    /// The arguments of the current call, see [`super::function::Found::call`].
-    passed: Vec<*mut ffi::PyObject>,
+    context: Py<SampleContext>,
 }
 
-// SAFETY: `passed` is empty between the calls, and is only used with the GIL held.
+// SAFETY: the pointers to Python objects in `Found` and `KeptDict` are only used with the GIL held.
 unsafe impl Send for Handlers {}
 
 /// An event, and the function that handles it.
-struct EventHandler {
+pub struct EventHandler {
     kind: Kind,
     function: Function,
-    arguments: EventArguments,
+    pub arguments: EventArguments,
 }
 
 /// The kind of an event. It decides which functions can handle the event.
@@ -113,7 +113,8 @@ impl Handlers {
             let arguments = EventArguments::new(py, event, options)?;
             Ok(EventHandler { kind, function: Function::new(py, &event.handler_name()), arguments })
         };
-        let events = run.events.iter().map(event).collect::<PyResult<_>>()?;
+        let events = run.events.iter().map(event).collect::<PyResult<Vec<_>>>()?;
+        let arguments = Arguments::new(py, run, &events)?;
         let handlers = Handlers {
             run: run.clone(),
             main: main.clone().unbind(),
@@ -123,11 +124,11 @@ impl Handlers {
             definitions: Definitions::new(&run.events),
             export: None,
             records: RecordFunctions::new(py, run),
-            arguments: Arguments::new(py, run)?,
-            passed: Vec::new(),
+            context: arguments.context.clone_ref(py),
+            arguments,
         };
         for place in [main, &py.import("perf_trace_context")?.dict()] {
-            place.set_item("perf_script_context", &handlers.arguments.context)?;
+            place.set_item("perf_script_context", &handlers.context)?;
         }
         Ok(handlers)
     }
@@ -193,44 +194,41 @@ impl Handlers {
                 Kind::Other => return export.sample(py, event, &sample),
             }
         }
-        let own = if handler.kind == Kind::Tracepoint { handler.function.look_up(main) } else { None };
+        let own = if handler.kind == Kind::Tracepoint { handler.function.find(main) } else { Known::Missing };
         let function = match own {
-            Some(object) => {
+            Known::Bound => &mut handler.function,
+            Known::Other(object) => {
                 handler.bind(&object).map_err(|error| Raised::new(py, &handler.function, error.into()))?;
-                &handler.function
+                &mut handler.function
             }
-            None => {
+            Known::Missing => {
                 let function = if handler.kind == Kind::Tracepoint { &mut self.unhandled } else { &mut self.process };
-                let Some(object) = function.look_up(main) else { return Ok(()) };
-                let bound = function.bind(&object, String::new, |parameters| match handler.kind {
-                    Kind::Tracepoint => Passing::to_unhandled(parameters),
-                    // If `process_event` does not have exactly one parameter, Python raises an exception at the call.
-                    Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
-                });
-                bound.map_err(|error| Raised::new(py, function, error.into()))?;
-                &*function
-            }
-        };
-        // SAFETY: the GIL is held now and at `clear` below. The sample lives longer.
-        let context = unsafe {
-            let context = self.arguments.context.clone_ref(py);
-            context.get().set(&sample);
-            context
-        };
-        let of = ArgumentsOf { at: event, event: &handler.arguments, sample: &sample, raw: sample.raw() };
-        let result = function.found().map_or(Ok(()), |found| {
-            self.passed.push(ptr::null_mut());
-            for value in &found.values {
-                let object = self.arguments.make(py, *value, of);
-                if object.is_null() {
-                    release(&mut self.passed);
-                    return Err(PyErr::fetch(py));
+                match function.find(main) {
+                    Known::Bound => {}
+                    Known::Missing => return Ok(()),
+                    Known::Other(object) => {
+                        let bound = function.bind(&object, String::new, |parameters| match handler.kind {
+                            Kind::Tracepoint => Passing::to_unhandled(parameters),
+                            // If `process_event` does not have exactly one parameter, Python raises an exception at the
+                            // call.
+                            Kind::Other => Ok(Passing { positional: vec![Value::Sample], named: Vec::new() }),
+                        });
+                        bound.map_err(|error| Raised::new(py, function, error.into()))?;
+                    }
                 }
-                self.passed.push(object);
+                function
             }
-            found.call(py, &mut self.passed)
-        });
-        context.get().clear();
+        };
+        let context = self.context.get();
+        // SAFETY: the GIL is held now and at `clear` below. The sample lives longer.
+        unsafe { context.set(&sample) };
+        let of = ArgumentsOf { at: event, event: &handler.arguments, sample: &sample, raw: sample.raw() };
+        let arguments = &mut self.arguments;
+        let result = match function.found() {
+            Some(found) => found.call(py, |made| arguments.make(py, made, of)),
+            None => Ok(()),
+        };
+        context.clear();
         result.map_err(|error| Raised::new(py, function, error))
     }
 }

@@ -1,10 +1,9 @@
 //! The values that all tracepoints have: time, CPU, task, call chain. Makes Python objects of them.
 
-use std::sync::Arc;
+use std::{ptr, sync::Arc};
 
 use perf_prof_events::event::{self, Context, PerfFrame, Sample};
 use pyo3::{
-    ffi,
     prelude::*,
     types::{PyInt, PyList},
 };
@@ -13,7 +12,9 @@ use rustc_hash::FxHashMap;
 use super::{
     super::event::string,
     cache::{NewReference, Objects, kept},
+    chains::Chains,
     frame::FrameObjects,
+    kept_dict::{KeptDict, is_unused_and_empty},
 };
 
 /// The largest number of tasks whose names are kept as Python objects.
@@ -30,12 +31,20 @@ pub struct HeaderValues {
     secs: Option<(u64, Py<PyAny>)>,
     /// The last empty list that was passed as a call chain.
     no_frames: Option<Py<PyList>>,
+    chains: Chains,
 }
 
 impl HeaderValues {
     /// Creates the values for the events of a run.
     pub fn new(context: Arc<Context>) -> HeaderValues {
-        HeaderValues { context, comms: FxHashMap::default(), changes: 0, secs: None, no_frames: None }
+        HeaderValues {
+            context,
+            comms: FxHashMap::default(),
+            changes: 0,
+            secs: None,
+            no_frames: None,
+            chains: Chains::default(),
+        }
     }
 
     /// Returns the CPU, or -1 if it was not recorded.
@@ -96,28 +105,62 @@ impl HeaderValues {
     /// Returns an empty list: the last one, if the script has neither kept nor filled it.
     #[inline]
     fn empty_callchain<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyAny> {
-        if let Some(list) = &self.no_frames {
-            let list = list.bind(py);
-            // SAFETY: the GIL is held (`py`), and the list is a live object.
-            let count = unsafe { ffi::Py_REFCNT(list.as_ptr()) };
-            if count == 1 && list.is_empty() {
-                return list.clone().into_any();
-            }
+        if let Some(list) = &self.no_frames
+            && is_unused_and_empty(py, list.as_ptr())
+        {
+            return list.bind(py).clone().into_any();
         }
         let list = PyList::empty(py);
         self.no_frames = Some(list.clone().unbind());
         list.into_any()
     }
 
-    /// Returns the call chain as a list of dicts, which is empty if none was recorded.
+    /// Returns the call chain of a sample of the event with this index as a list of dicts, which is empty if none was
+    /// recorded.
     #[inline]
-    pub fn callchain<'py>(&mut self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
+    pub fn callchain<'py>(
+        &mut self,
+        py: Python<'py>,
+        event: usize,
+        sample: &Sample<'_>,
+    ) -> PyResult<Bound<'py, PyAny>> {
         if !event::has_callchain(sample) {
             return Ok(self.empty_callchain(py));
         }
+        match self.chains.find(py, event, sample, &self.context, ptr::null_mut())? {
+            Some(kept) => Ok(kept.into_any()),
+            None => self.new_callchain(py, sample),
+        }
+    }
+
+    fn new_callchain<'py>(&self, py: Python<'py>, sample: &Sample<'_>) -> PyResult<Bound<'py, PyAny>> {
         let frames = event::perf_chain(sample, &self.context);
         let entry = |frame: &Arc<PerfFrame>| FrameObjects::of(py, frame)?.entry(py, frame);
         let entries = frames.iter().map(entry).collect::<PyResult<Vec<_>>>()?;
         Ok(PyList::new(py, entries)?.into_any())
+    }
+
+    /// Sets the call chain as the value with the index `at` of a dict.
+    #[inline]
+    pub fn set_callchain(
+        &mut self,
+        py: Python<'_>,
+        event: usize,
+        sample: &Sample<'_>,
+        dict: &mut KeptDict,
+        at: usize,
+    ) -> PyResult<()> {
+        if !event::has_callchain(sample) {
+            return dict.set_empty_list(py, at);
+        }
+        let list = match self.chains.find(py, event, sample, &self.context, dict.held(at))? {
+            Some(kept) => kept.into_any(),
+            None => {
+                // The entries of the last call chain can be used again if this dict does not have them any more.
+                dict.set(py, at, py.None().into_ptr())?;
+                self.new_callchain(py, sample)?
+            }
+        };
+        dict.set(py, at, list.into_ptr())
     }
 }

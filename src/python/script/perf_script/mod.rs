@@ -2,24 +2,29 @@
 //! written for perf run here without a change.
 //!
 //! `handlers` finds the function for an event in `__main__` (`function`) and calls it. `passing` decides from the
-//! function's `parameters` which values it gets. `arguments` makes the values. `modules` has the modules that scripts
-//! import.
+//! function's `parameters` which values it gets, and `reads` which of them it reads. `arguments` makes these values.
+//! Objects that a script has not kept are used again: those in `cache`, dicts (`kept_dict`), and call chains (`chains`).
+//! `modules` has the modules that scripts import.
 
 mod address;
 mod arguments;
 mod branches;
 mod cache;
+mod chains;
 mod context;
 mod db_export;
 mod definitions;
 mod field;
+mod fields_dict;
 mod frame;
 mod function;
 mod handlers;
 mod header;
+mod kept_dict;
 mod modules;
 mod parameters;
 mod passing;
+mod reads;
 mod records;
 mod sample;
 

@@ -15,7 +15,15 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyString, PyTuple},
 };
 
-use super::{address::Address, arguments::set, branches, frame::FrameObjects, header::HeaderValues};
+use super::{
+    address::Address,
+    arguments::{ArgumentsOf, Makers},
+    branches,
+    cache::Objects,
+    frame::FrameObjects,
+    kept_dict::{Begun, Holders, KeptDict, is_unused_list_of},
+    reads::{Path, Read},
+};
 
 /// The size of the attr in perf 6.1, in bytes. Scripts always get this number of bytes, whatever the size of the attr
 /// in the recording is.
@@ -38,7 +46,6 @@ const RARE: u64 = PERF_SAMPLE_READ
 pub struct SampleDict {
     run: Arc<About>,
     events: Vec<EventPart>,
-    keys: Keys,
     /// The data source of the last sample, with its text.
     data_source: (u64, Py<PyString>),
     /// The counters of a sample without recorded counters: as in perf, one tuple of zeros.
@@ -51,65 +58,85 @@ struct EventPart {
     attr: Py<PyBytes>,
     address: Address,
     /// The dicts of earlier samples without rare members. There are four combinations: with or without a mapping, and
-    /// with or without a symbol. A copy of such a dict already has all names in the right order, and the values that
-    /// all samples of the event share.
+    /// with or without a symbol.
     earlier: [Option<Earlier>; 4],
 }
 
+/// The dict of all values, and the dict `sample` in it.
 struct Earlier {
-    all: Py<PyDict>,
-    numbers: Py<PyDict>,
+    all: KeptDict,
+    numbers: KeptDict,
 }
 
 /// The keys of the values that differ between the samples of an event.
-struct Keys {
-    sample: Py<PyString>,
-    raw_buf: Py<PyString>,
-    comm: Py<PyString>,
-    dso: Py<PyString>,
-    dso_bid: Py<PyString>,
-    dso_map_start: Py<PyString>,
-    dso_map_end: Py<PyString>,
-    symbol: Py<PyString>,
-    symoff: Py<PyString>,
-    callchain: Py<PyString>,
-    brstack: Py<PyString>,
-    brstacksym: Py<PyString>,
-    pid: Py<PyString>,
-    tid: Py<PyString>,
-    cpu: Py<PyString>,
-    ip: Py<PyString>,
-    time: Py<PyString>,
-    period: Py<PyString>,
-    values: Py<PyString>,
-    cpumode: Py<PyString>,
-}
+const KEYS: [&str; 12] = [
+    "sample",
+    "raw_buf",
+    "comm",
+    "dso",
+    "dso_bid",
+    "dso_map_start",
+    "dso_map_end",
+    "symbol",
+    "symoff",
+    "callchain",
+    "brstack",
+    "brstacksym",
+];
+const SAMPLE: usize = 0;
+const RAW_BUF: usize = 1;
+const COMM: usize = 2;
+const DSO: usize = 3;
+const SYMBOL: usize = 7;
+const CALLCHAIN: usize = 9;
+const BRSTACK: usize = 10;
+const BRSTACKSYM: usize = 11;
 
-impl Keys {
-    fn new(py: Python<'_>) -> Keys {
-        let key = |name| PyString::intern(py, name).unbind();
-        Keys {
-            sample: key("sample"),
-            raw_buf: key("raw_buf"),
-            comm: key("comm"),
-            dso: key("dso"),
-            dso_bid: key("dso_bid"),
-            dso_map_start: key("dso_map_start"),
-            dso_map_end: key("dso_map_end"),
-            symbol: key("symbol"),
-            symoff: key("symoff"),
-            callchain: key("callchain"),
-            brstack: key("brstack"),
-            brstacksym: key("brstacksym"),
-            pid: key("pid"),
-            tid: key("tid"),
-            cpu: key("cpu"),
-            ip: key("ip"),
-            time: key("time"),
-            period: key("period"),
-            values: key("values"),
-            cpumode: key("cpumode"),
-        }
+/// The same for the dict `sample`.
+const NUMBER_KEYS: [&str; 8] = ["pid", "tid", "cpu", "ip", "time", "period", "values", "cpumode"];
+const PID: usize = 0;
+const TID: usize = 1;
+const CPU: usize = 2;
+const IP: usize = 3;
+const TIME: usize = 4;
+const PERIOD: usize = 5;
+const VALUES: usize = 6;
+const CPUMODE: usize = 7;
+
+/// The values that a function reads: a bit for each of `KEYS`, and then one for each of `NUMBER_KEYS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted(u32);
+
+impl Wanted {
+    const ALL: Wanted = Wanted(u32::MAX);
+
+    /// Returns the values in what a function reads of the dict. The names of the mapping and of the symbol come together,
+    /// because they decide which keys the dict has.
+    pub fn of(read: &Read) -> Wanted {
+        let Read::Items(paths) = read else { return Wanted::ALL };
+        let numbers = ((1 << NUMBER_KEYS.len()) - 1) << KEYS.len();
+        let bit = |keys: &[&str], key: &str| keys.iter().position(|of| *of == key).map_or(0, |at| 1 << at);
+        let place = ((1 << CALLCHAIN) - 1) & !((1 << DSO) - 1);
+        let of_path = |path: &Path| match path.as_slice() {
+            [outer, inner] if outer == KEYS[SAMPLE] => 1 << SAMPLE | bit(&NUMBER_KEYS, inner) << KEYS.len(),
+            [outer, ..] if outer == KEYS[SAMPLE] => 1 << SAMPLE | numbers,
+            [outer, ..] => match bit(&KEYS, outer) {
+                bit if bit & place != 0 => place,
+                bit => bit,
+            },
+            [] => u32::MAX,
+        };
+        Wanted(paths.iter().map(of_path).fold(0, |all, bits| all | bits))
+    }
+
+    #[inline]
+    fn has(self, key: usize) -> bool {
+        self.0 & 1 << key != 0
+    }
+
+    #[inline]
+    fn has_number(self, key: usize) -> bool {
+        self.has(KEYS.len() + key)
     }
 }
 
@@ -129,63 +156,40 @@ impl SampleDict {
         };
         Ok(SampleDict {
             events: run.events.iter().enumerate().map(part).collect(),
-            keys: Keys::new(py),
             data_source: (NO_DATA_SOURCE, PyString::new(py, &data_source_text(NO_DATA_SOURCE)).unbind()),
             no_counts: (0u64, 0u64, 0u64).into_pyobject(py)?.unbind(),
             run: run.clone(),
         })
     }
 
-    /// Makes the dict of a sample of the event with the index `event`.
+    /// Makes the dict of a sample. Only the `wanted` items have the values of this sample, unless it has rare members.
     pub fn make<'py>(
         &mut self,
         py: Python<'py>,
-        event: usize,
-        sample: &Sample<'_>,
-        common: &mut HeaderValues,
+        wanted: Wanted,
+        of: ArgumentsOf<'_>,
+        makers: &mut Makers,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let frame = perf_ip(sample, &self.run.context);
-        let place = frame.as_ref().map(|frame| FrameObjects::of(py, frame)).transpose()?;
+        let (event, sample) = (of.at, of.sample);
         let has_rare = sample.event.layout.format.sample_type & RARE != 0;
+        let wanted = if has_rare { Wanted::ALL } else { wanted };
+        let frame = if wanted.has(DSO) { perf_ip(sample, &self.run.context) } else { None };
+        let place = frame.as_ref().map(|frame| FrameObjects::of(py, frame)).transpose()?;
         let has = |is_there: Option<bool>| usize::from(is_there == Some(true));
         let shape = 2 * has(place.map(|place| place.map.is_some())) + has(place.map(|place| place.symbol.is_some()));
-        let (all, numbers) = match &self.events[event].earlier[shape] {
-            Some(earlier) => (earlier.all.bind(py).copy()?, earlier.numbers.bind(py).copy()?),
-            None => {
-                let numbers = self.numbers(py, event, sample)?;
-                let all = self.all(py, event, sample, place)?;
-                if !has_rare {
-                    let [all, numbers] = [all.copy()?.unbind(), numbers.copy()?.unbind()];
-                    self.events[event].earlier[shape] = Some(Earlier { all, numbers });
-                }
-                (all, numbers)
-            }
+        let mut earlier = match self.events[event].earlier[shape].take() {
+            Some(earlier) => earlier,
+            None => Earlier::new(py, self.all(py, event, sample, place)?, self.numbers(py, event, sample)?),
         };
-        self.set_numbers(&numbers, sample)?;
-        let keys = &self.keys;
-        all.set_item(&keys.sample, numbers)?;
-        all.set_item(&keys.raw_buf, PyBytes::new(py, sample.raw()))?;
-        set(&all, &keys.comm, common.comm(py, sample))?;
-        if let Some(map) = place.and_then(|place| place.map.as_ref()) {
-            all.set_item(&keys.dso, &map.dso)?;
-            all.set_item(&keys.dso_bid, &map.build_id)?;
-            all.set_item(&keys.dso_map_start, &map.start)?;
-            all.set_item(&keys.dso_map_end, &map.end)?;
-        }
-        if let Some(symbol) = place.and_then(|place| place.symbol.as_ref()) {
-            all.set_item(&keys.symbol, &symbol.name)?;
-            all.set_item(&keys.symoff, &symbol.offset)?;
-        }
-        all.set_item(&keys.callchain, common.callchain(py, sample)?)?;
+        let filled = earlier.fill(py, wanted, of, makers, (place, &self.no_counts));
+        // Samples with rare members have further values, which are different in each of them.
         if !has_rare {
-            // The script may have kept the lists of the earlier sample, so this sample gets new lists.
-            all.set_item(&keys.brstack, PyList::empty(py))?;
-            all.set_item(&keys.brstacksym, PyList::empty(py))?;
+            self.events[event].earlier[shape] = Some(earlier);
         }
-        Ok(all)
+        filled
     }
 
-    /// Makes a dict with all keys. `make` then sets the values that differ between samples.
+    /// Makes a dict with all keys. [`Earlier::fill`] then sets the values that differ between samples.
     fn all<'py>(
         &self,
         py: Python<'py>,
@@ -193,29 +197,31 @@ impl SampleDict {
         sample: &Sample<'_>,
         place: Option<&FrameObjects>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let (all, keys, none) = (PyDict::new(py), &self.keys, py.None());
+        let (all, none) = (PyDict::new(py), py.None());
         all.set_item(intern!(py, "ev_name"), &self.events[event].name)?;
         all.set_item(intern!(py, "attr"), &self.events[event].attr)?;
-        for key in [&keys.sample, &keys.raw_buf, &keys.comm] {
+        for key in [intern!(py, "sample"), intern!(py, "raw_buf"), intern!(py, "comm")] {
             all.set_item(key, &none)?;
         }
         if place.is_some_and(|place| place.map.is_some()) {
-            for key in [&keys.dso, &keys.dso_bid, &keys.dso_map_start, &keys.dso_map_end] {
+            for key in
+                [intern!(py, "dso"), intern!(py, "dso_bid"), intern!(py, "dso_map_start"), intern!(py, "dso_map_end")]
+            {
                 all.set_item(key, &none)?;
             }
         }
         if place.is_some_and(|place| place.symbol.is_some()) {
-            all.set_item(&keys.symbol, &none)?;
-            all.set_item(&keys.symoff, &none)?;
+            all.set_item(intern!(py, "symbol"), &none)?;
+            all.set_item(intern!(py, "symoff"), &none)?;
         }
-        all.set_item(&keys.callchain, &none)?;
+        all.set_item(intern!(py, "callchain"), &none)?;
         let (layout, context) = (&sample.event.layout, &self.run.context);
         let (stack, symbols) = match layout.branches(sample.record) {
             Some(branches) => branches::lists(py, sample, context, branches)?,
             None => (PyList::empty(py), PyList::empty(py)),
         };
-        all.set_item(&keys.brstack, stack)?;
-        all.set_item(&keys.brstacksym, symbols)?;
+        all.set_item(intern!(py, "brstack"), stack)?;
+        all.set_item(intern!(py, "brstacksym"), symbols)?;
         let set = context.registers();
         for (key, registers) in [
             (intern!(py, "iregs"), layout.regs_intr(sample.record)),
@@ -226,7 +232,7 @@ impl SampleDict {
         Ok(all)
     }
 
-    /// Makes the dict `sample` with the numbers of the sample. Members that were not recorded are 0. `set_numbers` then
+    /// Makes the dict `sample` with the numbers of the sample. Members that were not recorded are 0. [`Earlier::fill`] then
     /// sets the numbers that differ between samples.
     fn numbers<'py>(&mut self, py: Python<'py>, event: usize, sample: &Sample<'_>) -> PyResult<Bound<'py, PyDict>> {
         let layout = &sample.event.layout;
@@ -235,15 +241,15 @@ impl SampleDict {
             Some(Value::Int(number)) => Some(number as u64),
             _ => None,
         };
-        let (dict, keys, none) = (PyDict::new(py), &self.keys, py.None());
-        for key in [&keys.pid, &keys.tid, &keys.cpu, &keys.ip, &keys.time, &keys.period] {
+        let (dict, none) = (PyDict::new(py), py.None());
+        for key in &NUMBER_KEYS[..VALUES] {
             dict.set_item(key, &none)?;
         }
         dict.set_item(intern!(py, "phys_addr"), number(SampleMember::PhysAddr).unwrap_or(0))?;
         let addr = number(SampleMember::Addr);
         dict.set_item(intern!(py, "addr"), addr.unwrap_or(0))?;
         match layout.format.sample_type & PERF_SAMPLE_READ {
-            0 => dict.set_item(&keys.values, &none)?,
+            0 => dict.set_item(intern!(py, "values"), &none)?,
             _ => set_counts(py, &dict, sample)?,
         }
         dict.set_item(intern!(py, "weight"), number(SampleMember::Weight).unwrap_or(0))?;
@@ -254,7 +260,7 @@ impl SampleDict {
         }
         dict.set_item(intern!(py, "datasrc"), source)?;
         dict.set_item(intern!(py, "datasrc_decode"), &self.data_source.1)?;
-        dict.set_item(&keys.cpumode, &none)?;
+        dict.set_item(intern!(py, "cpumode"), &none)?;
         if let Some(addr) = addr
             && self.events[event].address == Address::Resolved
         {
@@ -274,24 +280,96 @@ impl SampleDict {
         }
         Ok(dict)
     }
+}
 
-    /// Sets the numbers that differ between the samples of an event.
-    fn set_numbers(&self, dict: &Bound<'_, PyDict>, sample: &Sample<'_>) -> PyResult<()> {
-        let (py, keys, layout) = (dict.py(), &self.keys, &sample.event.layout);
-        let (pid, tid) = sample.pid_tid();
-        // As in perf, the ids of a task that has gone are 4294967295, not -1.
-        dict.set_item(&keys.pid, pid as u32)?;
-        dict.set_item(&keys.tid, tid as u32)?;
-        dict.set_item(&keys.cpu, layout.cpu(sample.record).unwrap_or(u32::MAX))?;
-        dict.set_item(&keys.ip, layout.ip(sample.record).unwrap_or(0))?;
-        dict.set_item(&keys.time, sample.time())?;
-        dict.set_item(&keys.period, sample.period())?;
-        if layout.format.sample_type & PERF_SAMPLE_READ == 0 {
-            dict.set_item(&keys.values, PyList::new(py, [&self.no_counts])?)?;
+impl Earlier {
+    fn new(py: Python<'_>, all: Bound<'_, PyDict>, numbers: Bound<'_, PyDict>) -> Earlier {
+        let keys = |names: &[&str]| names.iter().map(|name| PyString::intern(py, name).unbind()).collect::<Vec<_>>();
+        Earlier {
+            all: KeptDict::new(all.unbind(), keys(&KEYS)),
+            numbers: KeptDict::new(numbers.unbind(), keys(&NUMBER_KEYS)),
         }
-        let misc = sample.record.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
-        dict.set_item(&keys.cpumode, misc & PERF_RECORD_MISC_CPUMODE_MASK)
     }
+
+    /// Sets the values that differ between the samples of an event.
+    fn fill<'py>(
+        &mut self,
+        py: Python<'py>,
+        wanted: Wanted,
+        of: ArgumentsOf<'_>,
+        makers: &mut Makers,
+        (place, no_counts): (Option<&FrameObjects>, &Py<PyTuple>),
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (all, sample) = (&mut self.all, of.sample);
+        match all.begin(py, Holders::Own)? {
+            Begun::Again => self.numbers.begin(py, Holders::OwnAndOuter).map(drop)?,
+            Begun::New => self.numbers.renew(py)?,
+        }
+        if wanted.has(SAMPLE) {
+            set_numbers(py, &mut self.numbers, wanted, sample, &mut makers.objects, no_counts)?;
+        }
+        all.set(py, SAMPLE, self.numbers.end(py).into_ptr())?;
+        if wanted.has(RAW_BUF) {
+            all.set(py, RAW_BUF, PyBytes::new(py, sample.raw()).into_ptr())?;
+        }
+        if wanted.has(COMM) {
+            all.set(py, COMM, makers.common.comm(py, sample))?;
+        }
+        if let Some(map) = place.and_then(|place| place.map.as_ref()) {
+            for (at, value) in
+                [map.dso.as_any(), map.build_id.as_any(), map.start.as_any(), map.end.as_any()].iter().enumerate()
+            {
+                all.set(py, DSO + at, value.clone_ref(py).into_ptr())?;
+            }
+        }
+        if let Some(symbol) = place.and_then(|place| place.symbol.as_ref()) {
+            all.set(py, SYMBOL, symbol.name.clone_ref(py).into_ptr())?;
+            all.set(py, SYMBOL + 1, symbol.offset.clone_ref(py).into_ptr())?;
+        }
+        if wanted.has(CALLCHAIN) {
+            makers.common.set_callchain(py, of.at, sample, all, CALLCHAIN)?;
+        }
+        let has_branches = sample.event.layout.format.sample_type & PERF_SAMPLE_BRANCH_STACK != 0;
+        for list in [BRSTACK, BRSTACKSYM] {
+            if wanted.has(list) && !has_branches {
+                all.set_empty_list(py, list)?;
+            }
+        }
+        Ok(all.end(py))
+    }
+}
+
+/// Sets the numbers that differ between the samples of an event.
+fn set_numbers(
+    py: Python<'_>,
+    dict: &mut KeptDict,
+    wanted: Wanted,
+    sample: &Sample<'_>,
+    objects: &mut Objects,
+    no_counts: &Py<PyTuple>,
+) -> PyResult<()> {
+    let layout = &sample.event.layout;
+    let (pid, tid) = sample.pid_tid();
+    let mut set = |at: usize, number: u64| match wanted.has_number(at) {
+        true => dict.set(py, at, objects.unsigned(py, number)),
+        false => Ok(()),
+    };
+    // As in perf, the ids of a task that has gone are 4294967295, not -1.
+    set(PID, (pid as u32).into())?;
+    set(TID, (tid as u32).into())?;
+    set(CPU, layout.cpu(sample.record).unwrap_or(u32::MAX).into())?;
+    set(IP, layout.ip(sample.record).unwrap_or(0))?;
+    set(PERIOD, sample.period())?;
+    let misc = sample.record.get(4..6).and_then(|misc| misc.try_into().ok()).map_or(0, u16::from_ne_bytes);
+    set(CPUMODE, (misc & PERF_RECORD_MISC_CPUMODE_MASK).into())?;
+    if wanted.has_number(TIME) {
+        dict.set(py, TIME, objects.rare(py, sample.time()))?;
+    }
+    let has_counts = layout.format.sample_type & PERF_SAMPLE_READ != 0;
+    if wanted.has_number(VALUES) && !has_counts && !is_unused_list_of(py, dict.held(VALUES), no_counts) {
+        dict.set(py, VALUES, PyList::new(py, [no_counts])?.into_ptr())?;
+    }
+    Ok(())
 }
 
 /// Adds the values of the counters: a tuple of id, value and number of lost samples for each.

@@ -1,0 +1,224 @@
+//! The call chains of earlier samples as Python lists, by their recorded addresses. Samples repeat call chains.
+
+use std::{hash::Hasher as _, sync::Arc};
+
+use perf_prof_events::event::{Context, PerfFrame, Sample, perf_chain};
+use perf_prof_format::abi::PERF_SAMPLE_STACK_USER;
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyList},
+};
+use rustc_hash::FxHasher;
+
+use super::{frame, kept_dict::version};
+
+/// The number of call chains that are kept. A power of two.
+const KEPT: usize = 512;
+
+/// The lists of the call chains that came last.
+pub struct Chains(Box<[Chain]>);
+
+/// A call chain.
+#[derive(Default)]
+struct Chain {
+    key: Option<Key>,
+    /// The recorded addresses and context markers.
+    words: Vec<u8>,
+    list: Made,
+}
+
+/// What the meaning of the recorded addresses depends on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Key {
+    /// The index of the sample's event. So two arguments of different events never are the same list.
+    event: usize,
+    pid: i32,
+    /// The number of changes of mappings and processes that were known.
+    changes: u64,
+}
+
+/// The list of a call chain.
+#[derive(Default)]
+enum Made {
+    /// None was made yet: the call chain came once.
+    #[default]
+    Once,
+    /// An address of the call chain may have another meaning at the next sample.
+    Never,
+    /// The list of the last sample with this call chain.
+    List(KeptList),
+}
+
+/// A list, with all that shows whether a script has kept or changed it.
+struct KeptList {
+    list: Py<PyList>,
+    /// The time of the sample for which it was made. Earlier samples may have had other mappings.
+    since: u64,
+    entries: Box<[KeptEntry]>,
+}
+
+/// An entry of the list, and the dict of its symbol.
+struct KeptEntry {
+    frame: Arc<PerfFrame>,
+    /// A copy that no script has ever seen, once the entry was changed. Entries with a symbol have none.
+    unchanged: Option<Py<PyDict>>,
+    entry: KeptPart,
+    symbol: Option<KeptPart>,
+}
+
+struct KeptPart {
+    dict: Py<PyDict>,
+    version: u64,
+}
+
+impl Default for Chains {
+    fn default() -> Self {
+        Chains((0..KEPT).map(|_| Chain::default()).collect())
+    }
+}
+
+impl Chains {
+    /// Returns the list of the sample's call chain, if it is kept. `held` is a list to which the caller has a reference
+    /// that does not count as kept by the script, or null.
+    #[inline]
+    pub fn find<'py>(
+        &mut self,
+        py: Python<'py>,
+        event: usize,
+        sample: &Sample<'_>,
+        context: &Context,
+        held: *mut ffi::PyObject,
+    ) -> PyResult<Option<Bound<'py, PyList>>> {
+        let layout = &sample.event.layout;
+        let is_other = layout.format.sample_type & PERF_SAMPLE_STACK_USER != 0 || sample.is_of_guest();
+        let Some(words) = layout.callchain(sample.record).filter(|_| !is_other) else { return Ok(None) };
+        let key = Key { event, pid: sample.pid_tid().0, changes: context.symbol_changes() };
+        let chain = &mut self.0[place(key, words)];
+        if chain.key != Some(key) || chain.words != words {
+            chain.key = Some(key);
+            chain.words.clear();
+            chain.words.extend_from_slice(words);
+            chain.list = Made::Once;
+            return Ok(None);
+        }
+        match &mut chain.list {
+            Made::List(kept) if kept.is_unused(sample.time(), held) => kept.renew_changed(py).map(Some),
+            Made::Never => Ok(None),
+            // A script that keeps its call chains gets new lists, which cost less if they are not kept here too.
+            Made::List(_) => {
+                chain.list = Made::Once;
+                Ok(None)
+            }
+            Made::Once => {
+                chain.list = make(py, sample, context)?;
+                match &chain.list {
+                    Made::List(kept) => Ok(Some(kept.list.bind(py).clone())),
+                    Made::Once | Made::Never => Ok(None),
+                }
+            }
+        }
+    }
+}
+
+/// Makes the list of a call chain for keeping it. Its entries are in no other list.
+#[cold]
+fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made> {
+    let frames = perf_chain(sample, context);
+    let again = perf_chain(sample, context);
+    // Frames that are not cached may change without a record that says so.
+    let are_cached = frames.len() == again.len() && frames.iter().zip(&again).all(|(one, two)| Arc::ptr_eq(one, two));
+    if !are_cached {
+        return Ok(Made::Never);
+    }
+    let entries = frames.into_iter().map(|frame| KeptEntry::new(py, frame)).collect::<PyResult<Option<Box<[_]>>>>()?;
+    let Some(entries) = entries else { return Ok(Made::Never) };
+    let list = PyList::new(py, entries.iter().map(|kept| kept.entry.dict.bind(py)))?.unbind();
+    Ok(Made::List(KeptList { list, since: sample.time(), entries }))
+}
+
+impl KeptList {
+    /// Returns whether nothing else has a reference to the list, and it has as many entries as before.
+    #[inline]
+    fn is_unused(&self, time: u64, held: *mut ffi::PyObject) -> bool {
+        let list = self.list.as_ptr();
+        let expected = if list == held { 2 } else { 1 };
+        // SAFETY: the GIL is held, and the list is a live object.
+        let is_unused =
+            unsafe { ffi::Py_REFCNT(list) == expected && ffi::PyList_GET_SIZE(list) as usize == self.entries.len() };
+        is_unused && time >= self.since
+    }
+
+    /// Returns the list, which is unused, with new entries for those that the script has kept or changed.
+    #[inline]
+    fn renew_changed<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        let list = self.list.bind(py);
+        for (at, kept) in self.entries.iter_mut().enumerate() {
+            // SAFETY: the GIL is held, and the list has an item with this index.
+            let item = unsafe { ffi::PyList_GET_ITEM(list.as_ptr(), at as ffi::Py_ssize_t) };
+            if item == kept.entry.dict.as_ptr() && kept.is_unused(py) {
+                continue;
+            }
+            kept.renew(py)?;
+            list.set_item(at, kept.entry.dict.bind(py))?;
+        }
+        Ok(list.clone())
+    }
+}
+
+impl KeptEntry {
+    /// Makes an entry. Returns `None` if its dicts have no versions.
+    fn new(py: Python<'_>, frame: Arc<PerfFrame>) -> PyResult<Option<KeptEntry>> {
+        let (dict, of_symbol) = frame::entry(py, &frame)?;
+        let Some(entry) = KeptPart::of(&dict) else { return Ok(None) };
+        let symbol = of_symbol.as_ref().and_then(KeptPart::of);
+        Ok(Some(KeptEntry { frame, unchanged: None, entry, symbol }))
+    }
+
+    /// Makes the entry anew. Scripts add missing symbols, so entries without one are copied, which costs less.
+    fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
+        let (dict, of_symbol) = match &self.unchanged {
+            Some(unchanged) => (unchanged.bind(py).copy()?, None),
+            None => frame::entry(py, &self.frame)?,
+        };
+        if self.unchanged.is_none() && of_symbol.is_none() {
+            self.unchanged = Some(dict.copy()?.unbind());
+        }
+        if let Some(entry) = KeptPart::of(&dict) {
+            self.entry = entry;
+        }
+        self.symbol = of_symbol.as_ref().and_then(KeptPart::of);
+        Ok(())
+    }
+
+    /// Returns whether nothing else has a reference to the dicts, and they were not changed.
+    #[inline]
+    fn is_unused(&self, py: Python<'_>) -> bool {
+        self.entry.is_unused(py) && self.symbol.as_ref().is_none_or(|symbol| symbol.is_unused(py))
+    }
+}
+
+impl KeptPart {
+    /// Returns `None` if the dict has no version.
+    fn of(dict: &Bound<'_, PyDict>) -> Option<KeptPart> {
+        Some(KeptPart { version: version(dict)?, dict: dict.clone().unbind() })
+    }
+
+    /// Returns whether there are only the references here and in the list or dict that contains the dict, and the dict
+    /// was not changed.
+    #[inline]
+    fn is_unused(&self, py: Python<'_>) -> bool {
+        // SAFETY: the GIL is held (`py`), and the dict is a live object.
+        let count = unsafe { ffi::Py_REFCNT(self.dict.as_ptr()) };
+        count == 2 && version(self.dict.bind(py)) == Some(self.version)
+    }
+}
+
+/// Returns the index of a call chain. Processes that were forked have equal addresses.
+#[inline]
+fn place(key: Key, words: &[u8]) -> usize {
+    let mut hasher = FxHasher::default();
+    hasher.write_u64((key.pid as u32 as u64) << 32 | key.event as u64);
+    hasher.write(words);
+    hasher.finish() as usize % KEPT
+}

@@ -1,0 +1,157 @@
+//! A dict that is filled again for each event. It has the same keys for all events, so only values that have changed
+//! are set. A script may keep or change a dict; then the next event gets a new one.
+
+use std::ptr;
+
+use pyo3::{
+    ffi,
+    prelude::*,
+    types::{PyDict, PyList, PyString, PyTuple},
+};
+
+use super::cache::NewReference;
+
+/// The dict of the last event, with the values that differ between events.
+pub struct KeptDict {
+    /// A dict with all keys in their order, and the values that are the same for all events. A copy of it already has
+    /// room for all values.
+    template: Py<PyDict>,
+    keys: Box<[Py<PyString>]>,
+    dict: Option<Py<PyDict>>,
+    /// The version of the dict after its last change here.
+    version: Option<u64>,
+    /// The value of each key in `dict`; null if it was not set yet. The dict has the references to them.
+    held: Box<[*mut ffi::PyObject]>,
+}
+
+/// The references to a dict that no script has kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holders {
+    /// Only this room has one.
+    Own,
+    /// A second one is in a dict of this room, which the script has not kept.
+    OwnAndOuter,
+}
+
+/// Whether a dict is that of the last event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// It has the values of the last event.
+    Again,
+    /// It has the values of the template.
+    New,
+}
+
+impl KeptDict {
+    /// Creates the dict. `keys` are the keys in `template` whose values will be set.
+    pub fn new(template: Py<PyDict>, keys: impl IntoIterator<Item = Py<PyString>>) -> KeptDict {
+        let keys: Box<[_]> = keys.into_iter().collect();
+        KeptDict { template, held: vec![ptr::null_mut(); keys.len()].into(), keys, dict: None, version: None }
+    }
+
+    /// Prepares the dict for the next event.
+    #[inline]
+    pub fn begin(&mut self, py: Python<'_>, holders: Holders) -> PyResult<Begun> {
+        if self.is_unused(py, holders) { Ok(Begun::Again) } else { self.renew(py).map(|()| Begun::New) }
+    }
+
+    /// Takes a new dict, whatever has become of the last one.
+    pub fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
+        self.dict = Some(self.template.bind(py).copy()?.unbind());
+        self.held.fill(ptr::null_mut());
+        Ok(())
+    }
+
+    #[inline]
+    fn is_unused(&self, py: Python<'_>, holders: Holders) -> bool {
+        let expected = match holders {
+            Holders::Own => 1,
+            Holders::OwnAndOuter => 2,
+        };
+        // SAFETY: the GIL is held (`py`), and the dict is a live object.
+        let count = |dict: &Py<PyDict>| unsafe { ffi::Py_REFCNT(dict.as_ptr()) };
+        self.dict.as_ref().is_some_and(|dict| {
+            count(dict) == expected && self.version.is_some() && self.version == version(dict.bind(py))
+        })
+    }
+
+    /// Sets the value of the key with this index, and releases the reference to the value.
+    #[inline]
+    pub fn set(&mut self, py: Python<'_>, at: usize, value: NewReference) -> PyResult<()> {
+        let (Some(dict), false) = (&self.dict, value.is_null()) else { return Err(PyErr::fetch(py)) };
+        // SAFETY: the GIL is held, and all three are live objects.
+        let failed = unsafe {
+            let failed =
+                self.held[at] != value && ffi::PyDict_SetItem(dict.as_ptr(), self.keys[at].as_ptr(), value) != 0;
+            ffi::Py_DECREF(value);
+            failed
+        };
+        if failed {
+            return Err(PyErr::fetch(py));
+        }
+        self.held[at] = value;
+        Ok(())
+    }
+
+    /// Sets an empty list as the value of the key with this index: that of the last event, if the script has neither
+    /// kept nor filled it.
+    #[inline]
+    pub fn set_empty_list(&mut self, py: Python<'_>, at: usize) -> PyResult<()> {
+        if is_unused_and_empty(py, self.held[at]) { Ok(()) } else { self.set(py, at, PyList::empty(py).into_ptr()) }
+    }
+
+    /// Returns the value that the key with this index has now, or null. It is a borrowed reference.
+    #[inline]
+    pub fn held(&self, at: usize) -> *mut ffi::PyObject {
+        self.held[at]
+    }
+
+    /// Returns the dict after all values were set.
+    #[inline]
+    pub fn end<'py>(&mut self, py: Python<'py>) -> Bound<'py, PyDict> {
+        let dict = match &self.dict {
+            Some(dict) => dict.bind(py).clone(),
+            None => PyDict::new(py),
+        };
+        self.version = version(&dict);
+        dict
+    }
+}
+
+/// Returns whether an object is an empty list to which there is only one reference. `list` is a live list, or null.
+#[inline]
+pub fn is_unused_and_empty(_: Python<'_>, list: *mut ffi::PyObject) -> bool {
+    // SAFETY: the GIL is held, and the list is a live object.
+    !list.is_null() && unsafe { ffi::Py_REFCNT(list) == 1 && ffi::PyList_GET_SIZE(list) == 0 }
+}
+
+/// Returns whether an object is a list of only this tuple, to which there is only one reference. `list` is a live list,
+/// or null.
+#[inline]
+pub fn is_unused_list_of(_: Python<'_>, list: *mut ffi::PyObject, item: &Py<PyTuple>) -> bool {
+    // SAFETY: the GIL is held, and the list is a live object. It has an item if its size is 1.
+    !list.is_null()
+        && unsafe {
+            ffi::Py_REFCNT(list) == 1
+                && ffi::PyList_GET_SIZE(list) == 1
+                && ffi::PyList_GET_ITEM(list, 0) == item.as_ptr()
+        }
+}
+
+/// Returns the version of a dict: CPython changes it with each change of the dict (PEP 509). Returns `None` from Python
+/// 3.14 on, which has no versions.
+#[inline]
+pub fn version(dict: &Bound<'_, PyDict>) -> Option<u64> {
+    #[cfg(not(Py_3_14))]
+    {
+        // SAFETY: `dict` is a dict (or of a subclass), whose memory starts with this struct. The GIL is held.
+        #[allow(deprecated, reason = "it has no successor that is about a single dict")]
+        let version = unsafe { (*dict.as_ptr().cast::<ffi::PyDictObject>()).ma_version_tag };
+        Some(version)
+    }
+    #[cfg(Py_3_14)]
+    {
+        let _ = dict;
+        None
+    }
+}

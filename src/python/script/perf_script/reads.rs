@@ -1,0 +1,84 @@
+//! What a handler reads of its arguments. perf-prof makes nothing that the handler never looks at. The bytecode of the
+//! handler is examined by `python/perf_prof/_reads.py`.
+
+use std::sync::Arc;
+
+use pyo3::{
+    ffi, intern,
+    prelude::*,
+    types::{PyFunction, PyTuple},
+};
+
+/// What a function reads of an argument.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// Nothing.
+    Nothing,
+    /// Only these items. The argument is a dict.
+    Items(Arc<[Path]>),
+    /// Possibly all of it.
+    Whole,
+}
+
+/// The keys of an item: one of the dict, or one of the dict and one of a dict in it.
+pub type Path = Vec<String>;
+
+/// What a function reads, as long as it has the same code.
+pub struct Reads {
+    /// What it reads of each argument, in the order of the call.
+    pub arguments: Vec<Read>,
+    /// The function and its code. `None` if the function may read all of all arguments.
+    examined: Option<(Py<PyFunction>, Py<PyAny>)>,
+}
+
+impl Reads {
+    /// Examines a function that gets `positional` arguments by position, and others by these names.
+    pub fn of(function: &Bound<'_, PyAny>, positional: usize, names: &Bound<'_, PyTuple>) -> Reads {
+        let all = positional + names.len();
+        // If the code cannot be examined, all is made.
+        match Reads::examine(function, positional, names) {
+            Ok(Some(reads)) if reads.arguments.len() == all => reads,
+            _ => Reads { arguments: vec![Read::Whole; all], examined: None },
+        }
+    }
+
+    fn examine(function: &Bound<'_, PyAny>, count: usize, names: &Bound<'_, PyTuple>) -> PyResult<Option<Reads>> {
+        let py = function.py();
+        let found = py.import("perf_prof._reads")?.call_method1("reads", (function, count, names))?;
+        let Some(found) = found.extract::<Option<Vec<Option<Vec<Path>>>>>()? else { return Ok(None) };
+        let read = |paths: Option<Vec<Path>>| match paths {
+            None => Read::Whole,
+            Some(paths) if paths.is_empty() => Read::Nothing,
+            Some(paths) => Read::Items(paths.into()),
+        };
+        let plain = function.getattr(intern!(py, "__func__")).unwrap_or_else(|_| function.clone());
+        let code = plain.getattr(intern!(py, "__code__"))?.unbind();
+        let examined = Some((plain.cast_into::<PyFunction>()?.unbind(), code));
+        Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
+    }
+
+    /// Returns whether the function still has the code that was examined. A script can give a function another one.
+    #[inline]
+    pub fn hold(&self, _: Python<'_>) -> bool {
+        // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.
+        let code = |function: &Py<PyFunction>| unsafe { ffi::PyFunction_GetCode(function.as_ptr()) };
+        self.examined.as_ref().is_none_or(|(function, examined)| code(function) == examined.as_ptr())
+    }
+
+    /// Returns the object that stands for arguments that are not read.
+    pub fn not_read(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        Ok(py.import("perf_prof._reads")?.getattr("NOT_READ")?.unbind())
+    }
+}
+
+impl Read {
+    /// Returns whether both are the same read of the same function.
+    #[inline]
+    pub fn is(&self, other: &Read) -> bool {
+        match (self, other) {
+            (Read::Items(paths), Read::Items(others)) => Arc::ptr_eq(paths, others),
+            (Read::Nothing, Read::Nothing) | (Read::Whole, Read::Whole) => true,
+            _ => false,
+        }
+    }
+}
