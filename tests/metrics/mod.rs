@@ -2,6 +2,7 @@
 
 mod prometheus;
 mod served;
+mod service;
 
 use std::{
     fs,
@@ -71,7 +72,13 @@ impl Serving {
 
     fn at(port: u16, script: &str, options: &[&str]) -> Serving {
         let mut command = perf_prof(&["serve", "--listen", &format!("127.0.0.1:{port}"), script]);
-        let child = command.args(options).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        command.args(options);
+        Serving::of(command, port)
+    }
+
+    /// Starts the command of a server, and waits until it serves.
+    fn of(mut command: Command, port: u16) -> Serving {
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut serving = Serving { child, port };
         let begin = Instant::now();
         // The tables are up to date from the moment on in which the events are enabled.
