@@ -22,8 +22,11 @@ use perf_prof_system::{
     procfs,
 };
 
+use super::run;
 use crate::harness::{
+    counting::objects,
     machine::{Need, needs, skip},
+    run::{said, stdout},
     task::{getppid, gettid},
 };
 
@@ -123,19 +126,19 @@ fn counting(counters: &Map) -> Vec<u64> {
     ]
 }
 
-/// Opens a disabled event for the start of getppid.
-fn open_event() -> OwnedFd {
-    let id = fs::read_to_string("/sys/kernel/tracing/events/syscalls/sys_enter_getppid/id").unwrap();
+/// Opens a disabled event for the start of a system call.
+fn open_event(call: &str) -> OwnedFd {
+    let id = fs::read_to_string(format!("/sys/kernel/tracing/events/syscalls/sys_enter_{call}/id")).unwrap();
     let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
     attr.config = id.trim().parse().unwrap();
     attr.set_disabled(1);
     perf::open(&attr, Attach::Thread(0, None)).unwrap()
 }
 
-/// Attaches a program to the start of getppid. It is attached until one of the returned descriptors, the first one that exists,
+/// Attaches a program to the start of a system call. It is attached until one of the returned descriptors, the first one that exists,
 /// is closed.
-fn attach(program: &Program) -> (Option<OwnedFd>, OwnedFd) {
-    let event = open_event();
+fn attach(program: &Program, call: &str) -> (Option<OwnedFd>, OwnedFd) {
+    let event = open_event(call);
     (program.attach_to_event(event.as_fd()).unwrap(), event)
 }
 
@@ -149,11 +152,11 @@ fn a_program_counts_each_call_until_it_is_detached() {
     let program = may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
     // Without links, as on older kernels, and then as this kernel does it.
     let without_link = || {
-        let event = open_event();
+        let event = open_event("getppid");
         perf::set_bpf(event.as_fd(), &program).unwrap();
         (None, event)
     };
-    for attach in [&without_link as &dyn Fn() -> _, &|| attach(&program)] {
+    for attach in [&without_link as &dyn Fn() -> _, &|| attach(&program, "getppid")] {
         page.set_word(0, 0);
         getppid(1);
         let (link, event) = attach();
@@ -182,10 +185,28 @@ fn a_program_stays_when_the_thread_that_attached_it_ends() {
     }
     let (counters, page) = may(CounterPage::new("counters", 1));
     let program = may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
-    let _attached = std::thread::scope(|scope| scope.spawn(|| attach(&program)).join().unwrap());
+    let _attached = std::thread::scope(|scope| scope.spawn(|| attach(&program, "getppid")).join().unwrap());
     std::thread::sleep(std::time::Duration::from_millis(50));
     getppid(1000);
     assert_eq!(page.word(0), 1000);
+}
+
+#[test]
+fn events_are_counted_also_where_the_kernel_takes_no_more_programs() {
+    needs([Need::Bpf, Need::Tracefs]);
+    /// `BPF_TRACE_MAX_PROGS` in `kernel/trace/bpf_trace.c`.
+    const MOST: usize = 64;
+    let (counters, _page) = may(CounterPage::new("counters", 1));
+    let load = || may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
+    let _attached: Vec<_> = (0..MOST).map(|_| attach(&load(), "umask")).collect();
+    let work = ["bash", "-c", "for ((i = 0; i < 2000; i++)); do umask 022; done"].map(str::to_owned);
+    for interval in [&[][..], &["-i", "10ms"]] {
+        let args = ["top", "syscalls:sys_enter_umask", "--by", "tid", "--sum", "mask", "--json", "-v"];
+        let output = run("auto", &[&args[..], interval].concat(), &work);
+        let total = objects(&stdout(&output)).pop().unwrap();
+        assert_eq!([&total["events"], &total["rows"][0]["sums"]["mask"]], [2000, 2000 * 0o22], "{total}");
+        assert!(said(&output).contains("too many programs are attached"), "{}", said(&output));
+    }
 }
 
 #[test]
