@@ -17,7 +17,7 @@ use crate::harness::{
 const SCRIPT: &str = r#"
 import itertools, os, struct, sys, perf_prof
 calls = []
-asked = itertools.cycle((30, 60))
+asked = itertools.cycle((300, 600))
 def syscall(e):
     assert e.begin.id == e.nr and struct.unpack("6Q", e.begin.args) == e.args and e.end.ret == e.ret
     assert e.duration == e._time - e.begin._time and e._time == e.end._time and e.begin._tid == e._tid
@@ -47,7 +47,7 @@ fn in_both(event: &str, options: &[&str], program: &[String]) -> String {
 fn a_function_gets_the_calls_that_last_long_enough() {
     needs_bpf();
     let printed =
-        in_both("syscall/min=20ms/", &[], &workload("calls 1000 sleep-ms 30 calls 10 sleep-ms 60 sleep-ms 1"));
+        in_both("syscall/min=200ms/", &[], &workload("calls 1000 sleep-ms 300 calls 10 sleep-ms 600 sleep-ms 1"));
     assert_eq!(printed.lines().take(2).collect::<Vec<_>>(), ["slept as asked True"; 2], "{printed}");
     assert_eq!(printed.matches("clock_nanosleep").count(), 2, "{printed}");
     assert!(printed.contains("\ndelivered 2 opened "), "{printed}");

@@ -150,10 +150,11 @@ impl Maps {
     }
 }
 
-/// Returns the kernel's types, with which records have paths, and nothing, with which they have none.
-fn path_types() -> [Option<PathTypes>; 2] {
-    let types = fs::read("/sys/kernel/btf/vmlinux").ok();
-    [types.and_then(|bytes| PathTypes::of(&Btf::parse(&bytes, PathTypes::needs)?)), None]
+/// Returns the kernel's types, with which records have paths, the same as on older kernels, and nothing, with which they have none.
+fn path_types() -> [Option<PathTypes>; 3] {
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
+    let types = bytes.and_then(|bytes| PathTypes::of(&Btf::parse(&bytes, PathTypes::needs)?));
+    [types, types.map(|types| PathTypes { iterator: None, ..types }), None]
 }
 
 /// Returns declarations with all fields of an event, each of at most three keys.

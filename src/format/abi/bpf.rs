@@ -44,7 +44,7 @@ numbers! { i32, "an atomic operation, in the immediate number of the instruction
 }
 
 numbers! { u8, "what the number in a 64-bit load of a constant stands for, in place of the source register.":
-    BPF_PSEUDO_MAP_FD = 1 BPF_PSEUDO_MAP_VALUE = 2
+    BPF_PSEUDO_MAP_FD = 1 BPF_PSEUDO_MAP_VALUE = 2 BPF_PSEUDO_KFUNC_CALL = 2
 }
 
 numbers! { i32, "the number of a helper function.":

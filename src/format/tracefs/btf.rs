@@ -1,5 +1,5 @@
-//! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, and the sizes and members
-//! of structs and unions.
+//! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, the sizes and members of structs
+//! and unions, and the numbers of functions.
 //!
 //! Print formats need BTF for two things: for enumerators that the kernel has not replaced by their values (with
 //! `TRACE_DEFINE_ENUM`), and for bit-fields of a union (`role.level`). The layout is defined in
@@ -22,6 +22,7 @@ pub struct Btf {
     constants: HashMap<Box<str>, i64>,
     sizes: HashMap<Box<str>, u64>,
     members: HashMap<Box<str>, Vec<Member>>,
+    functions: HashMap<Box<str>, u32>,
 }
 
 #[derive(Clone, Debug)]
@@ -39,6 +40,7 @@ const KIND_ARRAY: u32 = 3;
 const KIND_STRUCT: u32 = 4;
 const KIND_UNION: u32 = 5;
 const KIND_ENUM: u32 = 6;
+const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 const KIND_VAR: u32 = 14;
 const KIND_DATASEC: u32 = 15;
@@ -46,8 +48,8 @@ const KIND_DECL_TAG: u32 = 17;
 const KIND_ENUM64: u32 = 19;
 
 impl Btf {
-    /// Reads all enumerators. Reads a struct or union if `wanted` returns true for its name. Returns `None` if the
-    /// bytes are not BTF.
+    /// Reads all enumerators. Reads a struct, a union or a function if `wanted` returns true for its name. Returns `None` if
+    /// the bytes are not BTF.
     pub fn parse(bytes: &[u8], wanted: impl Fn(&str) -> bool) -> Option<Btf> {
         if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
             return None;
@@ -73,6 +75,12 @@ impl Btf {
             let items = types.get(at..)?.get(..count * each)?;
             match kind {
                 KIND_ENUM | KIND_ENUM64 => btf.enumerators(items, each, flag, strings)?,
+                KIND_FUNC => {
+                    let name = string(strings, name)?;
+                    if wanted(name) {
+                        btf.functions.insert(name.into(), id);
+                    }
+                }
                 KIND_STRUCT | KIND_UNION => {
                     let name = string(strings, name)?;
                     if name.is_empty() {
@@ -138,6 +146,11 @@ impl Btf {
         self.sizes.get(type_name).copied()
     }
 
+    /// Returns the number of a function, by which programs call it.
+    pub fn function(&self, name: &str) -> Option<u32> {
+        self.functions.get(name).copied()
+    }
+
     /// Returns the position of a member. `tag` is the name of its struct or union, without the keyword.
     pub fn member(&self, tag: &str, member: &str) -> Option<BitField> {
         self.members.get(tag)?.iter().find(|found| &*found.name == member).map(|found| found.at)
@@ -171,8 +184,9 @@ mod tests {
     use super::*;
 
     /// `enum { A = 1, B = -1 }; enum : u64 { C = 1 << 40 }; union role { struct { int level:4, access:3; }; int word; };`
+    /// and a function `next`.
     fn btf() -> Vec<u8> {
-        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0";
+        let strings = b"\0A\0B\0C\0role\0level\0access\0word\0next\0";
         let types: &[u32] = &[
             // An integer type: its entry has one more word.
             &[0, KIND_INT << 24, 4, 32][..],
@@ -180,6 +194,7 @@ mod tests {
             &[0, KIND_ENUM64 << 24 | 1, 8, 5, 0, 1 << 8],
             &[0, 1 << 31 | KIND_STRUCT << 24 | 2, 4, 12, 1, 4 << 24, 18, 1, 3 << 24 | 4],
             &[7, KIND_UNION << 24 | 2, 4, 0, 4, 0, 25, 1, 0],
+            &[30, KIND_FUNC << 24, 0],
         ]
         .concat();
         let mut bytes = MAGIC.to_ne_bytes().to_vec();
@@ -194,12 +209,13 @@ mod tests {
 
     #[test]
     fn enumerators_and_members_are_found() {
-        let btf = Btf::parse(&btf(), |name| name == "role").unwrap();
+        let btf = Btf::parse(&btf(), |name| ["role", "next"].contains(&name)).unwrap();
         assert_eq!(["A", "B", "C", "D"].map(|name| btf.constant(name)), [Some(1), Some(-1), Some(1 << 40), None]);
         assert_eq!(btf.size_of("union role"), Some(4));
         assert_eq!(btf.member("role", "access"), Some(BitField { offset: 4, size: 3 }));
         assert_eq!(btf.member("role", "word"), Some(BitField { offset: 0, size: 0 }));
         assert_eq!(btf.member("role", "other"), None);
+        assert_eq!([btf.function("next"), btf.function("role")], [Some(6), None]);
     }
 
     #[test]

@@ -116,6 +116,11 @@ impl Code {
         self.push(Instruction::Call(helper));
     }
 
+    /// Calls a function of the kernel.
+    pub fn call_kernel(&mut self, function: i32) {
+        self.push(Instruction::CallKernel(function));
+    }
+
     /// Returns from the program with a number.
     pub fn exit(&mut self, result: i32) {
         self.copy(Register::R0, result);

@@ -3,8 +3,8 @@
 use perf_prof_format::abi::bpf::{
     BPF_ADD, BPF_ALU64, BPF_AND, BPF_ARSH, BPF_ATOMIC, BPF_B, BPF_CALL, BPF_CMPXCHG, BPF_DIV, BPF_DW, BPF_EXIT, BPF_H,
     BPF_IMM, BPF_JA, BPF_JEQ, BPF_JGE, BPF_JGT, BPF_JLE, BPF_JLT, BPF_JMP, BPF_JNE, BPF_JSET, BPF_JSGE, BPF_JSGT,
-    BPF_JSLE, BPF_JSLT, BPF_K, BPF_LD, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOD, BPF_MOV, BPF_MUL, BPF_OR, BPF_PSEUDO_MAP_FD,
-    BPF_PSEUDO_MAP_VALUE, BPF_RSH, BPF_ST, BPF_STX, BPF_SUB, BPF_W, BPF_X,
+    BPF_JSLE, BPF_JSLT, BPF_K, BPF_LD, BPF_LDX, BPF_LSH, BPF_MEM, BPF_MOD, BPF_MOV, BPF_MUL, BPF_OR,
+    BPF_PSEUDO_KFUNC_CALL, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE, BPF_RSH, BPF_ST, BPF_STX, BPF_SUB, BPF_W, BPF_X,
 };
 
 use super::{
@@ -103,6 +103,10 @@ fn plain(instruction: &Instruction) -> Parts {
             Parts { immediate: BPF_CMPXCHG, ..at(BPF_STX | BPF_ATOMIC | BPF_DW, place.base, place, from) }
         }
         Instruction::Call(helper) => Parts { opcode: BPF_JMP | BPF_CALL, immediate: helper, ..Parts::default() },
+        Instruction::CallKernel(function) => {
+            let from = BPF_PSEUDO_KFUNC_CALL;
+            Parts { opcode: BPF_JMP | BPF_CALL, from, immediate: function, ..Parts::default() }
+        }
         _ => Parts { opcode: BPF_JMP | BPF_EXIT, ..Parts::default() },
     }
 }

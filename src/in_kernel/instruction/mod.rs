@@ -159,6 +159,8 @@ pub enum Instruction {
     JumpIf(Condition, Register, Operand, Label),
     /// Calls the helper function with this number.
     Call(i32),
+    /// Calls the function of the kernel with this number in its BTF.
+    CallKernel(i32),
     /// Returns `R0`.
     Exit,
     /// No instruction: the place of a label.

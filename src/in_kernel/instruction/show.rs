@@ -32,6 +32,7 @@ impl Display for Instruction {
                 write!(f, "if {register} {} {operand} goto {}", relation(*condition), label.0)
             }
             Instruction::Call(helper) => write!(f, "call {helper}"),
+            Instruction::CallKernel(function) => write!(f, "call kernel {function}"),
             Instruction::Exit => write!(f, "exit"),
             Instruction::Here(_) => Ok(()),
         }

@@ -15,7 +15,7 @@ pub use arguments::{MOST_CALLS, bits_of_call};
 pub(crate) use arguments::{STRINGS, jump_unless, look_up_call};
 use find::find_files;
 pub(crate) use find::{Found, add_file, keep_files};
-pub use types::PathTypes;
+pub use types::{NumberIterator, PathTypes};
 pub(crate) use walk::walk;
 
 use perf_prof_format::abi::{

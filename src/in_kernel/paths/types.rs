@@ -31,12 +31,24 @@ pub struct PathTypes {
     pub name_text: i32,
     pub inode_number: i32,
     pub super_magic: i32,
+    /// `None` before Linux 6.4.
+    pub iterator: Option<NumberIterator>,
+}
+
+/// The kernel's iterator over numbers, `bpf_iter_num`: the numbers of its functions. If a loop takes its turns from it, the verifier
+/// checks the loop once. Other loops are checked turn by turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct NumberIterator {
+    pub new: i32,
+    pub next: i32,
+    pub destroy: i32,
 }
 
 impl PathTypes {
-    /// Returns whether a structure is needed.
+    /// Returns whether a structure or a function is needed.
     pub fn needs(name: &str) -> bool {
-        const NEEDED: [&str; 14] = [
+        const NEEDED: [&str; 17] = [
             "task_struct",
             "files_struct",
             "fdtable",
@@ -51,6 +63,9 @@ impl PathTypes {
             "inode",
             "super_block",
             "hlist_bl_node",
+            "bpf_iter_num_new",
+            "bpf_iter_num_next",
+            "bpf_iter_num_destroy",
         ];
         NEEDED.contains(&name)
     }
@@ -90,6 +105,18 @@ impl PathTypes {
             name_text: at("qstr", "name")?,
             inode_number: at("inode", "i_ino")?,
             super_magic: at("super_block", "s_magic")?,
+            iterator: NumberIterator::of(types),
+        })
+    }
+}
+
+impl NumberIterator {
+    fn of(types: &Btf) -> Option<NumberIterator> {
+        let number = |name| types.function(name).and_then(|number| i32::try_from(number).ok());
+        Some(NumberIterator {
+            new: number("bpf_iter_num_new")?,
+            next: number("bpf_iter_num_next")?,
+            destroy: number("bpf_iter_num_destroy")?,
         })
     }
 }

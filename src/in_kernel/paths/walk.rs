@@ -1,5 +1,6 @@
 //! From files to paths: one loop, whatever number of files a call has. Each turn reads one name, or goes to the mount above. All
-//! state is in memory, so the verifier sees the same state in all turns but for their number.
+//! state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks the loop
+//! once. Without it, the number of turns is in a register, and each of them is checked.
 //!
 //! Files without a place in a tree have the text that `d_path()` gives them: `pipe:[4711]`, `socket:[4711]`,
 //! `anon_inode:[eventpoll]`, `/memfd:name (deleted)`.
@@ -12,9 +13,11 @@ use super::{
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
-/// The register with the address of the path that is being made, and the one with the number of turns.
+/// The register with the address of the path that is being made.
 const PATH: Register = Register::R9;
+/// The register with the number of turns, and where the iterator is that takes its place.
 const TURNS: Register = Register::R8;
+const ITERATOR: Place = Place { base: Register::Frame, offset: -88 };
 /// The most turns for all paths of a call: their names, their mounts, and two more for each.
 const MOST_TURNS: i32 = 100;
 /// The longest name in the kernel, `NAME_MAX`.
@@ -45,11 +48,10 @@ struct Labels {
 pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     let labels = Labels { again: code.label(), complete: code.label(), unknown: code.label() };
     let [is_new, is_named, next, done] = std::array::from_fn(|_| code.label());
-    code.copy(TURNS, 0);
     code.store_number(Size::Double, AT, 0);
+    begin_turns(code, types);
     code.here(labels.again);
-    code.operate(Operation::Add, TURNS, 1);
-    code.jump_if(Condition::Greater, TURNS, MOST_TURNS, done);
+    next_turn(code, types, done);
     code.load(Size::Double, Register::R1, AT);
     code.jump_if(Condition::GreaterOrEqual, Register::R1, SLOTS as i32, done);
     code.operate(Operation::Multiply, Register::R1, i32::from(SLOT_BYTES));
@@ -74,6 +76,37 @@ pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     code.store_number(Size::Double, PATH.at(STATE), ABSENT);
     code.jump(next);
     code.here(done);
+    if let Some(iterator) = types.iterator {
+        code.address(Register::R1, ITERATOR);
+        code.call_kernel(iterator.destroy);
+    }
+}
+
+fn begin_turns(code: &mut Code, types: &PathTypes) {
+    match types.iterator {
+        Some(iterator) => {
+            code.address(Register::R1, ITERATOR);
+            code.copy(Register::R2, 0);
+            code.copy(Register::R3, MOST_TURNS);
+            code.call_kernel(iterator.new);
+        }
+        None => code.copy(TURNS, 0),
+    }
+}
+
+/// Writes the code that begins another turn, or jumps to a label after the last one.
+fn next_turn(code: &mut Code, types: &PathTypes, done: Label) {
+    match types.iterator {
+        Some(iterator) => {
+            code.address(Register::R1, ITERATOR);
+            code.call_kernel(iterator.next);
+            code.jump_if(Condition::Equal, Register::R0, 0, done);
+        }
+        None => {
+            code.operate(Operation::Add, TURNS, 1);
+            code.jump_if(Condition::Greater, TURNS, MOST_TURNS, done);
+        }
+    }
 }
 
 /// Writes the code of the first turn of a path: the end of its text, or all of it if the file has no place in a tree.

@@ -43,6 +43,7 @@ const TYPES: PathTypes = PathTypes {
     name_text: 8,
     inode_number: 8,
     super_magic: 8,
+    iterator: None,
 };
 
 /// A kernel with a task. Objects are 256 bytes apart.
