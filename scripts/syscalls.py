@@ -4,7 +4,8 @@
 usage: syscalls.py [OPTION of perf-prof python]... [--top N] [--sort calls|time|errors|max] [--by-pid] [--json]
 
 For one process: syscalls.py -p PID; for a command: syscalls.py --exec COMMAND ARGS... With -i 1000, a table is printed every
-second, else one at the end. Calls that were entered before the script started are not counted.
+second, else one at the end. Calls that were entered before the script started are not counted. `perf-prof top syscall/str/ --by
+name,path` shows the files of the calls.
 
 To replay a recording in two processes (`perf record` can be used instead of `perf-prof record`):
 
