@@ -60,6 +60,9 @@ impl Default for ClosingHeldOff {
 /// Closes `descriptors`. For some files, closing the last descriptor takes a long time. A forked child therefore gets
 /// copies of the descriptors and closes its copies last. So the child waits, and this process does not.
 pub fn close(mut descriptors: Vec<OwnedFd>) {
+    if descriptors.is_empty() {
+        return;
+    }
     // A pipe needs two descriptors. A process at its limit of open files has none left, so two are closed first.
     let pipe = pipe::new().or_else(|_| {
         descriptors.truncate(descriptors.len().saturating_sub(2));

@@ -1,7 +1,6 @@
 //! Tables that BPF programs in the kernel fill: when they are read, and where their rows go.
 
 use std::{
-    os::fd::OwnedFd,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -286,10 +285,7 @@ impl KernelTables {
     pub fn close(self) {
         let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_events());
         let of_tables = of_tables.chain(self.selected.into_events()).chain(self.writers.into_events());
-        let events: Vec<OwnedFd> = of_tables.chain(self.pairs.into_events()).collect();
-        if !events.is_empty() {
-            close_in_child::close(events);
-        }
+        close_in_child::close(of_tables.chain(self.pairs.into_events()).collect());
     }
 }
 
