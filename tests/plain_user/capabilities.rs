@@ -84,6 +84,19 @@ fn what_a_script_needs_of_tracefs_is_read_before_it_starts() {
     assert_eq!((replayed.status, replayed.stdout.lines().count()), (Some(0), 5), "{replayed:?}");
 }
 
+/// The events of a flight recorder beside the script are selected before the capability is given up too.
+#[test]
+fn a_script_without_rights_has_snapshots() {
+    let dir = folder_with_executable("cap_perfmon,cap_dac_read_search+ep");
+    let script = SCRIPT.to_owned() + "    import perf_prof; print(perf_prof.snapshot(path='r.data'))\n";
+    let outcome = traces(&dir, &["-q", "--before", "20s", "-e", CALL], &script);
+    let expected = "5 refused refused []\nr.data\n";
+    assert_eq!((outcome.status, outcome.stdout.as_str()), (Some(0), expected), "{}", outcome.stderr);
+    let words = ["./perf-prof", "script", "-i", "r.data", "-F", "event,trace"];
+    let replayed = run(&dir, Tracefs::Closed, &words);
+    assert_eq!(replayed.stdout.matches(CALL).count(), 5, "{replayed:?}");
+}
+
 /// The other commands run no code of the user, but they open files that the user names.
 #[test]
 fn files_are_opened_with_the_rights_of_the_user() {

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result};
 use perf_prof_session::{
     engine::ExitStatus,
-    flight::Beside,
+    flight::{Beside, Prepared},
     plan::Verbosity,
     spine::{self, About, Armed, Chosen, Closing, Session, Slice},
 };
@@ -30,8 +30,8 @@ pub(super) struct ScriptRun<'a> {
 
 /// What this process does with the events.
 pub(super) enum Task<'a> {
-    /// Delivers all events to the script, which shows its result at the end.
-    Whole,
+    /// Delivers all events to the script, which shows its result at the end. A flight recorder may keep them too.
+    Whole(Option<Box<Prepared>>),
     /// Delivers the events of a part to the script, and stores the script's result for another process.
     Part(&'a Shard),
     /// Delivers no events: the script merges the results of all parts.
@@ -55,6 +55,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
     chosen.warn();
     let choice = PythonChoice::make(plan.python.as_deref()).inspect_err(|_| chosen.print_damage())?;
     let run = ScriptRun { plan, script: Script { module, args }, choice: &choice };
+    let flight = plan.flight.as_ref().map(|plan| Prepared::new(plan).map(Box::new)).transpose()?;
     let armed = chosen.arm()?;
     let jobs = plan.run.input().and_then(|input| input.jobs);
     match (armed, jobs, &plan.part) {
@@ -62,7 +63,7 @@ pub(super) fn run(plan: &ScriptPlan) -> Result<ExitStatus> {
         (Armed::Recorded(recording), Some(jobs), None) => jobs::run(&run, &jobs, *recording),
         (armed, ..) => {
             let held = held.map_or_else(BlockedSignals::new, Ok)?;
-            run.run(armed, Slice::Whole, Task::Whole, held)
+            run.run(armed, Slice::Whole, Task::Whole(flight), held)
         }
     }
 }
@@ -103,7 +104,7 @@ impl ScriptRun<'_> {
             Err(error) => return Err(error.into()),
         };
         match task {
-            Task::Whole => self.deliver(session, program, &signals),
+            Task::Whole(flight) => self.deliver(session, program, flight, &signals),
             Task::Part(shard) => deliver_part(session, program, shard, &about, &signals),
             Task::Merge(merging) => Ok((jobs::merge(merging, program, &about)?, Closing::default())),
         }
@@ -111,8 +112,14 @@ impl ScriptRun<'_> {
 
     /// Delivers the events to the program, and then ends the program. Meanwhile serves its metrics and keeps the events for
     /// snapshots, if the plan says so.
-    fn deliver(&self, session: Session, mut program: Program, signals: &Signals) -> Result<(ExitStatus, Closing)> {
-        let flight = self.plan.flight.as_ref().map(|plan| Beside::begin(plan, session.command())).transpose()?;
+    fn deliver(
+        &self,
+        session: Session,
+        mut program: Program,
+        flight: Option<Box<Prepared>>,
+        signals: &Signals,
+    ) -> Result<(ExitStatus, Closing)> {
+        let flight = flight.map(|flight| flight.begin(session.command())).transpose()?;
         set_snapshots(flight.as_ref().map(Beside::snapshots).cloned());
         let server = self.plan.listen.as_ref().map(|listen| self.serve(&program, listen)).transpose()?;
         let mut outcome = session.with_uses(program.uses()).run(&mut program, signals);

@@ -14,8 +14,21 @@ use perf_prof_system::{
     signals::{self, EndRequests, Signals},
 };
 
-use super::{FlightPlan, request::Asking, run::run_with};
-use crate::plan::{Capture, Target};
+use super::{
+    FlightPlan,
+    request::Asking,
+    run::{choose, run_chosen},
+};
+use crate::{
+    live::chosen::ChosenEvents,
+    plan::{Capture, Target},
+};
+
+/// A flight recorder with its events selected, which does not run yet.
+pub struct Prepared {
+    plan: FlightPlan,
+    chosen: ChosenEvents,
+}
 
 /// A flight recorder that keeps the events of a run. Dropping it ends it, also during a dump, which then ends too.
 #[derive(Debug)]
@@ -32,11 +45,18 @@ pub struct Snapshots {
     end: Arc<EndRequests>,
 }
 
-impl Beside {
-    /// Starts a recorder. `command` is the process of the run's command, if the command is the target. Returns when the events
-    /// are kept.
-    pub fn begin(plan: &FlightPlan, command: Option<u32>) -> Result<Beside> {
-        let mut plan = plan.clone();
+impl Prepared {
+    /// Selects the events. Must be called before the run gives up rights to files.
+    pub fn new(plan: &FlightPlan) -> Result<Prepared> {
+        let mut chosen = choose(plan).context("--before")?;
+        chosen.keep_files();
+        Ok(Prepared { plan: plan.clone(), chosen })
+    }
+
+    /// Starts the recorder. `command` is the process of the run's command, if the command is the target. Returns when the
+    /// events are kept.
+    pub fn begin(self, command: Option<u32>) -> Result<Beside> {
+        let Prepared { mut plan, chosen } = self;
         if let Some(pid) = command {
             follow(&mut plan.record.capture, pid);
         }
@@ -47,8 +67,9 @@ impl Beside {
             signals::block_in_this_thread();
             let _own = OwnThread::enter();
             let mut has_begun = false;
-            let outcome = run_with(
+            let outcome = run_chosen(
                 &plan,
+                chosen,
                 || Ok(of_program),
                 |asking| {
                     has_begun = true;
@@ -67,7 +88,9 @@ impl Beside {
         let asking = begun.context("--before")?;
         Ok(Beside { snapshots: Snapshots { asking, end }, thread: Some(thread) })
     }
+}
 
+impl Beside {
     /// Returns the object that asks for dumps.
     pub fn snapshots(&self) -> &Snapshots {
         &self.snapshots

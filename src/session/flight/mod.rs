@@ -21,7 +21,7 @@ mod side_band;
 mod trigger_event;
 mod triggers;
 
-pub use beside::{Beside, Snapshots};
+pub use beside::{Beside, Prepared, Snapshots};
 pub use plan::{FlightPlan, Into, Rhythm};
 pub use request::Asking;
 pub use run::{run, run_with};

@@ -53,10 +53,26 @@ pub fn run_with(
     signals: impl FnOnce() -> Result<Signals>,
     begun: impl FnOnce(Asking),
 ) -> Result<ExitStatus> {
-    let record = &plan.record;
-    let chosen = ChosenEvents::select(&record.capture)?.recorded(&record.capture)?;
+    run_chosen(plan, choose(plan)?, signals, begun)
+}
+
+/// Selects the events of a plan, and checks whether dumps can be written.
+pub(super) fn choose(plan: &FlightPlan) -> Result<ChosenEvents> {
+    let capture = &plan.record.capture;
+    let chosen = ChosenEvents::select(capture)?.recorded(capture)?;
     recorder::check(&chosen.events)?;
     check_output(plan)?;
+    Ok(chosen)
+}
+
+/// Does what [`run_with`] does, with events that were selected before.
+pub(super) fn run_chosen(
+    plan: &FlightPlan,
+    chosen: ChosenEvents,
+    signals: impl FnOnce() -> Result<Signals>,
+    begun: impl FnOnce(Asking),
+) -> Result<ExitStatus> {
+    let record = &plan.record;
     let signals = &signals()?;
     let command = match &record.capture.target {
         plan::Target::Workload(command) => Some(command),

@@ -82,6 +82,11 @@ impl ChosenEvents {
         Ok(ArmedEvents { closing, tracefs, events, derived, moves, limits, workload: fork()? })
     }
 
+    /// Reads the files that are needed later, before another run of this process gives up the rights to them.
+    pub fn keep_files(&mut self) {
+        file_rights::keep_files(&mut self.tracefs, &self.events);
+    }
+
     /// Like [`ChosenEvents::arm`], for a run that receives the events itself. The command does not outlive the run, and
     /// the run gives up the rights to files that it no longer needs.
     pub fn arm_for_run(self, capture: &plan::Capture) -> Result<ArmedEvents> {

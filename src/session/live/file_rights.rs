@@ -13,11 +13,18 @@ const FILES: [&str; 5] =
 /// give users this capability, so that they can read tracefs. A script that kept it could read every file of the
 /// machine.
 pub fn give_up(tracefs: &mut Tracefs, selected: &[Selected]) {
+    keep_files(tracefs, selected);
+    if capability::is_right_to_read_held_back() {
+        capability::give_up_right_to_read();
+    }
+}
+
+/// Reads the files in tracefs that a run still needs, if the process is going to give up the right to read them.
+pub fn keep_files(tracefs: &mut Tracefs, selected: &[Selected]) {
     if capability::is_right_to_read_held_back() {
         let formats = selected.iter().filter_map(|event| event.format.tracepoint());
         let formats = formats.map(|format| Tracefs::format_path(&format.system, &format.name));
         let hz = Tracefs::format_path("writeback", "writeback_single_inode");
         tracefs.keep(FILES.map(str::to_owned).into_iter().chain([hz]).chain(formats));
-        capability::give_up_right_to_read();
     }
 }
