@@ -623,6 +623,28 @@ class Recordings(unittest.TestCase):
         with self.assertRaises(pp.ClosedError):
             flight.dump()
 
+    @needs_root
+    def test_the_call_before_a_dump_is_in_it_however_many_threads_ask(self):
+        folder, asked = pathlib.Path(self.path).parent / "dumps", []
+
+        def ask(number):
+            for turn in range(1, 7):
+                os.getppid()
+                asked.append((flight.dump(f"{number}-{turn}"), threading.get_native_id(), turn))
+
+        with pp.flight("syscalls:sys_enter_getppid", before="60s", folder=folder, pid=os.getpid()) as flight:
+            time.sleep(1)
+            threads = [threading.Thread(target=ask, args=(number,)) for number in range(12)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        calls = {}
+        for path in {path for path, _, _ in asked}:
+            with pp.replay(path) as events:
+                calls[path] = [event._tid for event in events if event._event == "syscalls:sys_enter_getppid"]
+        self.assertEqual([calls[path].count(tid) for path, tid, _ in asked], [turn for _, _, turn in asked])
+
     def test_the_standard_output_is_no_place_for_a_recording(self):
         with self.assertRaisesRegex(pp.OptionError, "standard output"):
             pp.record("page-faults:u", output="-")
