@@ -5,6 +5,7 @@
 
 use std::{
     os::fd::AsFd,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -12,7 +13,7 @@ use perf_prof_format::record::Records;
 pub use perf_prof_system::backward_ring::Written;
 use perf_prof_system::{
     CallError,
-    backward_ring::{BackwardRing, Copied, RawCopy, await_writers},
+    backward_ring::{BackwardRing, RawCopy, await_writers, have_writers_ended_on},
     mmap::page_size,
     perf,
 };
@@ -120,49 +121,81 @@ impl OverwrittenRings {
     }
 }
 
-/// What is known of a copy.
-enum CopyState {
-    /// Its intact bytes.
-    Complete(Copied),
-    /// Not yet which of its bytes are intact.
-    Unsettled(RawCopy),
+/// The copy of one ring, until it is known which of its bytes are intact.
+struct CopyInProgress<'a> {
+    ring: &'a BackwardRing,
+    at: usize,
+    /// The CPU of the ring.
+    cpu: Option<u32>,
+    copy: RawCopy,
+    state: CopyState,
 }
 
-/// Copies what was written since a position. A ring with many events is settled by the next of them, which loses less than a wait
-/// for all writers.
-fn copy(ring: &BackwardRing, since: Written) -> CopyState {
-    let (raw, copied) = (ring.copy(since), Instant::now());
-    while !ring.is_settled(&raw) {
-        if copied.elapsed() > NEXT_WRITE {
-            return CopyState::Unsettled(raw);
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CopyState {
+    /// Bytes at its end may have been overwritten.
+    Unsettled,
+    Intact,
+}
+
+impl<'a> CopyInProgress<'a> {
+    /// Copies what was written since a position.
+    fn begin(ring: &'a BackwardRing, at: usize, cpu: Option<u32>, since: Written) -> Self {
+        let mut copying = CopyInProgress { ring, at, cpu, copy: ring.copy(since), state: CopyState::Unsettled };
+        // A ring with many events is settled by the next of them.
+        let copied = Instant::now();
+        while copying.settle() == CopyState::Unsettled && copied.elapsed() < NEXT_WRITE {
+            std::hint::spin_loop();
         }
-        std::hint::spin_loop();
+        copying
     }
-    CopyState::Complete(ring.intact(raw))
+
+    /// Removes what was overwritten, as soon as this is known.
+    fn settle(&mut self) -> CopyState {
+        if self.state == CopyState::Unsettled
+            && (self.ring.is_settled(&self.copy) || self.cpu.is_some_and(have_writers_ended_on))
+        {
+            self.ring.remove_overwritten(&mut self.copy);
+            self.state = CopyState::Intact;
+        }
+        self.state
+    }
+
+    /// Returns the copy. What was being written when it was made has to have ended.
+    fn finish(mut self) -> CopiedRing {
+        if self.state == CopyState::Unsettled {
+            self.ring.remove_overwritten(&mut self.copy);
+        }
+        let (until, overwritten) = (self.copy.until, self.copy.overwritten());
+        CopiedRing { ring: self.at as u32, until, overwritten, newest_first: self.copy.bytes }
+    }
 }
 
 impl Capture {
     /// Copies what was written into the overwritten rings since the positions `since`, which is empty for the first copy.
     /// Events go on meanwhile.
     pub fn copy_overwritten(&self, since: &[Written]) -> Vec<CopiedRing> {
-        let rings = self.overwritten.rings.iter().enumerate();
-        let copies: Vec<_> = rings
-            .filter_map(|(at, owned)| {
-                let ring = &owned.as_ref()?.ring;
-                Some((at, ring, copy(ring, since.get(at).copied().unwrap_or_default())))
+        let rings = self.overwritten.rings.iter().zip(&self.ring_cpus).enumerate();
+        let mut copies: Vec<CopyInProgress<'_>> = rings
+            .filter_map(|(at, (owned, cpu))| {
+                let since = since.get(at).copied().unwrap_or_default();
+                Some(CopyInProgress::begin(&owned.as_ref()?.ring, at, *cpu, since))
             })
             .collect();
-        if copies.iter().any(|(_, _, copied)| matches!(copied, CopyState::Unsettled(_))) {
-            await_writers();
+        if copies.iter_mut().any(|copying| copying.settle() == CopyState::Unsettled) {
+            // This may take 20 ms. A ring into which the kernel writes meanwhile loses no more than what it has written until
+            // this is noticed.
+            thread::scope(|scope| {
+                let waiting = scope.spawn(await_writers);
+                while !waiting.is_finished() {
+                    copies.iter_mut().for_each(|copying| {
+                        copying.settle();
+                    });
+                    thread::sleep(NEXT_WRITE);
+                }
+            });
         }
-        let finished = copies.into_iter().map(|(at, ring, copied)| {
-            let Copied { bytes, until, overwritten } = match copied {
-                CopyState::Complete(copied) => copied,
-                CopyState::Unsettled(raw) => ring.intact(raw),
-            };
-            CopiedRing { ring: at as u32, until, overwritten, newest_first: bytes }
-        });
-        finished.collect()
+        copies.into_iter().map(CopyInProgress::finish).collect()
     }
 
     /// Returns how many bytes were written into each overwritten ring. A ring without events has 0.

@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::thread::{MembarrierCommand, membarrier};
+use rustix::thread::{MembarrierCommand, membarrier, sched_getcpu};
 
 use super::{call::CallError, ring::Ring};
 
@@ -28,25 +28,24 @@ pub struct Written(pub u64);
 #[derive(Debug)]
 pub struct BackwardRing(Ring);
 
-/// The bytes that were copied out of a backward ring, of which the kernel may have overwritten the end meanwhile.
+/// The bytes that were copied out of a backward ring. The kernel may have overwritten the end of them meanwhile, until
+/// [`BackwardRing::remove_overwritten`] has removed that.
 #[derive(Debug)]
 pub struct RawCopy {
-    bytes: Vec<u8>,
-    wanted: u64,
-    until: Written,
-    /// What had been written when the copy was complete.
-    after: Written,
-}
-
-/// The intact bytes of a copy.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Copied {
     /// Whole records and, at the end, perhaps a part of one. The newest record is the first one.
     pub bytes: Vec<u8>,
     /// The position of the newest byte. The next copy can begin here.
     pub until: Written,
-    /// How many bytes were asked for, and had been overwritten already.
-    pub overwritten: u64,
+    wanted: u64,
+    /// What had been written when the copy was complete.
+    after: Written,
+}
+
+impl RawCopy {
+    /// Returns how many bytes were asked for, and had been overwritten already.
+    pub fn overwritten(&self) -> u64 {
+        self.wanted - self.bytes.len() as u64
+    }
 }
 
 /// More bytes than the kernel can be writing into a ring at any moment: a record has less than 64 KiB, and four contexts can
@@ -69,8 +68,8 @@ impl BackwardRing {
         Written(self.0.head().wrapping_neg())
     }
 
-    /// Copies what was written after the position `since`, as far as it is still there. [`BackwardRing::intact`] returns the
-    /// bytes when [`BackwardRing::is_settled`] says so, or after [`await_writers`].
+    /// Copies what was written after the position `since`, as far as it is still there. What of it is intact is known
+    /// when [`BackwardRing::is_settled`] or [`have_writers_ended_on`] says so, or after [`await_writers`].
     pub fn copy(&self, since: Written) -> RawCopy {
         let (mut bytes, until) = (Vec::new(), self.written());
         let wanted = until.0.saturating_sub(since.0);
@@ -88,12 +87,16 @@ impl BackwardRing {
     }
 
     /// Removes from a copy what was overwritten since it began: the end, where the oldest records are.
-    pub fn intact(&self, raw: RawCopy) -> Copied {
-        let RawCopy { mut bytes, wanted, until, .. } = raw;
-        let during = self.written().0.saturating_sub(until.0);
-        bytes.truncate((self.size() as u64).saturating_sub(during) as usize);
-        Copied { overwritten: wanted - bytes.len() as u64, bytes, until }
+    pub fn remove_overwritten(&self, copy: &mut RawCopy) {
+        let during = self.written().0.saturating_sub(copy.until.0);
+        copy.bytes.truncate((self.size() as u64).saturating_sub(during) as usize);
     }
+}
+
+/// Returns whether everything that the kernel was writing into the ring of this CPU has been written, because this thread runs there:
+/// the kernel writes a record without interruption by other threads.
+pub fn have_writers_ended_on(cpu: u32) -> bool {
+    sched_getcpu() == cpu as usize
 }
 
 /// Waits until everything that the kernel is writing into any ring now has been written.
@@ -160,6 +163,11 @@ mod tests {
         found
     }
 
+    fn intact(ring: &BackwardRing, mut copy: RawCopy) -> RawCopy {
+        ring.remove_overwritten(&mut copy);
+        copy
+    }
+
     fn sizes() -> impl Strategy<Value = Vec<usize>> {
         prop::collection::vec((1usize..60).prop_map(|words| 8 * words), 0..120)
     }
@@ -180,8 +188,8 @@ mod tests {
             let wanted = ring.written().0 - from.0;
             let raw = ring.copy(from);
             during.iter().enumerate().for_each(|(number, &size)| ring.write(&record(1000 + number as u32, size)));
-            let copied = ring.intact(raw);
-            prop_assert_eq!(copied.bytes.len() as u64 + copied.overwritten, wanted);
+            let copied = intact(&ring, raw);
+            prop_assert_eq!(copied.bytes.len() as u64 + copied.overwritten(), wanted);
             let found = numbers(&copied.bytes);
             let expected: Vec<u32> = (since as u32..before.len() as u32).rev().collect();
             prop_assert_eq!(&found[..], &expected[..found.len()]);
@@ -197,10 +205,10 @@ mod tests {
         fn copies_join_at_the_head(first in sizes(), second in sizes()) {
             let ring = BackwardRing::fake(1 << 16).unwrap();
             first.iter().enumerate().for_each(|(number, &size)| ring.write(&record(number as u32, size)));
-            let older = ring.intact(ring.copy(Written::default()));
+            let older = intact(&ring, ring.copy(Written::default()));
             second.iter().enumerate().for_each(|(number, &size)| ring.write(&record((first.len() + number) as u32, size)));
-            let newer = ring.intact(ring.copy(older.until));
-            prop_assert_eq!((older.overwritten, newer.overwritten), (0, 0));
+            let newer = intact(&ring, ring.copy(older.until));
+            prop_assert_eq!((older.overwritten(), newer.overwritten()), (0, 0));
             let joined: Vec<u32> = [numbers(&newer.bytes), numbers(&older.bytes)].concat();
             prop_assert_eq!(joined, (0..(first.len() + second.len()) as u32).rev().collect::<Vec<_>>());
         }
@@ -215,8 +223,8 @@ mod tests {
         assert!(!ring.is_settled(&raw), "the head has not moved since");
         ring.0.head_word().store(head, Ordering::Release);
         assert!(ring.is_settled(&raw));
-        let copied = ring.intact(raw);
-        assert_eq!((numbers(&copied.bytes), copied.overwritten), (vec![8, 7], 7 * 1024));
+        let copied = intact(&ring, raw);
+        assert_eq!((numbers(&copied.bytes), copied.overwritten()), (vec![8, 7], 7 * 1024));
         assert!(ring.is_settled(&ring.copy(copied.until)), "this copy is far from what is being written");
     }
 }
