@@ -60,7 +60,15 @@ struct Measured<'a> {
 }
 
 pub fn rows(table: &mut Table) {
-    const PER_EVENT: [&str; 4] = ["named arguments", "perf_sample_dict", "trace_unhandled", "call chains"];
+    const PER_EVENT: [&str; 7] = [
+        "named arguments",
+        "named arguments, all read",
+        "perf_sample_dict",
+        "perf_sample_dict, all read",
+        "trace_unhandled",
+        "trace_unhandled, all read",
+        "call chains",
+    ];
     const WHOLE: [(&str, &[&str]); 2] = [
         ("stackcollapse.py", &["-g", "-c", "1", "-e", "context-switches"]),
         ("syscall-counts.py", &["-e", recording::EVENT]),
@@ -74,7 +82,7 @@ pub fn rows(table: &mut Table) {
     }
     let dir = tempfile::tempdir().unwrap();
     let handlers = Handlers::of_this_kernel();
-    let [named, dict, unhandled, chains] = PER_EVENT;
+    let [named, named_read, dict, dict_read, unhandled, unhandled_read, chains] = PER_EVENT;
     {
         let long = record(&SCHED, table.effort.count(ROUND_TRIPS));
         let short = record(&SCHED, 1);
@@ -82,6 +90,8 @@ pub fn rows(table: &mut Table) {
         let floors = floor(table, &fs::read_to_string(&script).unwrap(), &handlers);
         let measured = Measured { name: named, measure: Measure::Event, script, recording: &long, short: &short };
         beside_perf(table, &measured, Some(&floors));
+        let script = handlers.script_reading_all(&dir, "named_read.py");
+        beside_perf(table, &Measured { name: named_read, script, ..measured }, None);
         two_processes(table, &dir, &handlers, &long);
     }
     {
@@ -90,10 +100,15 @@ pub fn rows(table: &mut Table) {
         let script = handlers.script(&dir, "dict.py", ", perf_sample_dict", COUNT);
         let measured = Measured { name: dict, measure: Measure::Event, script, recording: &long, short: &short };
         beside_perf(table, &measured, None);
-        let script = dir.path().join("unhandled.py");
-        let handler = format!("def trace_unhandled(event_name, context, event_fields_dict):\n{COUNT}");
-        fs::write(&script, whole_script(&handler)).unwrap();
-        beside_perf(table, &Measured { name: unhandled, script, ..measured }, None);
+        let body = format!("{COUNT}    len(perf_sample_dict)\n");
+        let script = handlers.script(&dir, "dict_read.py", ", perf_sample_dict", &body);
+        beside_perf(table, &Measured { name: dict_read, script, ..measured }, None);
+        for (name, body) in [(unhandled, ""), (unhandled_read, "    len(event_fields_dict)\n")] {
+            let script = dir.path().join("unhandled.py");
+            let handler = format!("def trace_unhandled(event_name, context, event_fields_dict):\n{COUNT}{body}");
+            fs::write(&script, whole_script(&handler)).unwrap();
+            beside_perf(table, &Measured { name, script, ..measured }, None);
+        }
     }
     {
         let with_chains = [&["-g"], &SCHED[..]].concat();
@@ -153,6 +168,19 @@ impl Handlers {
             format.fields().iter().map(|field| field.name.to_string()).collect()
         });
         Handlers { fields }
+    }
+
+    /// Writes a script with a handler for each event that reads all its arguments. What a handler does not read is not
+    /// made.
+    fn script_reading_all(&self, dir: &TempDir, file: &str) -> PathBuf {
+        let path = dir.path().join(file);
+        let handler = |(name, fields): (&str, &Vec<String>)| {
+            let all = format!("{FIRST}, {}", fields.join(", "));
+            format!("def sched__{name}({all}):\n{COUNT}    ({all})\n\n\n")
+        };
+        let handlers: String = EVENTS.into_iter().zip(&self.fields).map(handler).collect();
+        fs::write(&path, whole_script(&handlers)).unwrap();
+        path
     }
 
     /// Writes a script with a handler for each event. All have this body, and these parameters after the fields.

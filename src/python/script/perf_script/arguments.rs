@@ -115,6 +115,18 @@ impl Arguments {
 }
 
 impl Makers {
+    /// Returns a number that decides the value of [`Makers::number_or_comm`], if there is one.
+    #[inline]
+    pub fn number_of(&self, common: Common, of: ArgumentsOf<'_>) -> Option<u64> {
+        let ArgumentsOf { event, sample, raw, .. } = of;
+        match common {
+            Common::Cpu => sample.event.layout.cpu(sample.record).map(u64::from),
+            Common::Secs => Some(sample.time() / 1_000_000_000),
+            Common::Pid => event.pid.as_ref()?.number_of(raw),
+            Common::Nsecs | Common::Comm | Common::Callchain | Common::EventName | Common::Context => None,
+        }
+    }
+
     /// Makes one of the common values, other than the call chain, the event's name and the context.
     #[inline]
     pub fn number_or_comm(&mut self, py: Python<'_>, common: Common, of: ArgumentsOf<'_>) -> NewReference {

@@ -102,6 +102,15 @@ impl FieldReader {
         }
     }
 
+    /// Returns the number from which the value is made, if the field is a number that is in the raw data.
+    #[inline]
+    pub fn number_of(&self, raw: &[u8]) -> Option<u64> {
+        match self.kind {
+            Kind::Unsigned | Kind::Signed { .. } => self.number(raw),
+            Kind::Text(_) | Kind::Bytes(_) => None,
+        }
+    }
+
     /// Returns the bytes of the number, without extending the sign. Returns 0 for a size that no C type has, as perf
     /// does.
     #[inline]

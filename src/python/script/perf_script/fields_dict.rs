@@ -51,16 +51,29 @@ impl FieldsDict {
         }
         self.kept.begin(py, Holders::Own)?;
         for (at, (_, common)) in COMMON_KEYS.iter().enumerate() {
-            if self.wanted[at] && *common != Common::Callchain {
-                self.kept.set(py, at, makers.number_or_comm(py, *common, of))?;
+            if !self.wanted[at] || *common == Common::Callchain {
+                continue;
+            }
+            match makers.number_of(*common, of) {
+                Some(number) => {
+                    self.kept.set_of_number(py, at, number, || makers.number_or_comm(py, *common, of))?;
+                }
+                None => self.kept.set(py, at, makers.number_or_comm(py, *common, of))?,
             }
         }
         if self.wanted[CALLCHAIN] {
             makers.common.set_callchain(py, of.at, of.sample, &mut self.kept, CALLCHAIN)?;
         }
         let wanted = &self.wanted[COMMON_KEYS.len()..];
-        for (at, (field, _)) in of.event.fields.iter().zip(wanted).enumerate().filter(|(_, (_, wanted))| **wanted) {
-            self.kept.set(py, COMMON_KEYS.len() + at, field.object(py, of.raw, &mut makers.objects))?;
+        for (at, (field, wanted)) in of.event.fields.iter().zip(wanted).enumerate() {
+            if !wanted {
+                continue;
+            }
+            let (at, objects) = (COMMON_KEYS.len() + at, &mut makers.objects);
+            match field.number_of(of.raw) {
+                Some(number) => self.kept.set_of_number(py, at, number, || field.object(py, of.raw, objects))?,
+                None => self.kept.set(py, at, field.object(py, of.raw, objects))?,
+            }
         }
         Ok(self.kept.end(py))
     }

@@ -22,6 +22,8 @@ pub struct KeptDict {
     version: Option<u64>,
     /// The value of each key in `dict`; null if it was not set yet. The dict has the references to them.
     held: Box<[*mut ffi::PyObject]>,
+    /// For each key, the number from which its value was made, if it was made from one.
+    numbers: Box<[Option<u64>]>,
 }
 
 /// The references to a dict that no script has kept.
@@ -46,7 +48,8 @@ impl KeptDict {
     /// Creates the dict. `keys` are the keys in `template` whose values will be set.
     pub fn new(template: Py<PyDict>, keys: impl IntoIterator<Item = Py<PyString>>) -> KeptDict {
         let keys: Box<[_]> = keys.into_iter().collect();
-        KeptDict { template, held: vec![ptr::null_mut(); keys.len()].into(), keys, dict: None, version: None }
+        let held = vec![ptr::null_mut(); keys.len()].into();
+        KeptDict { template, held, numbers: vec![None; keys.len()].into(), keys, dict: None, version: None }
     }
 
     /// Prepares the dict for the next event.
@@ -59,6 +62,7 @@ impl KeptDict {
     pub fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         self.dict = Some(self.template.bind(py).copy()?.unbind());
         self.held.fill(ptr::null_mut());
+        self.numbers.fill(None);
         Ok(())
     }
 
@@ -90,6 +94,25 @@ impl KeptDict {
             return Err(PyErr::fetch(py));
         }
         self.held[at] = value;
+        self.numbers[at] = None;
+        Ok(())
+    }
+
+    /// Sets the value that `make` makes from a number, unless the key has the value of this number already. The value
+    /// cannot be changed, as an int or a str.
+    #[inline]
+    pub fn set_of_number(
+        &mut self,
+        py: Python<'_>,
+        at: usize,
+        number: u64,
+        make: impl FnOnce() -> NewReference,
+    ) -> PyResult<()> {
+        if self.numbers[at] == Some(number) {
+            return Ok(());
+        }
+        self.set(py, at, make())?;
+        self.numbers[at] = Some(number);
         Ok(())
     }
 

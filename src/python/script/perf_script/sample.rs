@@ -351,7 +351,7 @@ fn set_numbers(
     let layout = &sample.event.layout;
     let (pid, tid) = sample.pid_tid();
     let mut set = |at: usize, number: u64| match wanted.has_number(at) {
-        true => dict.set(py, at, objects.unsigned(py, number)),
+        true => dict.set_of_number(py, at, number, || objects.unsigned(py, number)),
         false => Ok(()),
     };
     // As in perf, the ids of a task that has gone are 4294967295, not -1.
