@@ -15,7 +15,8 @@ use perf_prof_system::{
     CallError,
     backward_ring::{BackwardRing, RawCopy, await_writers, have_writers_ended_on},
     mmap::page_size,
-    perf,
+    own_threads::OwnThread,
+    perf, signals,
 };
 
 use super::{Capture, open::Descriptor};
@@ -186,7 +187,15 @@ impl Capture {
             // This may take 20 ms. A ring into which the kernel writes meanwhile loses no more than what it has written until
             // this is noticed.
             thread::scope(|scope| {
-                let waiting = scope.spawn(await_writers);
+                let body = || {
+                    signals::block_in_this_thread();
+                    let _own = OwnThread::enter();
+                    await_writers();
+                };
+                let Ok(waiting) = thread::Builder::new().name("await-writers".to_owned()).spawn_scoped(scope, body)
+                else {
+                    return await_writers();
+                };
                 while !waiting.is_finished() {
                     copies.iter_mut().for_each(|copying| {
                         copying.settle();

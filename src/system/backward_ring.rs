@@ -83,7 +83,8 @@ impl BackwardRing {
     /// is far from them.
     pub fn is_settled(&self, raw: &RawCopy) -> bool {
         let unfinished = UNFINISHED.min(self.size() as u64 / 2);
-        raw.wanted + unfinished <= self.size() as u64 || self.written() != raw.after
+        let during = raw.after.0.saturating_sub(raw.until.0);
+        raw.wanted + during + unfinished <= self.size() as u64 || self.written() != raw.after
     }
 
     /// Removes from a copy what was overwritten since it began: the end, where the oldest records are.

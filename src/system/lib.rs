@@ -54,6 +54,7 @@ pub mod shell;
 pub mod signals;
 pub mod terminal;
 pub mod thread;
+pub mod together;
 pub mod topology;
 pub mod tracefs;
 pub mod usage;

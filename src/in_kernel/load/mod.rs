@@ -7,7 +7,6 @@ mod pairs;
 mod selected;
 mod strings;
 mod table;
-mod together;
 mod witnessed;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +23,6 @@ pub use pairs::PairsInKernel;
 pub use selected::{FirstTasks, ProcessEvents, SelectedTasks, TaskEvents};
 pub use strings::StringWriters;
 pub use table::{Gaps, Reading, Room, TableInKernel};
-pub use together::together;
 
 use crate::{
     instruction::{Code, MapUse, Program},

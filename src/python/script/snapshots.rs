@@ -1,6 +1,7 @@
 //! `snapshot()`: a script asks the flight recorder beside its run for a dump.
 
 use std::{
+    cell::Cell,
     path::PathBuf,
     sync::{
         Mutex, PoisonError,
@@ -49,14 +50,14 @@ pub fn snapshot(py: Python<'_>, reason: &str, path: Option<PathBuf>) -> PyResult
     if pid != std::process::id() {
         return Err(named(py, "ClosedError", "snapshot(): this is a forked child; the events are kept in its parent"));
     }
-    let before = signals::end_requests();
-    // Ctrl-C ends the wait for the events of --after.
-    let end_early = || {
-        if signals::end_requests() != before {
-            snapshots.end();
+    // Ctrl-C ends the wait for the events of --after, and later snapshots do not wait for them.
+    let is_cut = Cell::new(false);
+    let cut = || {
+        if signals::end_requests() != 0 && !is_cut.replace(true) {
+            snapshots.cut();
         }
     };
-    Ok(await_dump(py, snapshots.ask(reason, path), end_early)?.into_os_string())
+    Ok(await_dump(py, snapshots.ask(reason, path), cut)?.into_os_string())
 }
 
 fn nothing_kept() -> &'static str {

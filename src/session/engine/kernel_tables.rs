@@ -13,7 +13,7 @@ use perf_prof_events::{
     event::{Context, SpanCounts, Stats},
 };
 use perf_prof_in_kernel::{
-    load::{Gaps, Reading, SelectedTasks, StringWriters, TableInKernel, together},
+    load::{Gaps, Reading, SelectedTasks, StringWriters, TableInKernel},
     span::SpanCounters,
     table::Row,
 };
@@ -22,6 +22,7 @@ use perf_prof_system::{
     budget::{Budget, HeldFor, Holding},
     clock::Clock,
     close_in_child, fork_lock, output,
+    together::together,
 };
 
 use super::kernel_chains::{ProgramClock, UnnamedRows};

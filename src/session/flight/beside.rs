@@ -16,7 +16,7 @@ use perf_prof_system::{
 
 use super::{
     FlightPlan,
-    request::Asking,
+    request::{Asking, Origin, Request},
     run::{choose, run_chosen},
 };
 use crate::{
@@ -99,7 +99,7 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.snapshots.end();
+        self.snapshots.end.end();
         if let Some(thread) = self.thread.take() {
             // A thread that panicked has printed why.
             let _ = thread.join();
@@ -113,9 +113,9 @@ impl Snapshots {
         self.asking.ask(reason, path)
     }
 
-    /// Ends the recorder. A dump that is being written ends too, and is answered.
-    pub fn end(&self) {
-        self.end.end();
+    /// Ends the present dump, without the rest of `--after`.
+    pub fn cut(&self) {
+        self.asking.send(Request { origin: Origin::Cut, path: None, reply: None });
     }
 }
 

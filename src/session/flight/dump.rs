@@ -4,7 +4,6 @@ use std::{
     ops::Range,
     path::PathBuf,
     sync::mpsc,
-    thread,
     time::{Duration, Instant},
 };
 
@@ -15,7 +14,7 @@ use perf_prof_format::{
     record::{SampleLayout, TrailerLayout, record_type},
 };
 use perf_prof_recordings::write::{Dsos, Stream, Synthesis, WriteError, directory};
-use perf_prof_system::output;
+use perf_prof_system::{output, together::together};
 
 use super::{
     pieces::{Copies, Part, PartEnd, Pieces},
@@ -235,16 +234,12 @@ impl Dump {
             });
             Some((written, result.and_then(|()| stream.flush())))
         };
-        let written: Vec<_> = thread::scope(|scope| {
-            let writing: Vec<_> =
-                self.ring_streams.iter_mut().map(|stream| scope.spawn(move || write(stream))).collect();
-            writing.into_iter().filter_map(|thread| thread.join().ok().flatten()).collect()
-        });
+        let written = together(&mut self.ring_streams, write);
         let keep = |(written, result)| {
             self.writer.keep_failure(result);
             written
         };
-        written.into_iter().map(keep).collect()
+        written.into_iter().flatten().map(keep).collect()
     }
 
     /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the size of

@@ -244,7 +244,7 @@ impl<'a> Keeper<'a> {
         // Those that come meanwhile wait for the next turn: they must not keep the rings from being copied.
         for _ in 0..self.requests.count() {
             let Some(request) = self.requests.next() else { break };
-            // A request for a file of its own waits for the end of the present dump.
+            // A request for a file of its own ends the present dump.
             if self.dump.is_some() && request.path.is_some() {
                 self.end_dump(capture);
             }
@@ -258,6 +258,7 @@ impl<'a> Keeper<'a> {
     fn answer(&mut self, request: Request, capture: &mut Capture) {
         let is_event = matches!(request.origin, Origin::Event(_));
         let trigger = match request.origin {
+            Origin::Cut => return self.end_dump(capture),
             Origin::Event(trigger) => trigger,
             Origin::Asked(reason) => {
                 let (pid, time) = (std::process::id(), self.now());
@@ -419,16 +420,18 @@ impl<'a> Keeper<'a> {
         let told = self.describe(&dump);
         let side_band = self.lost_side_band(capture);
         let outcome = match dump.finish(side_band.as_deref()) {
-            Ok(summary) if summary.failure.is_none() => {
-                self.report(&path, &told, &summary);
-                self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
-                Ok(path)
-            }
-            Ok(summary) => {
-                summary.report("", self.plan.record.verbosity);
-                self.rest_after_failure();
-                Err(format!("{} is incomplete", path.display()))
-            }
+            Ok(summary) => match &summary.failure {
+                None => {
+                    self.report(&path, &told, &summary);
+                    self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap });
+                    Ok(path)
+                }
+                Some(failure) => {
+                    summary.report("", self.plan.record.verbosity);
+                    self.rest_after_failure();
+                    Err(format!("{} is incomplete: {failure}", path.display()))
+                }
+            },
             Err(error) => {
                 self.rest_after_failure();
                 output::say(format_args!("{error:#}; the next dump tries again"));
@@ -450,8 +453,8 @@ impl<'a> Keeper<'a> {
     fn lost_side_band(&mut self, capture: &Capture) -> Option<Vec<Lost>> {
         let mut lost = capture.lost()?;
         lost.retain(|lost| lost.what == LostRecords::SideBand);
-        let count = lost.iter().map(|lost| lost.count).sum();
-        let new = count - std::mem::replace(&mut self.lost, count);
+        let count: u64 = lost.iter().map(|lost| lost.count).sum();
+        let new = count.saturating_sub(std::mem::replace(&mut self.lost, count));
         if new != 0 {
             output::say(format_args!(
                 "{new} records about tasks were lost, because their rings were full: names may be missing in dumps"

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use perf_prof_system::eventfd;
 
 use super::trigger_event::Trigger;
@@ -39,6 +39,8 @@ pub enum Origin {
     Event(Trigger),
     /// Something else, such as a signal: the reason.
     Asked(String),
+    /// Nothing: the present dump ends now, without the rest of `--after`.
+    Cut,
 }
 
 /// Asks a running flight recorder for dumps.
@@ -78,7 +80,8 @@ impl Requests {
 impl Asking {
     /// Returns both ends of a queue of requests. `wake` is the eventfd that wakes the recorder.
     pub(super) fn new(wake: RawFd) -> (Asking, Requests) {
-        let ((requests, waiting), missed) = (bounded(ALL), Arc::default());
+        // `send` bounds it. A bounded channel would keep requests whose receiver has ended, and nobody would answer them.
+        let ((requests, waiting), missed) = (unbounded(), Arc::default());
         (Asking { requests, missed: Arc::clone(&missed), wake }, Requests { waiting, missed })
     }
 
@@ -94,13 +97,11 @@ impl Asking {
     /// requests wait, it is only counted.
     pub(super) fn send(&self, request: Request) {
         let is_event = matches!(request.origin, Origin::Event(_));
-        let sent = match is_event && self.requests.len() >= EVENTS {
-            true => Err(TrySendError::Full(request)),
-            false => self.requests.try_send(request),
-        };
-        if let Err(TrySendError::Full(request)) = sent {
+        if self.requests.len() >= if is_event { EVENTS } else { ALL } {
             self.missed.fetch_add(1, Relaxed);
             request.reply.map(|reply| reply.send(Err("too many dumps are asked for at the same time".to_owned())));
+        } else {
+            let _ = self.requests.send(request);
         }
         eventfd::signal(self.wake);
     }
@@ -136,5 +137,8 @@ mod tests {
         assert!(answers[0].try_recv().is_err(), "it waits");
         assert!(matches!(answers[4999].try_recv(), Ok(Err(_))), "it is answered at once");
         assert!(requests.next().is_some_and(|request| matches!(request.origin, Origin::Event(_))), "oldest first");
+        drop(requests);
+        assert!(matches!(answers[0].try_recv(), Err(mpsc::TryRecvError::Disconnected)), "nobody will answer it");
+        assert!(matches!(asking.ask("x", None).try_recv(), Err(mpsc::TryRecvError::Disconnected)));
     }
 }

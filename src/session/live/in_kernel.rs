@@ -16,13 +16,13 @@ use perf_prof_format::{
 };
 use perf_prof_in_kernel::{
     instruction::{MapUse, Program},
-    load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint, together},
+    load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint},
     lower::Unsuited,
     select::Selection,
     span::{Hook, SelectedInput, SelectedSpan, SpanPrograms, span_programs},
     table::{Shape, table_program},
 };
-use perf_prof_system::{budget::Budget, output, tracefs::Tracefs};
+use perf_prof_system::{budget::Budget, output, together::together, tracefs::Tracefs};
 
 use super::{
     kernel_target::{self, KernelTarget, Reason},

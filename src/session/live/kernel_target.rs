@@ -189,6 +189,23 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
 }
 
+/// Loads a program that makes paths, in the way that this kernel takes: without its iterator where its compiler knows no calls of
+/// functions of the kernel, and without paths where its memory cannot be followed.
+pub fn load_with_paths<T>(
+    types: Option<&PathTypes>,
+    mut load: impl FnMut(Option<&PathTypes>) -> Result<T, Refusal>,
+) -> Result<T, Refusal> {
+    let without_iterator = types.filter(|types| types.iterator.is_some());
+    let without_iterator = without_iterator.map(|types| PathTypes { iterator: None, ..*types });
+    for types in [types, without_iterator.as_ref()].into_iter().flatten() {
+        match load(Some(types)) {
+            Err(Refusal::Verifier(_)) => {}
+            loaded => return loaded,
+        }
+    }
+    load(None)
+}
+
 /// Returns the kernel's limit for the frames of a chain.
 fn most_frames() -> u16 {
     procfs::perf_event_max_stack().and_then(|most| u16::try_from(most).ok()).unwrap_or(u16::MAX)

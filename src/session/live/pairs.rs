@@ -120,12 +120,7 @@ impl UnopenedEvents<'_> {
         let load = |types: Option<&PathTypes>| {
             PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, span.spec().max_open)
         };
-        let loaded = match load(paths.as_ref()) {
-            // Strings are possible where the kernel's memory cannot be followed.
-            Err(Refusal::Verifier(_)) if paths.is_some() => load(None),
-            loaded => loaded,
-        };
-        let in_kernel = loaded.map_err(refused)?;
+        let in_kernel = kernel_target::load_with_paths(paths.as_ref(), load).map_err(refused)?;
         Ok(([enter, exit], in_kernel))
     }
 

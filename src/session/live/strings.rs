@@ -8,7 +8,7 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
-    load::{self, Refusal, StringWriters, Tracepoint},
+    load::{self, StringWriters, Tracepoint},
     paths::PathTypes,
     strings::string_program,
 };
@@ -82,16 +82,11 @@ fn add(
     // The reader leaves out perf-prof's own samples, as it does for other events.
     let selection = target.selection(format, request)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
-    let mut add = |types| {
+    let add = |types: Option<&PathTypes>| {
         let program = string_program(&ty, filter.as_ref(), &selection, types)?;
         writers.add(at, tracepoint, &program, capture.outputs(at))
     };
-    let added = match add(types) {
-        // Strings are possible where the kernel's memory cannot be followed.
-        Err(Refusal::Verifier(_)) if types.is_some() => add(None),
-        added => added,
-    };
-    added.map_err(|refusal| kernel_target::reason(&refusal).into())
+    kernel_target::load_with_paths(types, add).map_err(|refusal| kernel_target::reason(&refusal).into())
 }
 
 /// Reports how many events have no record, because their programs could not run.

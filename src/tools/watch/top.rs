@@ -170,8 +170,8 @@ impl Top {
     }
 
     /// Returns the sums of a key, in the order of the fields. A sum is `None` if the field's table has no room for the key. The
-    /// kernel's tables are not read at the same moment, so an event at the end of an interval may be missing in one of them, and is
-    /// in the next interval's then.
+    /// kernel's tables are not read at the same moment, so an event at the end of an interval may be missing in one of them. The
+    /// total at the end has it.
     fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
         let more = period.more_sums.iter().map(|groups| match groups.get(key) {
             Some(amount) => Some(sum(&amount)),

@@ -1,9 +1,8 @@
-//! Work on several tables at once. At each exchange, the kernel waits until all CPUs have left the table. In threads, these
-//! waits overlap.
+//! Work on several things at once, each in a thread of its own: the waits for the kernel or a disk overlap.
 
 use std::{panic, thread};
 
-use perf_prof_system::{own_threads::OwnThread, signals};
+use super::{own_threads::OwnThread, signals};
 
 /// Does the work for each item, and returns the results in their order. Several items have a thread each.
 pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + Sync) -> Vec<R> {
@@ -17,7 +16,7 @@ pub fn together<T: Send, R: Send>(items: &mut [T], work: impl Fn(&mut T) -> R + 
                     let _own = OwnThread::enter();
                     work(item)
                 };
-                thread::Builder::new().name("tables".into()).spawn_scoped(scope, body)
+                thread::Builder::new().name("perf-prof-part".to_owned()).spawn_scoped(scope, body)
             });
             let started: Vec<_> = started.collect();
             for (result, thread) in results.iter_mut().zip(started) {
