@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 # it concerns only the function that makes it.
 _WATCHES = re.compile(
     r"\b(?:f_locals|getargvalues|capture_locals|show_locals|set_?trace\w*|setprofile|breakpoint|post_mortem|cgitb)\b"
-    r"|\b(?:[pb]db|exec|execfile|runpy)\b|\b(?:locals|vars|eval)\b(?!\s*\()"
+    r"|\b(?:[pb]db|pudb|exec|execfile|exec_module|load_module|import_module|__import__|runpy)\b"
+    # Libraries that look for variables of their caller, or show them.
+    r"|\b(?:embed|stackprinter|sentry_sdk|numexpr|duckdb)\b|\.(?:query|eval)\("
+    r"|\b(?:locals|vars|eval)\b(?!\s*\()"
 )
 # Functions that see all locals of their caller.
 _SEES_LOCALS = frozenset(("locals", "vars", "eval", "exec"))
@@ -88,8 +91,9 @@ def _may_be_watched(code: CodeType) -> bool:
         return True
     if not os.path.isfile(code.co_filename):
         return True
-    files = {code.co_filename, *(getattr(module, "__file__", None) for module in list(sys.modules.values()))}
-    return any(_file_watches(file) for file in files if isinstance(file, str) and _is_own(file))
+    names = [getattr(module, "__dict__", {}).get("__file__") for module in list(sys.modules.values())]
+    files = {file for file in names if isinstance(file, str) and _is_own(file)}
+    return any(map(_file_watches, {code.co_filename, *files}))
 
 
 def _is_own(file: str) -> bool:
@@ -104,7 +108,7 @@ def _file_watches(file: str) -> bool:
             with open(file, encoding="utf-8", errors="replace") as text:
                 _watching[file] = _WATCHES.search(text.read()) is not None
         except OSError:
-            _watching[file] = False
+            _watching[file] = True
     return _watching[file]
 
 

@@ -162,3 +162,27 @@ WAKEUP2
     let (printed, all) = (recorded.printed(&later), recorded.printed("WAKEUP\n    print(pid, common_nsecs)\n"));
     assert_eq!(printed.lines().skip(1).collect::<Vec<_>>(), all.lines().skip(1).collect::<Vec<_>>());
 }
+
+/// As in a dict, the last value of a name counts, also if the values before it change and it does not.
+#[test]
+fn a_name_that_two_fields_have_stands_for_the_last_one() {
+    needs([Need::Tracefs, Need::Python, Need::Programs]);
+    let folder = Folder::new();
+    let data = folder.path("switches.data");
+    let shell = "i=0; while [ $i -lt 60 ]; do i=$((i + 1)); echo $i | cat; done";
+    record_here(&data, &["-e", "sched:sched_switch", "--", "sh", "-c", shell]);
+    let mut bytes = std::fs::read(&data).unwrap();
+    let (field, twice) = (b"field:char prev_comm[16];", b"field:char next_prio[16];");
+    let at = bytes.windows(field.len()).position(|found| found == field).unwrap();
+    bytes[at..at + field.len()].copy_from_slice(twice);
+    let changed = folder.write("changed.data", &bytes);
+    let printed = |data: &PathBuf| {
+        let script =
+            "def trace_unhandled(event_name, context, fields, sample):\n    print(dict(fields)['next_prio'])\n";
+        let script = folder.write("s.py", script.as_bytes());
+        stdout(&perf_prof(&["script", "-i"]).arg(data).arg("-s").arg(script).output().unwrap())
+    };
+    let expected = printed(&data);
+    assert!(expected.lines().count() > 60, "{expected}");
+    assert_eq!(printed(&changed), expected);
+}

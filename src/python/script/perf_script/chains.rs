@@ -17,7 +17,12 @@ use super::{frame, kept_dict::version};
 const KEPT: usize = 512;
 
 /// The lists of the call chains that came last.
-pub struct Chains(Box<[Chain]>);
+pub struct Chains {
+    kept: Box<[Chain]>,
+    /// The time of the latest sample so far. Changes of mappings before it may be known, which count for a sample that comes late
+    /// only in part.
+    latest: u64,
+}
 
 /// A call chain.
 #[derive(Default)]
@@ -74,7 +79,7 @@ struct KeptPart {
 
 impl Default for Chains {
     fn default() -> Self {
-        Chains((0..KEPT).map(|_| Chain::default()).collect())
+        Chains { kept: (0..KEPT).map(|_| Chain::default()).collect(), latest: 0 }
     }
 }
 
@@ -93,8 +98,12 @@ impl Chains {
         let layout = &sample.event.layout;
         let is_other = layout.format.sample_type & PERF_SAMPLE_STACK_USER != 0 || sample.is_of_guest();
         let Some(words) = layout.callchain(sample.record).filter(|_| !is_other) else { return Ok(None) };
+        if sample.time() < self.latest {
+            return Ok(None);
+        }
+        self.latest = sample.time();
         let key = Key { event, pid: sample.pid_tid().0, changes: context.symbol_changes() };
-        let chain = &mut self.0[place(key, words)];
+        let chain = &mut self.kept[place(key, words)];
         if chain.key != Some(key) || chain.words != words {
             chain.key = Some(key);
             chain.words.clear();

@@ -19,6 +19,8 @@ const CALLCHAIN: usize = COMMON_KEYS.len() - 1;
 pub struct FieldsDict {
     kept: KeptDict,
     keys: Vec<Py<PyString>>,
+    /// For each key whether no later one has the same name. Only such a key has a value: in a dict, the last value of a name counts.
+    is_last: Box<[bool]>,
     /// For which reads `wanted` is.
     read: Read,
     /// For each key whether the function reads it.
@@ -30,12 +32,14 @@ impl FieldsDict {
     pub fn new(py: Python<'_>, event: &EventArguments) -> PyResult<FieldsDict> {
         let keys = COMMON_KEYS.iter().map(|(key, _)| *key).chain(event.field_names());
         let keys: Vec<Py<PyString>> = keys.map(|key| PyString::intern(py, key).unbind()).collect();
+        let is_last: Box<[bool]> =
+            (0..keys.len()).map(|at| !keys[at + 1..].iter().any(|later| later.is(&keys[at]))).collect();
         let names = PyDict::new(py);
         for key in &keys {
             names.set_item(key, py.None())?;
         }
         let kept = KeptDict::new(names.unbind(), keys.iter().map(|key| key.clone_ref(py)));
-        Ok(FieldsDict { kept, wanted: vec![true; keys.len()].into(), keys, read: Read::Whole })
+        Ok(FieldsDict { kept, wanted: is_last.clone(), keys, is_last, read: Read::Whole })
     }
 
     /// Makes the dict of a sample. Only the items in `read` have the values of this sample.
@@ -80,14 +84,15 @@ impl FieldsDict {
 
     #[cold]
     fn want(&mut self, py: Python<'_>, read: &Read) -> PyResult<()> {
-        for (wanted, key) in self.wanted.iter_mut().zip(&self.keys) {
-            *wanted = match read {
+        for ((wanted, key), is_last) in self.wanted.iter_mut().zip(&self.keys).zip(&self.is_last) {
+            let is_read = match read {
                 Read::Whole => true,
                 Read::Nothing => false,
                 Read::Items(paths) => {
                     paths.iter().any(|path| path.first().is_some_and(|first| key.bind(py) == first.as_str()))
                 }
             };
+            *wanted = is_read && *is_last;
         }
         self.read = read.clone();
         self.kept.renew(py)

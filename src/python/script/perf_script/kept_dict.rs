@@ -45,7 +45,8 @@ pub enum Begun {
 }
 
 impl KeptDict {
-    /// Creates the dict. `keys` are the keys in `template` whose values will be set.
+    /// Creates the dict. `keys` are the keys in `template` whose values will be set. If a name comes twice, only one of both may be
+    /// set.
     pub fn new(template: Py<PyDict>, keys: impl IntoIterator<Item = Py<PyString>>) -> KeptDict {
         let keys: Box<[_]> = keys.into_iter().collect();
         let held = vec![ptr::null_mut(); keys.len()].into();

@@ -27,8 +27,16 @@ pub type Path = Vec<String>;
 pub struct Reads {
     /// What it reads of each argument, in the order of the call.
     pub arguments: Vec<Read>,
-    /// The function and its code. `None` if the function may read all of all arguments.
-    examined: Option<(Py<PyFunction>, Py<PyAny>)>,
+    /// `None` if the function may read all of all arguments.
+    examined: Option<Examined>,
+}
+
+/// What was examined.
+struct Examined {
+    function: Py<PyFunction>,
+    code: Py<PyAny>,
+    /// The number of modules that were imported then. A later one may look at frames.
+    modules: ffi::Py_ssize_t,
 }
 
 impl Reads {
@@ -53,16 +61,19 @@ impl Reads {
         };
         let plain = function.getattr(intern!(py, "__func__")).unwrap_or_else(|_| function.clone());
         let code = plain.getattr(intern!(py, "__code__"))?.unbind();
-        let examined = Some((plain.cast_into::<PyFunction>()?.unbind(), code));
+        let function = plain.cast_into::<PyFunction>()?.unbind();
+        let examined = Some(Examined { function, code, modules: modules(py) });
         Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
     }
 
-    /// Returns whether the function still has the code that was examined. A script can give a function another one.
+    /// Returns whether the function still has the code that was examined, and no module was imported since. A script can give a
+    /// function another code.
     #[inline]
-    pub fn hold(&self, _: Python<'_>) -> bool {
+    pub fn hold(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.
         let code = |function: &Py<PyFunction>| unsafe { ffi::PyFunction_GetCode(function.as_ptr()) };
-        self.examined.as_ref().is_none_or(|(function, examined)| code(function) == examined.as_ptr())
+        let is_same = |of: &Examined| code(&of.function) == of.code.as_ptr() && modules(py) == of.modules;
+        self.examined.as_ref().is_none_or(is_same)
     }
 
     /// Returns the object that stands for arguments that are not read.
@@ -81,4 +92,11 @@ impl Read {
             _ => false,
         }
     }
+}
+
+/// Returns the number of imported modules.
+#[inline]
+fn modules(_: Python<'_>) -> ffi::Py_ssize_t {
+    // SAFETY: the GIL is held. `sys.modules` lives as long as the interpreter; if it is no dict, the size is -1.
+    unsafe { ffi::PyDict_Size(ffi::PyImport_GetModuleDict()) }
 }
