@@ -112,6 +112,7 @@ fn ctrl_c_ends_the_wait_for_a_snapshot() {
 
 #[test]
 fn a_snapshot_that_cannot_be_made_raises_an_exception() {
+    needs([Need::Tracefs, Need::Python]);
     let script = "
 import os, perf_prof
 def attempt(**arguments):
@@ -151,6 +152,7 @@ def syscalls__sys_enter_getpgid(event): perf_prof.snapshot()
 
 #[test]
 fn the_script_gets_the_same_events_with_a_flight_recorder_beside_it() {
+    needs([Need::Tracefs, Need::Python]);
     let script = "
 from collections import Counter
 seen = Counter()
