@@ -14,6 +14,7 @@ use serde_json::Value as Json;
 
 use super::{counts, needs_bpf};
 use crate::harness::{
+    awake::Awake,
     counting::objects,
     run::{PATIENCE, perf_prof, stdout, with_patience},
     script::Run,
@@ -169,6 +170,7 @@ def __exit__():
     print(row['where'], row['lost'] is not None, row['opened'] == row['ended'] + row['open'] + row['dropped'])
     print(0 < offcpu.total == row['delivered'] <= row['ended'])
 ";
+    let _awake = Awake::new();
     for (when, place) in [("always", "kernel True"), ("never", "perf-prof False")] {
         let run =
             Run::script(script).options(["-e", "offcpu", "--in-kernel", when]).workload("sleep-ms 20 call 1").run();
