@@ -57,12 +57,37 @@ impl Default for ClosingHeldOff {
     }
 }
 
-/// Closes `descriptors`. For some files, closing the last descriptor takes a long time. A forked child therefore gets
-/// copies of the descriptors and closes its copies last. So the child waits, and this process does not.
-pub fn close(mut descriptors: Vec<OwnedFd>) {
+/// A descriptor whose close takes a long time.
+#[derive(Debug)]
+pub enum Slow {
+    /// It keeps a program attached. The kernel waits some 10 ms until no CPU runs the program any more.
+    Program(OwnedFd),
+    /// An event. If it is the last one of a tracepoint, the kernel holds its lock of all tracepoints meanwhile.
+    Event(OwnedFd),
+}
+
+impl From<OwnedFd> for Slow {
+    fn from(event: OwnedFd) -> Slow {
+        Slow::Event(event)
+    }
+}
+
+impl AsRawFd for Slow {
+    fn as_raw_fd(&self) -> RawFd {
+        match self {
+            Slow::Program(descriptor) | Slow::Event(descriptor) => descriptor.as_raw_fd(),
+        }
+    }
+}
+
+/// Closes `descriptors`: the programs at once, and then the events, while no other perf-prof opens any. A forked child gets copies
+/// of the descriptors and closes its copies last. So the child waits for the kernel, and this process does not.
+pub fn close(descriptors: impl IntoIterator<Item = impl Into<Slow>>) {
+    let mut descriptors: Vec<Slow> = descriptors.into_iter().map(Into::into).collect();
     if descriptors.is_empty() {
         return;
     }
+    descriptors.sort_by_key(|descriptor| matches!(descriptor, Slow::Event(_)));
     // A pipe needs two descriptors. A process at its limit of open files has none left, so two are closed first.
     let pipe = pipe::new().or_else(|_| {
         descriptors.truncate(descriptors.len().saturating_sub(2));
@@ -79,7 +104,8 @@ pub fn close(mut descriptors: Vec<OwnedFd>) {
 
 /// Forks a process that keeps only `descriptors` open. The process waits until the pipe `ends` has no more writers, and
 /// then closes `descriptors`.
-fn hold(descriptors: &[OwnedFd], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
+fn hold(descriptors: &[Slow], ends: OwnedFd, write: &OwnedFd) -> Result<(), CallError> {
+    let programs = descriptors.iter().filter(|descriptor| matches!(descriptor, Slow::Program(_))).count();
     let descriptors: Vec<RawFd> = descriptors.iter().map(AsRawFd::as_raw_fd).collect();
     let mut kept: Vec<u32> = descriptors.iter().chain([&ends.as_raw_fd()]).map(|&fd| fd as u32).collect();
     kept.sort_unstable();
@@ -94,7 +120,7 @@ fn hold(descriptors: &[OwnedFd], ends: OwnedFd, write: &OwnedFd) -> Result<(), C
         unsafe {
             libc::setsid();
             if libc::fork() == 0 {
-                wait_and_close(&descriptors, &gaps, ends.as_raw_fd());
+                wait_and_close(descriptors.split_at(programs), &gaps, ends.as_raw_fd());
             }
             libc::_exit(0)
         }
@@ -109,7 +135,7 @@ fn hold(descriptors: &[OwnedFd], ends: OwnedFd, write: &OwnedFd) -> Result<(), C
 /// # Safety
 ///
 /// To be called only in a forked child.
-unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd) -> ! {
+unsafe fn wait_and_close((programs, events): (&[RawFd], &[RawFd]), gaps: &[(u32, u32)], ends: RawFd) -> ! {
     // SAFETY: all calls are async-signal-safe and get live memory.
     unsafe {
         // The child closes all other descriptors. The reader of perf-prof's standard output must see the end of the
@@ -129,9 +155,12 @@ unsafe fn wait_and_close(descriptors: &[RawFd], gaps: &[(u32, u32)], ends: RawFd
         // The lowest priority of ordinary processes. Not SCHED_IDLE: on a busy machine, the child would then get no CPU
         // while it holds the kernel's lock, and all tracing programs would wait.
         libc::setpriority(libc::PRIO_PROCESS, 0, 19);
+        for &fd in programs {
+            libc::close(fd);
+        }
         let folder = libc::open(TRACEFS.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC);
         let mut pauses = MOST_PAUSES;
-        for &fd in descriptors {
+        for &fd in events {
             while folder != -1 && pauses != 0 && libc::flock(folder, libc::LOCK_EX | libc::LOCK_NB) != 0 {
                 pauses -= 1;
                 libc::usleep(PAUSE_US);

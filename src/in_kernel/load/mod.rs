@@ -15,6 +15,7 @@ use perf_prof_format::abi::{PERF_TYPE_TRACEPOINT, bpf::ProgramType, perf_event_a
 use perf_prof_system::{
     CallError,
     bpf::{LoadError, Program as Loaded},
+    close_in_child::Slow,
     perf::{self, Attach},
 };
 use thiserror::Error;
@@ -93,11 +94,9 @@ impl Attached {
         self.program.recursion_misses().unwrap_or(0)
     }
 
-    /// Detaches the program at once, if the kernel can do that, and returns the tracepoint's event. On other kernels, closing the
-    /// event detaches the program.
-    fn into_event(self) -> OwnedFd {
-        drop(self.link);
-        self.event
+    /// Returns the descriptors that keep the program attached.
+    fn into_slow(self) -> impl Iterator<Item = Slow> {
+        self.link.map(Slow::Program).into_iter().chain([Slow::Event(self.event)])
     }
 }
 

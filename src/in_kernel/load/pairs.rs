@@ -12,7 +12,7 @@ use perf_prof_system::{
     topology,
 };
 
-use super::{Refusal, SelectedTasks, strings::arguments_of_calls, table::MOST_OPEN};
+use super::{Refusal, SelectedTasks, Slow, strings::arguments_of_calls, table::MOST_OPEN};
 use crate::{
     instruction::{MapUse, Program},
     paths::PATHS_BYTES,
@@ -117,7 +117,7 @@ impl PairsInKernel {
     }
 
     /// Returns the descriptors that keep the programs attached.
-    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        self.programs.into_iter().filter_map(|(.., descriptor)| descriptor)
+    pub fn into_slow(self) -> impl Iterator<Item = Slow> {
+        self.programs.into_iter().filter_map(|(.., descriptor)| descriptor.map(Slow::Program))
     }
 }

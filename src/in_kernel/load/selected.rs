@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd},
     path::PathBuf,
 };
 
@@ -15,7 +15,7 @@ use perf_prof_system::{
     bpf::{Map, MapDefinition},
 };
 
-use super::{Attached, Refusal, Tracepoint, load};
+use super::{Attached, Refusal, Slow, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
     select::{TaskIds, fork_program, removal_program, start_program},
@@ -172,8 +172,8 @@ impl SelectedTasks {
     }
 
     /// Returns the descriptors that keep programs attached.
-    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        self.adders.into_iter().chain(self.removers).map(Attached::into_event)
+    pub fn into_slow(self) -> impl Iterator<Item = Slow> {
+        self.adders.into_iter().chain(self.removers).flat_map(Attached::into_slow)
     }
 
     fn add(&self, task: u32) -> Result<(), CallError> {

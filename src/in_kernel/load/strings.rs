@@ -1,6 +1,6 @@
 //! A program that writes records with strings, and where it writes them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use perf_prof_format::abi::{
     bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
@@ -12,7 +12,7 @@ use perf_prof_system::{
     topology,
 };
 
-use super::{Attached, Refusal, SelectedTasks, Tracepoint, load};
+use super::{Attached, Refusal, SelectedTasks, Slow, Tracepoint, load};
 use crate::{
     instruction::MapUse,
     paths::{MOST_CALLS, PATHS_BYTES, bits_of_call},
@@ -71,9 +71,9 @@ impl StringWriters {
     }
 
     /// Returns the descriptors that keep programs attached.
-    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        let writers = self.writers.into_iter().map(|(_, writer)| writer.attached.into_event());
-        writers.chain(self.selected.into_events())
+    pub fn into_slow(self) -> impl Iterator<Item = Slow> {
+        let writers = self.writers.into_iter().flat_map(|(_, writer)| writer.attached.into_slow());
+        writers.chain(self.selected.into_slow())
     }
 }
 

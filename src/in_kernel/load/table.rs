@@ -13,7 +13,7 @@ use perf_prof_system::{
 };
 
 use super::{
-    Attached, Refusal, SelectedTasks, Tracepoint,
+    Attached, Refusal, SelectedTasks, Slow, Tracepoint,
     chains::{self, ChainMaps, SEGMENTS},
     load,
     witnessed::Witnessed,
@@ -341,11 +341,13 @@ impl TableInKernel {
     }
 
     /// Returns the descriptors that keep the programs attached.
-    pub fn into_events(self) -> Vec<OwnedFd> {
+    pub fn into_slow(self) -> Vec<Slow> {
         match self.program {
-            ProgramState::Attached(attached) => vec![attached.into_event()],
-            ProgramState::OfCalls(programs) => programs.into_iter().filter_map(|(.., descriptor)| descriptor).collect(),
-            ProgramState::OfEvents(programs) => programs.into_iter().flat_map(Witnessed::into_events).collect(),
+            ProgramState::Attached(attached) => attached.into_slow().collect(),
+            ProgramState::OfCalls(programs) => {
+                programs.into_iter().filter_map(|(.., descriptor)| descriptor.map(Slow::Program)).collect()
+            }
+            ProgramState::OfEvents(programs) => programs.into_iter().flat_map(Witnessed::into_slow).collect(),
             ProgramState::Loaded(_) | ProgramState::Gone => Vec::new(),
         }
     }

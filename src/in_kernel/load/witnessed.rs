@@ -5,7 +5,7 @@ use std::{ffi::CString, os::fd::OwnedFd};
 use perf_prof_format::abi::bpf::ProgramType;
 use perf_prof_system::{CallError, bpf::Program as Loaded};
 
-use super::{Attached, Refusal, Tracepoint, load};
+use super::{Attached, Refusal, Slow, Tracepoint, load};
 use crate::{
     instruction::{MapUse, Program},
     lower::Unsuited,
@@ -73,8 +73,8 @@ impl Witnessed {
     }
 
     /// Returns the descriptors that keep both attached.
-    pub(super) fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        let program = if let State::Attached(attached) = self.state { Some(attached.into_event()) } else { None };
-        self.witnessing.into_iter().chain(program)
+    pub(super) fn into_slow(self) -> impl Iterator<Item = Slow> {
+        let program = if let State::Attached(attached) = self.state { Some(attached.into_slow()) } else { None };
+        self.witnessing.map(Slow::Program).into_iter().chain(program.into_iter().flatten())
     }
 }

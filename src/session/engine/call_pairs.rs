@@ -1,9 +1,8 @@
 //! System calls that programs in the kernel pair: what they count, and what splits their records.
 
-use std::os::fd::OwnedFd;
-
 use perf_prof_events::{derive::PairSplitter, event::Stats};
 use perf_prof_in_kernel::load::{PairsInKernel, SelectedTasks};
+use perf_prof_system::close_in_child::Slow;
 
 use super::kernel_tables::count_spans;
 
@@ -50,7 +49,7 @@ impl CallPairs {
     }
 
     /// Returns the descriptors that keep programs attached.
-    pub fn into_events(self) -> impl Iterator<Item = OwnedFd> {
-        self.spans.into_iter().flat_map(|span| span.in_kernel.into_events()).chain(self.selected.into_events())
+    pub fn into_slow(self) -> impl Iterator<Item = Slow> {
+        self.spans.into_iter().flat_map(|span| span.in_kernel.into_slow()).chain(self.selected.into_slow())
     }
 }

@@ -105,7 +105,7 @@ pub(super) fn run_chosen(
     let status = recorder::end_command(flight.workload.take(), signal);
     flight.keeper.conclude(&mut flight.capture);
     strings::report_missed(&writers);
-    close_in_child::close(writers.into_events().collect());
+    close_in_child::close(writers.into_slow());
     Ok(if flight.keeper.are_complete() { ExitStatus(status) } else { ExitStatus(1) })
 }
 

@@ -300,7 +300,7 @@ impl Recorder<'_> {
     fn finish(mut self, plan: &RecordPlan) -> Result<Option<WriteError>> {
         let lost = self.source.source.lost();
         strings::report_missed(&self.writers);
-        close_in_child::close(std::mem::take(&mut self.writers).into_events().collect());
+        close_in_child::close(std::mem::take(&mut self.writers).into_slow());
         // This also ends the writer threads.
         self.source.source.end_lanes();
         self.handle_failure_of_threads();
