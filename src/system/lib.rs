@@ -11,6 +11,7 @@
 //! * how much memory perf-prof may use by default: `memory.rs`; how it is divided: `budget.rs`
 //! * the output with `PERF_PROF_COMPAT`: `compat.rs` says if it is on
 //! * the command of `--exec` or after `--`: `workload.rs`; processes of `--jobs`: `worker.rs`
+//! * threads that do one work each, while the caller waits: `together.rs`
 //! * what a forked child keeps open: `perf_copies.rs`, `close_in_child.rs`
 //! * messages on stderr: `output.rs`. In a program that imports the package they are collected instead.
 //! * files and folders that perf-prof writes: `output_path.rs` (check in advance), `folder.rs` (creation that follows
