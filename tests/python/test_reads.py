@@ -45,7 +45,7 @@ class Reads(unittest.TestCase):
         """Returns a function from a script with this text."""
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        file = os.path.join(folder.name, "handlers.py")
+        file = os.path.join(folder.name, "handlers_under_test.py")
         with open(file, "w") as script:
             script.write(text)
         names = {}
@@ -55,7 +55,7 @@ class Reads(unittest.TestCase):
     def reads(self, text, count=3, names=()):
         function = self.function(text)
         # The text of this file may look at frames, but it does not belong to the script.
-        with mock.patch.object(_reads, "_is_own", lambda file: os.path.basename(file) == "handlers.py"):
+        with mock.patch.object(_reads, "_is_own", lambda file: os.path.basename(file) == "handlers_under_test.py"):
             found = _reads.reads(function, count, names)
         return found and " ".join(map(shown, found))
 
