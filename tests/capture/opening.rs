@@ -7,6 +7,7 @@ use perf_prof_system::{close_in_child::ClosingHeldOff, procfs};
 use crate::harness::{
     capture::{CHILD, EVENTS, event, in_child, options, syscalls},
     machine::{Need, needs, skip},
+    wait,
 };
 
 #[test]
@@ -176,9 +177,7 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
         stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
     };
     // The child begins when this process has closed its own descriptors.
-    while nice() != 19 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait::until("the child closes descriptors", || nice() == 19);
     let before = open();
     // Long enough to close all of them.
     std::thread::sleep(std::time::Duration::from_secs(1));

@@ -11,6 +11,7 @@ use expect_test::expect;
 use crate::harness::{
     machine::{Need, needs},
     script::{Run, check, finish},
+    wait,
 };
 
 fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
@@ -28,9 +29,7 @@ fn send(child: &Child, signal: i32) {
         let pending = status.lines().filter_map(|line| line.strip_prefix("ShdPnd:").or(line.strip_prefix("SigPnd:")));
         pending.filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok()).any(|mask| mask >> (signal - 1) & 1 == 1)
     };
-    while waits() {
-        std::thread::yield_now();
-    }
+    wait::until("the signal is taken", || !waits());
 }
 
 /// A handler that prints a line and never returns.

@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value as Json;
 
-use super::run::tested_program;
+use super::{run::tested_program, wait};
 
 /// The event that only workloads cause.
 pub const CALL: &str = "syscalls:sys_enter_getpgid";
@@ -148,7 +148,5 @@ pub fn count(object: &Json, event: &str) -> u64 {
 
 /// Waits until a file has a whole line. Then counting has begun.
 pub fn await_line(path: &Path) {
-    while !fs::read_to_string(path).is_ok_and(|text| text.contains('\n')) {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait::until("counting has begun", || fs::read_to_string(path).is_ok_and(|text| text.contains('\n')));
 }

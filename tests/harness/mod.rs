@@ -22,4 +22,6 @@ pub mod stacks;
 pub mod suite;
 pub mod task;
 pub mod terminal;
+pub mod wait;
+pub mod watchdog;
 pub mod workload;

@@ -14,7 +14,7 @@ use perf_prof_format::{
 };
 use tempfile::TempDir;
 
-use super::{run::tested_program, task, workload};
+use super::{run::tested_program, task, wait, workload};
 
 /// The event that only generators cause.
 pub const CALL: &str = "syscalls:sys_enter_getppid";
@@ -78,14 +78,14 @@ pub fn waiting_generator(calls: u64) -> Child {
 /// Returns the thread of a waiting generator that will make the calls. It is not the first thread, which has the id of
 /// the process. Ids wrap around, so it may have the smaller id.
 pub fn generating_thread(pid: u32) -> u32 {
-    loop {
+    let mut found = None;
+    wait::until("the generator has its thread", || {
         let tasks = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
         let mut tids = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap());
-        if let Some(tid) = tids.find(|&tid: &u32| tid != pid) {
-            return tid;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+        found = tids.find(|&tid: &u32| tid != pid);
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 /// A recording in its own folder.
@@ -192,9 +192,7 @@ pub fn await_events(recorder: &Child, path: &Path) {
         let links = fds.flatten().filter_map(|fd| fs::read_link(fd.path()).ok());
         Some(links.filter(|link| link.to_str() == Some("anon_inode:[perf_event]")).count())
     };
-    while of_tracepoint().unwrap_or(0) == 0 || !path.exists() {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    wait::until("the recorder has opened its events", || of_tracepoint().unwrap_or(0) > 0 && path.exists());
     // Until the events are enabled, the recorder works. Then it waits for them. On a busy machine this may take long. A
     // recorder with events all the time never waits for long, so it is checked only a few times.
     let asleep = || {

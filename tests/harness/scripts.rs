@@ -4,11 +4,9 @@ use std::{
     env, fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    thread,
-    time::Duration,
 };
 
-use super::{run::tested_program, workload::words};
+use super::{run::tested_program, wait, workload::words};
 
 /// Returns the command of a script as a shell runs it: the script's first line finds perf-prof in PATH.
 pub fn script(name: &str) -> Command {
@@ -55,10 +53,10 @@ pub fn beside(mut script: Command, work: &str) -> (String, String) {
     let [out, err] = files.each_ref().map(|path| fs::File::create(path).unwrap());
     let mut child = script.stdout(out).stderr(err).spawn().unwrap();
     // The first table shows that events are delivered.
-    while fs::metadata(&files[0]).unwrap().len() == 0 {
+    wait::until("the script has printed a table", || {
         assert!(child.try_wait().unwrap().is_none(), "{}", fs::read_to_string(&files[1]).unwrap());
-        thread::sleep(Duration::from_millis(10));
-    }
+        fs::metadata(&files[0]).unwrap().len() > 0
+    });
     let words = words(work);
     let truth = Command::new(&words[0]).args(&words[1..]).output().unwrap();
     // SAFETY: the child was not reaped yet.

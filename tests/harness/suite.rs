@@ -7,6 +7,7 @@ use std::{
     panic,
     path::Path,
     process::{Command, ExitCode},
+    sync::mpsc,
     thread,
 };
 
@@ -16,7 +17,8 @@ use tempfile::TempDir;
 use super::{
     machine::{MissingRequirement, required},
     run::stdout,
-    workload,
+    task::gettid,
+    watchdog, workload,
 };
 
 /// A function with `#[test]`.
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
     required();
     heed_signals_in_children();
     let _library = refuse_hardware();
+    watchdog::start();
     let mut tests: Vec<&Test> = inventory::iter::<Test>().collect();
     tests.sort_by_key(|test| test.path);
     let printed = panic::take_hook();
@@ -59,7 +62,9 @@ pub fn main() -> ExitCode {
 
 /// Runs a test in its own thread. So what the test does to its thread, like pinning it to a CPU, ends with the test.
 fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
+    let (running, end) = mpsc::channel();
     let body = move || {
+        running.send(gettid().cast_signed()).unwrap();
         let ended = panic::catch_unwind(test).map_err(|payload| payload.downcast::<MissingRequirement>());
         match ended {
             Ok(()) => Ok(Completion::Completed),
@@ -67,7 +72,9 @@ fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
             Err(Err(_)) => Err(PANIC.take().unwrap_or_else(|| "see above".to_owned()).into()),
         }
     };
-    thread::Builder::new().name(name.to_owned()).spawn(body).unwrap().join().unwrap()
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(body).unwrap();
+    watchdog::await_end(name, &end)?;
+    thread.join().unwrap()
 }
 
 /// A process ignores signals if it is started by nohup, or in the background by a shell. So do its children: exec keeps

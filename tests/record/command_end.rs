@@ -5,13 +5,13 @@ use std::{
     io::Read,
     path::Path,
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, await_events, command},
     run::tested_program,
+    wait,
 };
 
 /// A shell that notes in the file `end` how it ended. Without a signal it would run for minutes.
@@ -21,11 +21,7 @@ const COMMAND: [&str; 3] =
 /// Waits until a file exists.
 #[track_caller]
 fn await_file(path: &Path) {
-    let begun = Instant::now();
-    while !path.exists() {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{} is missing", path.display());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait::until(&format!("{} exists", path.display()), || path.exists());
 }
 
 #[test]

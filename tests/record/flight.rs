@@ -9,7 +9,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use perf_prof_format::record::Record;
@@ -19,7 +19,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     recorder::{for_each_record, perf},
     run::{perf_prof, stdout, tested_program},
-    task, workload,
+    task, wait, workload,
 };
 
 /// The events that the dumps have.
@@ -121,11 +121,7 @@ impl Recorder {
 
     /// Waits until there are so many dumps that perf-prof has told about.
     fn await_dumps(&self, count: usize) {
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while self.dumps().len() < count {
-            assert!(Instant::now() < deadline, "no dump came");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        wait::until("a dump", || self.dumps().len() >= count);
     }
 
     /// Waits until the rings have had their size, and the events of `--before`, for more than a second.
@@ -141,17 +137,15 @@ impl Recorder {
             let names = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
             Some(names.filter(|name| name.trim() == "perf-prof-reade").count())
         };
-        while is_reading().unwrap_or(0) == 0 {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait::until("the recorder reads", || is_reading().unwrap_or(0) > 0);
     }
 
     /// Ends the recorder. Returns its status and what it said.
-    fn end(mut self, signal: i32) -> (TempDir, i32, String) {
+    fn end(self, signal: i32) -> (TempDir, i32, String) {
         self.signal(signal);
-        let status = self.process.wait().unwrap().code().unwrap();
-        let said = std::io::read_to_string(self.process.stderr.take().unwrap()).unwrap();
-        (self.dir, status, said)
+        let output = self.process.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (self.dir, output.status.code().unwrap_or_else(|| panic!("{}: {said}", output.status)), said)
     }
 }
 

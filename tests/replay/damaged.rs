@@ -14,6 +14,7 @@ use crate::harness::{
     machine::{Need, needs},
     recording::{Folder, LIST, python, record},
     run::{stdout, tested_program},
+    wait,
 };
 
 /// The output of a run, its messages, and its exit status.
@@ -190,9 +191,7 @@ fn killed(path: &Path, program: &str, args: &[&str]) {
     let mut command = Command::new(program);
     command.args(["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).stderr(Stdio::null());
     let mut recorder = command.spawn().unwrap();
-    while fs::metadata(path).map_or(0, |file| file.len()) < 400_000 {
-        std::thread::sleep(std::time::Duration::from_millis(20));
-    }
+    wait::until("400 kB are recorded", || fs::metadata(path).map_or(0, |file| file.len()) >= 400_000);
     recorder.kill().unwrap();
     recorder.wait().unwrap();
 }

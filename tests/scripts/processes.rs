@@ -10,7 +10,7 @@ use std::{
 use crate::harness::{
     machine::{Need, needs},
     scripts::{on_workload, program, script, text},
-    workload,
+    wait, workload,
 };
 
 /// A workload that starts processes which end in known ways.
@@ -25,9 +25,7 @@ pub fn children() {
         // `spawn` returns when exec has closed the pipe that would report a failure. At that time, exec is not done
         // yet.
         let executed = |pid| fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|file| Some(file) == real);
-        while !executed(child.id()) {
-            thread::sleep(Duration::from_millis(1));
-        }
+        wait::until("exec is done", || executed(child.id()));
         // exec makes its event at the very end.
         thread::sleep(Duration::from_millis(20));
         // SAFETY: the child was not reaped yet.

@@ -1,0 +1,19 @@
+//! Waits for what other programs do.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// How long a test waits for something that usually comes at once. Other tests may keep the machine busy.
+const SOON: Duration = Duration::from_secs(60);
+
+/// Waits until a condition holds. If it does not hold soon, the test fails, and says what has not happened.
+#[track_caller]
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < SOON, "this has not happened in {} s: {what}", SOON.as_secs());
+        thread::sleep(Duration::from_millis(5));
+    }
+}

@@ -1,0 +1,95 @@
+//! Ends what hangs: a test that fails is better than one that never ends.
+
+use std::{
+    env, fs, process,
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    thread,
+    time::{Duration, Instant},
+};
+
+/// A program that a test has started, or a test, hangs if it takes longer than this.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// After this time it is told which test runs.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// How long a test may take after its programs were killed.
+const REST: Duration = Duration::from_secs(60);
+
+/// The variable that all programs which tests start inherit. So they are found even if their parents have exited.
+const MARK: &str = "PERF_PROF_TESTS_RUN";
+
+/// Kills programs of tests that hang, from now on. No other thread may run yet.
+pub fn start() {
+    if env::var_os(MARK).is_some() {
+        // These tests were started by a test, whose watchdog sees all programs.
+        return;
+    }
+    let mark = format!("{MARK}={}", process::id());
+    // SAFETY: no other thread runs yet.
+    unsafe { env::set_var(MARK, process::id().to_string()) };
+    let watch = move || {
+        loop {
+            thread::sleep(Duration::from_secs(5));
+            for pid in hanging(&mark) {
+                eprintln!("\nkilled, because it ran for more than {} s: {}", LIMIT.as_secs(), described(pid));
+                // SAFETY: kill takes no pointer.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        }
+    };
+    thread::Builder::new().name("watchdog".to_owned()).spawn(watch).unwrap();
+}
+
+/// Returns the programs with this mark that run for too long.
+fn hanging(mark: &str) -> Vec<i32> {
+    let is_hanging = |pid: &i32| -> Option<bool> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let started: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+        let uptime: f64 = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse().ok()?;
+        // SAFETY: sysconf takes no pointer.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
+        if uptime - started as f64 / ticks < LIMIT.as_secs_f64() {
+            return None;
+        }
+        let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;
+        Some(variables.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()))
+    };
+    let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| is_hanging(pid) == Some(true)).collect()
+}
+
+/// Returns the command of a process, and where each of its threads waits in the kernel.
+fn described(pid: i32) -> String {
+    let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let waits = tasks.map(|task| {
+        let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
+        format!("\n  thread {} in {}, system call {}", read("comm").trim(), read("wchan"), read("syscall").trim())
+    });
+    String::from_utf8_lossy(&command).replace('\0', " ") + &waits.collect::<String>()
+}
+
+/// Waits for the end of a test's thread, which drops its end of this channel. It sends its id first. An error says that the test
+/// took too long.
+pub fn await_end(name: &str, thread: &Receiver<i32>) -> Result<(), String> {
+    let (begin, tid) = (Instant::now(), thread.recv().unwrap_or_default());
+    let goes_on = |time: Duration| {
+        let left = time.saturating_sub(begin.elapsed());
+        thread.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
+    };
+    if goes_on(SLOW) {
+        // The standard harness says this too.
+        println!("test {name} has been running for over {} seconds", SLOW.as_secs());
+    }
+    if goes_on(LIMIT + REST) {
+        let place = fs::read_to_string(format!("/proc/self/task/{tid}/wchan")).unwrap_or_default();
+        return Err(format!("it hangs, in {place}, and its thread is left alone"));
+    }
+    let took = begin.elapsed();
+    if took < LIMIT {
+        Ok(())
+    } else {
+        Err(format!("it took {} s, so its programs may have been killed", took.as_secs()))
+    }
+}
