@@ -16,6 +16,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     recording::{ours, perf, record, record_here},
     run::{perf_prof, printed},
+    wait::EndsThreads,
 };
 
 /// Records with these arguments, and compares the texts of both programs.
@@ -141,8 +142,9 @@ fn bpf_programs() {
                 }
                 std::io::Result::Ok(())
             });
+            let end = EndsThreads(&recorded);
             recorder(&path, &["-g", "-e", "bpf_trace:bpf_trace_printk", "-a", "--", "sleep", "0.6"]);
-            recorded.store(true, Ordering::Relaxed);
+            drop(end);
             ran.join().unwrap()
         });
         if let Err(error) = ran {

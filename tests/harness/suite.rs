@@ -9,6 +9,7 @@ use std::{
     process::{Command, ExitCode},
     sync::mpsc,
     thread,
+    time::Duration,
 };
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
@@ -57,7 +58,10 @@ pub fn main() -> ExitCode {
         let name = test.path.split_once("::").unwrap().1;
         Trial::ignorable_test(name, || run(name, test.run))
     });
-    libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
+    let ran = libtest_mimic::run(&Arguments::from_args(), trials.collect());
+    // Closing events in a child takes a moment.
+    watchdog::kill(Duration::from_secs(10));
+    ran.exit_code()
 }
 
 /// Runs a test in its own thread. So what the test does to its thread, like pinning it to a CPU, ends with the test.

@@ -1,6 +1,7 @@
-//! Waits for what other programs do.
+//! Waits for what other programs do, and ends threads that work beside a test.
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -15,5 +16,14 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(begin.elapsed() < SOON, "this has not happened in {} s: {what}", SOON.as_secs());
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Tells the threads of a scope to end when it is dropped, also if the test fails: the scope waits for its threads even then.
+pub struct EndsThreads<'a>(pub &'a AtomicBool);
+
+impl Drop for EndsThreads<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -25,38 +25,44 @@ pub fn start() {
         // These tests were started by a test, whose watchdog sees all programs.
         return;
     }
-    let mark = format!("{MARK}={}", process::id());
     // SAFETY: no other thread runs yet.
     unsafe { env::set_var(MARK, process::id().to_string()) };
-    let watch = move || {
+    let watch = || {
         loop {
             thread::sleep(Duration::from_secs(5));
-            for pid in hanging(&mark) {
-                eprintln!("\nkilled, because it ran for more than {} s: {}", LIMIT.as_secs(), described(pid));
-                // SAFETY: kill takes no pointer.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
+            kill(LIMIT);
         }
     };
     thread::Builder::new().name("watchdog".to_owned()).spawn(watch).unwrap();
 }
 
-/// Returns the programs with this mark that run for too long.
-fn hanging(mark: &str) -> Vec<i32> {
-    let is_hanging = |pid: &i32| -> Option<bool> {
+/// Kills the programs that tests have started and that are at least this old. What a failed test has left would disturb others,
+/// and a pipe that it holds open would keep the reader of the results waiting.
+pub fn kill(age: Duration) {
+    for pid in older_than(age) {
+        eprintln!("\nkilled, because it still ran after {} s: {}", age.as_secs(), described(pid));
+        // SAFETY: kill takes no pointer.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+}
+
+/// Returns the programs that tests have started and that are at least this old.
+fn older_than(age: Duration) -> Vec<i32> {
+    let mark = format!("{MARK}={}", process::id());
+    let is_old = |pid: &i32| -> Option<bool> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let started: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
         let uptime: f64 = fs::read_to_string("/proc/uptime").ok()?.split(' ').next()?.parse().ok()?;
         // SAFETY: sysconf takes no pointer.
         let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) } as f64;
-        if uptime - started as f64 / ticks < LIMIT.as_secs_f64() {
+        if uptime - started as f64 / ticks < age.as_secs_f64() {
             return None;
         }
         let variables = fs::read(format!("/proc/{pid}/environ")).ok()?;
         Some(variables.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()))
     };
     let pids = fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid| is_hanging(pid) == Some(true)).collect()
+    pids.filter(|pid| is_old(pid) == Some(true)).collect()
 }
 
 /// Returns the command of a process, and where each of its threads waits in the kernel.

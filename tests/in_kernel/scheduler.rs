@@ -19,6 +19,7 @@ use crate::harness::{
     run::{PATIENCE, perf_prof, stdout, with_patience},
     script::Run,
     task::{allowed_cpus, named, pin},
+    wait::EndsThreads,
     workload,
 };
 
@@ -196,10 +197,9 @@ fn a_wakeup_that_programs_miss_makes_no_span_wrong_and_is_told() {
     let ends = AtomicBool::new(false);
     let slept = thread::scope(|scope| {
         scope.spawn(|| read_on(cpu, &ends));
+        let _end = EndsThreads(&ends);
         // The timer that wakes the sleeper interrupts the reading.
-        let slept = Slept::trace(cpu, &["runqueue/comm=sleeper/", "--by", "comm"]);
-        ends.store(true, Ordering::Relaxed);
-        slept
+        Slept::trace(cpu, &["runqueue/comm=sleeper/", "--by", "comm"])
     });
     assert_eq!(slept.object["partial"], true, "{}", slept.object);
     assert!(slept.object["lost"].as_u64().unwrap() > 0, "{}", slept.object);

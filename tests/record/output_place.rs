@@ -11,6 +11,7 @@ use std::{
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, command},
+    wait::EndsThreads,
 };
 
 /// Records into `perf.data` of a folder, which `prepare` fills before.
@@ -117,13 +118,13 @@ fn nothing_is_written_elsewhere_while_another_user_replaces_the_recording_by_lin
     let ends = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| swap(dir.path(), &ends));
+        let _end = EndsThreads(&ends);
         for threads in [&[][..], &["--threads"]].into_iter().cycle().take(30) {
             let args = [&["-q", "-e", CALL], threads, &["--", "true"]].concat();
             let output = command(&dir, &args).output().unwrap();
             // It succeeds or fails with a message, as the other user was slow or fast.
             assert!(output.status.code().is_some_and(|status| status <= 1), "{output:?}");
         }
-        ends.store(true, Relaxed);
     });
     let mut found: Vec<String> =
         fs::read_dir(&victim).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();

@@ -17,6 +17,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     recording::{Folder, python},
     run::{said, stdout, tested_program},
+    wait::EndsThreads,
     workload,
 };
 
@@ -224,6 +225,7 @@ fn a_file_that_changes_and_shrinks_while_it_is_read_ends_no_run_by_a_signal() {
                 file.write_all_at(&[byte; 4], (round * 37 % whole.len()) as u64).unwrap();
             }
         });
+        let _end = EndsThreads(&ends);
         for args in [&["evlist"][..], &["script"], &["report"]].into_iter().cycle().take(60) {
             let output = Command::new(tested_program()).args(args).arg("-i").arg(&path).output().unwrap();
             assert!(output.status.code().is_some_and(|status| status <= 1), "{args:?}: {output:?}");
@@ -232,6 +234,5 @@ fn a_file_that_changes_and_shrinks_while_it_is_read_ends_no_run_by_a_signal() {
             let output = python(&["-q", "--input", path.to_str().unwrap(), &script]);
             assert!(output.status.code().is_some_and(|status| status <= 1), "{output:?}");
         }
-        ends.store(true, Relaxed);
     });
 }
