@@ -1,9 +1,13 @@
-//! Option values that several commands share: intervals, owners of recordings, and verbosity.
+//! Option values that several commands share: intervals, owners of recordings, verbosity, and `--in-kernel`.
 
 use std::{path::Path, time::Duration};
 
+use clap::{
+    Args,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use perf_prof_format::spec::parse_interval;
-use perf_prof_session::plan::{Owner, Verbosity};
+use perf_prof_session::plan::{InKernel, Owner, Verbosity};
 use perf_prof_system::shell::shell_quote;
 
 /// Parses the interval of `-i`. If the text is a file, the error mentions --input, because other commands take a recording with
@@ -38,5 +42,25 @@ pub fn verbosity(verbose: u8, quiet: bool) -> Verbosity {
         (0, false) => Verbosity::Normal,
         (1, _) => Verbosity::Verbose,
         (2.., _) => Verbosity::Debug,
+    }
+}
+
+/// Whether programs in the kernel do the work for events that are only added up or paired.
+#[derive(Args, Clone, Debug)]
+pub struct InKernelOption {
+    /// Add up events and pair system calls in the kernel: auto (the default: if the kernel can), never, or always
+    #[arg(
+        long = "in-kernel",
+        value_name = "WHEN",
+        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
+        hide_possible_values = true,
+        help_heading = "Run"
+    )]
+    when: Option<InKernel>,
+}
+
+impl InKernelOption {
+    pub fn when(&self) -> InKernel {
+        self.when.unwrap_or_default()
     }
 }

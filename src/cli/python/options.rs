@@ -11,9 +11,11 @@ use perf_prof_format::spec::{
     CallGraph, CpuSet, Ids, RingSize, TimeRanges, parse_interval, parse_pages, parse_recorded_ids, parse_size,
 };
 use perf_prof_python::run::plan::{OnError, OnePart};
-use perf_prof_session::plan::InKernel;
 
-use crate::{targets::RateOptions, values};
+use crate::{
+    targets::RateOptions,
+    values::{self, InKernelOption},
+};
 
 const USAGE: &str = "perf-prof python [OPTION...] -e EVENT[,EVENT...] [--] MODULE [ARGS...]
        perf-prof python [OPTION...] -e EVENT[,EVENT...] help
@@ -252,15 +254,8 @@ pub struct Options {
         help_heading = "Run"
     )]
     pub on_error: Option<OnError>,
-    /// Add up events in the kernel that are only added up: auto (the default: if the kernel can), never, or always
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
-        hide_possible_values = true,
-        help_heading = "Run"
-    )]
-    pub in_kernel: Option<InKernel>,
+    #[command(flatten)]
+    pub in_kernel: InKernelOption,
     /// Serve the aggregators of the script as metrics for Prometheus, as `perf-prof serve` does
     #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Run")]
     pub listen: Option<String>,

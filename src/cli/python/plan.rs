@@ -197,7 +197,7 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
         order: if options.order { DeliveryOrder::Time } else { DeliveryOrder::PerCpu },
         sampling_limit: options.sampling_limit,
         cgroups: options.all_cgroups.into(),
-        in_kernel: options.in_kernel.unwrap_or_default(),
+        in_kernel: options.in_kernel.when(),
         own_threads: if options.include_self { OwnThreads::Included } else { OwnThreads::LeftOut },
         duration: options.duration,
         owner: owner(options.force),

@@ -3,18 +3,14 @@
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{
-    ArgAction, Args,
-    builder::{PossibleValuesParser, TypedValueParser},
-    value_parser,
-};
+use clap::{ArgAction, Args, value_parser};
 use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
-use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, InKernel, OwnThreads, RunPlan, Switch};
+use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan, Switch};
 
 use crate::{
     option_error::OptionError,
     targets::{self, RateOptions, TargetOptions},
-    values::{self, owner},
+    values::{self, InKernelOption, owner},
 };
 
 /// Where the events come from, and when the run ends.
@@ -52,15 +48,8 @@ pub struct WatchOptions {
     /// Memory limit for events that wait to be shown, for spans that are open and for sums, for example 512M
     #[arg(long, value_name = "SIZE", value_parser = parse_size, help_heading = "Run")]
     buffer: Option<usize>,
-    /// Add up events and pair system calls in the kernel: auto (the default: if the kernel can), never, or always
-    #[arg(
-        long,
-        value_name = "WHEN",
-        value_parser = PossibleValuesParser::new(InKernel::NAMES).try_map(|when| when.parse::<InKernel>()),
-        hide_possible_values = true,
-        help_heading = "Run"
-    )]
-    in_kernel: Option<InKernel>,
+    #[command(flatten)]
+    in_kernel: InKernelOption,
     /// Print more messages; -vv prints even more
     #[arg(short, long, action = ArgAction::Count, help_heading = "Run")]
     verbose: u8,
@@ -117,7 +106,7 @@ impl WatchOptions {
             cgroups: if self.all_cgroups { Switch::On } else { needs.cgroups },
             // Leave out perf-prof itself: printing a line is a system call, so each line would cause another one.
             own_threads: OwnThreads::LeftOut,
-            in_kernel: self.in_kernel.unwrap_or_default(),
+            in_kernel: self.in_kernel.when(),
             duration: self.duration,
             input: self.input.into_iter().next(),
             owner: owner(self.force),
