@@ -6,7 +6,7 @@ import tempfile
 import unittest
 
 import perf_prof as pp
-from test_library import needs_root
+from library_testing import needs_root
 
 TRACEFS = pathlib.Path("/sys/kernel/tracing/events")
 

@@ -11,7 +11,7 @@ import unittest
 import warnings
 
 import perf_prof as pp
-from test_library import needs_root, use_memory
+from library_testing import needs_root, use_memory
 
 KERNEL = 1 << 63
 

@@ -7,7 +7,7 @@ import threading
 import unittest
 
 import perf_prof as pp
-from test_library import child, needs_root, use_memory
+from library_testing import child, needs_root, use_memory
 
 # Calls each function, and compares the process before, during and after the call.
 EVERYTHING = """

@@ -10,7 +10,7 @@ use crate::harness::{
 /// Runs the tests in the folder of its argument.
 const RUNNER: &str = "
 import os, sys, unittest
-tests = unittest.defaultTestLoader.discover(os.path.join(sys.argv[1], 'tests', 'python'), 'test_scripts.py')
+tests = unittest.defaultTestLoader.discover(os.path.join(sys.argv[1], 'tests', 'python'), 'test_scripts_*.py')
 result = unittest.TextTestRunner(stream=sys.stdout).run(tests)
 print('ran', result.testsRun)
 sys.exit(not result.wasSuccessful() or result.testsRun < 30)

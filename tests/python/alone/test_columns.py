@@ -17,7 +17,7 @@ import unittest
 import warnings
 
 import perf_prof as pp
-from test_library import use_memory
+from library_testing import use_memory
 
 try:
     import duckdb

@@ -1,0 +1,57 @@
+"""What the tests of the functions for programs have in common: work to trace, and what a trace leaves behind."""
+
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import unittest
+
+import perf_prof as pp
+
+needs_root = unittest.skipUnless(os.geteuid() == 0, "tracepoints need root")
+
+
+def child(code, *args):
+    """Runs a Python program in a process of its own."""
+    words = [sys.executable, "-X", "dev", "-c", code, *args]
+    # A shell without job control starts commands in the background with SIGINT ignored.
+    stop_ignoring = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return subprocess.run(
+        words, capture_output=True, text=True, timeout=120, env=os.environ, preexec_fn=stop_ignoring
+    )
+
+
+def use_memory():
+    """Makes page faults of this process: one for each page of new memory."""
+    with mmap.mmap(-1, 1 << 20) as memory:
+        for page in range(0, len(memory), mmap.PAGESIZE):
+            memory[page] = 1
+
+
+def resources():
+    """Returns the numbers of descriptors and threads of this process."""
+    return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+class Numbers:
+    """Collects a number of each event, in one process or in several."""
+
+    def __init__(self):
+        self.times = []
+        self.found = None
+        self.exits = 0
+
+    def __sample__(self, event):
+        self.times.append(event._time)
+
+    def __partial__(self):
+        print("part", pp.shard()["number"], "of", pp.shard()["count"])
+        subprocess.run(["echo", "from a command"], stdin=subprocess.DEVNULL)
+        return self.times, os.getpid()
+
+    def __merge__(self, partials):
+        self.found = partials
+
+    def __exit__(self):
+        self.exits += 1
