@@ -21,17 +21,18 @@ To replay a recording in two processes (`perf record -c 1` can be used instead o
 """
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from perf_prof import CallChains, FlameGraph, PerfEvent, print
-from perf_prof.script import Options, Report, first_rows, function_name, save_flame
+from perf_prof.script import Options, ProcessNames, Report, first_rows, function_name, save_flame
 
-SORTS: dict[str, Callable[[Any], tuple[int, ...]]] = {
-    "minor": lambda row: (-row.minor, -row.major, -row.total),
-    "major": lambda row: (-row.major, -row.minor, -row.total),
-    "all": lambda row: (-row.minor - row.major, -row.total),
+SORTS: dict[str, Callable[[Counter[str]], tuple[int, ...]]] = {
+    "minor": lambda row: (-row["minor"], -row["major"], -row["total"]),
+    "major": lambda row: (-row["major"], -row["minor"], -row["total"]),
+    "all": lambda row: (-row["minor"] - row["major"], -row["total"]),
 }
 BY = {"function": f" {'TOTAL':>9}  FUNCTION", "stack": "  STACK", "process": f" {'PID':>9}  PROCESS"}
 
@@ -44,75 +45,54 @@ __without__ = {"minor-faults": None if args.major else "only major faults are co
 __without__["major-faults"] = "only minor faults are counted"
 
 
-class Row:
-    """The faults of a function, stack or process. total has also those in the functions that a function calls."""
-
-    minor = major = total = 0
-    # The name of a process is the last name of its main thread, or else the first name of another thread.
-    named: tuple[tuple[bool, int], PerfEvent | None] = ((False, -(2**63)), None)
-
-    def update(self, other: Row) -> None:
-        self.minor += other.minor
-        self.major += other.major
-        self.total += other.total
-        self.named = max(self.named, other.named, key=lambda named: named[0])
+def new_table() -> dict[str, Any]:
+    # places: the faults of each function, stack or process. A total also has those in the functions that a function calls.
+    return {"places": defaultdict(Counter), "names": ProcessNames(), "every": Counter()}
 
 
-def show(table: defaultdict[Any, Row]) -> None:
+def show(table: dict[str, Any]) -> None:
     chains.say()
-    every = table.pop("every", Row())
-    rows, more = first_rows(table.items(), args.top, lambda row: (SORTS[args.sort](row[1]), row[0]))
+    every = table["every"]
+    rows, more = first_rows(table["places"].items(), args.top, lambda row: (SORTS[args.sort](row[1]), row[0]))
     print(f"{'MINOR':>9} {'MAJOR':>9}{BY[args.by]}")
     for place, row in rows:
         if args.by == "function":
-            what = f" {row.total:>9}  {function_name(*place)}"
+            what = f" {row['total']:>9}  {function_name(*place)}"
         elif args.by == "stack":
             what = "  " + f"\n{'':>21}".join(function_name(*frame) for frame in place)
         else:
-            what = f" {place:>9}  {row.named[1]._comm if row.named[1] else ''}"
-        print(f"{row.minor:>9} {row.major:>9}{what}")
-    print(f"{every.minor} minor and {every.major} major faults{more}\n")
+            what = f" {place:>9}  {table['names'].name(place)}"
+        print(f"{row['minor']:>9} {row['major']:>9}{what}")
+    print(f"{every['minor']} minor and {every['major']} major faults{more}\n")
 
 
 graph = FlameGraph("Page faults", count_name="faults") if args.flame else None
 chains = CallChains("no functions" if args.by == "function" else "no stacks")
-total: dict[str, CallChains | FlameGraph] = {"chains": chains} | ({"graph": graph} if graph is not None else {})
-report = Report(lambda: defaultdict(Row), show, total)
+report = Report(new_table, show, {"chains": chains} | ({"graph": graph} if graph is not None else {}))
 __interval__, __partial__, __merge__, _ = report.callbacks
 
 
-def fault(event: PerfEvent, minor: int, major: int) -> None:
+def fault(event: PerfEvent, kind: str) -> None:
+    table = report.table
+    table["every"][kind] += 1
     places: Any = [event._pid]
-    if args.by != "process":
+    if args.by == "process":
+        table["names"].note(event)
+    else:
         chains.note(event._callchain)
         frames = [(frame["symbol"], frame["dso"]) for frame in event._callchain]
         # The first function is the place of the fault. A recursive function is counted once.
         places = [tuple(frames)] if args.by == "stack" else dict.fromkeys(frames)
-    rows = [report.table[place] for place in ("every", *places)]
-    for at, row in enumerate(rows):
-        row.total += 1
-        if at < 2:
-            row.minor += minor
-            row.major += major
-    if args.by == "process":
-        is_first = event._pid == event._tid
-        rank = is_first, event._time if is_first else -event._time
-        if rank > rows[1].named[0]:
-            rows[1].named = rank, event
+    for depth, row in enumerate([table["places"][place] for place in places]):
+        row["total"] += 1
+        row[kind] += depth == 0
     if graph is not None:
         graph.add(event)
 
 
-def minor_faults(event: PerfEvent) -> None:
-    fault(event, 1, 0)
-
-
-def major_faults(event: PerfEvent) -> None:
-    fault(event, 0, 1)
-
-
-if args.major:
-    del minor_faults
+if not args.major:
+    minor_faults = partial(fault, kind="minor")
+major_faults = partial(fault, kind="major")
 
 
 def __exit__() -> None:

@@ -28,15 +28,13 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from perf_prof import Parts, PerfEvent, States, stats
-from perf_prof.script import Columns, Lines, Options, Programs, clock, signal_name, signal_result
+from perf_prof import Parts, PerfEvent, stats
+from perf_prof.script import Columns, Lines, Options, Programs, Senders, clock, signal_name
 
 options = Options(__doc__, json=True)
 options.add_argument("--failed", action="store_true", help="only calls that fail")
 args = options.parse()
 
-MOST = 100_000  # processes whose parents are kept
-SENT_BY_CALLS = (0, -6)  # SI_USER and SI_TKILL (include/uapi/asm-generic/siginfo.h)
 __without__ = {
     "signal:signal_generate": "the targets have no names, and each call has one line",
     "oom:mark_victim": "the victims of a lack of memory are not shown",
@@ -44,10 +42,8 @@ __without__ = {
     "sched:sched_process_exec": None,
 }
 
-parts = Parts()
-# For each process: a text about its parent, and (thread, time, signal, target, result) for each signal that it sends.
-senders = States(parts)
-programs = Programs()
+parts, programs = Parts(), Programs()
+senders = Senders(parts, programs)
 columns = Columns(
     args.json, time=("TIME", "<12", clock), sender=("FROM", "<24"), signal=("SIGNAL", "<12"),
     target=("TO", "<24"), result=("RESULT", "<12"), parent=("PARENT", ""),
@@ -58,35 +54,19 @@ _, __partial__, __merge__ = lines.callbacks
 
 def __init__() -> None:
     lines.init()
-    __lost__(0, 0)
+    senders.look()
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    # Among the lost events, processes may have begun or executed other programs.
-    senders.update((pid, (parent, [])) for pid, parent in programs.look().items())
-
-
-@senders.sets
-def forks(now: int, pid: int, parent: str) -> None:
-    senders[pid] = parent, []
-    if len(senders) > MOST:
-        del senders[next(iter(senders))]
-
-
-@senders.step
-def generates(now: int, pid: int, *signal: Any) -> None:
-    senders.setdefault(pid, (None, []))[1].append(signal)
+    senders.look()
 
 
 @senders.step
 def returns(now: int, pid: int, tid: int, began: int, ns: int | None, sender: str, number: int, target: str, error: str) -> None:
-    parent, sent = senders.setdefault(pid, (None, []))
-    to = [(name, result) for thread, time, sig, name, result in sent if (thread, sig) == (tid, number) and time >= began]
-    sent[:] = [signal for signal in sent if signal[0] != tid]
-    if error:
-        to = [(target, error)]
+    parent, reached = senders.reached(pid, tid, began, number)
     # The kernel has no event for signal 0, so its result is made here.
-    for name, result in to or [(target, "exists" if number == 0 else "sent")]:
+    results = [(target, error)] if error else reached or [(target, "exists" if number == 0 else "sent")]
+    for name, result in results:
         lines.add(now, ns, sender, signal_name(number), name, result, parent)
 
 
@@ -98,24 +78,15 @@ def syscall(call: Any) -> None:
         returns(call._time, call._pid, call._tid, call.begin._time, call._realtime, sender, number, str(target), call.errno)
 
 
-def signal__signal_generate(event: PerfEvent) -> None:
-    if event.code in SENT_BY_CALLS and not args.failed:
-        reached = event._time, event.sig, f"{event.comm} {event.pid}", signal_result(event.result)
-        generates(event._time, event._pid, event._tid, *reached)
-
-
 def oom__mark_victim(event: PerfEvent) -> None:
     if not args.failed:
         target = f"{event.get('comm', '')} {event.pid}".strip()  # The name was added in Linux 6.8.
         lines.add(event._time, event._realtime, "out of memory", "SIGKILL", target, f"for {event._comm} {event._tid}", None)
 
 
-def task__task_newtask(event: PerfEvent) -> None:
-    if parent := programs.begins(event):
-        forks(event._time, event.pid, parent)
-
-
-sched__sched_process_exec = programs.executes
+task__task_newtask, sched__sched_process_exec = senders.begins, programs.executes
+# Signals of calls that fail reach nobody.
+signal__signal_generate = (lambda event: None) if args.failed else senders.sends
 
 
 def __exit__() -> None:

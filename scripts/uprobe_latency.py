@@ -26,16 +26,16 @@ A recording of the probes alone: -e 'span:getaddrinfo=uprobe:getaddrinfo..uretpr
 from __future__ import annotations
 
 from collections import defaultdict
+from functools import partial
 from typing import Any
 
-from perf_prof import Log2Hist, at_least, is_recording, print, stats
-from perf_prof.script import Options, Report, Times, mapped_file
+from perf_prof import at_least, is_recording, print, stats
+from perf_prof.script import Options, Report, TimesHist, mapped_file
 
 options = Options(__doc__)
 options.add_argument("--ns", action="store_true", help="histograms of nanoseconds, not of microseconds")
 options.add_argument("--min", type=at_least(0.0), default=0, metavar="US", help="only calls of at least US microseconds")
 args = options.parse()
-unit, per_unit = ("nsecs", 1) if args.ns else ("usecs", 1000)
 __without__ = {"dummy": None}
 
 # The name of a function and its file; if the file is not known, its offset in the page, which is the same in all processes.
@@ -43,31 +43,22 @@ Function = tuple[str, str | int]
 files: dict[Function, str] = {}
 
 
-def calls() -> dict[str, Any]:
-    return {"histogram": Log2Hist(unit), "times": Times()}
-
-
-def show(table: defaultdict[Function, dict[str, Any]]) -> None:
+def show(table: defaultdict[Function, TimesHist]) -> None:
     for function in files.keys() & table.keys():
         # These calls were counted without the file, which became known later.
-        for what, counts in table.pop(function).items():
-            table[function[0], files[function]][what].update(counts)
+        table[function[0], files[function]].update(table.pop(function))
     names = [name for name, _ in table]
-    for (name, file), of in sorted(table.items(), key=lambda row: (-row[1]["times"].total, row[0][0], str(row[0][1]))):
-        times = of["times"]
+    for (name, file), times in sorted(table.items(), key=lambda row: (-row[1].total, row[0][0], str(row[0][1]))):
         if names.count(name) > 1:
             # The last three digits of the function's address are the same in all processes.
             unknown = f"at ...{file:03x}" if is_recording() else "in processes that have exited"
             name += f" ({unknown if isinstance(file, int) else file})"
-        mean, longest = times.total / times.count / 1000, times.longest / 1000
-        print(f"{name}: {times.count} calls, mean {mean:.3f} us, longest {longest:.3f} us")
-        of["histogram"].print()
-        print()
+        times.print(name)
     if not table:
         print("no calls seen (select a function: -e function:FUNC@FILE)")
 
 
-report = Report(lambda: defaultdict(calls), show)
+report = Report(partial(defaultdict, partial(TimesHist, "nsecs" if args.ns else "usecs")), show)
 __interval__, __partial__, __merge__, _ = report.callbacks
 
 
@@ -94,9 +85,7 @@ def __sample__(event: Any) -> None:
     name, offset = event._event.partition(":")[2], address % 4096
     if file := mapped_file(event._pid, address):
         files[name, offset] = file
-    of = report.table[name, file or files.get((name, offset), offset)]
-    of["histogram"].add(event.duration / per_unit)
-    of["times"].add(event.duration)
+    report.table[name, file or files.get((name, offset), offset)].add(event.duration)
 
 
 def __exit__() -> None:

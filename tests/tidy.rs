@@ -525,23 +525,13 @@ fn scripts_are_executable_and_documented() {
 /// The most lines of a script. Half of them may be its docstring.
 const SCRIPT: usize = 100;
 
-/// The scripts that are longer, with their numbers of lines. They keep state between events by themselves. None may
-/// become longer.
-const LONGER_SCRIPTS: [(&str, usize); 4] =
-    [("execsnoop.py", 191), ("faults.py", 120), ("killsnoop.py", 123), ("uprobe_latency.py", 108)];
-
 #[test]
 fn scripts_are_short() {
     let mut broken = Vec::new();
     for path in files("scripts") {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        let longer = LONGER_SCRIPTS.iter().find(|(script, _)| *script == name);
-        let most = longer.map_or(SCRIPT, |&(_, lines)| lines);
         let lines = read(&path).lines().count();
-        if lines > most {
-            broken.push(format!("{}: {lines} lines, at most {most} are allowed", path.display()));
-        } else if longer.is_some() && lines < most {
-            broken.push(format!("{}: {lines} lines, fewer than LONGER_SCRIPTS says", path.display()));
+        if lines > SCRIPT {
+            broken.push(format!("{}: {lines} lines, at most {SCRIPT} are allowed", path.display()));
         }
     }
     none(broken);

@@ -59,14 +59,8 @@ class Programs:
         if is_recording():
             return
         pid, file = event.pid, event.filename
-        words = arguments(pid)
-        try:
-            # If the file is a script, the process runs its interpreter, which has the file as an argument.
-            path = os.path.join(f"/proc/{pid}/cwd", file)
-            is_read = file in words[1:] or bool(words) and os.path.samefile(f"/proc/{pid}/exe", path)
-        except OSError:
-            is_read = False
-        self._of[pid] = Program(words[0], script_of(words)) if is_read else Program(file, file)
+        words = arguments_of(file, pid)
+        self._of[pid] = Program(words[0], script_of(words)) if words else Program(file, file)
 
     def about(self, pid: int, comm: str = "") -> str:
         """Returns a text about a process: its program, or comm if the program is not known, and its id."""
@@ -98,6 +92,19 @@ def arguments(pid: int) -> list[str]:
     except OSError:
         return []
     return [] if is_recording() or words == [b""] else [os.fsdecode(word) for word in words]
+
+
+def arguments_of(file: str, pid: int) -> list[str]:
+    """Returns the words of the command line of a process that has executed a file. Returns no words if they are not known: the
+    process has ended, or executes another file now."""
+    words = arguments(pid)
+    try:
+        # If the file is a script, the process runs its interpreter, which has the file as an argument.
+        path = os.path.join(f"/proc/{pid}/cwd", file)
+        is_read = file in words[1:] or bool(words) and os.path.samefile(f"/proc/{pid}/exe", path)
+    except OSError:
+        is_read = False
+    return words if is_read else []
 
 
 def script_of(words: list[str]) -> str:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import sys
 import time
 from argparse import ArgumentParser, Namespace, RawDescriptionHelpFormatter
@@ -20,9 +19,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from perf_prof import FlameGraph, Losses, Parts, PerfEvent, States, at_least, is_recording, is_target, missing, print, process_of, shard
+from perf_prof import FlameGraph, Log2Hist, Losses, Parts, PerfEvent, States, at_least, is_recording, is_target, missing, print, process_of, shard
 from perf_prof._folders import Paths
+from perf_prof._processes import Process, Processes, ProcessNames, Senders
 from perf_prof._programs import Programs, arguments, parent_of
+from perf_prof._signals import IN_INTERRUPT, is_of_kernel, signal_name, signal_result
 from perf_prof._waits import Futexes, Wakers
 
 __all__ = [
@@ -34,10 +35,15 @@ __all__ = [
     "Pairs",
     "Paths",
     "Percentiles",
+    "Process",
+    "ProcessNames",
+    "Processes",
     "Programs",
     "Report",
+    "Senders",
     "Switches",
     "Times",
+    "TimesHist",
     "Waits",
     "Wakers",
     "WholeRun",
@@ -59,10 +65,6 @@ __all__ = [
 ]
 
 _Item = TypeVar("_Item")
-
-# Bits of common_flags: TRACE_FLAG_HARDIRQ and TRACE_FLAG_SOFTIRQ (include/linux/trace_events.h).
-IN_INTERRUPT = 0x08 | 0x10
-
 
 class Options(ArgumentParser):
     """The options of a script: an argparse.ArgumentParser whose texts are from the docstring of the script.
@@ -279,6 +281,34 @@ class Times:
         self.count += other.count
         self.total += other.total
         self.longest, self.place = max((self.longest, self.place), (other.longest, other.place))
+
+
+class TimesHist(Times):
+    """Times, and a histogram of them in usecs or nsecs."""
+
+    __slots__ = ("_per_unit", "hist")
+
+    def __init__(self, unit: str = "usecs") -> None:
+        super().__init__()
+        self.hist = Log2Hist(unit)
+        self._per_unit = {"nsecs": 1, "usecs": 1000}[unit]
+
+    def add(self, ns: int, place: int = 0) -> None:
+        """Adds a time."""
+        super().add(ns, place)
+        self.hist.add(ns / self._per_unit)
+
+    def update(self, other: Times) -> None:
+        """Adds the times of other."""
+        super().update(other)
+        if isinstance(other, TimesHist):
+            self.hist.update(other.hist)
+
+    def print(self, name: str) -> None:
+        """Prints the name with the numbers, the histogram, and an empty line."""
+        print(f"{name}: {self.count} calls, mean {self.total / self.count / 1000:.3f} us, longest {self.longest / 1000:.3f} us")
+        self.hist.print()
+        print()
 
 
 class Percentiles:
@@ -555,31 +585,6 @@ def mapped_file(pid: int, address: int) -> str | None:
     except OSError:
         pass
     return None
-
-
-def signal_name(number: int) -> str:
-    """Returns the name of a signal: SIGTERM, SIGRTMIN+1, or its number if it has none."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if signal.SIGRTMIN < number <= signal.SIGRTMAX else str(number)
-
-
-def is_of_kernel(event: PerfEvent) -> bool:
-    """Returns whether the kernel itself sent the signal of a signal:signal_generate.
-
-    Its code is then positive (sigaction(2), si_code), or it is 0 and the signal is for the running thread alone: write() raises
-    SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of kill() has the code 0 too, but it is for a process, and a
-    signal of tgkill() has the code -6 (SI_TKILL).
-    """
-    return bool(event.code > 0 or (event.code == 0 and event.get("group") == 0))
-
-
-def signal_result(number: int) -> str:
-    """Returns what the kernel did with a signal: the text for the field result of signal:signal_generate."""
-    # TRACE_SIGNAL_... (include/trace/events/signal.h)
-    results = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
-    return results[number] if 0 <= number < len(results) else str(number)
 
 
 def save_flame(graph: FlameGraph | None, path: str | None, amount: str | Callable[[int], str], nothing: str) -> None:

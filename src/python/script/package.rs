@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 16] = [
+static EMBEDDED: [EmbeddedModule; 18] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -38,9 +38,11 @@ static EMBEDDED: [EmbeddedModule; 16] = [
     embedded!("perf_prof._jobs", "_jobs.py", Module),
     embedded!("perf_prof._options", "_options.py", Module),
     embedded!("perf_prof._parts", "_parts.py", Module),
+    embedded!("perf_prof._processes", "_processes.py", Module),
     embedded!("perf_prof._programs", "_programs.py", Module),
     embedded!("perf_prof._reads", "_reads.py", Module),
     embedded!("perf_prof._runs", "_runs.py", Module),
+    embedded!("perf_prof._signals", "_signals.py", Module),
     embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.metrics", "metrics.py", Module),
     embedded!("perf_prof.script", "script.py", Module),
