@@ -19,6 +19,7 @@
 //! * files with names from outside: `file.rs`, which opens only regular files
 
 pub mod backward_ring;
+pub mod block;
 pub mod blocked_signals;
 pub mod bpf;
 pub mod budget;

@@ -218,3 +218,45 @@ fn a_flush_for_a_journal_is_a_request_and_the_write_that_needs_it_waits_for_it()
     let [after, before_and_after] = numbers("writes")[..] else { panic!("{out}") };
     assert!(after >= 20 && before_and_after >= 20, "{out}");
 }
+
+/// Writes to the device and flushes it, 20 times.
+const SYNCS: &str = "
+import os, sys
+device = os.open(sys.argv[1], os.O_RDWR)
+for at in range(20):
+    os.pwrite(device, b'x' * 4096, 4096 * at)
+    os.fsync(device)
+";
+
+/// The ends of flushes and of waits for them are left out, as those in interrupts of an idle CPU are on some machines.
+#[test]
+fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs() {
+    needs([Need::Tracefs, Need::LoopDevices]);
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let device = LoopDevice::new(&image);
+    let number = device.0.strip_prefix("/dev/loop").unwrap();
+    for (filter, seen) in [("nr_sector > 0", 0), ("sector >= 0", 20)] {
+        let path = folder.path().join("events.data");
+        let others = ["io_start", "bio_frontmerge", "rq_merge", "rq_requeue", "rq_insert", "rq_issue"];
+        let others = others.map(|name| format!("block:block_{name}")).join(",");
+        let mut record = perf_prof(&["record", "-q", "-a", "-o"]);
+        let events = format!("{others},block:block_rq_complete/{filter}/");
+        let record = record.arg(&path).args(["-e", &events, "--", "python3", "-c", SYNCS, &device.0]);
+        let recorded = record.output().unwrap();
+        assert!(recorded.status.success(), "{}", said(&recorded));
+        let selector = format!("block-io/dev=7:{number},op=flush/");
+        let mut top = perf_prof(&["top", "--json", &selector, "--by", "rwbs", "--input"]);
+        let total = objects(&stdout(&top.arg(&path).output().unwrap())).pop().unwrap();
+        assert_eq!(total["partial"], seen == 0, "{total}");
+        // The waits of the task are spans too, as many as flushes.
+        assert_eq!(total["events"], 2 * seen, "{total}");
+        if seen == 0 {
+            // The last flush has no later one that could show that it is over.
+            let tasks = total["incomplete_tasks"].as_array().unwrap();
+            let of_python = tasks.iter().find(|task| task["comm"] == "python3").unwrap();
+            assert!((19..=20).contains(&of_python["missing"].as_u64().unwrap()), "{total}");
+        }
+    }
+}

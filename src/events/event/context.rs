@@ -14,7 +14,7 @@ use perf_prof_symbols::{
     symbol::{Options, RecordedBinaries},
     unwind::{Arch, Unwinder},
 };
-use perf_prof_system::{budget::Budget, cgroup, procfs};
+use perf_prof_system::{block, budget::Budget, cgroup, procfs};
 
 use super::{
     Cgroups, Memberships, Sides, SpansOf, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames,
@@ -72,7 +72,11 @@ pub struct Context {
     frame_limit: Option<usize>,
     sides: Sides,
     endings: StackEndings,
+    hardware_queues: HardwareQueues,
 }
+
+/// A function that returns the number of hardware queues of a block device, if it is known.
+type HardwareQueues = fn(u64) -> Option<usize>;
 
 /// A function that determines the offset between the events' clock and the wall clock.
 type FindOffset = Box<dyn FnOnce() -> FoundOffset + Send>;
@@ -135,7 +139,20 @@ impl Context {
             frame_limit: None,
             sides: Sides::Both,
             endings: StackEndings::default(),
+            hardware_queues: block::hardware_queues,
         }
+    }
+
+    /// Sets the function that returns the number of hardware queues of a block device.
+    #[cfg(test)]
+    pub fn with_hardware_queues(self, hardware_queues: HardwareQueues) -> Self {
+        Self { hardware_queues, ..self }
+    }
+
+    /// Returns whether a block device is known to have only one hardware queue. `dev` is its number, as events have it. The
+    /// devices of a recording are not those of this machine.
+    pub fn has_one_hardware_queue(&self, dev: u64) -> bool {
+        !self.is_recording() && (self.hardware_queues)(dev) == Some(1)
     }
 
     /// Sets the function that determines the offset between the events' clock and the wall clock. `find` is called when the

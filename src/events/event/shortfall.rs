@@ -24,6 +24,8 @@ pub struct Shortfall {
     pub unseen: u64,
     /// The number of spans of all tasks whose end was not seen, although no loss was reported.
     pub unended: u64,
+    /// The number of spans of all tasks whose end cannot be told from that of another one.
+    pub ambiguous: u64,
     /// The number of spans that were dropped because there was no room for them.
     pub without_room: u64,
     /// The number of gaps of the selected tasks. A gap is a span that was dropped, except for lack of room, or an event
@@ -65,6 +67,7 @@ impl Shortfall {
         Some(Shortfall {
             unseen: sum(SpanCounts::unseen),
             unended: sum(SpanCounts::unended),
+            ambiguous: sum(SpanCounts::ambiguous),
             without_room,
             gaps: all.gaps(),
             missing: all.missing(),
@@ -94,6 +97,7 @@ impl Shortfall {
             damaged: self.damaged,
             unseen: more(|of| of.unseen),
             unended: more(|of| of.unended),
+            ambiguous: more(|of| of.ambiguous),
             without_room: more(|of| of.without_room),
             gaps: more(|of| of.gaps),
             missing: more(|of| of.missing),
@@ -160,6 +164,13 @@ impl Shortfall {
                 self.unended,
                 "span began and has no end that was seen",
                 "spans began and have no end that was seen",
+            ));
+        }
+        if self.ambiguous != 0 {
+            reasons.push(counted(
+                self.ambiguous,
+                "span has an end that cannot be told from that of another one",
+                "spans have an end that cannot be told from that of another one",
             ));
         }
         if let Some(cpus) = self.cpus_text() {

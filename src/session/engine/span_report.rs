@@ -50,6 +50,13 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
             shortfall.unended
         ));
     }
+    if shortfall.ambiguous != 0 {
+        lines.push(format!(
+            "dropped {} of {opened} spans: their end cannot be told from that of another flush, because several may have been on \
+             their way, or the end of an earlier one was not seen",
+            shortfall.ambiguous
+        ));
+    }
     if let Some(cpus) = shortfall.cpus_text() {
         lines.push(format!(
             "the kernel delivers no events of {cpus}, so switches to other tasks are missing there: keep these tasks on \

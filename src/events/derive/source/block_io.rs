@@ -4,7 +4,7 @@ use perf_prof_format::{abi::system_calls, spec::Nesting};
 
 use super::{Field, Flag, Rule, Scope, SourceDefinition, texts};
 use crate::{
-    derive::span::Keep,
+    derive::span::{FlushChange, Keep, WAIT},
     event::{PartView, SpanTask, SpanView},
 };
 
@@ -12,12 +12,11 @@ use crate::{
 /// device that are open at the same time have different sectors. A merge changes the sectors of a request, so merges
 /// have rules of their own.
 ///
-/// Flushes have no sectors, so their keys have three parts. Three kinds of requests have to do with flushes
+/// Flushes have no sectors, so [`FlushChange`] tells which of them ends. Three kinds of requests have to do with flushes
 /// (block/blk-flush.c):
 ///
-/// * A flush that a task asks for. The block layer completes these in the order in which they came.
-/// * The flush that the block layer makes for all requests that wait for one, `FF`. A hardware queue has only one of them at a
-///   time. If several queues of a device have one, no event says which of them ended, so these keep notes of each other.
+/// * A flush that a task asks for, and waits for. It ends with one of the next kind.
+/// * The flush that the block layer makes for all requests that wait for one, `FF`.
 /// * A write that needs a flush before or after its data. It is issued without the flags for the flushes, and completes twice:
 ///   when its data is written, and without sectors when all is done. If a flush before the data fails, it completes once.
 pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
@@ -28,9 +27,7 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     rules: &[
         // This event exists since Linux 6.5. It happens in the task that makes the request; the others may happen in any task.
         Rule::begin("block:block_io_start", "dev+sector").when("nr_sector != 0").optional(),
-        Rule::begin_another("block:block_io_start", "dev+sector+nr_sector")
-            .when("nr_sector == 0 && rwbs ~ \"F*\"")
-            .optional(),
+        Rule::begin_another("block:block_io_start", WAIT).when("nr_sector == 0 && rwbs ~ \"F*\"").optional(),
         // A bio for the sectors before this request was merged into it.
         Rule::discard("block:block_bio_frontmerge", "dev+sector plus nr_sector").optional(),
         Rule::begin("block:block_bio_frontmerge", "dev+sector").optional(),
@@ -40,20 +37,19 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Rule::note("block:block_rq_insert", "dev+sector", Keep::Last).when("nr_sector != 0").after(is_flushed_before),
         Rule::begin_unless_open("block:block_rq_issue", "dev+sector").when("nr_sector != 0"),
         Rule::note("block:block_rq_issue", "dev+sector", Keep::Last).when("nr_sector != 0"),
-        Rule::note("block:block_rq_issue", "dev+sector+nr_sector", Keep::Last).when("rwbs == \"FF\""),
-        Rule::note("block:block_rq_issue", OWN_FLUSH, Keep::First).when("rwbs == \"FF\""),
-        Rule::begin_another("block:block_rq_issue", OWN_FLUSH).when("rwbs == \"FF\""),
+        Rule::flush("block:block_rq_issue", OWN_FLUSH, FlushChange::Issued).when("rwbs == \"FF\""),
+        Rule::note("block:block_rq_issue", WAIT, Keep::Last).when("rwbs == \"FF\""),
         // The device was too busy, so the flush is issued again.
         Rule::discard("block:block_rq_requeue", OWN_FLUSH).when("rwbs == \"FF\"").optional(),
+        Rule::flush("block:block_rq_requeue", OWN_FLUSH, FlushChange::Requeued).when("rwbs == \"FF\"").optional(),
         Rule::note("block:block_rq_complete", "dev+sector", Keep::First).when("nr_sector != 0").after(completes_twice),
         Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0").after(completes_once),
         Rule::end("block:block_rq_complete", "dev+sector")
             .when("nr_sector == 0 && sector != 0 && rwbs != \"FF\"")
             .after(completes_twice),
-        Rule::end_first("block:block_rq_complete", "dev+sector+nr_sector")
+        Rule::flush("block:block_rq_complete", WAIT, FlushChange::WaitEnded)
             .when("nr_sector == 0 && sector == 0 && rwbs != \"FF\""),
-        Rule::end_first("block:block_rq_complete", OWN_FLUSH).when("rwbs == \"FF\""),
-        Rule::note("block:block_rq_complete", OWN_FLUSH, Keep::First).when("rwbs == \"FF\""),
+        Rule::flush("block:block_rq_complete", OWN_FLUSH, FlushChange::Ended).when("rwbs == \"FF\""),
     ],
     nesting: Nesting::Replaced,
     task: SpanTask::OfBegin,
@@ -112,8 +108,8 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
     narrow: None,
 };
 
-/// The key of the flushes that the block layer makes. The two numbers tell it from the keys of other requests.
-const OWN_FLUSH: &str = "dev+0+1";
+/// The key of the flushes that the block layer makes.
+const OWN_FLUSH: &str = "dev";
 
 /// The parts of a request's duration, in ns.
 #[derive(Default)]
@@ -127,9 +123,7 @@ impl Times {
     fn of(span: &SpanView<'_>) -> Times {
         let begin = span.begin();
         if is_own_flush(&begin) {
-            // A note is from another flush that was open at the same time.
-            let is_alone = span.notes().next().is_none();
-            return Times { device: if is_alone { span.duration() } else { 0 }, ..Times::default() };
+            return Times { device: span.duration(), ..Times::default() };
         }
         let Some(issue) = issue(span) else { return Times::default() };
         let since_begin = |part: PartView<'_>| part.time().saturating_sub(begin.time());
@@ -289,18 +283,12 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_of_the_device_has_its_time_on_the_device_unless_another_one_is_open() {
+    fn a_flush_of_the_device_has_its_time_on_the_device_from_its_last_issue() {
         let [issue, requeue] = ["block:block_rq_issue", DISCARDS[2]];
         let own = |events: &[(&'static str, u64)]| {
             times(8, &events.iter().map(|&(event, ms)| (event, ms, 0, "FF")).collect::<Vec<_>>())
         };
         assert_eq!(own(&[(issue, 1), (COMPLETE, 5), (issue, 6), (COMPLETE, 7)]), [[4, 0, 0, 4], [1, 0, 0, 1]]);
-        // Nobody knows which of two has ended. The third one is alone.
-        let both = [(issue, 1), (issue, 2), (COMPLETE, 6), (COMPLETE, 9), (issue, 10), (COMPLETE, 12)];
-        assert_eq!(own(&both), [[5, 0, 0, 0], [7, 0, 0, 0], [2, 0, 0, 2]]);
-        // Of three, each overlaps with another one, also if it begins after a completion.
-        let three = [(issue, 1), (issue, 2), (COMPLETE, 3), (issue, 4), (COMPLETE, 6), (COMPLETE, 9)];
-        assert_eq!(own(&three).iter().map(|times| times[3]).collect::<Vec<_>>(), [0; 3]);
         assert_eq!(own(&[(issue, 1), (requeue, 2), (issue, 3), (COMPLETE, 5)]), [[2, 0, 0, 2]]);
     }
 

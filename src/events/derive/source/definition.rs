@@ -11,7 +11,7 @@ use perf_prof_format::{
 
 use super::{STRINGS, syscall};
 use crate::{
-    derive::span::{Action, Change, FieldCondition, Keep, OpenCondition, Presence, SpanError, SpanRule},
+    derive::span::{Action, Change, FieldCondition, FlushChange, Keep, OpenCondition, Presence, SpanError, SpanRule},
     event::{
         ComputeField, SpanField, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, SpanView,
     },
@@ -221,6 +221,11 @@ impl Rule {
     /// `prev_pid+prev_state`.
     pub const fn schedule(event: &'static str, key: &'static str, change: Change) -> Rule {
         Rule::new(RuleEvent::Tracepoint(event), Action::Schedule(change), key)
+    }
+
+    /// The samples report a change of the flushes of a device, whose number is the first part of the key.
+    pub const fn flush(event: &'static str, key: &'static str, change: FlushChange) -> Rule {
+        Rule::new(RuleEvent::Tracepoint(event), Action::Flush(change), key)
     }
 
     /// A call of the source's function opens a span. `arguments` are the fields that the probe reads, each with its fetch

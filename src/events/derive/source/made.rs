@@ -77,6 +77,11 @@ impl MadeEvent {
 impl MadeRun {
     /// Starts a source with this selector and these events.
     pub fn start(source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
+        MadeRun::start_in(Context::new(Box::new(NoKernel), 0), source, selector, events)
+    }
+
+    /// Like `start`, with this context.
+    pub fn start_in(context: Context, source: &SourceDefinition, selector: &str, events: &[MadeEvent]) -> MadeRun {
         let spec = parse_events(selector).unwrap().remove(0);
         let EventKind::Span(span) = &spec.kind else { panic!("{selector}") };
         let rules = SpanRule::all(span).unwrap();
@@ -94,7 +99,7 @@ impl MadeRun {
         let made = Span::new(span, spec.filter.as_deref(), None, &formats).unwrap();
         let event = made.event_type(&inputs).unwrap();
         let counts = Arc::new(SpanCounts::default());
-        let context = Arc::new(Context::new(Box::new(NoKernel), 0));
+        let context = Arc::new(context);
         let engine = made.start(&event, counts.clone(), context.clone()).unwrap();
         MadeRun { event, inputs, counts, context, engine, delivered: Vec::new() }
     }
@@ -150,6 +155,11 @@ impl MadeRun {
     /// Returns the number of spans whose ends were not seen.
     pub fn unended(&self) -> u64 {
         self.counts.unended()
+    }
+
+    /// Returns the number of spans whose ends cannot be told from those of others.
+    pub fn ambiguous(&self) -> u64 {
+        self.counts.ambiguous()
     }
 
     /// Reports a loss.

@@ -131,4 +131,6 @@ mod made;
 #[cfg(test)]
 mod missed;
 #[cfg(test)]
+mod missed_flushes;
+#[cfg(test)]
 mod tests;

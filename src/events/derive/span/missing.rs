@@ -66,12 +66,38 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until: time })
     }
 
+    /// Adds a span that was dropped although no event was lost. If there is no room for it, returns it: it counts as ended now.
+    pub fn keep(&mut self, key: &Key, begin: OpenSpan<Box<[u8]>>, now: u64) -> Option<MissingSpan> {
+        self.until = now;
+        let has_room =
+            self.spans.len() < MOST.into() && self.spans.open(key.clone(), begin.input, &begin.record).1 == 0;
+        (!has_room).then(|| MissingSpan { key: key.clone(), begin, until: now })
+    }
+
+    /// Takes out the first span of this key if it meets the condition, because it is over at the time `until`.
+    pub fn end_first(
+        &mut self,
+        key: &Key,
+        is_over: impl FnOnce(&OpenSpan<&[u8]>) -> bool,
+        until: u64,
+    ) -> Option<MissingSpan> {
+        self.spans.first(key).filter(is_over)?;
+        let begin = self.spans.close_first(key)?;
+        Some(MissingSpan { key: key.clone(), begin, until })
+    }
+
     /// Takes out the span of this key because another span with the key begins. `until` is the latest time at which the
     /// span may have ended: the time of the new begin while events are being lost, or `None` for the end of the last
     /// loss.
     pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;
         Some(MissingSpan { key: key.clone(), begin, until: until.unwrap_or(self.until) })
+    }
+
+    /// Takes out all spans, which ended before the time `until`.
+    pub fn take_all_until(&mut self, until: u64) -> Vec<MissingSpan> {
+        self.until = until;
+        self.take_all()
     }
 
     /// Takes out all spans, because no event of their keys will come any more.

@@ -21,6 +21,7 @@
 
 mod engine;
 mod error;
+mod flushes;
 mod key;
 mod missing;
 mod overdue;
@@ -43,6 +44,7 @@ use perf_prof_system::own_threads;
 use self::error::name;
 pub use self::{
     error::SpanError,
+    flushes::{FlushChange, WAIT},
     key::{KeyPlan, Part as KeyPart},
     rules::{Action, Change, FieldCondition, Keep, OpenCondition, Presence, SpanRule},
 };

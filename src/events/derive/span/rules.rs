@@ -5,7 +5,7 @@ use perf_prof_format::{
     tracefs::EventFormat,
 };
 
-use super::SpanError;
+use super::{SpanError, flushes::FlushChange};
 use crate::{derive::source, event::SpanView};
 
 /// A rule: what the samples of an event do.
@@ -88,6 +88,9 @@ pub enum Action {
     /// The scheduler changes the state of the task in the key. If the task leaves a CPU, `prev_state` is the second
     /// part of the key. The engine finds missing events by comparing successive changes.
     Schedule(Change),
+    /// The flushes of the device in the key, or the tasks that wait for them, change. The engine opens and ends the spans of
+    /// flushes, and ends those of the waits.
+    Flush(FlushChange),
 }
 
 /// What the scheduler does with a task.
@@ -129,12 +132,15 @@ pub enum Presence {
 impl Action {
     /// Returns whether a sample may open a span.
     pub fn begins(self) -> bool {
-        matches!(self, Action::Begin | Action::BeginUnlessOpen | Action::BeginAnother)
+        matches!(
+            self,
+            Action::Begin | Action::BeginUnlessOpen | Action::BeginAnother | Action::Flush(FlushChange::Issued)
+        )
     }
 
     /// Returns whether a sample may end a span.
     pub fn ends(self) -> bool {
-        matches!(self, Action::End | Action::EndFirst)
+        matches!(self, Action::End | Action::EndFirst | Action::Flush(FlushChange::Ended | FlushChange::WaitEnded))
     }
 
     /// Returns whether the samples of an event with this action have call chains, if the span has the setting `stack`.
@@ -145,7 +151,12 @@ impl Action {
             SpanStack::End => self.ends(),
             SpanStack::Both => !matches!(
                 self,
-                Action::Discard | Action::DiscardWokenAgain | Action::Recall | Action::Forget | Action::Schedule(_)
+                Action::Discard
+                    | Action::DiscardWokenAgain
+                    | Action::Recall
+                    | Action::Forget
+                    | Action::Schedule(_)
+                    | Action::Flush(FlushChange::Requeued)
             ),
         }
     }

@@ -17,6 +17,7 @@ pub struct SpanCounts {
     replaced: AtomicU64,
     unseen: AtomicU64,
     unended: AtomicU64,
+    ambiguous: AtomicU64,
     without_begin: AtomicU64,
     delivered: AtomicU64,
     without_room: AtomicU64,
@@ -56,7 +57,8 @@ counts! {
     lost add_lost "dropped spans that were open during a loss.";
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
-    unended add_unended "spans that began and have no end that was seen: they were open for much longer than all that ended.";
+    unended add_unended "spans that began and have no end that was seen, although no loss was reported.";
+    ambiguous add_ambiguous "dropped spans whose end cannot be told from that of another one.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";
     without_room add_without_room "dropped spans that had no room: more than `max-open` were open, or they took too much memory.";

@@ -1,5 +1,7 @@
 //! The state of a span during a run: it takes the samples that begin and end spans, and delivers the spans.
 
+mod flushes;
+
 use std::sync::Arc;
 
 use perf_prof_format::{
@@ -9,6 +11,7 @@ use perf_prof_format::{
 
 use super::{
     Action, Change, Filters, Keep, OpenCondition, Span,
+    flushes::Flushes,
     key::Key,
     matches_any,
     missing::{Missing, MissingSpan},
@@ -44,6 +47,9 @@ pub(super) struct Engine {
     /// The tasks that ran on each CPU, if a rule needs them.
     runs: Option<Runs>,
     scheduler: Scheduler,
+    flushes: Flushes,
+    /// The waits for flushes that were dropped because nobody knows which of them have ended.
+    missing_waits: Missing,
     /// Tells which open spans should have ended. `None` for a span that may stay open for long although no event is
     /// missing.
     overdue: Option<Overdue>,
@@ -108,6 +114,8 @@ impl Engine {
             missing_records: None,
             runs: has_runs.then(Runs::default),
             scheduler: Scheduler::default(),
+            flushes: Flushes::default(),
+            missing_waits: Missing::default(),
             overdue: misses_ends.then(Overdue::default),
             counts,
             last: 0,
@@ -483,6 +491,7 @@ impl Derivation for Engine {
                     let at = At { cpu: layout.cpu(record).unwrap_or(0), time };
                     self.schedule(change, at, key.numbers().map(|number| number as i64));
                 }
+                Action::Flush(change) => self.flush(change, key.numbers()[0], (input, record), emit)?,
                 Action::Run(comm) => {
                     let cpu = layout.cpu(record).unwrap_or(0);
                     let comm = PartView::new(&self.format.inputs[input], record).text(comm);
@@ -522,6 +531,7 @@ impl Derivation for Engine {
         self.count_missing(ended);
         self.ahead.clear();
         self.scheduler.clear();
+        self.flushes.lost();
         self.runs.iter_mut().for_each(Runs::clear);
         self.counts.add_dropped(number);
         self.counts.add_lost(number);
@@ -555,6 +565,8 @@ impl Derivation for Engine {
     fn finish(&mut self, emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         let dropped = self.missing.take_all();
         self.count_missing(dropped);
+        let waits = self.missing_waits.take_all_until(self.last);
+        self.count_missing(waits);
         self.count_overdue();
         if self.span.spec.at_end == OpenAtEnd::Counted {
             return Flow::Continue(());
