@@ -24,6 +24,7 @@ mod manual;
 mod messages;
 mod metrics;
 mod parallel;
+mod perf_module;
 mod perf_script;
 mod plain_user;
 mod print_fmt;

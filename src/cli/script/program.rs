@@ -15,7 +15,9 @@ use perf_prof_events::{event::Chains, template::FieldSigns};
 use perf_prof_format::spec::{CallGraph, RingSize, parse_pages};
 use perf_prof_python::run::{
     self,
+    imports::{Generation, generation},
     plan::{Dialect, Module, OnError, PerfScriptOptions, ScriptPlan, Signs},
+    program::ProgramPlan,
 };
 use perf_prof_session::{
     engine::ExitStatus,
@@ -155,6 +157,41 @@ fn is_recording(path: &Path) -> bool {
     is_file || path.is_dir()
 }
 
+/// Returns whether a script imports perf's Python module, and so opens its events itself. Fails if it has handlers for
+/// `perf script` too.
+fn is_program(script: &OsStr) -> Result<bool, Failure> {
+    let mut source = Vec::new();
+    // A file that cannot be read is reported where the script is run.
+    let read = open_regular(Path::new(script)).map(|file| file.take(LARGEST_SCRIPT).read_to_end(&mut source));
+    if !matches!(read, Ok(Ok(_))) {
+        return Ok(false);
+    }
+    match generation(&String::from_utf8_lossy(&source)) {
+        Generation::Handlers => Ok(false),
+        Generation::Program => Ok(true),
+        Generation::Mixed(what) => Err(Failure::Usage(
+            format!(
+                "{} imports perf, and so opens its events itself, but it also {what}: perf calls such handlers only in \
+                 scripts without `import perf`",
+                script.display()
+            ),
+            "move the handlers to a callback of perf.session(), or do without `import perf`: docs/perf-module.md"
+                .into(),
+        )),
+    }
+}
+
+/// The largest part of a script that is searched for imports, in bytes.
+const LARGEST_SCRIPT: u64 = 16 << 20;
+
+fn opens_its_events(script: &OsStr, option: &str) -> Failure {
+    usage(format!(
+        "{option} has no effect on {}: it imports perf, and so opens its events itself; give it its own arguments after its \
+         name",
+        script.display()
+    ))
+}
+
 /// Returns the path of the script in `-s [LANGUAGE:]FILE`.
 fn python_script(spec: &OsStr) -> Result<OsString, Failure> {
     let Some((language, script)) = spec.to_str().and_then(|spec| spec.split_once(':')) else {
@@ -217,6 +254,12 @@ impl ProgramOptions {
         }
         let Some(request) = self.request()? else { return Ok(None) };
         let status = match request {
+            Request::Script { script, args } if is_program(&script)? => {
+                if let Some(option) = self.option_of_events(others) {
+                    return Err(opens_its_events(&script, option));
+                }
+                run::program::run(&ProgramPlan { script, args, python: self.python })?.0
+            }
             Request::Script { script, args } => {
                 let plan = self.plan(script, args, others)?;
                 run::run(&plan)?.0
@@ -267,6 +310,13 @@ impl ProgramOptions {
             None => return Err(no_script(&first)),
         };
         Ok(Some(Request::Script { script, args }))
+    }
+
+    /// Returns an option for the events of a script that does not open them itself; `None` if there is no such option.
+    fn option_of_events(&self, OtherOptions { of, all_cpus, .. }: OtherOptions<'_>) -> Option<&'static str> {
+        let others = [(!self.events.is_empty(), "-e"), (self.jobs.is_some(), "--jobs"), (all_cpus, "-a")];
+        let own = others.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option);
+        own.or_else(|| of.only_for_recordings())
     }
 
     /// Makes the plan of a run of a script.

@@ -2,6 +2,7 @@
 //! wall clock.
 
 use std::{
+    any::Any,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError, TryLockError,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -11,7 +12,7 @@ use std::{
 
 use perf_prof_format::{abi::RegisterSet, tracefs::Kernel};
 use perf_prof_symbols::{
-    symbol::{Options, RecordedBinaries},
+    symbol::{Options, RecordedBinaries, Slot},
     unwind::{Arch, Unwinder},
 };
 use perf_prof_system::{block, budget::Budget, cgroup, procfs};
@@ -73,6 +74,8 @@ pub struct Context {
     sides: Sides,
     endings: StackEndings,
     hardware_queues: HardwareQueues,
+    /// Data of any type that the receiver of the events keeps with the run.
+    pub slot: Slot<Box<dyn Any + Send + Sync>>,
 }
 
 /// A function that returns the number of hardware queues of a block device, if it is known.
@@ -140,6 +143,7 @@ impl Context {
             sides: Sides::Both,
             endings: StackEndings::default(),
             hardware_queues: block::hardware_queues,
+            slot: Slot::default(),
         }
     }
 

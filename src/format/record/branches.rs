@@ -41,6 +41,11 @@ impl Branch {
         self.bits(4, 16) as u16
     }
 
+    /// Returns the type of the branch instruction (`PERF_BR_*`); 0 if the CPU does not report it.
+    pub fn kind(self) -> u8 {
+        self.bits(20, 4) as u8
+    }
+
     fn bits(self, first: u32, count: u32) -> u64 {
         // A C bit field starts at the lowest bit of a word on little-endian machines, and at the highest bit on
         // big-endian machines.

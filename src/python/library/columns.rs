@@ -240,7 +240,7 @@ fn append(columns: &mut Columns, batch: &EventBatch, first: usize, context: &Con
                 appended.lost = Some((start, end));
                 break;
             }
-            Entry::Interval => {}
+            Entry::Interval | Entry::Other { .. } => {}
         }
     }
     appended.samples = rows.len();

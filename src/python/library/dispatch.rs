@@ -269,6 +269,7 @@ fn deliver_batch(program: &mut dyn Deliver, batch: &EventBatch, generation: Gene
             }
             Entry::Lost { start, end } => program.lost(start, end)?,
             Entry::Interval => program.interval()?,
+            Entry::Other { start, size } => program.other_record(batch.record(start, size), 0)?,
         }
     }
     Flow::Continue(())

@@ -13,6 +13,7 @@ mod keywords;
 mod messages;
 mod options;
 mod origin;
+mod perf_session;
 mod queue;
 mod recording;
 mod run_thread;
@@ -36,5 +37,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(divided::divide, module)?)?;
     module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
     module.add_function(wrap_pyfunction!(flight::start_flight, module)?)?;
+    module.add_class::<perf_session::PerfSession>()?;
+    module.add_function(wrap_pyfunction!(perf_session::open_perf_session, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)
 }

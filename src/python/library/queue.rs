@@ -23,6 +23,8 @@ const WAITING_BYTES: usize = 8 << 20;
 pub enum Entry {
     /// A sample: the index of its event type, and the place of its record in the batch.
     Sample { event: u32, start: u32, size: u16 },
+    /// A record that is not a sample, of a type that the run requests, at this place in the batch.
+    Other { start: u32, size: u16 },
     /// Events were lost between these two times. Both are 0 if events are not in the order of time.
     Lost { start: u64, end: u64 },
     /// Another interval has passed.
@@ -262,6 +264,15 @@ impl Deliver for QueueSink {
         self.batch.entries.push(sample);
         self.batch.bytes.extend_from_slice(record);
         if self.batch.bytes.len() >= BATCH_BYTES { self.pass_on() } else { Flow::Continue(()) }
+    }
+
+    fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
+        if self.skipped == 0 {
+            let start = self.batch.bytes.len() as u32;
+            self.batch.entries.push(Entry::Other { start, size: record.len() as u16 });
+            self.batch.bytes.extend_from_slice(record);
+        }
+        Flow::Continue(())
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {

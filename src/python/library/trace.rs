@@ -325,7 +325,7 @@ impl Trace {
                     drop(taken);
                     self.tell_lost(py, start, end)?;
                 }
-                Entry::Interval => {}
+                Entry::Interval | Entry::Other { .. } => {}
             }
         }
     }
@@ -558,7 +558,7 @@ impl Drop for Trace {
 }
 
 /// Starts a run and waits until its events are enabled.
-fn open_run(py: Python<'_>, plan: RunPlan, delivery: Delivery) -> PyResult<RunThread> {
+pub fn open_run(py: Python<'_>, plan: RunPlan, delivery: Delivery) -> PyResult<RunThread> {
     messages::collect();
     let opening = Opening::start(plan, delivery, Enabling::AtOnce).map_err(|error| exception(py, &error))?;
     wait_for(py, opening)

@@ -4,6 +4,7 @@
 //! recordings.
 
 mod engine;
+pub mod imports;
 pub mod inputs;
 mod jobs;
 mod missing_events;
@@ -11,6 +12,7 @@ mod one_part;
 mod output;
 mod parts;
 pub mod plan;
+pub mod program;
 mod script;
 mod script_run;
 mod several;

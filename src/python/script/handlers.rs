@@ -13,7 +13,7 @@ use super::{
     aggregate::Feed,
     callbacks::{Callback, EventHandler},
     error::ScriptError,
-    event::{Class, EventSlot, class_of},
+    event::{Class, EventSlot, Interface, class_of, class_with},
 };
 
 /// The receivers of the samples of an event type: first the feeds of aggregators, then functions. The handler also has
@@ -54,4 +54,15 @@ pub fn handlers(
         Ok(Some(Handler { feeds, functions, class, slot: EventSlot::new(run.context.clone()) }))
     };
     found.iter().zip(&run.events).map(handler).collect()
+}
+
+/// Prepares handlers that pass the samples of all events to one function, as `perf.sample_event`.
+pub fn perf_handlers(py: Python<'_>, function: &Bound<'_, PyAny>, run: &Arc<About>) -> PyResult<Vec<Option<Handler>>> {
+    let handler = |event: &EventType| {
+        let callback = Callback { function: function.clone().unbind(), name: "sample".to_owned() };
+        let class = class_with(py, event, Interface::PerfModule)?;
+        let slot = EventSlot::new(run.context.clone());
+        Ok(Some(Handler { feeds: Vec::new(), functions: vec![callback], class, slot }))
+    };
+    run.events.iter().map(handler).collect()
 }

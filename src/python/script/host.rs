@@ -30,7 +30,7 @@ use super::{
     failure::{Failures, OnError, OwnInterrupt, exit_status},
     feeding::FeedingProgram,
     forked,
-    handlers::{Handler, handlers},
+    handlers::{Handler, handlers, perf_handlers},
     interpreter,
     loader::{self, Loaded},
     module,
@@ -149,6 +149,16 @@ impl Program {
         module::set_run(run);
         let failures = Failures::new(on_error, OwnInterrupt::EndsRun);
         Ok(Program { callbacks, receiver, failures, names: functions.clone().unbind(), module: None })
+    }
+
+    /// Creates a program that passes all samples to a function, as `perf.sample_event`. The first exception ends the run.
+    pub fn from_perf_callback(function: &Bound<'_, PyAny>, run: Arc<About>) -> PyResult<Program> {
+        let py = function.py();
+        let receiver = Receiver::EventObjects(perf_handlers(py, function, &run)?);
+        module::set_run(run);
+        let failures = Failures::new(OnError::Raise, OwnInterrupt::EndsRun);
+        let names = PyDict::new(py).unbind();
+        Ok(Program { callbacks: Callbacks::default(), receiver, failures, names, module: None })
     }
 
     /// Binds the script's functions to the events of the next recording. The script keeps its state.

@@ -9,7 +9,7 @@ use std::{
 use perf_prof_session::plan::Verbosity;
 use perf_prof_system::{compat, output, writers};
 use pyo3::{
-    exceptions::PySystemExit,
+    exceptions::{PyKeyboardInterrupt, PySystemExit},
     ffi,
     prelude::*,
     types::{PyDict, PyTraceback},
@@ -56,6 +56,7 @@ pub fn load(py: Python<'_>, module: &OsStr, args: &[OsString], verbosity: Verbos
         }
         let argv: Vec<&OsStr> = std::iter::once(module).chain(args.iter().map(OsString::as_os_str)).collect();
         sys.setattr("argv", argv)?;
+        make_perf_importable(py)?;
         shared_folder::import_from(py, folder(&kind), verbosity)?;
         match &kind {
             Kind::Script(path) => run_file(py, path),
@@ -114,6 +115,39 @@ pub fn load_as_main(
         Ok(main) => Ok(Loaded { module: main.unbind(), path: typed }),
         Err(error) => Err(failed(py, typed, &error)),
     }
+}
+
+/// Runs a script as `__main__`, as python3 does, with the package's `perf` module importable. Returns the exit status.
+pub fn run_program(script: &OsStr, args: &[&OsStr]) -> u8 {
+    Python::attach(|py| {
+        let path = Path::new(script);
+        let run = || -> PyResult<()> {
+            let sys = py.import("sys")?;
+            py.import("importlib.machinery")?;
+            sys.setattr("argv", [&[script], args].concat())?;
+            make_perf_importable(py)?;
+            shared_folder::import_from(py, folder(&Kind::Script(path.to_owned())), Verbosity::Quiet)?;
+            let main = py.import("__main__")?;
+            main.setattr("__file__", path.as_os_str())?;
+            main.setattr("__cached__", py.None())?;
+            run_source(py, path, &main)
+        };
+        match run() {
+            Ok(()) => 0,
+            Err(error) if error.is_instance_of::<PySystemExit>(py) => exit_status(py, &error),
+            Err(error) => {
+                drop_loader_frames(py, &error);
+                print_traceback(py, &error);
+                if error.is_instance_of::<PyKeyboardInterrupt>(py) { 128 + libc::SIGINT as u8 } else { 1 }
+            }
+        }
+    })
+}
+
+/// Makes `import perf` find the package's module. Must be called before the script's folder is searched if other users
+/// can write there, because the module is preferred to a file in such a folder.
+fn make_perf_importable(py: Python<'_>) -> PyResult<()> {
+    py.import("perf_prof._perf_import")?.call_method0("install").map(drop)
 }
 
 /// Returns the error for a script that raised an exception while it was loaded. Prints the traceback.

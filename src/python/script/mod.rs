@@ -24,6 +24,7 @@ mod module;
 mod objects;
 mod optional_events;
 mod package;
+mod perf_module;
 mod perf_script;
 mod printing;
 mod running;
@@ -36,7 +37,9 @@ pub use callbacks::Callbacks;
 pub use choice::{BUILD_PREFIX, BUILD_VERSION, ChoiceSource, PythonChoice};
 pub use columns::{Batch, Table, stream_capsule};
 pub use error::ScriptError;
-pub use event::{EventClass, Seen, kept_event, made, made_context, seen, unnamed_frames};
+pub use event::{
+    EventClass, Evsels, Interface, Seen, class_with, kept_event, made, made_context, seen, text, unnamed_frames,
+};
 pub use failure::OnError;
 pub use fleet::{RecordingsOfScript, replay_by_engine, run_of_all};
 pub use forked::stay as stay_in_forked_child;
@@ -44,7 +47,7 @@ pub use host::{Dialect, Module, Program, announce};
 pub use interpreter::{
     Interpreter, description as interpreter_description, interrupt, is_host, libpython, version as interpreter_version,
 };
-pub use loader::file_that_others_can_change;
+pub use loader::{file_that_others_can_change, run_program};
 pub use merge::{prepare_for_parts, set_part_of_process};
 pub use module::{add_to, ksym_of, name_package, run as current_run, set_current_run, stats_of, usym_of};
 pub use objects::WithObjects;

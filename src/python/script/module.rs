@@ -16,13 +16,14 @@ use pyo3::{
 use super::{
     aggregate::{Aggregator, Count, Hist, PyDistribution as Distribution, Stacks, Sum, Top, add_metrics_to},
     columns,
-    event::{base_type, field_error, restore},
+    event::{base_type, field_error, perf_sample_event, restore},
     flame_graph::FlameGraph,
     fleet,
     heat_map::Heatmap,
     histogram::Log2Hist,
     interpreter,
     merge::shard,
+    perf_module::{BranchEntry, BranchStack, Callchain, CallchainNode},
     printing::print,
     snapshots::snapshot,
     timeline::{Timeline, TimelineTrack},
@@ -67,6 +68,13 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Stacks>()?;
     module.add_class::<Sum>()?;
     module.add_class::<Top>()?;
+    module.add_class::<BranchEntry>()?;
+    module.add_class::<BranchStack>()?;
+    module.add_class::<Callchain>()?;
+    module.add_class::<CallchainNode>()?;
+    module.add_function(wrap_pyfunction!(perf_sample_event, module)?)?;
+    module.add_function(wrap_pyfunction!(syscall_of_machine, module)?)?;
+    module.add_function(wrap_pyfunction!(syscall_nr_of_machine, module)?)?;
     columns::add_to(module)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_function(wrap_pyfunction!(syscall_name, module)?)?;
@@ -115,6 +123,20 @@ fn syscall_name(nr: i64) -> String {
 fn syscall_nr(name: &str) -> PyResult<i64> {
     let number = with_machine(|machine| system_calls::number(machine, name));
     number.ok_or_else(|| PyKeyError::new_err(format!("no system call '{name}'")))
+}
+
+/// Returns the name of a system call of an architecture, as `uname -m` prints it; None if the number has no name.
+#[pyfunction]
+#[pyo3(signature = (nr, machine = None))]
+fn syscall_of_machine(nr: i64, machine: Option<&str>) -> Option<&'static str> {
+    system_calls::name(machine.unwrap_or(std::env::consts::ARCH), nr)
+}
+
+/// Returns the number of a system call of an architecture, as `uname -m` prints it; None if it has no such call.
+#[pyfunction]
+#[pyo3(signature = (name, machine = None))]
+fn syscall_nr_of_machine(name: &str, machine: Option<&str>) -> Option<i64> {
+    system_calls::number(machine.unwrap_or(std::env::consts::ARCH), name)
 }
 
 fn with_machine<T>(work: impl FnOnce(&str) -> T) -> T {

@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 18] = [
+static EMBEDDED: [EmbeddedModule; 23] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -38,6 +38,10 @@ static EMBEDDED: [EmbeddedModule; 18] = [
     embedded!("perf_prof._jobs", "_jobs.py", Module),
     embedded!("perf_prof._options", "_options.py", Module),
     embedded!("perf_prof._parts", "_parts.py", Module),
+    embedded!("perf_prof._perf_constants", "_perf_constants.py", Module),
+    embedded!("perf_prof._perf_events", "_perf_events.py", Module),
+    embedded!("perf_prof._perf_import", "_perf_import.py", Module),
+    embedded!("perf_prof._perf_records", "_perf_records.py", Module),
     embedded!("perf_prof._processes", "_processes.py", Module),
     embedded!("perf_prof._programs", "_programs.py", Module),
     embedded!("perf_prof._reads", "_reads.py", Module),
@@ -45,6 +49,7 @@ static EMBEDDED: [EmbeddedModule; 18] = [
     embedded!("perf_prof._signals", "_signals.py", Module),
     embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.metrics", "metrics.py", Module),
+    embedded!("perf_prof.perf", "perf.py", Module),
     embedded!("perf_prof.script", "script.py", Module),
     embedded!("perf_prof.testing", "testing.py", Module),
 ];

@@ -83,6 +83,8 @@ pub struct EventAttr {
     pub index: usize,
     /// The bytes of the `perf_event_attr`.
     pub bytes: Vec<u8>,
+    /// The ids in the samples of a recording; empty for live events.
+    pub ids: Vec<u64>,
 }
 
 /// The layouts of the sample ids at the end of records other than samples.

@@ -109,7 +109,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
         events,
         trailers: Trailers::Live(capture.trailer()),
         attrs: opened
-            .map(|(index, opened)| EventAttr { index, bytes: perf::attr_bytes(&opened.attr).to_vec() })
+            .map(|(index, opened)| EventAttr { index, bytes: perf::attr_bytes(&opened.attr).to_vec(), ids: Vec::new() })
             .collect(),
         context,
         stats: Arc::new(stats.with_own_samples(capture.own_samples())),

@@ -285,7 +285,10 @@ impl ChosenRecording {
         let layouts = recording.layouts().clone();
         let selects_tasks = !input.cgroups.is_empty() && input.tasks != TaskSelection::OfSamples;
         let needs_tasks = selects_tasks || !selected.derived.is_empty();
-        let attr_of = |index: usize| EventAttr { index, bytes: recording.events[index].attr.bytes.to_vec() };
+        let attr_of = |index: usize| {
+            let event = &recording.events[index];
+            EventAttr { index, bytes: event.attr.bytes.to_vec(), ids: event.ids.clone() }
+        };
         let attrs = selected.attr_of_each_type().into_iter().map(attr_of).collect();
         let task_cgroups = needs_tasks.then(|| selected.task_cgroups(&recording)).flatten();
         let Selected { types, derived, routes, missing_events, .. } = selected;

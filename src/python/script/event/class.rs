@@ -18,8 +18,17 @@ use super::{
     attributes::{Attributes, Getter},
     base::base_type,
     detached::class_of,
-    members,
+    members, perf_sample,
 };
+
+/// The attributes that the events of a class have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// Those of `perf_prof.PerfEvent`, and the members of the sample.
+    PerfProf,
+    /// Those of `perf_prof.PerfEvent` and of `perf.sample_event`.
+    PerfModule,
+}
 
 /// The members that only spans have, in the order of [`template::SPAN_MEMBERS`].
 const SPAN_MEMBERS: [Member; 4] =
@@ -28,10 +37,18 @@ const SPAN_MEMBERS: [Member; 4] =
 /// Members that a field of the same name does not replace. Every other member is replaced by such a field.
 const NOT_REPLACED_BY_FIELDS: [&str; 4] = ["_time", "_cpu", "_pid", "_tid"];
 
+impl Interface {
+    /// Returns whether a member is an attribute.
+    fn shows(self, member: Member) -> bool {
+        self == Interface::PerfProf || !matches!(member, Member::Sample(_))
+    }
+}
+
 /// The class of an event type. It lives as long as the process, because its descriptors point into it.
 pub struct Class {
     /// The event type.
     pub event: EventType,
+    pub interface: Interface,
     /// The value of `_event`.
     pub shown_name: String,
     /// The names and members in the order of `keys()`. The last members, `_comm` and `_cgroup`, are not among `keys()`.
@@ -84,24 +101,20 @@ fn leaked(field: &Field) -> &'static Field {
     Box::leak(Box::new(field.clone()))
 }
 
-// SAFETY: the type object is only used with the GIL held. The other members never change.
-unsafe impl Send for Class {}
-// SAFETY: the type object is only used with the GIL held. The other members never change.
-unsafe impl Sync for Class {}
+/// The members of an event type by their names.
+struct ByName<'py> {
+    members: Vec<(Py<PyString>, Member)>,
+    /// The number of members that are among `keys()`: the first ones.
+    listed: usize,
+    /// The index in `members` by name.
+    index: Bound<'py, PyDict>,
+}
 
-impl Class {
-    /// Creates the class of an event type.
-    pub fn new(py: Python<'_>, event: EventType) -> PyResult<&'static Class> {
-        let format = event.format.tracepoint();
-        let fields = format.map(|format| format.common_fields().iter().chain(format.fields()).map(leaked));
-        let fields: Vec<&'static Field> = fields.into_iter().flatten().collect();
-        let inputs = match &event.format {
-            Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
-            Format::Tracepoint(_) | Format::Other(_) => Vec::new(),
-        };
+impl<'py> ByName<'py> {
+    fn new(py: Python<'py>, event: &EventType, fields: &[&'static Field]) -> PyResult<ByName<'py>> {
         let index = PyDict::new(py);
         let mut members: Vec<(Py<PyString>, Member)> = Vec::new();
-        for (name, member) in members_of(&event, &fields) {
+        for (name, member) in members_of(event, fields) {
             match index.get_item(name)? {
                 // A field replaces a member of the same name, except for the members in NOT_REPLACED_BY_FIELDS.
                 Some(at) if !NOT_REPLACED_BY_FIELDS.contains(&name) => members[at.extract::<usize>()?].1 = member,
@@ -114,13 +127,33 @@ impl Class {
             }
         }
         let listed = members.len();
-        for (name, member) in unlisted_members(&event) {
+        for (name, member) in unlisted_members(event) {
             if index.get_item(name)?.is_none() {
                 let name = PyString::intern(py, name);
                 index.set_item(&name, members.len())?;
                 members.push((name.unbind(), member));
             }
         }
+        Ok(ByName { members, listed, index })
+    }
+}
+
+// SAFETY: the type object is only used with the GIL held. The other members never change.
+unsafe impl Send for Class {}
+// SAFETY: the type object is only used with the GIL held. The other members never change.
+unsafe impl Sync for Class {}
+
+impl Class {
+    /// Creates the class of an event type.
+    pub fn new(py: Python<'_>, event: EventType, interface: Interface) -> PyResult<&'static Class> {
+        let format = event.format.tracepoint();
+        let fields = format.map(|format| format.common_fields().iter().chain(format.fields()).map(leaked));
+        let fields: Vec<&'static Field> = fields.into_iter().flatten().collect();
+        let inputs = match &event.format {
+            Format::Span(span) => span.inputs.iter().map(|input| class_of(py, input)).collect::<PyResult<_>>()?,
+            Format::Tracepoint(_) | Format::Other(_) => Vec::new(),
+        };
+        let ByName { members, listed, index } = ByName::new(py, &event, &fields)?;
         let raw_offset = event.layout.raw_offset();
         let getters: Vec<Getter> = fields.iter().map(|field| members::field_getter(field, raw_offset)).collect();
         let getter = |member| match member {
@@ -128,10 +161,14 @@ impl Class {
             Member::Sample(member) => members::sample_getter(member, &event.layout),
             own => members::own_getter(own),
         };
-        let (mut named, mut of_members, names) = (Vec::new(), Vec::new(), PyDict::new(py));
+        let mut named = match interface {
+            Interface::PerfProf => Vec::new(),
+            Interface::PerfModule => perf_sample::attributes(py, &event.layout, &fields),
+        };
+        let (mut of_members, names) = (Vec::new(), PyDict::new(py));
         for (at, (name, member)) in members.iter().enumerate() {
             let getter = getter(*member);
-            if template::access_by_key(name.to_str(py)?).is_none() {
+            if interface.shows(*member) && template::access_by_key(name.to_str(py)?).is_none() {
                 named.push((name.as_ptr(), getter));
             }
             if at < listed {
@@ -141,10 +178,11 @@ impl Class {
         }
         let attributes = Attributes::new(&named);
         let shown_name = event.shown_name();
-        let python_type = python_type(py, &event, &shown_name, &fields, &getters)?;
+        let python_type = python_type(py, (&event, interface), &shown_name, &fields, &getters)?;
         let index = index.unbind();
         let class = Class {
             event,
+            interface,
             shown_name_object: PyString::new(py, &shown_name).unbind(),
             shown_name,
             members,
@@ -248,7 +286,7 @@ fn sample_members(event: &EventType) -> Vec<(&'static str, Member)> {
 
 fn python_type(
     py: Python<'_>,
-    event: &EventType,
+    (event, interface): (&EventType, Interface),
     shown_name: &str,
     fields: &[&'static Field],
     getters: &[Getter],
@@ -257,7 +295,7 @@ fn python_type(
         let doc = template::field_line(field);
         (field.name.as_str(), *getter, doc)
     });
-    let of_samples = event.members().map(|member| {
+    let of_samples = event.members().filter(|_| interface == Interface::PerfProf).map(|member| {
         let doc = template::member_line(member);
         (member.name(), members::sample_getter(member, &event.layout), doc)
     });
@@ -271,7 +309,11 @@ fn python_type(
     let docs: Vec<&str> = all.iter().map(|(.., doc)| doc.as_str()).collect();
     let doc = format!("{}\n\nFields:\n    {}\n", without_controls(shown_name), docs.join("\n    "));
     let doc = CString::new(doc)?.into_raw();
-    let name = CString::new(format!("perf_prof.{}", event.handler_name()))?.into_raw();
+    let name = match interface {
+        Interface::PerfProf => CString::new(format!("perf_prof.{}", event.handler_name()))?,
+        Interface::PerfModule => c"perf.sample_event".to_owned(),
+    };
+    let name = name.into_raw();
     let mut slots = [
         ffi::PyType_Slot { slot: ffi::Py_tp_getset, pfunc: descriptors.as_mut_ptr().cast::<c_void>() },
         ffi::PyType_Slot { slot: ffi::Py_tp_doc, pfunc: doc.cast::<c_void>() },
@@ -286,7 +328,10 @@ fn python_type(
             as c_uint,
         slots: slots.as_mut_ptr(),
     };
-    let base = base_type(py)?;
+    let base = match interface {
+        Interface::PerfProf => base_type(py)?,
+        Interface::PerfModule => perf_sample::sample_type(py)?,
+    };
     // SAFETY: the spec and its slots are complete. Name, doc and descriptors live as long as the process.
     unsafe {
         let object = ffi::PyType_FromSpecWithBases(&mut spec, base.as_ptr());

@@ -23,7 +23,12 @@ use pyo3::{
     types::{PyBytes, PyDict, PyList, PyTuple},
 };
 
-use super::{class::Class, input::input_of, methods::event, object};
+use super::{
+    class::{Class, Interface},
+    input::input_of,
+    methods::event,
+    object,
+};
 
 /// The key in [`CLASSES`]: the tracepoint's system, the text of its format, the alias, and the sample format of the
 /// attr. For other events, `None` and the name take the place of system and format.
@@ -142,7 +147,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
         Format::Span(span) => span.chain == chain && span.inputs.iter().map(identity).eq(inputs.iter().cloned()),
         _ => false,
     };
-    class(py, key.clone(), is_same, || {
+    class(py, (key.clone(), Interface::PerfProf), is_same, || {
         let event = event_type(key)?;
         let Format::Tracepoint(format) = event.format else { return Ok(event) };
         let format = Arc::new(EventFormat::clone(&format).with_words());
@@ -198,8 +203,13 @@ fn event_type((system, text, alias, samples): Identity) -> PyResult<EventType> {
 
 /// Returns the class of an event type. Event types that are equal have the same class.
 pub fn class_of(py: Python<'_>, event: &EventType) -> PyResult<&'static Class> {
+    class_with(py, event, Interface::PerfProf)
+}
+
+/// Returns the class of an event type whose events have these attributes.
+pub fn class_with(py: Python<'_>, event: &EventType, interface: Interface) -> PyResult<&'static Class> {
     let is_same = |class: &Class| is_same(&class.event, event);
-    class(py, identity(event), is_same, || Ok(event.clone()))
+    class(py, (identity(event), interface), is_same, || Ok(event.clone()))
 }
 
 /// Returns whether two event types that have the same identity are equal.
@@ -218,24 +228,25 @@ fn is_same(one: &EventType, other: &EventType) -> bool {
 }
 
 fn class_of_identity(py: Python<'_>, key: Identity) -> PyResult<&'static Class> {
-    class(py, key.clone(), |_| true, || event_type(key))
+    class(py, (key.clone(), Interface::PerfProf), |_| true, || event_type(key))
 }
 
-/// Returns the first class with the key `key` for which `is_same` returns true. If there is no such class, creates it
+/// Returns the first class with the key `key` and with these attributes for which `is_same` returns true. If there is no such class, creates it
 /// for the event type that `event` returns.
 fn class(
     py: Python<'_>,
-    key: Identity,
+    (key, interface): (Identity, Interface),
     is_same: impl Fn(&Class) -> bool,
     event: impl FnOnce() -> PyResult<EventType>,
 ) -> PyResult<&'static Class> {
     // The mutex is not held while the class is created: creating a class runs Python code, which may call this function
     // again.
+    let is_same = |class: &Class| class.interface == interface && is_same(class);
     let known = with_classes(|classes| classes.get(&key)?.iter().find(|class| is_same(class)).copied());
     if let Some(class) = known {
         return Ok(class);
     }
-    let class = Class::new(py, event()?)?;
+    let class = Class::new(py, event()?, interface)?;
     Ok(with_classes(|classes| {
         let classes = classes.entry(key).or_default();
         // Another thread may have created the class meanwhile. All events of a type have the same class.

@@ -18,14 +18,16 @@ mod made;
 mod members;
 mod methods;
 mod object;
+mod perf_sample;
 mod stack;
 
 pub use base::{base_type, field_error};
-pub use class::Class;
+pub use class::{Class, Interface};
 pub use convert::{string, text};
-pub use detached::{class_of, detached_event, restore};
+pub use detached::{class_of, class_with, detached_event, restore};
 pub use event_class::EventClass;
 pub use input::with_input;
 pub use made::{Seen, kept_event, made, made_context, seen, unnamed_frames};
 pub use object::{EventSlot, kept_events};
+pub use perf_sample::{Evsels, perf_sample_event};
 pub use stack::{Stack, stack_of};

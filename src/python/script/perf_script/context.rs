@@ -77,12 +77,17 @@ impl SampleContext {
     /// Returns the source file and the line of the current sample's instruction, if they are known.
     fn srcline(&self) -> Option<(Arc<str>, u32)> {
         let sample = self.sample()?;
-        if sample.is_in_kernel() == Some(true) {
-            return None;
-        }
-        let (pid, ip, time) = (sample.pid_tid().0, sample.event.layout.ip(sample.record)?, sample.time());
-        self.context.with_symbols(|symbols| symbols.srcline(pid as u32, ip, time, AddressKind::Instruction).ok())
+        source_of(&sample, sample.event.layout.ip(sample.record)?, &self.context)
     }
+}
+
+/// Returns the source file and the line of an address of the sample's process, if they are known.
+pub fn source_of(sample: &Sample<'_>, addr: u64, context: &Context) -> Option<(Arc<str>, u32)> {
+    if sample.is_in_kernel() == Some(true) {
+        return None;
+    }
+    let (pid, time) = (sample.pid_tid().0, sample.time());
+    context.with_symbols(|symbols| symbols.srcline(pid as u32, addr, time, AddressKind::Instruction).ok())
 }
 
 /// Functions about the current sample, for scripts of `perf script`.
@@ -164,7 +169,7 @@ const LARGEST_SOURCE: u64 = 64 << 20;
 
 /// Returns a line of a source file. The name of the file comes from debug information, which is not trusted: it may be
 /// the name of a device or of a pipe.
-fn line_of(file: &Path, line: u32) -> Option<String> {
+pub fn line_of(file: &Path, line: u32) -> Option<String> {
     let mut text = Vec::new();
     open_regular(file).ok()?.take(LARGEST_SOURCE).read_to_end(&mut text).ok()?;
     let line = text.split(|&byte| byte == b'\n').nth((line as usize).checked_sub(1)?)?;

@@ -28,8 +28,9 @@ mod reads;
 mod records;
 mod sample;
 
-pub use context::perf_trace_context;
+pub use context::{line_of, perf_trace_context, source_of};
 pub use field::Signs;
+pub use frame::FrameObjects;
 pub use handlers::{Handlers, Raised};
 pub use modules::{exec_path, install as install_modules};
 pub use records::RecordFunctions;

@@ -1,0 +1,313 @@
+"""perf's Python module, for the scripts that import it: sessions on recordings, and the numbers of the kernel's events.
+
+`perf-prof script FILE` runs such a script, whose `import perf` is this module. A program uses it by `from perf_prof
+import perf`, and `python -m perf_prof.perf FILE` runs a script anywhere. docs/perf-module.md explains it.
+"""
+
+from __future__ import annotations
+
+import os
+from sys import byteorder as _BYTE_ORDER
+
+from perf_prof import _native
+from perf_prof._perf_constants import *  # noqa: F403
+from perf_prof._perf_events import cpu_map as cpu_map, evsel as evsel, thread_map as thread_map, tracepoint as tracepoint
+from perf_prof._perf_records import (
+    CLASSES as _CLASSES,
+    comm_event as comm_event,
+    lost_event as lost_event,
+    mmap2_event as mmap2_event,
+    mmap_event as mmap_event,
+    read_event as read_event,
+    stat_event as stat_event,
+    stat_round_event as stat_round_event,
+    switch_event as switch_event,
+    task_event as task_event,
+    throttle_event as throttle_event,
+)
+from perf_prof._native import (
+    branch_entry as branch_entry,
+    branch_stack as branch_stack,
+    callchain as callchain,
+    callchain_node as callchain_node,
+)
+
+TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import NoReturn
+
+    from perf_prof._native import _SampleEvent as sample_event
+    from perf_prof._perf_records import SampleId
+else:
+    sample_event = _native.perf_sample_event()
+
+
+class data:
+    """A recording: its path, '-' for standard input, or the descriptor of a pipe."""
+
+    def __init__(self, path: str = "perf.data", fd: int = -1) -> None:
+        if fd != -1 and path not in ("-", "perf.data"):
+            raise ValueError("path must be '-' when fd is provided")
+        self._path = path if fd == -1 else f"/dev/fd/{fd}"
+        self._shown = path if fd == -1 else "-"
+        if self._path != "-" and not os.access(self._path, os.R_OK):
+            os.stat(self._path)  # It raises the error of a missing file.
+            raise PermissionError(f"Failed to open perf data: {path}")
+
+    def __str__(self) -> str:
+        return self._shown
+
+    __repr__ = __str__
+
+
+class thread:
+    """A thread of a recording."""
+
+    def __init__(self, session: _native.PerfSession, found: _native._FoundThread) -> None:
+        self._session = session
+        self.pid = found["pid"]
+        self.tid = found["tid"]
+        self.ppid = found["ppid"]
+        self.cpu = found["cpu"]
+
+    def comm(self) -> str:
+        """Returns the name of the thread, at the time of the current sample."""
+        return self._session.comm(self.tid) or f":{self.tid}"
+
+
+class session:
+    """A recording, and the functions that get its events when process_events() is called.
+
+    sample(event) gets every sample, in the order of time. stat(event, name) gets the counts of a recording of `perf stat
+    record`: a stat_event with the name of its event, and a stat_round_event with None at the end of a round. lost(event)
+    gets a lost_event where records or samples are missing; perf has no such function.
+    """
+
+    def __init__(
+        self,
+        data: data,
+        sample: Callable[[sample_event], object] | None = None,
+        stat: Callable[[stat_event | stat_round_event, str | None], object] | None = None,
+        lost: Callable[[lost_event], object] | None = None,
+    ) -> None:
+        for name, function in {"sample": sample, "stat": stat, "lost": lost}.items():
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} must be callable")
+        self._data = data
+        self._sample = sample
+        self._stat = stat
+        self._lost = lost
+        self._open()
+
+    def _open(self) -> None:
+        self._session = _native.open_perf_session(self._data._path)
+        self._evsels = [evsel._of_attr(name, attr, ids) for name, attr, ids in self._session.events()]
+        for at, of in enumerate(self._evsels):
+            of.tracking = at == 0
+        self._session.set_evsels(self._evsels)
+
+    def process_events(self) -> None:
+        """Calls the functions for all events. The first exception of a function ends that, and is raised here."""
+        sample = _nothing if self._sample is None else self._sample
+        if not self._session.process(sample, self._other):
+            self._open()
+            self._session.process(sample, self._other)
+
+    def _other(self, record: bytes, sample_id: SampleId) -> None:
+        event = _CLASSES[int.from_bytes(record[:4], _BYTE_ORDER)](record, sample_id, None)
+        if isinstance(event, lost_event):
+            if self._lost is not None:
+                self._lost(event)
+        elif self._stat is None:
+            pass
+        elif isinstance(event, stat_event):
+            at = self._session.event_with(event.id)
+            event.evsel = None if at is None else self._evsels[at]
+            self._stat(event, "unknown" if at is None else self._evsels[at]._name)
+        elif isinstance(event, stat_round_event):
+            self._stat(event, None)
+
+    def find_thread(self, pid: int, tid: int = -1) -> thread:
+        """Returns the thread tid, or the first thread of the process pid, as it is at the current sample.
+
+        Raises TypeError if no record before names it.
+        """
+        found = self._session.find_thread(pid if tid == -1 else tid)
+        if found is None:
+            raise TypeError(f"Failed to find thread {pid if tid == -1 else tid}")
+        return thread(self._session, found)
+
+
+def _nothing(_: sample_event) -> None:
+    pass
+
+
+# The architectures of ELF files, by the names that `uname -m` prints.
+_MACHINES = {
+    2: "sparc",
+    3: "i386",
+    8: "mips64",
+    20: "ppc",
+    21: "ppc64",
+    22: "s390x",
+    40: "arm",
+    43: "sparc64",
+    62: "x86_64",
+    183: "aarch64",
+    243: "riscv64",
+    258: "loongarch64",
+}
+
+
+def _machine(elf_machine: int | None) -> str | None:
+    return None if elf_machine is None else _MACHINES.get(elf_machine, "unknown")
+
+
+def syscall_name(id: int, *, elf_machine: int | None = None) -> str | None:
+    """Returns the name of a system call of this machine, or of an architecture by its number in ELF files (62 for x86-64).
+    It is None if no call has the number."""
+    return _native.syscall_of_machine(id, _machine(elf_machine))
+
+
+def syscall_id(name: str, *, elf_machine: int | None = None) -> int:
+    """Returns the number of a system call of this machine, or of an architecture by its number in ELF files. Raises
+    ValueError if it has no such call."""
+    number = _native.syscall_nr_of_machine(name, _machine(elf_machine))
+    if number is None:
+        raise ValueError(f"Failed to find syscall {name}")
+    return number
+
+
+_DEVICES = "/sys/bus/event_source/devices"
+
+
+class pmu:
+    """A part of the machine that has events, as the kernel lists it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def name(self) -> str:
+        """Returns the name, such as 'cpu'."""
+        return self._name
+
+    def events(self) -> list[dict[str, str]]:
+        """Returns the events that the kernel names, as dicts with name, encoding_desc and, where there is one, scale_unit."""
+        folder = f"{_DEVICES}/{self._name}/events"
+        names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+        events = []
+        for name in names:
+            if name.endswith((".scale", ".unit")):
+                continue
+            event = {"name": name, "encoding_desc": f"{self._name}/{_line(f'{folder}/{name}')}/"}
+            if unit := _line(f"{folder}/{name}.unit"):
+                event["scale_unit"] = _line(f"{folder}/{name}.scale") + unit
+            events.append(event)
+        return events
+
+    def __str__(self) -> str:
+        return self._name
+
+    def __repr__(self) -> str:
+        return f"pmu({self._name})"
+
+
+def _line(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def pmus() -> Iterator[pmu]:
+    """Returns the parts of this machine that have events."""
+    names = sorted(os.listdir(_DEVICES)) if os.path.isdir(_DEVICES) else []
+    return iter([pmu(name) for name in names])
+
+
+def metrics() -> NoReturn:
+    """Raises NotImplementedError: a metric needs the tables of a CPU's events, which perf-prof does not have."""
+    _no_tables("metrics")
+
+
+def parse_metrics(
+    metrics_string: str, pmu: str | None = None, cpus: cpu_map | None = None, threads: thread_map | None = None
+) -> NoReturn:
+    """Raises NotImplementedError: a metric needs the tables of a CPU's events, which perf-prof does not have."""
+    _no_tables("parse_metrics")
+
+
+def _no_tables(function: str) -> NoReturn:
+    raise NotImplementedError(
+        f"perf.{function}(): perf-prof has no tables of the events and metrics of CPUs; read the metric's events with "
+        "parse_events() and compute it from their counts, as `perf list --details METRIC` shows it, or use the perf module "
+        "of an installed perf"
+    )
+
+
+def config_get(name: str) -> str | None:
+    """Returns a value of perf's configuration ('colors.top'), from ~/.perfconfig and /etc/perfconfig; None if it is not set.
+
+    PERF_CONFIG in the environment names another file, which is then the only one.
+    """
+    own = os.environ.get("PERF_CONFIG")
+    paths = [own] if own else ["/etc/perfconfig", os.path.expanduser("~/.perfconfig")]
+    value = None
+    for path in paths:
+        try:
+            with open(path, encoding="utf-8", errors="surrogateescape") as file:
+                value = _config(file.read()).get(name.lower(), value)
+        except OSError:
+            continue
+    return value
+
+
+def _config(text: str) -> dict[str, str]:
+    """Returns the values in a configuration file, by `section.key`."""
+    section, values = "", {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line.startswith("["):
+            section = line[1:].partition("]")[0].strip().replace(' "', ".").rstrip('"').lower()
+        elif line and line[0] not in "#;":
+            key, equals, value = line.partition("=")
+            values[f"{section}.{key.strip().lower()}"] = _unquoted(value) if equals else "true"
+    return values
+
+
+def _unquoted(value: str) -> str:
+    """Returns a value without its quotes and without a comment behind it."""
+    text, is_quoted = "", False
+    for letter in value:
+        if letter == '"':
+            is_quoted = not is_quoted
+        elif letter in "#;" and not is_quoted:
+            break
+        else:
+            text += letter
+    return text.strip()
+
+
+def _run(argv: list[str]) -> None:
+    """Runs a script as `python FILE` does, with this module as `perf`."""
+    import runpy
+    import sys
+
+    from perf_prof import _perf_import
+
+    if len(argv) < 2:
+        sys.exit("usage: python -m perf_prof.perf FILE [ARGS]")
+    _perf_import.use_own()
+    sys.argv[:] = argv[1:]
+    sys.path[0] = os.path.dirname(os.path.realpath(argv[1]))
+    runpy.run_path(argv[1], run_name="__main__")
+
+
+if __name__ == "__main__":
+    import sys as _sys
+
+    from perf_prof.perf import _run as _run_script
+
+    _run_script(_sys.argv)

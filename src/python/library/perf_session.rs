@@ -1,0 +1,269 @@
+//! `perf.session`: a recording whose samples go to a function of the program, as `perf.sample_event`.
+
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Instant,
+};
+
+use perf_prof_events::event::{Deliver, Flow, Sample, Sink, Stop};
+use perf_prof_format::{
+    abi::{
+        PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES,
+        perf_data::{PERF_RECORD_STAT, PERF_RECORD_STAT_ROUND},
+    },
+    record::{OtherRecords, record_type},
+};
+use perf_prof_session::{
+    engine::ExitStatus,
+    plan::{Naming, RunPlan},
+    spine::{About, Trailers},
+};
+use perf_prof_symbols::symbol::Srcline;
+use pyo3::{
+    prelude::*,
+    types::{PyBytes, PyDict, PyList, PyTuple},
+};
+
+use super::{
+    background::LOOK_FOR_SIGNALS,
+    dispatch::stopped,
+    errors::{exception, named},
+    forks::Generation,
+    messages, options,
+    queue::{Delivery, Entry, EventBatch, Taken},
+    run_thread::RunThread,
+    trace::open_run,
+};
+use crate::script::{Evsels, Interface, Program, class_with, current_run, set_current_run, text};
+
+/// A recording that is open. Its samples are delivered once.
+#[pyclass(module = "perf_prof", frozen)]
+pub struct PerfSession {
+    run: Arc<About>,
+    generation: Generation,
+    /// The run's thread; `None` after its events were delivered.
+    thread: Mutex<Option<RunThread>>,
+    current: Current,
+    forked: Mutex<HashMap<i32, Forked>>,
+}
+
+/// The entry that is delivered now.
+#[derive(Default)]
+struct Current {
+    batch: Mutex<Option<Arc<EventBatch>>>,
+    at: AtomicUsize,
+}
+
+/// A task, as the record of its fork tells.
+#[derive(Clone, Copy)]
+struct Forked {
+    pid: i32,
+    ppid: i32,
+}
+
+/// A thread of a recording, as the arguments of `perf.thread`.
+#[derive(IntoPyObject)]
+pub struct FoundThread {
+    pid: i32,
+    tid: i32,
+    /// -1 if the recording does not say it.
+    ppid: i32,
+    /// -1 if the thread does not run in the current sample.
+    cpu: i32,
+}
+
+/// Opens the recording of a session.
+#[pyfunction]
+pub fn open_perf_session(py: Python<'_>, path: PathBuf) -> PyResult<PerfSession> {
+    let (selectors, none) = (PyTuple::empty(py), PyDict::new(py));
+    let path = path.into_pyobject(py)?;
+    let arguments = options::Arguments { selectors: &selectors, keywords: &none, forms: &none };
+    let plan = options::plan("session", Some(path.as_any()), arguments)?;
+    let others =
+        [PERF_RECORD_FORK, PERF_RECORD_LOST, PERF_RECORD_LOST_SAMPLES, PERF_RECORD_STAT, PERF_RECORD_STAT_ROUND];
+    let mut plan = RunPlan { others: OtherRecords::of(&others), naming: Naming::Perf, ..plan };
+    plan.symbols.srcline = Srcline::No;
+    let thread = open_run(py, plan, Delivery::WhenAsked)?;
+    messages::warn(py)?;
+    Ok(PerfSession {
+        run: thread.run.clone(),
+        generation: Generation::current(),
+        thread: Mutex::new(Some(thread)),
+        current: Current::default(),
+        forked: Mutex::default(),
+    })
+}
+
+#[pymethods]
+impl PerfSession {
+    /// Returns the name of each event, the bytes of its attr, and its ids.
+    fn events<'py>(&self, py: Python<'py>) -> Vec<(String, Bound<'py, PyBytes>, Vec<u64>)> {
+        let events = self.run.events.iter().zip(&self.run.attrs);
+        events.map(|(event, attr)| (event.shown_name(), PyBytes::new(py, &attr.bytes), attr.ids.clone())).collect()
+    }
+
+    /// Sets the evsel of each event.
+    fn set_evsels(&self, evsels: &Bound<'_, PyList>) -> PyResult<()> {
+        let py = evsels.py();
+        let of_classes =
+            self.run.events.iter().zip(evsels).map(|(event, evsel)| {
+                class_with(py, event, Interface::PerfModule).map(|class| (class, evsel.unbind()))
+            });
+        let of_classes = of_classes.collect::<PyResult<Vec<_>>>()?;
+        self.run.context.slot.put(Box::new(Evsels::new(of_classes.into_iter())));
+        Ok(())
+    }
+
+    /// Passes all samples to `sample`, and the records of losses and counts to `other`, with the members of the sample id of
+    /// each record. Returns False if that was done before.
+    fn process(&self, py: Python<'_>, sample: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let Some(mut thread) = lock(&self.thread).take() else { return Ok(false) };
+        let before = current_run();
+        let mut program = Program::from_perf_callback(sample, self.run.clone())?;
+        py.detach(|| thread.queue.start(0));
+        let delivered = self.deliver(py, &mut program, &thread, other);
+        if !self.generation.is_this() {
+            // This process is a child that a callback has forked.
+            thread.forget();
+            return Err(named(py, "ClosedError", "this is a forked child; the session goes on in its parent"));
+        }
+        if delivered.is_err() {
+            py.detach(|| thread.close());
+        }
+        let end = py.detach(|| thread.end());
+        program.clear();
+        set_current_run(before);
+        delivered?;
+        messages::warn(py)?;
+        match end {
+            Some(Err(error)) => Err(exception(py, &error)),
+            Some(Ok(ExitStatus(_))) | None => Ok(true),
+        }
+    }
+
+    /// Returns a thread that the records before the current sample name; None if none names it.
+    fn find_thread(&self, tid: i32) -> Option<FoundThread> {
+        let (task, time, cpu) = self.now();
+        let is_current = task.is_some_and(|(_, of)| of == tid);
+        if !is_current && self.run.context.comm(tid, time).is_none() {
+            return None;
+        }
+        let forked = lock(&self.forked).get(&tid).copied();
+        let pid = task.filter(|_| is_current).map(|(pid, _)| pid).or(forked.map(|of| of.pid));
+        let pid = pid.or_else(|| self.run.context.process(tid));
+        Some(FoundThread {
+            pid: pid.unwrap_or(tid),
+            tid,
+            ppid: forked.map_or(-1, |of| of.ppid),
+            cpu: if is_current { cpu } else { -1 },
+        })
+    }
+
+    /// Returns the name that a thread has at the time of the current sample; None if it is not known.
+    fn comm<'py>(&self, py: Python<'py>, tid: i32) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let comm = self.run.context.comm(tid, self.now().1);
+        comm.map(|comm| text(py, &comm)).transpose()
+    }
+
+    /// Returns the index of the event with this id; None if no event has it.
+    fn event_with(&self, id: u64) -> Option<usize> {
+        let Trailers::Recorded(layouts) = &self.run.trailers else { return None };
+        let index = layouts.attr_with(id)?;
+        self.run.attrs.iter().position(|attr| attr.index == index)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl PerfSession {
+    /// Returns the task of the current sample, its time and its CPU. After the last sample, the time is beyond all others.
+    fn now(&self) -> (Option<(i32, i32)>, u64, i32) {
+        let Some(batch) = lock(&self.current.batch).clone() else { return (None, u64::MAX, -1) };
+        let entry = batch.entries.get(self.current.at.load(Relaxed));
+        match entry {
+            Some(&Entry::Sample { event, start, size }) => {
+                let sample = Sample { event: &self.run.events[event as usize], record: batch.record(start, size) };
+                let cpu = sample.event.layout.cpu(sample.record).map_or(-1, |cpu| cpu as i32);
+                (Some(sample.pid_tid()), sample.time(), cpu)
+            }
+            _ => (None, u64::MAX, -1),
+        }
+    }
+
+    fn deliver(
+        &self,
+        py: Python<'_>,
+        program: &mut Program,
+        thread: &RunThread,
+        other: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        loop {
+            match thread.queue.take() {
+                Taken::Batch(batch) => {
+                    messages::warn(py)?;
+                    let batch = Arc::new(batch);
+                    *lock(&self.current.batch) = Some(batch.clone());
+                    let (mut flow, mut raised) = (Flow::Continue(()), None);
+                    program.enter(&mut |program| flow = self.deliver_batch(program, &batch, other, &mut raised));
+                    *lock(&self.current.batch) = None;
+                    if let Some(raised) = raised.or_else(|| program.take_raised()) {
+                        return Err(raised);
+                    }
+                    if flow.is_break() || !self.generation.is_this() {
+                        return stopped(flow);
+                    }
+                }
+                Taken::Nothing => py.detach(|| thread.queue.wait(Instant::now() + LOOK_FOR_SIGNALS)),
+                Taken::End => return Ok(()),
+            }
+            py.check_signals()?;
+        }
+    }
+
+    fn deliver_batch(
+        &self,
+        program: &mut dyn Deliver,
+        batch: &EventBatch,
+        other: &Bound<'_, PyAny>,
+        raised: &mut Option<PyErr>,
+    ) -> Flow {
+        for (at, entry) in batch.entries.iter().enumerate() {
+            if !self.generation.is_this() {
+                break;
+            }
+            self.current.at.store(at, Relaxed);
+            match *entry {
+                Entry::Sample { event, start, size } => program.sample(event as usize, batch.record(start, size))?,
+                Entry::Other { start, size } => {
+                    if let Err(error) = self.other_record(batch.record(start, size), other) {
+                        *raised = Some(error);
+                        return Flow::Break(Stop::Failed);
+                    }
+                }
+                Entry::Lost { .. } | Entry::Interval => {}
+            }
+        }
+        Flow::Continue(())
+    }
+
+    fn other_record(&self, record: &[u8], other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let word =
+            |at: usize| record.get(at..).and_then(|rest| rest.first_chunk()).map(|word| i32::from_ne_bytes(*word));
+        if record_type(record) == PERF_RECORD_FORK {
+            if let (Some(pid), Some(ppid), Some(tid)) = (word(8), word(12), word(16)) {
+                lock(&self.forked).insert(tid, Forked { pid, ppid });
+            }
+            return Ok(());
+        }
+        let of = self.run.trailers.of(record).map(|trailer| trailer.sample_id(record)).unwrap_or_default();
+        let id = (of.pid_tid, of.time, of.id, of.stream_id, of.cpu);
+        other.call1((PyBytes::new(other.py(), record), id)).map(drop)
+    }
+}

@@ -1,0 +1,166 @@
+//! Finds out, without running a script, whether it is a program for perf's Python module: whether it has `import perf`.
+//! Also finds signs of the older interface, whose functions `perf script` calls.
+
+use std::iter::Peekable;
+
+/// The interface of perf for which a script was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// It has functions that are called with events, or it is not for perf at all.
+    Handlers,
+    /// It imports perf's Python module, and opens its events itself.
+    Program,
+    /// It does both. The text says what it has of the older interface.
+    Mixed(String),
+}
+
+/// Modules that only scripts of the older interface import.
+const OLD_MODULES: [&str; 2] = ["perf_trace_context", "EventClass"];
+/// Names of parameters that only functions of the older interface have.
+const OLD_PARAMETERS: [&str; 3] = ["common_cpu", "common_secs", "common_nsecs"];
+
+/// Returns the interface of a script with this source.
+pub fn generation(source: &str) -> Generation {
+    let statements = statements(source);
+    let imported: Vec<&str> = statements.iter().flat_map(|statement| imports(statement)).collect();
+    if !imported.iter().any(|module| ["perf", "perf_live"].contains(module)) {
+        return Generation::Handlers;
+    }
+    if let Some(module) = imported.iter().find(|module| OLD_MODULES.contains(module)) {
+        return Generation::Mixed(format!("imports {module}"));
+    }
+    match statements.iter().find_map(|statement| old_handler(statement)) {
+        Some(function) => Generation::Mixed(format!("has the handler {function}(event_name, context, ...)")),
+        None => Generation::Program,
+    }
+}
+
+/// Returns the top names of the modules that a statement imports.
+fn imports(statement: &str) -> Vec<&str> {
+    let statement = statement.trim();
+    let top = |name: &'_ str| -> usize { name.find(['.', ' ', '\t']).unwrap_or(name.len()) };
+    if let Some(names) = statement.strip_prefix("import ") {
+        return names.split(',').map(str::trim).map(|name| &name[..top(name)]).collect();
+    }
+    match statement.strip_prefix("from ") {
+        Some(rest) => vec![rest.trim()].into_iter().map(|name| &name[..top(name)]).collect(),
+        None => Vec::new(),
+    }
+}
+
+/// Returns the name of the function that a statement defines, if its parameters are those of the older interface.
+fn old_handler(statement: &str) -> Option<&str> {
+    let (name, parameters) = statement.trim().strip_prefix("def ")?.split_once('(')?;
+    let words = parameters.split(|of: char| !of.is_alphanumeric() && of != '_');
+    let has_old = words.into_iter().any(|word| OLD_PARAMETERS.contains(&word));
+    let looks_old = name.contains("__") && !name.starts_with("__") && parameters.split(',').count() >= 8;
+    (has_old || looks_old).then_some(name.trim())
+}
+
+/// Returns the simple statements and the heads of the compound ones. The text of strings and comments is left out.
+fn statements(source: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut statement = String::new();
+    let mut depth = 0usize;
+    let mut rest = source.chars().peekable();
+    while let Some(next) = rest.next() {
+        match next {
+            '#' => while rest.next_if(|&of| of != '\n').is_some() {},
+            '\'' | '"' => skip_string(next, &mut rest),
+            '\\' => _ = rest.next_if_eq(&'\n'),
+            '(' | '[' | '{' => {
+                depth += 1;
+                statement.push(next);
+            }
+            ')' | ']' | '}' => {
+                depth = depth.saturating_sub(1);
+                statement.push(next);
+            }
+            '\n' | ';' | ':' if depth == 0 => all.push(std::mem::take(&mut statement)),
+            '\n' => statement.push(' '),
+            _ => statement.push(next),
+        }
+    }
+    all.push(statement);
+    all
+}
+
+/// Skips the rest of a string, whose first quote was read.
+fn skip_string(quote: char, rest: &mut Peekable<std::str::Chars<'_>>) {
+    if rest.next_if_eq(&quote).is_none() {
+        while let Some(next) = rest.next() {
+            match next {
+                '\\' => _ = rest.next(),
+                _ if next == quote || next == '\n' => return,
+                _ => {}
+            }
+        }
+    }
+    // Two quotes are an empty string, three begin one of several lines.
+    if rest.next_if_eq(&quote).is_none() {
+        return;
+    }
+    let mut seen = 0;
+    while let Some(next) = rest.next() {
+        match next {
+            '\\' => _ = rest.next(),
+            _ if next == quote && seen == 2 => return,
+            _ if next == quote => seen += 1,
+            _ => seen = 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_import_perf() {
+        for source in [
+            "import perf",
+            "import sys, perf as p\n",
+            "def main():\n    from perf import evlist\n",
+            "try: import perf\nexcept ImportError: pass\n",
+            "x = [1,\n2]\nimport os; import perf\n",
+            "'''import os'''\nimport \\\n  perf\n",
+            "from perf_live import LiveSession\n",
+            "s = 'it\\'s'; import perf\n",
+            "\"\"\"text with ' and \\\"\"\" in it\"\"\"\nimport perf\n",
+        ] {
+            assert_eq!(generation(source), Generation::Program, "{source}");
+        }
+    }
+
+    #[test]
+    fn texts_comments_and_other_modules_are_no_import_of_perf() {
+        for source in [
+            "",
+            "'''\nimport perf\n'''\n",
+            "# import perf\n",
+            "x = 'a\\\nimport perf'\n",
+            "import perf_trace_context\nimport perfetto\nfrom . import perf\n",
+            "from perf_prof import perf\n",
+            "important perf\n",
+            "f(\"\"\"\nimport perf\"\"\")\n",
+        ] {
+            assert_eq!(generation(source), Generation::Handlers, "{source}");
+        }
+    }
+
+    #[test]
+    fn old_handlers_beside_import_perf_are_found() {
+        let mixed = |source: &str| match generation(&format!("import perf\n{source}")) {
+            Generation::Mixed(what) => what,
+            other => panic!("{source}: {other:?}"),
+        };
+        assert!(mixed("from perf_trace_context import *\n").contains("perf_trace_context"));
+        let handler = "def sched__sched_switch(event_name, context, common_cpu,\n\tcommon_secs): pass\n";
+        assert!(mixed(handler).contains("sched__sched_switch"));
+        assert!(mixed("def a__b(a, b, c, d, e, f, g, h, *rest): pass\n").contains("a__b"));
+        // Ported scripts keep the names of their functions.
+        let ported =
+            "import perf\ndef irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\n";
+        assert_eq!(generation(ported), Generation::Program);
+    }
+}

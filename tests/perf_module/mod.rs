@@ -1,0 +1,25 @@
+//! Scripts for perf's Python module: programs with `import perf`, which open recordings and live events themselves.
+
+mod programs;
+mod sessions;
+
+use std::{path::Path, process::Output};
+
+use crate::harness::{
+    recording::Folder,
+    run::{perf_prof, said, stdout},
+};
+
+/// Runs a script with arguments.
+fn run(folder: &Folder, script: &str, args: &[&Path]) -> Output {
+    let script = folder.write("program.py", script.as_bytes());
+    perf_prof(&["script"]).arg(script).args(args).output().unwrap()
+}
+
+/// Returns what a script prints that must not fail.
+#[track_caller]
+fn printed(folder: &Folder, script: &str, args: &[&Path]) -> String {
+    let output = run(folder, script, args);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    stdout(&output)
+}

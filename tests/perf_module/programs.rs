@@ -1,0 +1,120 @@
+//! How programs with `import perf` are run, and which module that statement finds.
+
+use std::path::Path;
+
+use super::{printed, run};
+use crate::harness::{
+    machine::{Need, needs},
+    recording::{Folder, record},
+    run::{perf_prof, said, stdout},
+};
+
+#[test]
+fn a_program_runs_as_python_runs_it() {
+    needs([Need::Python]);
+    let folder = Folder::new();
+    folder.write("beside.py", b"NAME = 'beside'\n");
+    let script = "
+import sys
+import perf
+import beside
+print(__name__, sys.argv[1:], beside.NAME, perf.__name__, perf.RECORD_SAMPLE)
+sys.exit(3 if sys.argv[2:] else 0)
+";
+    assert_eq!(printed(&folder, script, &[Path::new("-a")]), "__main__ ['-a'] beside perf_prof.perf 9\n");
+    let output = run(&folder, script, &[Path::new("-a"), Path::new("--top")]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    let output = run(&folder, "import perf\nperf.data('/nowhere')\n", &[]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("program.py\", line 2") && text.contains("FileNotFoundError"), "{text}");
+}
+
+#[test]
+fn options_for_events_are_refused_for_a_program() {
+    needs([Need::Python]);
+    let folder = Folder::new();
+    let script = folder.write("program.py", b"import perf\nprint('ran')\n");
+    for option in [&["-i", "x.data"][..], &["-e", "sched:*"], &["--jobs", "2"]] {
+        let output = perf_prof(&["script"]).args(option).arg("-s").arg(&script).output().unwrap();
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(option[0]) && text.contains("it imports perf, and so opens its events itself"), "{text}");
+    }
+}
+
+#[test]
+fn a_script_of_both_generations_fails() {
+    needs([Need::Python]);
+    let folder = Folder::new();
+    let handler = "def sched__sched_switch(event_name, context, common_cpu, common_secs): pass\n";
+    let output = run(&folder, &format!("print('ran')\nimport perf\n{handler}"), &[]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("has the handler sched__sched_switch(") && text.contains("docs/perf-module.md"), "{text}");
+    assert!(!text.contains("ran"), "{text}");
+}
+
+#[test]
+fn a_module_beside_the_script_is_preferred() {
+    needs([Need::Python]);
+    let folder = Folder::new();
+    folder.write("perf.py", b"OWN = 'own'\n");
+    assert_eq!(printed(&folder, "import perf\nprint(perf.OWN)\n", &[]), "own\n");
+}
+
+#[test]
+fn handlers_can_use_the_module() {
+    needs([Need::Perf, Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    let data = folder.path("perf.data");
+    record(&data, &["-e", "sched:sched_process_exec", "--", "true"]);
+    let script = "import perf\ndef __sample__(event):\n    print(perf.syscall_name(0, elf_machine=62), event._comm)\n";
+    let script = folder.write("handlers.py", script.as_bytes());
+    let output = perf_prof(&["python", "-q", "--input"]).arg(&data).arg(script).output().unwrap();
+    assert_eq!(stdout(&output), "read true\n");
+}
+
+#[test]
+fn functions_of_the_module_know_this_machine() {
+    needs([Need::Tracefs, Need::Python]);
+    let folder = Folder::new();
+    folder.write("config", b"[colors]\n\ttop = red, default # x\n[ui]\nshow-headers\n");
+    let script = "
+import os, sys
+import perf
+os.environ['PERF_CONFIG'] = sys.argv[1]
+print(perf.config_get('colors.top'), perf.config_get('ui.show-headers'), perf.config_get('ui.other'))
+print(perf.syscall_name(1, elf_machine=183), perf.syscall_name(99999), perf.syscall_id('read', elf_machine=62))
+print(len(perf.cpu_map()) == os.cpu_count(), list(perf.cpu_map('0-2,5')), list(perf.thread_map()), list(perf.thread_map(tid=7)))
+print(os.getpid() in perf.thread_map(os.getpid()), 'software' in map(str, perf.pmus()))
+print(perf.tracepoint('sched', 'sched_switch') > 0, perf.tracepoint('sched', 'no'))
+print(perf.evsel(type=perf.TYPE_SOFTWARE, config=perf.COUNT_SW_TASK_CLOCK), perf.evsel(), perf.evsel(type=perf.TYPE_RAW, config=0x1c0))
+for call in (perf.metrics, lambda: perf.parse_metrics('IPC'), lambda: perf.syscall_id('nothing')):
+    try:
+        call()
+    except (NotImplementedError, ValueError) as error:
+        print(type(error).__name__, error)
+";
+    let config = folder.path("config");
+    let printed = printed(&folder, script, &[&config]);
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(
+        lines[..6],
+        [
+            "red, default true None",
+            "io_destroy None 0",
+            "True [0, 1, 2, 5] [-1] [7]",
+            "True True",
+            "True -1",
+            "evsel(task-clock) evsel(cycles) evsel(raw 0x1c0)",
+        ],
+        "{printed}"
+    );
+    assert!(
+        lines[6].starts_with("NotImplementedError perf.metrics(): perf-prof has no tables of the events"),
+        "{printed}"
+    );
+    assert!(lines[7].starts_with("NotImplementedError perf.parse_metrics()"), "{printed}");
+    assert_eq!(lines[8], "ValueError Failed to find syscall nothing");
+}
