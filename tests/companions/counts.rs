@@ -11,6 +11,7 @@ use crate::harness::{
     machine::{Need, needs},
     recording::{ours, perf},
     run::{perf_prof, printed, stdout},
+    wait::Killed,
 };
 
 /// A command that takes longer than three intervals of 50 ms.
@@ -36,8 +37,8 @@ fn the_counts_of_each_round_are_printed() {
         &["-a", "--no-scale", "--per-socket", "-e", "cs"],
         &["--per-thread", "-p", "PID", "-I", "50", "-e", "task-clock,cs"],
     ];
-    let mut busy = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    let pid = busy.id().to_string();
+    let busy = Killed(Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap());
+    let pid = busy.0.id().to_string();
     for (at, args) in all.into_iter().enumerate() {
         let path = folder.path().join(at.to_string());
         let args: Vec<&str> = args.iter().map(|arg| if *arg == "PID" { &*pid } else { arg }).collect();
@@ -50,8 +51,6 @@ fn the_counts_of_each_round_are_printed() {
         let header = ours(&["script", "--header-only"], &path).join("\n");
         assert!(header.contains("# cmdline : ") && header.contains("stat record -o"), "{header}");
     }
-    busy.kill().unwrap();
-    busy.wait().unwrap();
 }
 
 /// perf 6.1 cannot read its own recording if it counts tracepoints.

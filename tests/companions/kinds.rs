@@ -1,13 +1,7 @@
 //! Makes recordings of all kinds with the real perf and with `perf-prof record`. `perf-prof script` must print the same
 //! text as `perf script`, and other readers must be able to read the recordings of `perf-prof record`.
 
-use std::{
-    collections::HashMap,
-    fs::File,
-    io::BufReader,
-    path::Path,
-    process::{Child, Command},
-};
+use std::{collections::HashMap, fs::File, io::BufReader, path::Path, process::Command};
 
 use linux_perf_data::{PerfFileReader, PerfFileRecord};
 
@@ -19,6 +13,7 @@ use crate::harness::{
     machine::{Need, needs},
     recording::{ours, perf, record, record_here, record_pipe, record_pipe_here},
     run::{perf_prof, printed},
+    wait::Killed,
 };
 
 /// The program that records.
@@ -239,26 +234,15 @@ const REGISTERS: Kind = Kind {
     names: Names::Differ,
 };
 
-/// A shell that starts processes until it is killed.
-struct Busy(Child);
-
-impl Busy {
-    fn start() -> Self {
-        Self(Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap())
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a shell that starts processes until it is killed.
+fn busy() -> Killed {
+    Killed(Command::new("sh").args(["-c", "while :; do /bin/true; done"]).spawn().unwrap())
 }
 
 #[track_caller]
 fn process(recorder: Recorder) {
     needs([Need::Perf]);
-    let busy = Busy::start();
+    let busy = busy();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
     // The kernel takes long to close a tracepoint, so only some system calls are recorded.

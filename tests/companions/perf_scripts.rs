@@ -16,6 +16,7 @@ use crate::harness::{
     recorder::generator_words,
     recording::{record, record_here, record_pipe},
     run::{perf_prof, said, stdout, tested_program, with_patience},
+    wait::Killed,
 };
 
 /// A script that prints its arguments and how often the handler was called.
@@ -224,13 +225,12 @@ fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
         assert!(lines.next().unwrap().unwrap().starts_with("begin ["));
         let mut caller = Command::new("python3");
         let caller = caller.args(["-c", "import os, time\nwhile 1: os.getppid(); time.sleep(0.001)"]);
-        let mut caller = caller.spawn().unwrap();
+        let caller = Killed(caller.spawn().unwrap());
         assert_eq!(lines.next().unwrap().unwrap(), "called");
         // SAFETY: the child was not waited for.
         unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
         let end = lines.next();
-        caller.kill().unwrap();
-        caller.wait().unwrap();
+        drop(caller);
         assert!(end.unwrap().unwrap().starts_with("end "));
         assert_eq!(running.wait().unwrap().code(), Some(0));
     }
@@ -285,13 +285,13 @@ fn ctrl_c_ends_live_events_and_the_script_prints_its_result() {
     let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begin []");
     let mut caller = Command::new("python3");
-    let mut caller = caller.args(["-c", "import os, time\nwhile 1: os.getppid(); time.sleep(0.001)"]).spawn().unwrap();
+    let caller = caller.args(["-c", "import os, time\nwhile 1: os.getppid(); time.sleep(0.001)"]).spawn().unwrap();
+    let caller = Killed(caller);
     assert_eq!(lines.next().unwrap().unwrap(), "called");
     // SAFETY: the child was not waited for.
     unsafe { libc::kill(running.id() as i32, libc::SIGINT) };
     let end = lines.next();
-    caller.kill().unwrap();
-    caller.wait().unwrap();
+    drop(caller);
     let calls: u32 = end.unwrap().unwrap().strip_prefix("end ").unwrap().parse().unwrap();
     assert!(calls > 0 && running.wait().unwrap().code() == Some(0));
 }

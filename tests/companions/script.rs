@@ -16,7 +16,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     recording::{ours, perf, record, record_here},
     run::{perf_prof, printed},
-    wait::EndsThreads,
+    wait::{EndsThreads, Killed},
 };
 
 /// Records with these arguments, and compares the texts of both programs.
@@ -72,11 +72,10 @@ fn a_file_that_was_removed() {
     let folder = tempfile::tempdir().unwrap();
     let (program, path) = (folder.path().join("removed"), folder.path().join("perf.data"));
     std::fs::copy("/bin/sh", &program).unwrap();
-    let mut busy = Command::new(&program).args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let busy = Killed(Command::new(&program).args(["-c", "while :; do :; done"]).spawn().unwrap());
     std::fs::remove_file(&program).unwrap();
-    record(&path, &["-g", "-e", "cpu-clock", "-p", &busy.id().to_string(), "--", "sleep", "0.2"]);
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    record(&path, &["-g", "-e", "cpu-clock", "-p", &busy.0.id().to_string(), "--", "sleep", "0.2"]);
+    drop(busy);
     compare(&path, &[], Names::Differ);
     let removed = format!("({} (deleted))", program.display());
     assert!(ours(&["script"], &path).iter().any(|line| line.ends_with(&removed)));

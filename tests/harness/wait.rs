@@ -1,6 +1,7 @@
-//! Waits for what other programs do, and ends threads that work beside a test.
+//! Waits for what other programs do, and ends what works beside a test.
 
 use std::{
+    process::Child,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -16,6 +17,17 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     while !holds() {
         assert!(begin.elapsed() < SOON, "this has not happened in {} s: {what}", SOON.as_secs());
         thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A process that is killed when this is dropped, also if the test fails: it would disturb other tests.
+pub struct Killed(pub Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -8,14 +8,15 @@ use crate::harness::{
     machine::{Need, needs},
     recording::Folder,
     run::{PATIENCE, perf_prof, stdout, with_patience},
+    wait::Killed,
 };
 
 /// Starts `perf-prof top` on all tasks, and waits until its programs are attached.
-fn top_of(event: &str) -> std::process::Child {
+fn top_of(event: &str) -> Killed {
     let mut command = perf_prof(&["top", event, "--in-kernel", "always", "-v"]);
     let child = with_patience(&mut command, PATIENCE).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut child = child.spawn().unwrap();
-    let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut child = Killed(child.spawn().unwrap());
+    let mut said = std::io::BufReader::new(child.0.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("counted in the kernel") {
         line.clear();
@@ -30,7 +31,7 @@ fn top_of(event: &str) -> std::process::Child {
 fn a_recording_of_the_same_tracepoint_has_all_records() {
     needs_bpf();
     needs([Need::Perf]);
-    let mut top = top_of(CALL);
+    let _top = top_of(CALL);
     let folder = Folder::new();
     let path = folder.path("calls.data");
     let recorded = || {
@@ -42,8 +43,6 @@ fn a_recording_of_the_same_tracepoint_has_all_records() {
         objects(&stdout(&output))[0]["events"].as_u64().unwrap()
     };
     let most = (0..10).map(|_| recorded()).find(|&events| events == 20_000);
-    top.kill().unwrap();
-    top.wait().unwrap();
     assert_eq!(most, Some(20_000));
 }
 
@@ -92,10 +91,10 @@ fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
     needs_bpf();
     // No other test traces this call.
     const NAME: &str = "sys_enter_setho";
-    let mut top = top_of("syscalls:sys_enter_sethostname");
+    let top = top_of("syscalls:sys_enter_sethostname");
     assert_eq!(programs(NAME), 1);
     let maps = || {
-        let links = fs::read_dir(format!("/proc/{}/fd", top.id())).unwrap();
+        let links = fs::read_dir(format!("/proc/{}/fd", top.0.id())).unwrap();
         links
             // A descriptor may be closed meanwhile.
             .filter_map(|link| fs::read_link(link.unwrap().path()).ok())
@@ -103,8 +102,7 @@ fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
             .count()
     };
     assert!(maps() > 0);
-    top.kill().unwrap();
-    top.wait().unwrap();
+    drop(top);
     // The kernel frees programs a little later.
     let gone = || (programs(NAME) == 0).then_some(());
     let waits = (0..200).find_map(|_| {

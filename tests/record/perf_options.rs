@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use crate::harness::{
     machine::{Need, needs},
     recorder::{CALL, record, record_calls},
+    wait::Killed,
 };
 
 #[test]
@@ -46,8 +47,8 @@ fn rates_and_call_graphs_are_written_as_in_perf() {
 fn all_cpus_are_no_target_beside_tasks() {
     needs([Need::Tracefs, Need::Perf]);
     // A task without children, because those of a selected task are selected too.
-    let mut task = Command::new("yes").stdout(Stdio::null()).spawn().unwrap();
-    let pid = task.id().to_string();
+    let task = Killed(Command::new("yes").stdout(Stdio::null()).spawn().unwrap());
+    let pid = task.0.id().to_string();
     for option in ["-p", "-t"] {
         let recorded = record(&["-e", "sched:sched_switch", "-a", option, &pid, "--", "sleep", "0.1"]);
         let note = format!("-a has no effect: {option} selects the tasks");
@@ -55,6 +56,4 @@ fn all_cpus_are_no_target_beside_tasks() {
         let pids = recorded.perf(&["script", "-F", "pid"]);
         assert!(pids.lines().all(|line| line.trim() == pid), "{pid}: {pids}");
     }
-    task.kill().unwrap();
-    task.wait().unwrap();
 }

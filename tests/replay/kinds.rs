@@ -9,6 +9,7 @@ use crate::harness::{
     machine::{Need, needs, skip},
     recording::{Folder, LIST, perf_script, python, record, record_pipe},
     run::{stdout, tested_program},
+    wait::Killed,
 };
 
 const SWITCHES: [&str; 3] = ["-e", "sched:sched_switch", "-a"];
@@ -150,14 +151,6 @@ fn registers() {
 #[test]
 fn a_process() {
     needs([Need::Perf]);
-    struct Killed(std::process::Child);
-    impl Drop for Killed {
-        fn drop(&mut self) {
-            let _ = self.0.kill();
-            let _ = self.0.wait();
-        }
-    }
-    // This loop ends by itself, in case the test cannot end it.
     let busy = "i=0; while [ $i -lt 20000 ]; do /bin/true; i=$((i + 1)); done";
     let child = Killed(Command::new("sh").args(["-c", busy]).spawn().unwrap());
     let events = ["-e", "sched:sched_process_fork", "-e", "syscalls:sys_enter_exit_group", "-p"];

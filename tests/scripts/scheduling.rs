@@ -11,6 +11,7 @@ use crate::harness::{
     run::perf_prof,
     scripts::{beside, filtered, first_in_first_out, on_made_up_events, on_workload, row, script, text},
     task::{named, pin_to_first},
+    wait::Killed,
 };
 
 const ROUNDS: usize = 1000;
@@ -299,8 +300,9 @@ fn a_command_selects_the_tasks_that_wait() {
 #[test]
 fn a_process_and_a_thread_select_the_tasks_that_wait() {
     needs([Need::Tracefs]);
-    let mut busy = std::process::Command::new("sh").args(["-c", "while sleep 0.01; do :; done"]).spawn().unwrap();
-    let id = busy.id().to_string();
+    let busy = std::process::Command::new("sh").args(["-c", "while sleep 0.01; do :; done"]).spawn().unwrap();
+    let busy = Killed(busy);
+    let id = busy.0.id().to_string();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("perf.data").display().to_string();
     let events = "sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch";
@@ -321,10 +323,9 @@ fn a_process_and_a_thread_select_the_tasks_that_wait() {
         std::thread::sleep(Duration::from_millis(1500));
         // The run ends with the thread.
         // SAFETY: the child was not reaped yet.
-        unsafe { libc::kill(busy.id() as i32, libc::SIGKILL) };
+        unsafe { libc::kill(busy.0.id() as i32, libc::SIGKILL) };
         live.join().unwrap()
     });
-    busy.wait().unwrap();
     assert_eq!(tasks(&live), ["sh"], "{live}");
 }
 
