@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import unittest
 
 import perf_prof as pp
@@ -32,6 +33,19 @@ def use_memory():
 def resources():
     """Returns the numbers of descriptors and threads of this process."""
     return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+
+def left_behind(before):
+    """Returns how many descriptors and threads this process has more than before.
+
+    A thread that was joined is in /proc for a moment longer, and one of an earlier test may end meanwhile.
+    """
+    end = time.monotonic() + 60
+    while True:
+        more = tuple(max(0, now - was) for now, was in zip(resources(), before))
+        if more == (0, 0) or time.monotonic() > end:
+            return more
+        time.sleep(0.01)
 
 
 class Numbers:
