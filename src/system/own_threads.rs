@@ -1,25 +1,25 @@
 //! The threads that perf-prof starts. In a process that belongs to another program, only these threads are perf-prof's.
+//!
+//! Their ids are in words without a lock. Another thread could hold a lock at the moment of a fork, and it would stay locked in the
+//! child for ever.
 
-use std::{
-    collections::VecDeque,
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::SeqCst},
-    },
-};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
+
+/// The most threads that are listed at the same time.
+const MOST: usize = 4096;
 
 /// The number of ended threads that are still listed, because their last samples are read after their end.
-const ENDED: usize = 16;
+const LAST: usize = 16;
 
-/// The ids of the threads.
-struct Threads {
-    running: Vec<u32>,
-    /// The threads that ended last, oldest first.
-    ended: VecDeque<u32>,
-}
-
-static THREADS: Mutex<Threads> = Mutex::new(Threads { running: Vec::new(), ended: VecDeque::new() });
-/// Grows with each change of `THREADS`.
+/// The ids of the threads that run; 0 where there is room.
+static RUNNING: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
+/// Only the first words of `RUNNING` may have ids. This is their number.
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// The ids of the threads that ended last; 0 where there is none.
+static ENDED: [AtomicU32; LAST] = [const { AtomicU32::new(0) }; LAST];
+/// How many threads have ended.
+static ENDS: AtomicUsize = AtomicUsize::new(0);
+/// Grows with each change of the list.
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 /// While this value exists, the thread that created it is one of perf-prof's threads.
@@ -30,29 +30,32 @@ impl OwnThread {
     /// Notes that the calling thread belongs to perf-prof.
     pub fn enter() -> OwnThread {
         let tid = rustix::thread::gettid().as_raw_pid() as u32;
-        change(|threads| {
-            threads.ended.retain(|&ended| ended != tid);
-            threads.running.push(tid);
-        });
+        // A thread that has ended may have had the same id.
+        ENDED.iter().for_each(|ended| _ = replace(ended, tid, 0));
+        if let Some(place) = RUNNING.iter().position(|running| replace(running, 0, tid)) {
+            USED.fetch_max(place + 1, SeqCst);
+        }
+        CHANGES.fetch_add(1, SeqCst);
         OwnThread(tid)
     }
 }
 
 impl Drop for OwnThread {
     fn drop(&mut self) {
-        change(|threads| {
-            threads.running.retain(|&tid| tid != self.0);
-            threads.ended.push_back(self.0);
-            if threads.ended.len() > ENDED {
-                threads.ended.pop_front();
-            }
-        });
+        // The thread is always in one of the lists.
+        ENDED[ENDS.fetch_add(1, SeqCst) % LAST].store(self.0, SeqCst);
+        running().any(|running| replace(running, self.0, 0));
+        CHANGES.fetch_add(1, SeqCst);
     }
 }
 
-fn change(work: impl FnOnce(&mut Threads)) {
-    work(&mut THREADS.lock().unwrap_or_else(PoisonError::into_inner));
-    CHANGES.fetch_add(1, SeqCst);
+/// Replaces a value. Returns whether it was there.
+fn replace(word: &AtomicU32, before: u32, after: u32) -> bool {
+    word.compare_exchange(before, after, SeqCst, SeqCst).is_ok()
+}
+
+fn running() -> impl Iterator<Item = &'static AtomicU32> {
+    RUNNING.iter().take(USED.load(SeqCst))
 }
 
 /// Returns a number that grows with each change of [`list`].
@@ -62,25 +65,67 @@ pub fn changes() -> u64 {
 
 /// Returns the ids of the threads, sorted.
 pub fn list() -> Vec<u32> {
-    let threads = THREADS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut all: Vec<u32> = threads.running.iter().chain(&threads.ended).copied().collect();
+    let mut all: Vec<u32> = running().chain(&ENDED).map(|tid| tid.load(SeqCst)).filter(|&tid| tid != 0).collect();
     all.sort_unstable();
+    all.dedup();
     all
 }
 
 #[cfg(test)]
 mod tests {
+    use std::{
+        sync::{Mutex, PoisonError, atomic::AtomicBool},
+        thread,
+    };
+
     use super::*;
+
+    /// Held by each test: threads of another one would be listed too.
+    static ALONE: Mutex<()> = Mutex::new(());
 
     #[test]
     fn a_thread_is_listed_until_others_have_ended_after_it() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let before = changes();
         let own = OwnThread::enter();
         assert!(list().contains(&own.0) && changes() > before);
         let tid = own.0;
         drop(own);
         assert!(list().contains(&tid));
-        (0..ENDED as u32).for_each(|number| drop(OwnThread(u32::MAX - number)));
+        (0..LAST as u32).for_each(|number| drop(OwnThread(u32::MAX - number)));
         assert!(!list().contains(&tid));
+    }
+
+    #[test]
+    fn a_forked_child_notes_threads_whatever_others_did_at_the_fork() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let ends = AtomicBool::new(false);
+        let children_that_hang = thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !ends.load(SeqCst) {
+                        drop(OwnThread::enter());
+                    }
+                });
+            }
+            let hangs = |_: &i32| {
+                // SAFETY: the child takes no lock, and ends at once, or by its alarm.
+                unsafe {
+                    let child = libc::fork();
+                    if child == 0 {
+                        libc::alarm(5);
+                        drop(OwnThread::enter());
+                        libc::_exit(0);
+                    }
+                    let mut status = 0;
+                    libc::waitpid(child, &mut status, 0);
+                    status != 0
+                }
+            };
+            let found = (0..300).find(hangs);
+            ends.store(true, SeqCst);
+            found
+        });
+        assert_eq!(children_that_hang, None);
     }
 }
