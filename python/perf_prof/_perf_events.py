@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from glob import glob
 from os import listdir
 from struct import pack_into, unpack_from
 
+from perf_prof import _native
 from perf_prof._perf_constants import SAMPLE_PERIOD, SAMPLE_TID, TYPE_HARDWARE, TYPE_SOFTWARE, TYPE_TRACEPOINT
 
 TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import TypeVar
+
+    from perf_prof._native import OpenPerfEvent
+
+    _SomeMap = TypeVar("_SomeMap", bound="_Map")
 
 _ONLINE = "/sys/devices/system/cpu/online"
 
@@ -44,6 +51,43 @@ class cpu_map(_Map):
 
     def __repr__(self) -> str:
         return f"cpu_map({','.join(map(str, self))})"
+
+
+def _copy(kind: type[_SomeMap], numbers: _Map) -> _SomeMap:
+    made = kind.__new__(kind)
+    _Map.__init__(made, tuple(numbers))
+    return made
+
+
+def _any(number: int) -> int | None:
+    return None if number == -1 else number
+
+
+class counts_values:
+    """The count of an event: val, the times ena and run in ns while it was enabled and counted, id, and lost samples.
+
+    What its read_format does not request is 0.
+    """
+
+    def __init__(self) -> None:
+        self.val = self.ena = self.run = self.id = self.lost = 0
+
+    @classmethod
+    def _of(cls, values: tuple[int, int, int, int, int]) -> counts_values:
+        made = cls()
+        made.values = list(values)
+        return made
+
+    @property
+    def values(self) -> list[int]:
+        """val, ena, run, id and lost"""
+        return [self.val, self.ena, self.run, self.id, self.lost]
+
+    @values.setter
+    def values(self, values: list[int]) -> None:
+        if len(values) != 5:
+            raise ValueError("List must have exactly 5 entries")
+        self.val, self.ena, self.run, self.id, self.lost = values
 
 
 def _cpus(text: str) -> list[int]:
@@ -176,6 +220,12 @@ class evsel:
         flags = sum((int(given[name]) & (1 << bits) - 1) << first for name, (first, bits) in _FLAGS.items())
         pack_into("=Q", self._attr, _FLAGS_AT, flags)
         self._name = ""
+        self._filter: str | None = None
+        self._tracepoint: tuple[str, str] | None = None
+        self._opened: OpenPerfEvent | None = None
+        self._cpus: _Map = _Map((-1,))
+        self._threads: _Map = _Map((-1,))
+        self._before: dict[tuple[int, int], tuple[int, int, int]] = {}
         self.ids: list[int] = []
         self.tracking = idx == 0
 
@@ -184,9 +234,85 @@ class evsel:
         """Returns the event with this attr."""
         made = cls()
         made._attr[:] = attr[:_SIZE].ljust(_SIZE, b"\0")
+        pack_into("=I", made._attr, 4, _SIZE)
         made._name = name
         made.ids = ids
         return made
+
+    def open(
+        self,
+        cpus: cpu_map | None = None,
+        threads: thread_map | None = None,
+        group: bool | int = False,
+        inherit: bool | int = False,
+    ) -> None:
+        """Opens the event on each pair of a CPU and a thread: without cpus on any CPU, without threads on all threads. Without
+        both, on the maps of its evlist, or on all CPUs."""
+        self._set_flag("inherit", bool(inherit))
+        self._open_on(self._cpus if cpus is None else cpus, self._threads if threads is None else threads)
+
+    def _open_on(self, cpus: _Map, threads: _Map) -> None:
+        if list(cpus) == [-1] == list(threads):
+            cpus = cpu_map()
+        places = [(_any(cpu), _any(thread)) for cpu in cpus for thread in threads]
+        self._close()
+        try:
+            self._opened = _native.open_perf_event(bytes(self._attr), places, self._filter)
+        except OSError as error:
+            error.strerror = f"{self}: {error.strerror}"
+            raise
+        self._cpus, self._threads = cpus, threads
+        self.ids = self._opened.ids()
+
+    def _close(self) -> None:
+        self._opened = None
+        self._before.clear()
+
+    def _set_flag(self, name: str, value: int) -> None:
+        first, bits = _FLAGS[name]
+        (flags,) = unpack_from("=Q", self._attr, _FLAGS_AT)
+        mask = (1 << bits) - 1
+        pack_into("=Q", self._attr, _FLAGS_AT, flags & ~(mask << first) | (int(value) & mask) << first)
+
+    def _flag(self, name: str) -> int:
+        first, bits = _FLAGS[name]
+        (flags,) = unpack_from("=Q", self._attr, _FLAGS_AT)
+        return int(flags >> first & (1 << bits) - 1)
+
+    def cpus(self) -> cpu_map:
+        """Returns the CPUs that the event is for; -1 is any CPU."""
+        return _copy(cpu_map, self._cpus)
+
+    def threads(self) -> thread_map:
+        """Returns the threads that the event is for; -1 is any thread."""
+        return _copy(thread_map, self._threads)
+
+    def read(self, cpu: int, thread: int) -> counts_values:
+        """Returns the count on a CPU and a thread since the last call, of the event while it is open."""
+        for number, numbers, name, many in (
+            (cpu, self._cpus, "CPU", "CPUs"),
+            (thread, self._threads, "Thread", "threads"),
+        ):
+            if number not in numbers:
+                raise TypeError(f"{name} {number} is not part of evsel's {many}")
+        values = self._opened and self._opened.read(_any(cpu), _any(thread))
+        if not values:
+            raise ValueError(f"{self} is not open")
+        val, ena, run, id, lost = values
+        before = self._before.get((cpu, thread), (0, 0, 0))
+        self._before[cpu, thread] = (val, ena, run)
+        return counts_values._of((val - before[0], ena - before[1], run - before[2], id, lost))
+
+    def _given(self) -> tuple[OpenPerfEvent, str, bytes, tuple[str, str] | None, evsel]:
+        """Returns what the rings have to know about the event."""
+        if self._opened is None:
+            raise ValueError(f"{self} is not open")
+        of_name = str(self)[6:-1]
+        tracepoint = self._tracepoint
+        if tracepoint is None and self.type == TYPE_TRACEPOINT:
+            system, _, name = of_name.partition(":")
+            tracepoint = (system, name)
+        return self._opened, of_name, bytes(self._attr), tracepoint, self
 
     type = _Number("=I", 0, "type of the event, one of TYPE_*")
     size = _Number("=I", 4, "size of the attr in bytes")
@@ -239,8 +365,19 @@ def _name(of: evsel) -> str:
     if of.config < len(names):
         return names[of.config]
     if of.type == TYPE_TRACEPOINT:
-        return _TRACEPOINTS.get(of.config, f"unknown tracepoint {of.config}")
+        return _TRACEPOINTS.get(of.config) or _tracepoint_with(of.config)
     return f"raw {of.config:#x}"
+
+
+def _tracepoint_with(number: int) -> str:
+    """Returns the name of the tracepoint with this id."""
+    for folder in _TRACEFS:
+        for path in glob(f"{folder}/*/*/id"):
+            with open(path, encoding="ascii") as file:
+                if int(file.read()) == number:
+                    system, name = path.split("/")[-3:-1]
+                    return _TRACEPOINTS.setdefault(number, f"{system}:{name}")
+    return f"unknown tracepoint {number}"
 
 
 def tracepoint(sys: str, name: str) -> int:

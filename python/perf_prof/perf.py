@@ -1,4 +1,4 @@
-"""perf's Python module, for the scripts that import it: sessions on recordings, and the numbers of the kernel's events.
+"""perf's Python module, for the scripts that import it: sessions on recordings, live events, and counts.
 
 `perf-prof script FILE` runs such a script, whose `import perf` is this module. A program uses it by `from perf_prof
 import perf`, and `python -m perf_prof.perf FILE` runs a script anywhere. docs/perf-module.md explains it.
@@ -11,7 +11,14 @@ from sys import byteorder as _BYTE_ORDER
 
 from perf_prof import _native
 from perf_prof._perf_constants import *  # noqa: F403
-from perf_prof._perf_events import cpu_map as cpu_map, evsel as evsel, thread_map as thread_map, tracepoint as tracepoint
+from perf_prof._perf_events import (
+    counts_values as counts_values,
+    cpu_map as cpu_map,
+    evsel as evsel,
+    thread_map as thread_map,
+    tracepoint as tracepoint,
+)
+from perf_prof._perf_evlist import evlist as evlist, parse_events as parse_events
 from perf_prof._perf_records import (
     CLASSES as _CLASSES,
     comm_event as comm_event,
@@ -37,8 +44,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import NoReturn
 
-    from perf_prof._native import _SampleEvent as sample_event
+    from perf_prof._native import _SampleEvent
     from perf_prof._perf_records import SampleId
+
+    sample_event = _SampleEvent
 else:
     sample_event = _native.perf_sample_event()
 

@@ -146,6 +146,21 @@ pub(super) fn counter(event: &EventRequest, follow: Follow) -> perf_event_attr {
     attr
 }
 
+/// Returns an attr that has only what says which event it is, and how often it is sampled if the request says that.
+pub(super) fn plain(event: &EventRequest) -> perf_event_attr {
+    let mut attr = perf_event_attr::default();
+    select(&mut attr, event);
+    match event.sampling {
+        Sampling::Period(1) if event.event.kind != PERF_TYPE_TRACEPOINT => {}
+        Sampling::Period(period) => attr.__bindgen_anon_1.sample_period = period,
+        Sampling::Frequency(frequency) => {
+            attr.set_freq(1);
+            attr.__bindgen_anon_1.sample_freq = frequency;
+        }
+    }
+    attr
+}
+
 /// Makes a group member start together with its leader. The member is enabled from the beginning. As long as its leader is off,
 /// it counts nothing (__perf_effective_state in kernel/events/core.c). Children inherit the leader's state.
 pub(super) fn start_with_leader(attr: &mut perf_event_attr) {

@@ -18,7 +18,7 @@
 //!   `session`
 //! * what counts as lost: `losses.rs`; `--sampling-limit`: `limit.rs`
 //! * rings that the kernel overwrites, for `record --before`: `overwritten.rs`
-//! * CPUs that go offline: `offline.rs`; tasks that exit: `tasks.rs`
+//! * events that a program polls itself: `polled.rs`; CPUs that go offline: `offline.rs`; tasks that exit: `tasks.rs`
 //! * probes that are defined in tracefs: `define.rs`; children that keep their probes: `context.rs`
 //! * why the kernel refuses something: `refusal.rs`
 
@@ -40,6 +40,7 @@ mod open;
 mod overwritten;
 mod own;
 mod pace;
+mod polled;
 mod reader;
 mod refusal;
 mod request;
@@ -84,6 +85,7 @@ pub use count::{Count, CounterReading, Counters, EndCondition, Waited};
 pub use error::CaptureError;
 pub use losses::{Lost, LostRecords};
 pub use overwritten::{CopiedRing, OldestFirst, ResizeError, Written};
+pub use polled::{Owners, Place, PolledEvent, PolledRings, Values};
 pub use refusal::{Cause, NeededFor, Refusal};
 pub use request::{
     Callchain, ChildEvents, Clock, CommonMembers, Config, Contexts, EventRequest, EventStart, Excluded, Frames,

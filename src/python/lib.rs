@@ -42,8 +42,9 @@
 //! * a module that scripts of `perf script` import: its text in `python/perf_script/` of the repository; how it is
 //!   found: `script/perf_script/modules.rs`
 //! * perf's Python module, for scripts with `import perf`: `perf.py` and the files `_perf_*.py`; sessions:
-//!   `library/perf_session.rs`; members of their events: `script/event/perf_sample.rs`, `script/perf_module/` (call chains,
-//!   branches); which script is such a program: `run/imports.rs`, and how it runs: `run/program.rs`, `script/loader.rs`
+//!   `library/perf_session.rs`; live events: `library/perf_events.rs`; members of their events:
+//!   `script/event/perf_sample.rs`, `script/perf_module/` (call chains, branches); which script is such a program:
+//!   `run/imports.rs`, and how it runs: `run/program.rs`, `script/loader.rs`
 //! * which Python is used: `script/choice.rs` (choice), `script/interpreter.rs` (the embedded one), `script/running.rs`
 //!   (of an installed package)
 //! * events that a script can do without: `script/optional_events.rs`, `run/missing_events.rs`

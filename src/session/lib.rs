@@ -39,6 +39,7 @@
 //! * which events the kernel adds up, and why others not: `live/in_kernel.rs`; which system calls it pairs: `live/pairs.rs`,
 //!   `engine/call_pairs.rs`; when its tables are read:
 //!   `engine/kernel_tables.rs`
+//! * what a program opens and polls itself: `live/polled.rs`
 //! * what a plain user may trace: `live/unprivileged.rs`; rights that a run gives up: `live/file_rights.rs`
 //! * a step of all runs, or another origin of events: `spine/`, whose `Chosen`, `Armed` and `Session` have a case for
 //!   each origin

@@ -32,6 +32,21 @@ pub fn attr_bytes(attr: &perf_event_attr) -> [u8; size_of::<perf_event_attr>()] 
     unsafe { std::mem::transmute(*attr) }
 }
 
+/// Returns the attr with these bytes, in the order in which the kernel reads them. Missing bytes are 0.
+pub fn attr_of_bytes(bytes: &[u8]) -> perf_event_attr {
+    let mut all = [0; size_of::<perf_event_attr>()];
+    let given = bytes.len().min(all.len());
+    all[..given].copy_from_slice(&bytes[..given]);
+    // SAFETY: the attr consists of plain numbers, for which any bytes are valid.
+    unsafe { std::mem::transmute(all) }
+}
+
+/// Returns the period of an attr, or its frequency if it has one.
+pub fn sample_period(attr: &perf_event_attr) -> u64 {
+    // SAFETY: both members of the union are numbers of 64 bits.
+    unsafe { attr.__bindgen_anon_1.sample_period }
+}
+
 /// Opens an event. Fills in the attr's size.
 pub fn open(attr: &perf_event_attr, attach: Attach<'_>) -> Result<OwnedFd, CallError> {
     open_in_group(attr, attach, None)

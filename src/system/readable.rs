@@ -1,10 +1,13 @@
 //! Waits until a descriptor of any kind can be read. epoll cannot do that, because it does not accept regular files.
 //! Reads nothing itself.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::{
+    os::fd::{BorrowedFd, RawFd},
+    time::Duration,
+};
 
 use rustix::{
-    event::{PollFd, PollFlags, poll},
+    event::{PollFd, PollFlags, Timespec, poll},
     io::Errno,
 };
 
@@ -41,4 +44,13 @@ pub fn wait(fd: BorrowedFd<'_>, wake: Option<RawFd>) -> Result<Readable, CallErr
             return Ok(Readable::Yes);
         }
     }
+}
+
+/// Waits until one of the descriptors can be read, at most `timeout`. Returns how many can. Fails with EINTR if a signal
+/// arrives.
+pub fn poll_all(descriptors: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<usize, CallError> {
+    let mut entries: Vec<PollFd<'_>> = descriptors.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let timeout =
+        timeout.map(|timeout| Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() });
+    poll(&mut entries, timeout.as_ref()).map_err(failed("poll"))
 }

@@ -1,5 +1,6 @@
 //! Scripts for perf's Python module: programs with `import perf`, which open recordings and live events themselves.
 
+mod live;
 mod programs;
 mod sessions;
 

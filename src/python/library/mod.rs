@@ -13,6 +13,7 @@ mod keywords;
 mod messages;
 mod options;
 mod origin;
+mod perf_events;
 mod perf_session;
 mod queue;
 mod recording;
@@ -37,6 +38,7 @@ pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(divided::divide, module)?)?;
     module.add_function(wrap_pyfunction!(recording::start_recording, module)?)?;
     module.add_function(wrap_pyfunction!(flight::start_flight, module)?)?;
+    perf_events::add_to(module)?;
     module.add_class::<perf_session::PerfSession>()?;
     module.add_function(wrap_pyfunction!(perf_session::open_perf_session, module)?)?;
     module.add_function(wrap_pyfunction!(counting::count, module)?)

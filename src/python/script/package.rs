@@ -28,7 +28,7 @@ macro_rules! embedded {
     };
 }
 
-static EMBEDDED: [EmbeddedModule; 23] = [
+static EMBEDDED: [EmbeddedModule; 25] = [
     embedded!("perf_prof", "__init__.py", Package),
     embedded!("perf_prof._asyncio", "_asyncio.py", Module),
     embedded!("perf_prof._engines", "_engines.py", Module),
@@ -40,6 +40,7 @@ static EMBEDDED: [EmbeddedModule; 23] = [
     embedded!("perf_prof._parts", "_parts.py", Module),
     embedded!("perf_prof._perf_constants", "_perf_constants.py", Module),
     embedded!("perf_prof._perf_events", "_perf_events.py", Module),
+    embedded!("perf_prof._perf_evlist", "_perf_evlist.py", Module),
     embedded!("perf_prof._perf_import", "_perf_import.py", Module),
     embedded!("perf_prof._perf_records", "_perf_records.py", Module),
     embedded!("perf_prof._processes", "_processes.py", Module),
@@ -50,6 +51,7 @@ static EMBEDDED: [EmbeddedModule; 23] = [
     embedded!("perf_prof._waits", "_waits.py", Module),
     embedded!("perf_prof.metrics", "metrics.py", Module),
     embedded!("perf_prof.perf", "perf.py", Module),
+    embedded!("perf_prof.perf_live", "perf_live.py", Module),
     embedded!("perf_prof.script", "script.py", Module),
     embedded!("perf_prof.testing", "testing.py", Module),
 ];

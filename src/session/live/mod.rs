@@ -5,6 +5,7 @@ pub mod file_rights;
 pub mod in_kernel;
 pub mod kernel_target;
 pub mod pairs;
+pub mod polled;
 pub mod refusal;
 pub mod requests;
 pub mod select;

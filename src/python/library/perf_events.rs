@@ -1,0 +1,209 @@
+//! `perf.evlist`: events that a program opens by their attrs, and whose rings it reads one record after the other.
+
+use std::{
+    ffi::CString,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use perf_prof_capture::{Owners, Place, PolledEvent, PolledRings, Values};
+use perf_prof_format::{
+    abi::PERF_RECORD_SAMPLE,
+    record::{TrailerLayout, record_type},
+};
+use perf_prof_session::{live::polled, selectors};
+use perf_prof_system::{CallError, mmap::page_size, perf};
+use pyo3::{
+    exceptions::{PyOSError, PyValueError},
+    prelude::*,
+    types::{PyBytes, PyTuple},
+};
+use rustc_hash::FxHashMap;
+
+use super::errors::{exception, named};
+use crate::script::{EventClass, Evsels};
+
+/// Adds the classes and functions of this file to the native module.
+pub fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<OpenPerfEvent>()?;
+    module.add_class::<PerfRings>()?;
+    module.add_function(wrap_pyfunction!(parse_perf_events, module)?)?;
+    module.add_function(wrap_pyfunction!(open_perf_event, module)?)?;
+    module.add_function(wrap_pyfunction!(map_perf_rings, module)?)
+}
+
+/// The error of a system call, as Python programs expect it.
+fn os_error(error: &CallError) -> PyErr {
+    PyOSError::new_err((error.errno(), error.to_string()))
+}
+
+/// The name of an event, its attr, its filter, and the system and name of a tracepoint.
+type Parsed<'py> = (String, Bound<'py, PyBytes>, Option<String>, Option<(String, String)>);
+
+/// Resolves a list of selectors.
+#[pyfunction]
+fn parse_perf_events<'py>(py: Python<'py>, text: &str) -> PyResult<Vec<Parsed<'py>>> {
+    let events = selectors::parse(text).map_err(|error| named(py, "SelectorError", &error.to_string()))?;
+    let found = polled::resolve(events).map_err(|error| exception(py, &error))?;
+    let parsed = found.into_iter().map(|of| (of.name, PyBytes::new(py, &of.attr), of.filter, of.tracepoint));
+    Ok(parsed.collect())
+}
+
+/// Opens an event on each of the places: pairs of a CPU and a thread, of which at most one is None.
+#[pyfunction]
+fn open_perf_event(
+    py: Python<'_>,
+    attr: &[u8],
+    places: Vec<(Option<u32>, Option<u32>)>,
+    filter: Option<String>,
+) -> PyResult<OpenPerfEvent> {
+    let attr = perf::attr_of_bytes(attr);
+    let filter = filter.map(CString::new).transpose()?;
+    let places: Vec<Place> = places.into_iter().map(|(cpu, thread)| Place { cpu, thread }).collect();
+    if places.iter().any(|place| place.cpu.is_none() && place.thread.is_none()) {
+        return Err(PyValueError::new_err("an event is opened on CPUs, on threads, or on both"));
+    }
+    let opened = py.detach(|| PolledEvent::open(&attr, filter.as_deref(), &places));
+    Ok(OpenPerfEvent(Arc::new(opened.map_err(|error| os_error(&error))?)))
+}
+
+/// An event that is open.
+#[pyclass(module = "perf_prof", frozen)]
+pub struct OpenPerfEvent(Arc<PolledEvent>);
+
+#[pymethods]
+impl OpenPerfEvent {
+    /// Returns the ids of the event, one for each place.
+    fn ids(&self) -> Vec<u64> {
+        self.0.ids()
+    }
+
+    /// Starts counting and sampling.
+    fn enable(&self) -> PyResult<()> {
+        self.0.enable().map_err(|error| os_error(&error))
+    }
+
+    /// Stops counting and sampling.
+    fn disable(&self) -> PyResult<()> {
+        self.0.disable().map_err(|error| os_error(&error))
+    }
+
+    /// Reads value, time enabled, time running, id and number of lost samples. Returns None if the event is not open there.
+    fn read(&self, cpu: Option<u32>, thread: Option<u32>) -> PyResult<Option<[u64; 5]>> {
+        let values = self.0.read(Place { cpu, thread }).map_err(|error| os_error(&error))?;
+        Ok(values.map(|Values { value, enabled, running, id, lost }| [value, enabled, running, id, lost]))
+    }
+}
+
+/// An event, as Python passes it: opened, with its name, its attr, the system and name of a tracepoint, and its evsel.
+type Given<'py> = (Py<OpenPerfEvent>, String, Vec<u8>, Option<(String, String)>, Bound<'py, PyAny>);
+
+/// Maps the rings of events, with this number of pages of data each.
+#[pyfunction]
+fn map_perf_rings(py: Python<'_>, events: Vec<Given<'_>>, pages: usize) -> PyResult<PerfRings> {
+    let bytes = pages.max(1).checked_next_power_of_two().and_then(|pages| pages.checked_mul(page_size()));
+    let bytes = bytes.ok_or_else(|| PyValueError::new_err("too many pages"))?;
+    let context = Arc::new(polled::context().map_err(|error| exception(py, &error))?);
+    let (mut known, mut ids, mut evsels) = (Vec::new(), FxHashMap::default(), Vec::new());
+    for (at, (opened, name, attr, tracepoint, evsel)) in events.iter().enumerate() {
+        let tracepoint = tracepoint.as_ref().map(|(system, name)| (system.as_str(), name.as_str()));
+        let event = polled::event_type(name, attr, tracepoint).map_err(|error| exception(py, &error))?;
+        let trailer = TrailerLayout::new(event.layout.format.sample_type);
+        let class = EventClass::of_perf(py, &event, &context)?;
+        evsels.push((class.class(), evsel.clone().unbind()));
+        known.push(KnownEvent { class, trailer });
+        ids.extend(opened.get().0.ids().into_iter().map(|id| (id, at)));
+    }
+    context.slot.put(Box::new(Evsels::new(evsels.into_iter())));
+    let opened = events.iter().map(|(opened, ..)| opened.get().0.clone()).collect();
+    let rings = PolledRings::map(opened, bytes).map_err(|error| os_error(&error))?;
+    Ok(PerfRings { owners: rings.owners().clone(), rings: Mutex::new((rings, Vec::new())), events: known, ids })
+}
+
+struct KnownEvent {
+    class: EventClass,
+    trailer: TrailerLayout,
+}
+
+/// The rings of events.
+#[pyclass(module = "perf_prof", frozen)]
+pub struct PerfRings {
+    owners: Owners,
+    /// The rings, and memory for a record.
+    rings: Mutex<(PolledRings, Vec<u8>)>,
+    events: Vec<KnownEvent>,
+    /// The index of the event with an id.
+    ids: FxHashMap<u64, usize>,
+}
+
+#[pymethods]
+impl PerfRings {
+    /// Returns the descriptors of the rings.
+    fn descriptors(&self) -> Vec<i32> {
+        self.owners.numbers()
+    }
+
+    /// Waits until rings have records, at most this time in ms, or for ever if it is negative. Returns how many have.
+    fn poll(&self, py: Python<'_>, timeout: i64) -> PyResult<usize> {
+        let until = u64::try_from(timeout).ok().map(|timeout| Instant::now() + Duration::from_millis(timeout));
+        loop {
+            let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+            match py.detach(|| self.owners.poll(left)) {
+                // As in Python itself: a signal whose handler raises nothing does not end a wait.
+                Err(error) if error.errno() == libc::EINTR => py.check_signals()?,
+                result => return result.map_err(|error| os_error(&error)),
+            }
+        }
+    }
+
+    /// Returns whether there is a ring of the CPU; None stands for any CPU.
+    fn has(&self, cpu: Option<u32>) -> bool {
+        self.rings().0.has(cpu)
+    }
+
+    /// Takes the next record of a CPU: a sample as an event, any other record as its bytes with the members of its sample id,
+    /// and the index of its event. Returns None if there is none.
+    fn read<'py>(&self, py: Python<'py>, cpu: Option<u32>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        while let Some(record) = self.next(cpu) {
+            let is_sample = record_type(&record) == PERF_RECORD_SAMPLE;
+            let Some(at) = self.event_of(&record, is_sample) else { continue };
+            let event = &self.events[at];
+            let taken = if is_sample {
+                event.class.event(py, &record)?.into_bound(py)
+            } else {
+                let of = event.trailer.sample_id(&record);
+                let id = (of.pid_tid, of.time, of.id, of.stream_id, of.cpu);
+                let all = (PyBytes::new(py, &record), id, at).into_pyobject(py)?;
+                all.cast_into::<PyTuple>()?.into_any()
+            };
+            self.rings().1 = record;
+            return Ok(Some(taken));
+        }
+        Ok(None)
+    }
+}
+
+impl PerfRings {
+    fn rings(&self) -> MutexGuard<'_, (PolledRings, Vec<u8>)> {
+        self.rings.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the next record of a CPU. The lock is not held afterwards, because making Python objects may run code of the
+    /// program.
+    fn next(&self, cpu: Option<u32>) -> Option<Vec<u8>> {
+        let mut rings = self.rings();
+        let (rings, record) = &mut *rings;
+        rings.next(cpu, record).then(|| std::mem::take(record))
+    }
+
+    /// Returns the index of the event that wrote a record. If there are several events, samples begin with their ids, and
+    /// other records end with them. The kernel itself writes records with the id 0.
+    fn event_of(&self, record: &[u8], is_sample: bool) -> Option<usize> {
+        if self.events.len() == 1 {
+            return Some(0);
+        }
+        let id = if is_sample { record.get(8..)?.first_chunk() } else { record.last_chunk() };
+        let at = self.ids.get(&id.map_or(0, |id| u64::from_ne_bytes(*id))).copied();
+        at.or((!is_sample).then_some(0))
+    }
+}
