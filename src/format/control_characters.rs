@@ -2,9 +2,9 @@
 
 use std::borrow::Cow;
 
-/// Returns whether a character is a command to a terminal. These include the C1 control characters of ECMA-48, U+0080
-/// to U+009F: terminals read U+009B as `ESC [`. The characters that set the direction of text (UAX #9) make other text
-/// appear in a wrong order, and U+2028 and U+2029 break lines.
+/// Returns whether a character is a command to a terminal. The C1 control characters of ECMA-48, U+0080 to U+009F, are among
+/// them: terminals read U+009B as `ESC [`. So are the characters that set the direction of text (UAX #9), which show other
+/// text in a wrong order, and U+2028 and U+2029, which break lines.
 pub fn is_command(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')

@@ -38,7 +38,7 @@ const NAMES: &[&str] = &[
 ];
 /// The calls whose string `name` is the name of a file. In others, it is the name of something else, such as an attribute.
 const WITH_NAME: &[&str] = &["acct", "name_to_handle_at", "umount2"];
-/// The calls whose string `oldname` is no name of a file that they look for.
+/// The calls that store the text `oldname` in a symbolic link. They open no file of this name.
 const LINKS: &[&str] = &["symlink", "symlinkat"];
 /// The call whose descriptor is no folder.
 const WATCH: &str = "inotify_add_watch";

@@ -45,7 +45,7 @@ impl EventIds {
         Self { stray, ..self }
     }
 
-    /// Sets the ids of events that were closed before the run. Nobody gets their samples, and they are not counted.
+    /// Sets the ids of events that were closed before the run. Their samples are neither delivered nor counted.
     pub fn with_closed_events(self, ids: &[u64]) -> Self {
         Self { closed: ids.to_vec(), ..self }
     }

@@ -255,9 +255,9 @@ impl TrailerLayout {
         }
     }
 
-    /// Returns where the sample id of a record ends. That is the end of the record, but for two kinds. If several events get the
-    /// same record about code or a BPF program, the kernel adds the size of the sample id to that of the record again for each
-    /// of them (`perf_event_ksymbol_output()`, `perf_event_bpf_output()`). It writes nothing there.
+    /// Returns where the sample id of a record ends: at the end of the record, with two exceptions. If several events get the
+    /// same record about code or about a BPF program, the kernel adds the size of the sample id to the size of the record
+    /// again for each event (`perf_event_ksymbol_output()`, `perf_event_bpf_output()`). It writes nothing into this space.
     pub fn end(&self, record: &[u8]) -> usize {
         // The members before the name of a symbol, and all members of a record about a program.
         const FIXED: usize = 24;

@@ -30,16 +30,16 @@ const OF_KERNEL: (&str, &str) = ("__", "_val");
 /// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
 pub const ARGUMENTS: &str = "args";
 
-/// What a call looks up files from, beside its arguments: the current folder of the task, and its root. Their fields are behind
-/// those of the arguments.
+/// The folders from which a call looks up files, besides those in its arguments: the current folder of the task, and its
+/// root. Their fields come after the fields of the arguments.
 const FOLDERS: [&str; 2] = ["cwd", "root"];
 /// The fields with the paths of these folders.
 pub const CURRENT_FOLDER: &str = "cwd_str";
 /// As [`CURRENT_FOLDER`], for the root.
 pub const ROOT_FOLDER: &str = "root_str";
 
-/// Returns the name of the field with the string of an argument of any system call: the text to which it points, or the path of the
-/// file whose descriptor it is.
+/// Returns the name of the field with the string of an argument, for any system call. The string is the text to which the
+/// argument points, or the path of the file whose descriptor the argument is.
 pub fn string_of_argument(index: usize) -> &'static str {
     ["arg0_str", "arg1_str", "arg2_str", "arg3_str", "arg4_str", "arg5_str"].get(index).copied().unwrap_or_default()
 }
@@ -89,7 +89,7 @@ pub struct StringPlace {
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
-    /// The index of the argument in [`ARGUMENTS`], which is a string in some system calls only. The two indexes behind those of the
+    /// The index of the argument in [`ARGUMENTS`]: it is a string in some system calls only. The two indexes after the
     /// arguments are the current folder and the root of the task. `None` if the address is in a field of its own.
     pub argument: Option<usize>,
 }
@@ -99,11 +99,11 @@ pub struct StringPlace {
 pub enum StringAddress {
     /// The address is in 8 bytes of the record, at this offset.
     Field(usize),
-    /// The address is in no field, because the event ends a system call. At the start of the call, the BPF program
-    /// stored the address if it could not read the string. By the end of the call, the kernel may have loaded the
-    /// string's page into memory.
+    /// No field has the address, because the event ends a system call. The BPF program stored the address at the start of the
+    /// call if it could not read the string then. By the end of the call, the kernel may have loaded the string's page into
+    /// memory.
     Kept,
-    /// The program has no such string: it is the path of one of the task's folders.
+    /// There is no address: the string is the path of one of the task's folders.
     OfTask,
 }
 
@@ -191,7 +191,7 @@ impl EventFormat {
         }
     }
 
-    /// Returns whether the paths of the task's folders belong to the strings of the event: it begins any system call.
+    /// Returns whether the event has the paths of the task's folders: it is the entry of any system call.
     fn has_folders(&self) -> bool {
         self.argument_count() != 0 && self.field(ARGUMENTS).is_some()
     }
@@ -262,7 +262,8 @@ impl Field {
         self.type_text == USER_TEXT
     }
 
-    /// Returns whether the field has no value in a record. `bytes` are the bytes of the field's string in the record.
+    /// Returns whether the field has no value in a record. `bytes` is the part of the record that belongs to the field's
+    /// string.
     #[inline]
     pub(super) fn is_absent(&self, bytes: &[u8]) -> bool {
         bytes.is_empty() && self.may_be_absent()
