@@ -5,9 +5,9 @@
 //! kernel how far the ring was read: the mapping is for reading only, so the kernel never waits and never drops a record. A
 //! reader copies the bytes, and looks at the head again: what the kernel wrote meanwhile has replaced the oldest bytes.
 //!
-//! The kernel moves the head after it has written. Interrupts may write records while another one is written, and the head moves
-//! when all of these are complete (`perf_output_put_handle()`). So how many bytes are being written is not known, but when the
-//! head moves again, it has passed all bytes that were being written before.
+//! The kernel moves the head after it has written a record. An interrupt may write further records meanwhile, and the head
+//! moves when all of them are complete (`perf_output_put_handle()`). So a reader does not know how many bytes are being
+//! written. But when the head moves again, all bytes that were being written before are complete.
 
 use std::{
     os::fd::BorrowedFd,
@@ -28,8 +28,8 @@ pub struct Written(pub u64);
 #[derive(Debug)]
 pub struct BackwardRing(Ring);
 
-/// The bytes that were copied out of a backward ring. The kernel may have overwritten the end of them meanwhile, until
-/// [`BackwardRing::remove_overwritten`] has removed that.
+/// The bytes that were copied out of a backward ring. The kernel may have overwritten the oldest of them during the copy;
+/// [`BackwardRing::remove_overwritten`] removes these.
 #[derive(Debug)]
 pub struct RawCopy {
     /// Whole records and, at the end, perhaps a part of one. The newest record is the first one.
@@ -37,12 +37,12 @@ pub struct RawCopy {
     /// The position of the newest byte. The next copy can begin here.
     pub until: Written,
     wanted: u64,
-    /// What had been written when the copy was complete.
+    /// The head after the copy was complete.
     after: Written,
 }
 
 impl RawCopy {
-    /// Returns how many bytes were asked for, and had been overwritten already.
+    /// Returns how many of the requested bytes had been overwritten before the copy.
     pub fn overwritten(&self) -> u64 {
         self.wanted - self.bytes.len() as u64
     }
@@ -68,8 +68,9 @@ impl BackwardRing {
         Written(self.0.head().wrapping_neg())
     }
 
-    /// Copies what was written after the position `since`, as far as it is still there. What of it is intact is known
-    /// when [`BackwardRing::is_settled`] or [`have_writers_ended_on`] says so, or after [`await_writers`].
+    /// Copies what was written after the position `since`, as far as it is still there. The copy may contain torn records
+    /// until all writes that were in progress have ended: [`BackwardRing::is_settled`] or [`have_writers_ended_on`] says so,
+    /// or [`await_writers`] waits for them.
     pub fn copy(&self, since: Written) -> RawCopy {
         let (mut bytes, until) = (Vec::new(), self.written());
         let wanted = until.0.saturating_sub(since.0);
@@ -79,23 +80,24 @@ impl BackwardRing {
         RawCopy { bytes, wanted, until, after: self.written() }
     }
 
-    /// Returns whether all bytes that were being written during the copy have been written: the head has moved since, or the copy
-    /// is far from them.
+    /// Returns whether all bytes that were being written during the copy are written now: the head has moved since, or the
+    /// copy is far from these bytes.
     pub fn is_settled(&self, raw: &RawCopy) -> bool {
         let unfinished = UNFINISHED.min(self.size() as u64 / 2);
         let during = raw.after.0.saturating_sub(raw.until.0);
         raw.wanted + during + unfinished <= self.size() as u64 || self.written() != raw.after
     }
 
-    /// Removes from a copy what was overwritten since it began: the end, where the oldest records are.
+    /// Removes the bytes that were overwritten since the copy began. They are at the end of the copy, where the oldest
+    /// records are.
     pub fn remove_overwritten(&self, copy: &mut RawCopy) {
         let during = self.written().0.saturating_sub(copy.until.0);
         copy.bytes.truncate((self.size() as u64).saturating_sub(during) as usize);
     }
 }
 
-/// Returns whether everything that the kernel was writing into the ring of this CPU has been written, because this thread runs there:
-/// the kernel writes a record without interruption by other threads.
+/// Returns whether the kernel has completed all records that it was writing into the ring of this CPU. This is so if this
+/// thread runs on the CPU: no other thread runs there while the kernel writes a record.
 pub fn have_writers_ended_on(cpu: u32) -> bool {
     sched_getcpu() == cpu as usize
 }
@@ -113,7 +115,7 @@ pub fn await_writers() {
 
 // For tests, also those of other crates.
 impl BackwardRing {
-    /// Makes a ring in anonymous memory, into which nothing was written. [`BackwardRing::write`] writes as the kernel would.
+    /// Makes a ring in anonymous memory that contains no records yet. [`BackwardRing::write`] writes as the kernel would.
     pub fn fake(size: usize) -> Result<Self, CallError> {
         Ring::fake(size, 0).map(Self)
     }
@@ -124,7 +126,7 @@ impl BackwardRing {
         self.0.head_word().store(head, Ordering::Release);
     }
 
-    /// Writes the bytes of a record, and leaves the head as it is. Returns the new head.
+    /// Writes the bytes of a record without moving the head. Returns the new head.
     fn write_before_head(&self, record: &[u8]) -> u64 {
         let head = self.0.head_word().load(Ordering::Relaxed).wrapping_sub(record.len() as u64);
         for (i, &byte) in record.iter().enumerate() {
@@ -194,7 +196,7 @@ mod tests {
             let found = numbers(&copied.bytes);
             let expected: Vec<u32> = (since as u32..before.len() as u32).rev().collect();
             prop_assert_eq!(&found[..], &expected[..found.len()]);
-            // All that fits beside what was written meanwhile is there, except the record that was cut.
+            // All records that were not overwritten during the copy are there, except the one that was cut.
             let room = SIZE.saturating_sub(during.iter().sum());
             let fits = |&number: &usize| before[number..].iter().sum::<usize>() <= room;
             let first = (since..before.len()).find(fits).unwrap_or(before.len());

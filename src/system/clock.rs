@@ -101,7 +101,7 @@ pub fn realtime_offset(clock: Clock) -> Result<i64, CallError> {
     Calibration::new(clock)?.realtime_offset()
 }
 
-/// A time by CLOCK_MONOTONIC, which programs of BPF have, and what has to be added to it for a record's time then.
+/// A time of CLOCK_MONOTONIC, the clock that BPF programs read, and the offset from it to the clock of records at that time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonotonicOffset {
     /// The time.
