@@ -100,7 +100,8 @@ pub(super) fn event(
         attr.set_inherit(0);
     }
     if let Samples::Kept { .. } = options.samples {
-        // The kernel limits it to the size of the ring. So a ring has one wake-up a turn, for which nobody waits.
+        // The kernel limits the watermark to the size of the ring. So there is one wake-up each time the ring has been filled
+        // once, and nobody waits for it.
         attr.__bindgen_anon_2.wakeup_watermark = u32::MAX;
         attr.set_write_backward(1);
     }

@@ -36,8 +36,8 @@ impl Capture {
         let places: Vec<usize> = (0..descriptors.len()).filter(|&at| !is_closed(&descriptors[at])).collect();
         let closed = descriptors.extract_if(.., |descriptor| is_closed(descriptor));
         let closed: Vec<OwnedFd> = closed.map(|descriptor| descriptor.into_parts().1).collect();
-        // Of a single event, the program keeps the tracepoint open, so closing it is quick. Of several, some may have no
-        // program of their own.
+        // If there is a single event, its program keeps the tracepoint open, so closing the event is quick. Of several
+        // events, some may have no program of their own.
         if events.len() > 1 {
             close_in_child::close(closed);
         }

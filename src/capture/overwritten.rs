@@ -21,7 +21,7 @@ use perf_prof_system::{
 
 use super::{Capture, open::Descriptor};
 
-/// How long a write after the copy of a ring is waited for. It shows what was overwritten during the copy.
+/// The maximum wait for a write after the copy of a ring. This write shows which bytes were overwritten during the copy.
 const NEXT_WRITE: Duration = Duration::from_micros(100);
 
 /// The overwritten rings of a capture.
@@ -134,7 +134,7 @@ struct CopyInProgress<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CopyState {
-    /// Bytes at its end may have been overwritten.
+    /// Bytes at the end of the copy may have been overwritten.
     Unsettled,
     Intact,
 }
@@ -143,7 +143,7 @@ impl<'a> CopyInProgress<'a> {
     /// Copies what was written since a position.
     fn begin(ring: &'a BackwardRing, at: usize, cpu: Option<u32>, since: Written) -> Self {
         let mut copying = CopyInProgress { ring, at, cpu, copy: ring.copy(since), state: CopyState::Unsettled };
-        // A ring with many events is settled by the next of them.
+        // In a ring with many events, the next event shows which bytes are intact.
         let copied = Instant::now();
         while copying.settle() == CopyState::Unsettled && copied.elapsed() < NEXT_WRITE {
             std::hint::spin_loop();
@@ -151,7 +151,7 @@ impl<'a> CopyInProgress<'a> {
         copying
     }
 
-    /// Removes what was overwritten, as soon as this is known.
+    /// Removes the overwritten bytes, as soon as it is known which bytes these are.
     fn settle(&mut self) -> CopyState {
         if self.state == CopyState::Unsettled
             && (self.ring.is_settled(&self.copy) || self.cpu.is_some_and(have_writers_ended_on))
@@ -162,7 +162,7 @@ impl<'a> CopyInProgress<'a> {
         self.state
     }
 
-    /// Returns the copy. What was being written when it was made has to have ended.
+    /// Returns the copy. All writes that were in progress when it was made must have ended.
     fn finish(mut self) -> CopiedRing {
         if self.state == CopyState::Unsettled {
             self.ring.remove_overwritten(&mut self.copy);
@@ -173,8 +173,8 @@ impl<'a> CopyInProgress<'a> {
 }
 
 impl Capture {
-    /// Copies what was written into the overwritten rings since the positions `since`, which is empty for the first copy.
-    /// Events go on meanwhile.
+    /// Copies the bytes that were written into the overwritten rings after the positions `since`. For the first copy, `since`
+    /// is empty. Events go on meanwhile.
     pub fn copy_overwritten(&self, since: &[Written]) -> Vec<CopiedRing> {
         let rings = self.overwritten.rings.iter().zip(&self.ring_cpus).enumerate();
         let mut copies: Vec<CopyInProgress<'_>> = rings
@@ -184,8 +184,8 @@ impl Capture {
             })
             .collect();
         if copies.iter_mut().any(|copying| copying.settle() == CopyState::Unsettled) {
-            // This may take 20 ms. A ring into which the kernel writes meanwhile loses no more than what it has written until
-            // this is noticed.
+            // This may take 20 ms. A ring into which the kernel writes meanwhile loses only the bytes that are overwritten
+            // until this write is noticed.
             thread::scope(|scope| {
                 let body = || {
                     signals::block_in_this_thread();
@@ -255,7 +255,7 @@ pub enum ResizeError {
         /// Why the kernel refused the other size.
         source: CallError,
     },
-    /// Events have no ring any more: their samples are nowhere.
+    /// The events have no ring any more, so their samples are lost.
     Gone(CallError),
 }
 
@@ -272,7 +272,7 @@ fn sizes(wanted: usize, former: usize) -> impl Iterator<Item = usize> {
     std::iter::once(wanted).chain(smaller)
 }
 
-/// Makes something of the first of these sizes that is not refused.
+/// Tries these sizes in turn. Returns the result for the first size that is not refused.
 fn first_that_fits<T, E>(sizes: impl Iterator<Item = usize>, make: impl Fn(usize) -> Result<T, E>) -> Fitting<T, E> {
     let mut refused = None;
     for size in sizes {

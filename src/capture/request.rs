@@ -184,7 +184,7 @@ pub enum Writer {
     /// event is opened on CPUs, whatever the target is. The program has to select the tasks and to apply the filter. In
     /// a recording, its samples are those of the tracepoint.
     Program,
-    /// Nobody: the samples of another event have all that they would say.
+    /// Nobody. The samples of another event contain the same information.
     Nobody,
 }
 

@@ -52,8 +52,8 @@ pub enum Reading {
 }
 
 impl Capture {
-    /// Waits until the capture is woken, or until this time. For a capture whose tasks have exited, and that gets no records any
-    /// more: `wait` does not wait there.
+    /// Waits until the capture is woken, or until this time. Used for a capture whose tasks have exited and that gets no more
+    /// records, because `wait` returns at once there.
     pub fn wait_woken(&mut self, until: Option<Instant>) -> Reading {
         let message = match until {
             None => self.messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
