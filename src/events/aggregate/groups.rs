@@ -75,13 +75,13 @@ pub struct Groups {
     when_full: WhenFull,
 }
 
-/// What becomes of another key when there are as many keys as the limit allows.
+/// What happens to a new key when the table already has as many keys as the limit allows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum WhenFull {
     /// The smallest keys are folded.
     #[default]
     FoldSmallest,
-    /// Its amounts are added to `others`. No key that the table has is folded for it.
+    /// The amounts of the new key are added to `others`. The keys that the table has stay.
     KeepFirst,
 }
 
@@ -225,7 +225,7 @@ impl Groups {
         }
     }
 
-    /// From now on, a full table keeps the keys that it has. So their amounts never go back, as long as the table has the
+    /// From now on, a full table keeps the keys that it has. So their amounts never decrease, as long as the table has the
     /// memory for its keys.
     pub fn keep_first_keys(&mut self) {
         self.when_full = WhenFull::KeepFirst;
@@ -345,7 +345,7 @@ impl Groups {
         self.when_full == WhenFull::KeepFirst
     }
 
-    /// Returns whether a key is new, and the table keeps those that it has instead.
+    /// Returns whether the amounts of this key go to `others`: the key is new, and the full table keeps the keys that it has.
     #[inline]
     fn has_no_room_for(&self, words: &[u64]) -> bool {
         self.keeps_first_keys() && self.rows.len() >= self.definition.limit && self.rows.find(words).is_none()
@@ -361,7 +361,7 @@ impl Groups {
             // Not reached: a table has one measure.
             (Amount::Distribution(_), Measure::Sum) => {}
         }
-        // The texts of the key are in the table nevertheless. Without rows they are dropped when they take too much memory.
+        // The texts of this key are in the table already. Texts without rows are dropped when they take too much memory.
         self.fold_what_has_no_room();
     }
 

@@ -24,8 +24,8 @@ pub trait Derivation: Send {
     /// whole record in the layout of the derived event.
     fn sample(&mut self, input: usize, record: &[u8], emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow;
 
-    /// Processes the sample of the first input and the one of the second input that a program in the kernel has found to
-    /// belong together. What it dropped or lost, it has counted itself.
+    /// Processes a pair of samples, one of the first input and one of the second input. A BPF program has found that they
+    /// belong together. The program has already counted the spans that it dropped or lost.
     fn pair(&mut self, _begin: &[u8], _end: &[u8], _emit: &mut dyn FnMut(&[u8]) -> Flow) -> Flow {
         Flow::Continue(())
     }

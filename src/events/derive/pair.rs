@@ -1,5 +1,5 @@
-//! System calls that programs in the kernel have paired: one record has the begin and the end of a call. It is split into the
-//! two samples that the kernel's own records would be, so that nobody else has to know where calls are paired.
+//! Splits the records of system calls that BPF programs have paired. Such a record has the begin and the end of a call. It is
+//! split into the two samples that the kernel itself would have written, so no other code has to know where calls are paired.
 
 use perf_prof_format::{
     abi::{
@@ -15,7 +15,8 @@ use crate::event::EventType;
 /// The size of the fields of `raw_syscalls:sys_exit`: the common fields, `id` and `ret`.
 const EXIT: usize = 24;
 
-/// The members that the begin and the end have in common, and those that a pair has for both. The raw data is the last one.
+/// The members of the samples of the begin and of the end, and the members of a pair's record. The raw data is the last
+/// member.
 const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_TID
     | PERF_SAMPLE_TIME
@@ -24,7 +25,7 @@ const MEMBERS: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_CPU
     | PERF_SAMPLE_RAW;
 
-/// Where the raw data of a pair has what. It starts with the fields of the end. All numbers have 8 bytes.
+/// The layout of the raw data of a pair. It starts with the fields of the end. All numbers have 8 bytes.
 pub struct PairLayout;
 
 impl PairLayout {
@@ -51,7 +52,7 @@ pub struct PairSplitter {
     layout: SampleLayout,
     /// The offset of the raw data in samples.
     raw: usize,
-    /// What the data of an end has behind its fields: no string, because all of them are in the begin.
+    /// The bytes after the fields of an end. They say that there are no strings, because all strings are in the begin.
     no_strings: Vec<u8>,
     begin: Vec<u8>,
     end: Vec<u8>,
@@ -59,7 +60,7 @@ pub struct PairSplitter {
 
 impl PairSplitter {
     /// Creates a splitter for calls whose begins and ends have these types. Returns `None` if their samples cannot be made of
-    /// a pair: they have different members, or some that programs do not write.
+    /// a pair, because their members differ or because programs do not write some of these members.
     pub fn new(begin: &EventType, end: &EventType) -> Option<PairSplitter> {
         let (of_begin, of_end) = (begin.format.tracepoint()?, end.format.tracepoint()?);
         let is_at = |format: &EventFormat, name: &str, offset: usize, size: usize| {
@@ -85,7 +86,8 @@ impl PairSplitter {
             |at: usize| raw.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |word| u64::from_ne_bytes(*word));
         write(&mut self.begin, members, [&raw[PairLayout::BEGIN..], &[]]);
         write(&mut self.end, members, [&raw[..EXIT], &self.no_strings]);
-        // The times of samples come from the clock of the events, and programs have another one. So only their difference is used.
+        // The times of samples come from the clock of the events, and programs use another clock. So only the difference of
+        // the program's times is used.
         let began = self.layout.time(record).unwrap_or(0).saturating_sub(word(PairLayout::DURATION));
         for (member, word) in [(SampleMember::Time, began), (SampleMember::Cpu, word(PairLayout::CPU))] {
             if let Some(at) = self.layout.fixed_offset(member) {
@@ -96,7 +98,7 @@ impl PairSplitter {
     }
 }
 
-/// Returns what the data of an event with strings has behind its fields if all of its strings are absent.
+/// Returns the bytes after the fields of an event with strings, for the case that all of its strings are absent.
 fn no_strings(format: &EventFormat) -> Vec<u8> {
     let strings = format.strings();
     if strings.is_empty() {

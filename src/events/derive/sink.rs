@@ -41,7 +41,7 @@ struct Started {
     /// The index of the event type of its derived samples.
     event: usize,
     derivation: Box<dyn Derivation>,
-    /// What splits the samples of its inputs, if programs in the kernel have paired them.
+    /// The splitter for the records of its inputs, if BPF programs have paired them.
     pairs: Option<PairSplitter>,
 }
 
@@ -59,7 +59,7 @@ impl Started {
     }
 }
 
-/// Whether samples were lost of which the derivations have not been told.
+/// Whether samples were lost and the derivations do not know it yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Losses {
     /// Samples were lost, and the derivations do not know it yet.
@@ -215,7 +215,7 @@ impl<'a> DerivingSink<'a> {
         self
     }
 
-    /// Takes the samples of the inputs of some derived events as pairs. Each comes with the index of its event type.
+    /// Takes pairs as the input of some derived events from now on. Each splitter comes with the index of its event type.
     pub fn with_pairs(mut self, pairs: impl IntoIterator<Item = (usize, PairSplitter)>) -> Self {
         for (event, splitter) in pairs {
             let mut started = self.derivations.0.iter_mut();

@@ -1,4 +1,4 @@
-//! Call chains that come without a sample: the kernel's tables have each one once.
+//! Call chains that come without a sample, because tables in the kernel store each chain only once.
 
 use perf_prof_format::{
     abi::{

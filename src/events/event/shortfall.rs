@@ -85,8 +85,8 @@ impl Shortfall {
         (!is_complete).then(|| Shortfall { lost, unattributed, throttled, damaged, ..Shortfall::default() })
     }
 
-    /// Returns what is missing of the time since then. Returns `None` if nothing is. Nobody knows when the records were that are
-    /// missing in a damaged recording, so every time may lack them.
+    /// Returns what is missing in the time since then; `None` if nothing is. In a damaged recording, it is not known from
+    /// which time the missing records are, so they may be missing at any time.
     pub fn since(&self, then: &Shortfall) -> Option<Shortfall> {
         // The kernel's own counts take the place of those in records, and may be lower.
         let more = |of: fn(&Shortfall) -> u64| of(self).saturating_sub(of(then));
@@ -197,7 +197,7 @@ impl IncompleteTask {
         incomplete.tasks().into_iter().map(task).collect()
     }
 
-    /// Returns what the tasks of `now` lack that they did not lack then.
+    /// Returns the gaps that the tasks of `now` have in addition to those of then.
     fn since(now: &[IncompleteTask], then: &[IncompleteTask]) -> Vec<IncompleteTask> {
         let then: FxHashMap<i32, &IncompleteTask> = then.iter().map(|task| (task.tid, task)).collect();
         let more = |task: &IncompleteTask| {
@@ -294,7 +294,7 @@ mod tests {
         // The kernel's own counts are lower than those in records.
         stats.set_kernel_counts(Some(LossCounts { per_event: vec![4], ..LossCounts::default() }));
         assert_eq!(now().since(&then).unwrap().lost, 0);
-        // Nobody knows when the records were that are missing.
+        // It is not known from which time the missing records are.
         stats.note_damage();
         let damaged = now();
         assert!(damaged.since(&damaged).unwrap().damaged);

@@ -51,7 +51,7 @@ pub struct Stats {
 struct InKernel {
     /// True if BPF programs in the kernel add up the event.
     is_there: AtomicBool,
-    /// True if it is a span that is paired there. It has samples.
+    /// True if the event is a span that BPF programs pair. Such a span has samples.
     is_paired: AtomicBool,
     added: AtomicU64,
     /// How often the event happened while the programs could not run.

@@ -83,12 +83,12 @@ impl Scale {
         ClassicHistogram { buckets, count: of.count, sum: self.unit.value(of.sum) }
     }
 
-    /// Returns the native histogram of a distribution. The values of a range go to the bucket of its middle. So a value may be
-    /// in the bucket beside its own, but always in the same one.
+    /// Returns the native histogram of a distribution. The values of a range are counted in the bucket of the range's middle.
+    /// So a value may be counted in the bucket next to its own, but equal values are always counted in the same bucket.
     pub fn native(&self, of: &Distribution) -> NativeHistogram {
         let Some(buckets) = self.buckets else { return NativeHistogram::default() };
-        // The distribution does not say how far below or above its ranges a value is. A bucket must not lose values, so those
-        // above are in that of the end of the ranges, whatever the largest one is.
+        // The distribution does not say how far outside its ranges a value is. No value may be lost from the buckets. So
+        // values above the ranges are counted in the bucket at the end of the ranges, however large they are.
         let end = buckets.as_linear().filter(|_| of.above != 0).map(|linear| i128::from(linear.high));
         let above = end.map(|end| (end, of.above));
         let middles = of.ranges().map(|(range, count)| {

@@ -166,15 +166,15 @@ impl Family {
     }
 }
 
-/// Returns a text as a part of the name of a metric: other characters than letters and digits are `_`, without such at the
-/// ends.
+/// Returns a text as a part of the name of a metric. Characters other than letters and digits become `_`, and each `_` at the
+/// ends is removed.
 fn clean(text: &str) -> String {
     let replaced: String = text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
     replaced.trim_matches('_').to_owned()
 }
 
-/// Returns the names of labels for the names of a key. A member of all events such as `_comm` loses its `_`. Two labels never
-/// have the same name, and none has that of the ends of buckets.
+/// Returns the names of labels for the names of a key. A member of all events such as `_comm` loses its `_`. All labels have
+/// different names, and none has the name of the label for the ends of buckets.
 fn label_names(keys: &[String]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for key in keys {

@@ -90,7 +90,7 @@ pub(super) struct BucketSpan {
     pub length: Option<u32>,
 }
 
-/// Appends a metric with its series, behind its length.
+/// Appends the length of a metric, and then the metric with its series.
 pub fn write_protobuf(family: &Family, to: &mut Vec<u8>) {
     to.extend(message(family).encode_length_delimited_to_vec());
 }

@@ -153,7 +153,7 @@ fn is_flushed_before(span: &SpanView<'_>) -> bool {
 /// Returns whether the request is a write that completes a second time, after a flush: it had a flag for a flush when it began
 /// that it no longer had when it was issued.
 fn completes_twice(span: &SpanView<'_>) -> bool {
-    // A flush that a task asks for completes like a write to sector 0 does the second time.
+    // The completion of a flush that a task asks for looks like the second completion of a write to sector 0.
     let begin = span.begin();
     let Some(issue) = issue(span).filter(|_| begin.uint("sector") != 0) else { return false };
     let is_fua = |part: &PartView<'_>| {
@@ -299,14 +299,14 @@ mod tests {
         // Flushes before and after the data.
         let both = [&[(START, 1, 2, "FWFSM")], &data(11, "WSM")[..], &[(COMPLETE, 19, 0, "WSM")]].concat();
         assert_eq!(times(8, &both), [[18, 1, 15, 2]]);
-        // The first completion of a write to sector 0 is the last one that can be told from that of a flush.
+        // Of the completions of a write to sector 0, only the first one can be distinguished from the completion of a flush.
         assert_eq!(times(0, &both), [[13, 1, 10, 2]]);
         // A flush after the data only: the device has no FUA.
         let after = [&[(START, 1, 2, "WFS")], &data(2, "WS")[..], &[(COMPLETE, 9, 0, "WS")]].concat();
         assert_eq!(times(8, &after), [[8, 2, 4, 2]]);
         // The device has FUA, so there is one completion.
         assert_eq!(times(8, &[&[(START, 1, 2, "WFS")], &data(2, "WFS")[..]].concat()), [[4, 2, 0, 2]]);
-        // The flush before the data has failed, so that the data was never issued.
+        // The flush before the data has failed, so the data was never issued.
         assert_eq!(times(8, &[(START, 1, 2, "FWS"), (COMPLETE, 5, 2, "WS")]), [[4, 0, 0, 0]]);
     }
 }

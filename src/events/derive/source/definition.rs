@@ -43,8 +43,8 @@ pub struct SourceDefinition {
     pub flags: &'static [Flag],
     /// The fields besides `duration` and `open`.
     pub fields: &'static [Field],
-    /// Whether its spans are short, so that a span which stays open for long shows that its end was not delivered. For example,
-    /// some kernels do not deliver an end in an interrupt that hits an idle task.
+    /// Whether its spans are short. If a short span stays open for long, its end was not delivered. For example, some kernels
+    /// do not deliver an end in an interrupt that hits an idle task.
     pub ends_soon: bool,
     /// A function that makes a filter for the source's events from the options. It saves work only: the spans are
     /// filtered in any case.
@@ -380,9 +380,9 @@ impl SourceDefinition {
         self.fields.iter().map(field).collect()
     }
 
-    /// Returns whether events are missing if a span of the source stays open for long. This holds only if the run has
-    /// the events of all `Discard` rules, because without them, a span may stay open although no event is missing.
-    /// `discards` is the number of `Discard` rules whose events the run has.
+    /// Returns whether events are missing if a span of the source stays open for long. This holds only if the run has the
+    /// events of all `Discard` rules: otherwise, a span may stay open although no event is missing. `discards` is the number
+    /// of `Discard` rules whose events the run has.
     pub(crate) fn misses_ends(&self, discards: usize) -> bool {
         let all = self.rules.iter().filter(|rule| rule.action == Action::Discard);
         self.ends_soon && all.count() == discards

@@ -538,8 +538,8 @@ fn the_tasks_of_dropped_spans_are_counted() {
 }
 
 proptest! {
-    /// Each key has spans, one after the other. Whatever is lost, the time of each span whose begin was delivered is in the
-    /// delivered spans or within the bound of the missing time.
+    /// Each key has spans, one after the other. Whatever is lost, the time of each span with a delivered begin is covered: by
+    /// the delivered spans, or by the bound of the missing time.
     #[test]
     fn the_times_of_spans_that_end_among_lost_events_are_bounded(
         steps in prop::collection::vec((1..3i32, 1..50u64, 0..9u8), 1..120)

@@ -1,13 +1,13 @@
 //! The events of spans: their format, their records and their counts. A record contains the whole records of the samples
 //! that the span is made of.
 //!
-//! A delivered span is a record in the layout of its own event type. Its time and its CPU are those of the end. So is its task,
-//! unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`, `open`, the fields,
-//! and behind them the whole records of the begin, of the end, and of the samples between them. So fields are decoded as those
-//! of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own types. The call
-//! chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If the records of the begin
-//! and the end are larger together, their ends, which contain copies of user stacks, are cut off. A stack that is cut off is
-//! not unwound, so the chain has only the recorded frames.
+//! A delivered span is a record in the layout of its own event type. Its time and its CPU are those of the end. So is its
+//! task, unless the definition says something else. The raw data has the form of a tracepoint's data: `duration`, `open` and
+//! the fields. After them, it has the whole records of the begin, of the end, and of the samples between them. So fields are
+//! decoded as those of any event, a copy of the record keeps all of the span, and `begin` and `end` are events of their own
+//! types. The call chain is not copied: it is resolved from the record that has it. A record has at most 64 KiB. If the
+//! records of the begin and the end are larger together, their ends, which contain copies of user stacks, are cut off. A
+//! stack that is cut off is not unwound, so the chain has only the recorded frames.
 
 mod counts;
 mod field;

@@ -1,7 +1,7 @@
 //! Profiles of pprof (`profile.proto`): call chains with labels and sums, merged as they are added. Only sums are kept.
 //!
-//! A program has other addresses in each process. So the address of a location is its offset in the file, and all processes
-//! share the locations of a file; a mapping is the part of the file in which there are locations.
+//! The addresses of a program differ between processes. So the address of a location is its offset in the file, and all
+//! processes share the locations of a file. A mapping is the part of the file in which there are locations.
 
 mod messages;
 
@@ -96,7 +96,7 @@ pub struct About {
     pub comments: Vec<String>,
 }
 
-/// How the bytes of a profile are packed.
+/// How the bytes of a profile are compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     /// Not at all.
@@ -241,7 +241,7 @@ impl Profile {
     }
 
     /// Adds the weight of a call chain, which is given outermost first. `None` in place of a location means that there was no
-    /// memory for it: the chain then ends before it.
+    /// memory for this location. The chain then ends before it.
     pub fn add(
         &mut self,
         event: usize,

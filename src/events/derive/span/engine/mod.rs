@@ -326,7 +326,7 @@ impl Engine {
         }
     }
 
-    /// Adds up how long dropped spans may have lasted. Leaves out a span if its begin shows that the user did not
+    /// Adds up how long dropped spans may have lasted. Leaves out a span if its begin already shows that the user did not
     /// select it.
     fn count_missing(&mut self, spans: impl IntoIterator<Item = MissingSpan>) {
         for MissingSpan { key, begin, until } in spans {
