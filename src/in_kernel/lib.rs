@@ -1,8 +1,9 @@
-//! Declarations compiled to BPF programs: values that are only added up are added up in the kernel, and no record is written.
+//! Compiles declarations to BPF programs. Values that are only added up are then added up in the kernel, and no record is
+//! written.
 //!
-//! A declaration takes these steps: `lower` reads an aggregator's plan and makes expressions of it, or says why it cannot;
-//! `table` writes the code of the program from them, with the selection of tasks and CPUs first; `instruction` encodes the
-//! code. The rows that the program keeps are read by `table` again.
+//! A declaration takes these steps. `lower` reads an aggregator's plan and makes expressions of it, or says why it cannot.
+//! `table` writes the code of the program from the expressions, after the code that selects tasks and CPUs. `instruction`
+//! encodes the code. `table` also reads the rows that the program keeps.
 //!
 //! The rooms, each of which uses only those above it:
 //!

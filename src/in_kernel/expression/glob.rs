@@ -28,7 +28,8 @@ impl Glob {
         is_plain(text).then(|| of(text.as_bytes().to_vec()))
     }
 
-    /// Writes the code that jumps to a label unless the array matches. A text ends at the first NUL, or with the array.
+    /// Writes the code that jumps to a label unless the text in the array matches. The text ends at its first NUL, or at the
+    /// end of the array.
     pub(super) fn jump_unless(&self, code: &mut Code, (array, size): (Place, usize), to: Label) {
         match self {
             Glob::Prefix(text) if text.len() <= size => jump_unless_bytes(code, array, text, to),
@@ -39,7 +40,7 @@ impl Glob {
         }
     }
 
-    /// Writes the code that compares the text at each offset of the array where it has room.
+    /// Writes the code that compares the pattern's text with the array at each offset at which the text fits.
     fn search(&self, code: &mut Code, text: &[u8], (array, size): (Place, usize), fails: Label) {
         let found = code.label();
         for at in 0..=size - text.len() {

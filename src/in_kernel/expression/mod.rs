@@ -17,8 +17,8 @@ pub use text::{Text, TextTest};
 
 use crate::instruction::{Code, Register};
 
-/// The register with the address of the record. Its fields are at the offsets of the tracepoint's format, but its first 8
-/// bytes are a pointer of the kernel in place of the common fields.
+/// The register with the address of the record. The fields of the record are at the offsets of the tracepoint's format. But
+/// its first 8 bytes are a pointer of the kernel, not the common fields.
 pub const CONTEXT: Register = Register::R6;
 
 /// The register with the ids of the running task: the process in the upper 32 bits, the thread in the lower ones.

@@ -26,14 +26,14 @@ pub enum Number {
         offset: i16,
         /// Its type.
         ty: IntType,
-        /// The bits, of which the highest is none.
+        /// A mask of all bits that the number may have, without the highest ones.
         bits: u32,
     },
     /// Always the same number.
     Constant(u64),
     /// A number that the program has put on the stack, extended to 64 bits.
     Kept {
-        /// Its place, from the end of the stack.
+        /// The distance from the end of the stack.
         offset: i16,
         /// Whether it may be negative.
         is_signed: bool,

@@ -62,7 +62,7 @@ impl Outcome {
 }
 
 impl Test {
-    /// Writes the code that jumps to a label if the test has this outcome, and else goes on.
+    /// Writes the code that jumps to a label if the test has this outcome, and otherwise continues with the next instruction.
     pub fn jump(&self, code: &mut Code, on: Outcome, to: Label) {
         match self {
             Test::All(tests) => joined(code, tests, Outcome::Fails, (on, to)),

@@ -8,7 +8,7 @@ use perf_prof_format::{
 use super::{CONTEXT, Glob, Number, Outcome};
 use crate::instruction::{Code, Condition, Label, Place, Register, Size};
 
-/// The comm that programs give to all idle tasks. The kernel's own has the CPU behind it: `swapper/1`.
+/// The name that programs use for all idle tasks. The kernel's own names end with the CPU: `swapper/1`.
 const IDLE: u64 = u64::from_ne_bytes(*b"swapper\0");
 /// How the kernel's names of idle tasks start.
 const IDLE_OF_CPU: u64 = u64::from_ne_bytes(*b"swapper/");
@@ -25,7 +25,7 @@ pub enum Text {
     },
     /// An array that the program has put on the stack, at a multiple of 8.
     Kept {
-        /// Its place, from the end of the stack.
+        /// The distance from the end of the stack.
         offset: i16,
         /// Its size in bytes.
         size: usize,
@@ -52,8 +52,8 @@ impl Text {
         }
     }
 
-    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. Zeros pad a field to a multiple
-    /// of 8. Bytes behind a NUL in the field are copied too.
+    /// Writes the code that copies the text to a place on the stack, which is a multiple of 8. A text whose size is no
+    /// multiple of 8 is padded with zeros. Bytes after a NUL are copied too.
     pub fn copy(self, code: &mut Code, to: Place) {
         match self {
             Text::Field { offset, size } => copy_array(code, (CONTEXT.at(offset), size), to),

@@ -19,8 +19,8 @@ impl Code {
         Code::default()
     }
 
-    /// Returns a new label. It has to be placed once. Jumps to it from behind are loops, whose turns the verifier has to be able to
-    /// count.
+    /// Returns a new label. It has to be placed exactly once. A jump back to it is a loop, and the verifier has to be able to
+    /// count its turns.
     pub fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels - 1)
@@ -92,8 +92,8 @@ impl Code {
         self.push(Instruction::JumpIf(condition, register, with.into(), to));
     }
 
-    /// Jumps to a label if the condition holds for a register and a number. A number that has no room in the instruction is
-    /// put into `scratch`.
+    /// Jumps to a label if the condition holds for a register and a number. A number that does not fit into the instruction
+    /// is put into `scratch`.
     pub fn jump_if_number(
         &mut self,
         condition: Condition,

@@ -111,7 +111,7 @@ fn plain(instruction: &Instruction) -> Parts {
     }
 }
 
-/// Returns the two words that set a register to a number of 64 bits (`kind` is 0), or to the map that it stands for.
+/// Returns the two words that set a register: to a number of 64 bits if `kind` is 0, otherwise to a map.
 fn load_double(register: Register, kind: u8, number: u64) -> [u64; 2] {
     let opcode = BPF_LD | BPF_IMM | BPF_DW;
     let first = Parts { opcode, to: register as u8, from: kind, offset: 0, immediate: number as i32 };

@@ -1,8 +1,8 @@
 //! Runs programs in tests, without the kernel: `rbpf`, with helper functions and maps that a test can look into.
 //!
-//! All memory of a program is one list of words, so that helper functions read and write it without pointers: the stack,
-//! the record, the counters, and the values of rows. `rbpf` has a stack of its own, so `R5`, which code uses only for the
-//! fifth argument of a helper function, takes the place of the frame's register. `rbpf` knows no atomic operations, so they
+//! All memory of a program is one list of words: the stack, the record, the counters, and the values of rows. So helper
+//! functions read and write it without pointers. `rbpf` has a stack of its own, so `R5` takes the place of the frame's
+//! register: code uses `R5` only for the fifth argument of a helper function. `rbpf` knows no atomic operations, so they
 //! become loads and stores.
 
 use std::{
@@ -37,7 +37,7 @@ const ARGUMENTS: u64 = 108;
 const NAMES: u64 = 109;
 const MARKS: u64 = 110;
 const GAPS: u64 = 111;
-/// The first word of the marks of the CPUs, and the number of words of each.
+/// The first word of the marks of all CPUs, and the number of words for each CPU.
 const OF_MARKS: usize = LENGTH + 1 + WRITTEN;
 const MARKS_OF_CPU: usize = 11;
 const CPUS: usize = 4;
@@ -70,11 +70,12 @@ pub struct Machine {
     pub since: HashMap<u32, u64>,
     /// The number of words taken by the values of all hashes. The words of removed entries are not used again.
     used: usize,
-    /// Keys and values that another CPU adds right before the program adds the same key, which then fails with `-EEXIST`.
+    /// Keys and values that another CPU adds right before the program adds the same key. The program's update then fails with
+    /// `-EEXIST`.
     pub added_meanwhile: HashMap<Vec<u8>, Vec<u64>>,
     /// The ids in the map of tasks.
     pub tasks: HashSet<u32>,
-    /// The indexes of the cgroups in which the task is.
+    /// The indexes of the cgroups to which the task belongs.
     pub cgroups: HashSet<u64>,
     /// The process and the thread.
     pub ids: (u32, u32),
@@ -183,7 +184,7 @@ impl Machine {
                 // The hash of open spans is free, because programs that read strings have none.
                 MapUse::Unread => OPEN,
                 MapUse::Names => NAMES,
-                // No program that writes a record takes a chain.
+                // A program that writes a record takes no call chain.
                 MapUse::Chain => RECORDS,
                 MapUse::Segments => SEGMENTS,
                 MapUse::Since => SINCE,
@@ -314,7 +315,7 @@ impl Machine {
         text.len() as i64 + 1
     }
 
-    /// Copies memory of the kernel, of which programs have a part. What cannot be read becomes 0.
+    /// Copies memory of the kernel, of which the test has only a part. Bytes that cannot be read become 0.
     fn read_kernel(&self, to: u64, size: usize, from: u64) -> i64 {
         if let Some(at) = from.checked_sub(self.address(0)).filter(|at| at / 8 < self.memory.len() as u64) {
             assert!(at as usize + size <= 8 * self.memory.len());

@@ -9,7 +9,7 @@ mod show;
 
 pub use code::{Code, Label};
 
-/// The most words of a program. The kernel would take many more, and jumps reach farther.
+/// The maximum number of words of a program. The kernel accepts longer programs, and jumps reach farther.
 pub const LONGEST: usize = 4096;
 
 /// A register. `R0` has results, `R1` to `R5` are arguments and lost by a call, `R6` to `R9` are kept, and `Frame` points to
@@ -102,11 +102,12 @@ pub struct Place {
 pub enum MapUse {
     /// An array with one map: the hash with the rows of a table.
     Tables,
-    /// An array with one value: the counters beside the table. Programs get the address of the value, not of the map.
+    /// An array with one value: the counters that belong to the table. Programs get the address of the value, not of the map.
     Counters,
     /// A hash of the open spans.
     Open,
-    /// An array with marks for each CPU: for each event of a span, whether its program has seen the last one.
+    /// An array with marks for each CPU. There is a mark for each event of a span: it says whether the program has seen the
+    /// last event.
     Marks,
     /// A hash of the tasks whose events are missing, with their numbers.
     Gaps,
@@ -122,7 +123,8 @@ pub enum MapUse {
     Arguments,
     /// A hash of the arguments of open calls whose strings could not be read yet.
     Unread,
-    /// A hash of the names of programs that threads are about to run: the memory with these strings will be gone.
+    /// A hash of names of programs: those that threads are about to run. The memory with these strings will be gone after the
+    /// call.
     Names,
     /// An array with one value for each CPU: the paths that are being made.
     Paths,
@@ -130,7 +132,7 @@ pub enum MapUse {
     Chain,
     /// An array with one map: the hash with the segments of call chains.
     Segments,
-    /// A hash of times by process: since when it has its mappings.
+    /// A hash by process: the time at which the process got its present mappings.
     Since,
 }
 
@@ -181,7 +183,7 @@ pub struct MapReference {
 pub struct Program {
     /// Its instructions as the kernel takes them.
     pub instructions: Vec<u64>,
-    /// Where it names maps, in the order of its instructions.
+    /// The maps that the program names, in the order of its instructions.
     pub maps: Vec<MapReference>,
 }
 

@@ -3,8 +3,8 @@
 use super::{Code, Instruction};
 
 impl Code {
-    /// Returns the code that is reached. One pass sees all jumps forward before their labels. A jump back leads to a label that is
-    /// reached from above.
+    /// Returns the code without the instructions that no path reaches. One pass is enough: it sees each forward jump before
+    /// the jump's label, and a label of a backward jump is reached from above.
     pub(super) fn reachable(&self) -> Vec<Instruction> {
         let mut is_target = vec![false; self.labels];
         let mut is_reached = true;

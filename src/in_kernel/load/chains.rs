@@ -17,19 +17,20 @@ use crate::{
     },
 };
 
-/// The segments for which there is room, for each row.
+/// The number of segments per row for which there is room.
 pub const SEGMENTS: u32 = 2;
 const SLOT: u32 = 0;
 
 /// The maps of a table whose keys have call chains.
 #[derive(Debug)]
 pub struct ChainMaps {
-    /// The chain of the event that a CPU adds now.
+    /// The call chain that a CPU is adding now.
     buffer: Map,
     /// An array with the hash of segments that is filled now.
     slot: Map,
     segments: Map,
-    /// The segments that were read last. Rows may have chains of them, which were added before the hash was exchanged.
+    /// The segments of the previous reading. Rows may have chains with these segments, which were added before the hash was
+    /// exchanged.
     before: Segments,
 }
 

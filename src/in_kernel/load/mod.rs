@@ -1,6 +1,6 @@
 //! Programs and maps in the kernel: loading, attaching, exchanging and reading tables.
 //!
-//! Everything here ends when its descriptors are closed, so nothing stays in the kernel after this process.
+//! All programs and maps end when their descriptors are closed, so nothing stays in the kernel after this process.
 
 mod chains;
 mod pairs;
@@ -53,7 +53,7 @@ impl From<LoadError> for Refusal {
     }
 }
 
-/// Returns the line of the verifier's log that says what is wrong: the last one before the counts.
+/// Returns the line of the verifier's log that says what is wrong: the last one before the statistics.
 fn last_line(log: &str) -> &str {
     let is_count = |line: &&str| line.starts_with("processed ") || line.is_empty();
     log.lines().rev().find(|line| !is_count(line)).unwrap_or_default()
@@ -62,7 +62,7 @@ fn last_line(log: &str) -> &str {
 /// The tracepoint at which a program runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Tracepoint<'a> {
-    /// Its name. Tools such as `bpftool` show it as the name of the program.
+    /// The name of the event. Tools such as `bpftool` show it as the name of the program.
     pub name: &'a str,
     /// Its number in tracefs.
     pub id: u32,
@@ -72,7 +72,7 @@ pub struct Tracepoint<'a> {
 #[derive(Debug)]
 pub struct Attached {
     program: Loaded,
-    /// Closing it detaches the program. `None` on kernels without links.
+    /// Closing this descriptor detaches the program. `None` on kernels without links.
     link: Option<OwnedFd>,
     event: OwnedFd,
 }
@@ -89,7 +89,7 @@ impl Attached {
         Ok(Attached { program, link, event })
     }
 
-    /// Returns how many events the program did not see, because BPF was already at work on the CPU.
+    /// Returns how many events the program missed, because another BPF program or bpf(2) was active on the CPU.
     fn missed(&self) -> u64 {
         self.program.recursion_misses().unwrap_or(0)
     }
@@ -109,7 +109,7 @@ fn load(
     Loaded::load(tracepoint.name, ProgramType::Tracepoint, &program.with_maps(descriptor))
 }
 
-/// Returns whether the kernel lets this process load and attach programs, by loading the smallest one.
+/// Returns whether the kernel lets this process load and attach programs. Tries it with the smallest program.
 pub fn check() -> Result<(), Refusal> {
     let mut code = Code::new();
     code.exit(1);

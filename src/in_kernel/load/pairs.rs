@@ -1,4 +1,4 @@
-//! The programs that pair system calls and write them out, and where they write them.
+//! Loads the programs that pair system calls and write the pairs, and says where they write them.
 
 use std::{
     ffi::CStr,
@@ -20,7 +20,8 @@ use crate::{
     table::Counters,
 };
 
-/// The most threads that are about to run a program, or to close a descriptor, at a time. The names and paths of others stay absent.
+/// The maximum number of threads that are about to run a program or to close a descriptor at the same time. For further
+/// threads, the names and paths stay absent.
 const MOST_NAMES: u32 = 1 << 10;
 
 /// The programs that pair the system calls of a span. They run until this value is dropped.
@@ -28,17 +29,18 @@ const MOST_NAMES: u32 = 1 << 10;
 pub struct PairsInKernel {
     programs: Vec<(Loaded, &'static CStr, Option<OwnedFd>)>,
     page: CounterPage,
-    /// What was counted up to the last reading.
+    /// The counts up to the last reading.
     read: SpanCounters,
     read_own: u64,
     /// The open calls, which only programs use.
     _open: Map,
-    /// The events to which they write, one for each CPU. The kernel takes them out when this is closed.
+    /// The events to which the programs write, one for each CPU. The kernel removes them from the array when this descriptor
+    /// is closed.
     output: Map,
 }
 
 impl PairsInKernel {
-    /// Loads the programs of a span, which do not run yet. At most so many calls are open.
+    /// Loads the programs of a span, without running them. `most_open` is the maximum number of open calls.
     pub fn load(
         PairPrograms { begin, end, exit, open_bytes, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
@@ -74,7 +76,7 @@ impl PairsInKernel {
             let loaded = Loaded::load("calls", ProgramType::RawTracepoint, &program.with_maps(descriptor));
             loaded.map(|loaded| (loaded, tracepoint, None))
         };
-        // Those of the ends are attached first, so that no end is missed.
+        // The programs of the ends are attached first, so that no end is missed.
         let programs = vec![
             load(exit, c"sched_process_exit")?,
             load(end, SystemCall::Exit.name())?,
@@ -99,7 +101,8 @@ impl PairsInKernel {
         let words =
             std::array::from_fn::<u64, { SpanCounters::WORDS }, _>(|word| self.page.word(Counters::WORDS + word));
         let mut now = SpanCounters::from(words);
-        // A call that ends when the events are off does not belong to the run. If it was counted as open before, it stays so.
+        // A call that ends while the events are off does not belong to the run. If its begin was counted before, the call
+        // still counts as open.
         let counted = now.opened.saturating_sub(self.page.word(SpanCounters::OFF_WORD));
         now.opened = counted.max(self.read.opened);
         now.since(std::mem::replace(&mut self.read, now))
@@ -111,7 +114,7 @@ impl PairsInKernel {
         now.wrapping_sub(std::mem::replace(&mut self.read_own, now))
     }
 
-    /// Returns how many begins and ends the programs did not see, because they were already at work on the CPU.
+    /// Returns how many begins and ends the programs missed, because they were already running on the CPU.
     pub fn missed(&self) -> u64 {
         self.programs.iter().map(|(program, ..)| program.recursion_misses().unwrap_or(0)).sum()
     }

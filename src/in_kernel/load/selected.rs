@@ -22,7 +22,7 @@ use crate::{
     table::chain::renew_program,
 };
 
-/// The most processes or threads that are selected at a time.
+/// The maximum number of processes or threads that can be selected at the same time.
 const MOST_TASKS: u32 = 1 << 17;
 /// The flags of a map whose memory is allocated now. Otherwise the first fork of a traced task would allocate 48 elements
 /// (`alloc_bulk()` in `kernel/bpf/memalloc.c`), which the kernel counts as events of `kmem:kmalloc` that a program has missed.
@@ -39,7 +39,7 @@ pub struct TaskEvents<'a> {
     pub rename: &'a EventFormat,
 }
 
-/// The formats of the tracepoints after which a process has other mappings.
+/// The formats of the tracepoints that report a change of a process's mappings.
 #[derive(Clone, Copy, Debug)]
 pub struct ProcessEvents<'a> {
     /// `sched:sched_process_fork`.
@@ -109,7 +109,7 @@ impl SelectedTasks {
         tasks.iter().try_for_each(|&task| self.add(task))
     }
 
-    /// Notes from now on since when processes have their mappings, for call chains with frames of processes.
+    /// From now on, notes for each process when it got its present mappings, for call chains with frames of processes.
     pub fn follow_mappings(&mut self, events: ProcessEvents<'_>) -> Result<(), Refusal> {
         self.since = Some(Map::new(&MapDefinition {
             name: "since",
@@ -132,8 +132,8 @@ impl SelectedTasks {
         Ok(Attached::new(loaded, tracepoint)?)
     }
 
-    /// Selects the tasks in these cgroups, given by their folders, and in those below them. The kernel takes cgroups of
-    /// version 2 only.
+    /// Selects the tasks in these cgroups, given by their folders, and in the cgroups below them. The kernel supports only
+    /// cgroups of version 2.
     pub fn select_cgroups(&mut self, folders: &[PathBuf]) -> Result<(), Refusal> {
         let map = Map::new(&MapDefinition {
             name: "cgroups",
@@ -153,9 +153,9 @@ impl SelectedTasks {
         Ok(())
     }
 
-    /// Returns how many forks and execs the programs did not see, because BPF was already at work on the CPU. These tasks may
-    /// not be selected. Missed ends are not counted: they are frequent, because tasks are freed in interrupts, and do no harm,
-    /// because an ended task has no more events.
+    /// Returns how many forks and execs the programs missed, because BPF was already active on the CPU. The tasks of these
+    /// events may not be selected. Missed ends are not counted: they are frequent, because tasks are freed in interrupts.
+    /// They do no harm, because an ended task has no more events.
     pub fn missed(&self) -> u64 {
         self.adders.iter().map(Attached::missed).sum()
     }

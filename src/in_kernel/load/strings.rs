@@ -63,8 +63,8 @@ impl StringWriters {
         Ok(())
     }
 
-    /// Returns for each event how many of them its program did not see, because BPF was already at work on the CPU. The misses
-    /// of the selection of tasks are added to each number.
+    /// Returns for each event how many occurrences its program missed, because BPF was already active on the CPU. The misses
+    /// of the programs that select tasks are added to each number.
     pub fn missed(&self) -> impl Iterator<Item = (usize, u64)> {
         let of_tasks = self.selected.missed();
         self.writers.iter().map(move |(event, writer)| (*event, writer.attached.missed() + of_tasks))
@@ -107,7 +107,8 @@ impl StringWriter {
     }
 }
 
-/// The most open calls for which strings that could not be read are kept. In further calls, such strings stay absent.
+/// The maximum number of open calls for which unreadable strings are kept until the end of the call. In further calls, such
+/// strings stay absent.
 const MOST_UNREAD: u32 = 1 << 14;
 
 fn unread() -> Result<Map, CallError> {
@@ -122,7 +123,7 @@ fn unread() -> Result<Map, CallError> {
     })
 }
 
-/// Creates the map that says what the arguments of a system call are.
+/// Creates the map that says which arguments of each system call are strings, descriptors or names of files.
 pub(super) fn arguments_of_calls() -> Result<Map, CallError> {
     let map = Map::new(&MapDefinition {
         name: "arguments",

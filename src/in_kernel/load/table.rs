@@ -44,7 +44,8 @@ impl Room {
     pub fn new(shape: &Shape, limit: usize, bytes: usize) -> Room {
         // Two tables need memory during a reading.
         let fitting = u32::try_from(bytes / 2 / bytes_of_row(shape)).unwrap_or(u32::MAX).max(1);
-        // A limit below `FIRST` is applied when the rows are read, because the kernel cannot drop the smallest rows.
+        // A limit below `FIRST` is applied when the rows are read, because the kernel cannot drop the rows with the smallest
+        // values.
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX).clamp(Room::FIRST, 1 << 30);
         let most = wanted.min(fitting);
         Room { first: Room::FIRST.min(most), most }
@@ -53,7 +54,7 @@ impl Room {
 
 /// Returns the memory of a row in the kernel.
 fn bytes_of_row(shape: &Shape) -> usize {
-    /// The bytes beside the key and the value: `struct htab_elem`, and its bucket.
+    /// The bytes of a row besides the key and the value: `struct htab_elem`, and the row's bucket.
     const BESIDE: usize = 64;
     let of_chain =
         if shape.has_chain() { SEGMENTS as usize * (chain::KEY_BYTES + chain::VALUE_BYTES + BESIDE) } else { 0 };
@@ -81,7 +82,7 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct TableInKernel {
     shape: Shape,
-    /// An array with the hash that is filled now.
+    /// An array with the hash that programs fill now.
     slot: Map,
     rows: Map,
     /// Only for keys with call chains.
@@ -95,7 +96,7 @@ pub struct TableInKernel {
     read_spans: SpanCounters,
     /// The events that witnesses have missed.
     unwitnessed: u64,
-    /// The tasks that lack events, and the numbers as they were at the last reading.
+    /// The tasks with missed events, and the numbers of these events at the last reading.
     gaps: Option<Map>,
     read_gaps: ReadGaps,
     /// The open spans, which only programs use.
@@ -105,7 +106,7 @@ pub struct TableInKernel {
 /// What a task lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gaps {
-    /// The thread. `None` for all tasks for which the map of gaps had no room.
+    /// The thread. `None` stands for all tasks that had no room in the map of gaps.
     pub task: Option<i32>,
     /// Its name.
     pub comm: [u8; TASK_COMM_LEN],
@@ -113,12 +114,12 @@ pub struct Gaps {
     pub count: u64,
 }
 
-/// The events that tasks lack, as they were at the last reading.
+/// The events that tasks missed, as of the last reading.
 #[derive(Debug, Default)]
 struct ReadGaps {
     all: u64,
     tasks: HashMap<i32, u64>,
-    /// Those of tasks that are not in the map.
+    /// The missed events of tasks that are not in the map.
     others: u64,
 }
 
@@ -133,7 +134,8 @@ enum ProgramState {
     Gone,
 }
 
-/// The most open spans. A thread has one open call, and is in one state; few machines have more threads. They take 13 MB.
+/// The maximum number of open spans. A thread has at most one open call and one state, and few machines have more threads.
+/// These spans take 13 MB.
 pub(super) const MOST_OPEN: u32 = 1 << 17;
 /// The most tasks that lack events.
 const MOST_GAPS: u32 = 4096;
@@ -178,8 +180,8 @@ impl TableInKernel {
         Ok(maps.table(shape.clone(), room, ProgramState::OfCalls(loaded)))
     }
 
-    /// Creates an empty table of spans and loads the programs of their events, which do not run yet. `tracepoints` has all
-    /// events of the span. At most so many spans are open.
+    /// Creates an empty table of spans, and loads the programs of their events without running them. `tracepoints` has all
+    /// events of the span. `most_open` is the maximum number of open spans.
     pub fn load_spans(
         SpanPrograms { programs, open_bytes, shape, are_of_tasks }: &SpanPrograms,
         tracepoints: &[Tracepoint<'_>],
@@ -204,8 +206,8 @@ impl TableInKernel {
         now.since(std::mem::replace(&mut self.read_spans, now))
     }
 
-    /// Runs the programs at each event from now on. Those of ends are first, so that no end is missed. The
-    /// tracepoint is that of a table without spans.
+    /// Runs the programs at each event from now on. The programs of the ends are attached first, so that no end is missed.
+    /// `tracepoint` belongs to a table without spans.
     pub fn attach(&mut self, tracepoint: Option<Tracepoint<'_>>) -> Result<(), Refusal> {
         self.program = match std::mem::replace(&mut self.program, ProgramState::Gone) {
             ProgramState::Loaded(program) => {
@@ -214,7 +216,7 @@ impl TableInKernel {
             }
             ProgramState::OfEvents(mut programs) => {
                 programs.iter_mut().rev().try_for_each(Witnessed::attach)?;
-                // A witness has to come after its program.
+                // A witness has to run after its program.
                 programs.iter_mut().try_for_each(Witnessed::attach_witness)?;
                 ProgramState::OfEvents(programs)
             }
@@ -251,7 +253,7 @@ impl TableInKernel {
         entries < self.room.most && fullest > u64::from(entries / 2)
     }
 
-    /// Returns how many events the program did not see, because BPF was already at work on the CPU.
+    /// Returns how many events the program missed, because BPF was already active on the CPU.
     pub fn missed(&self) -> u64 {
         match &self.program {
             ProgramState::Attached(attached) => attached.missed(),
@@ -266,7 +268,7 @@ impl TableInKernel {
         }
     }
 
-    /// Returns the tasks that lack events since the last time.
+    /// Returns the tasks that missed events since the last call.
     pub fn gaps_since(&mut self) -> Result<Vec<Gaps>, CallError> {
         let all = if self.gaps.is_some() { self.page.word(SpanCounters::UNSEEN_WORD) } else { 0 };
         let (Some(gaps), true) = (&self.gaps, all != self.read_gaps.all) else { return Ok(Vec::new()) };
@@ -286,8 +288,8 @@ impl TableInKernel {
         Ok(since)
     }
 
-    /// Drops the spans that are open if a witness itself has missed an event. That needs an event in an interrupt, right behind
-    /// another one of the same kind.
+    /// Drops the open spans if a witness itself has missed an event. That happens only to an event in an interrupt that
+    /// directly follows another event of the same kind.
     pub fn notice_misses(&mut self) {
         let ProgramState::OfEvents(programs) = &self.program else { return };
         let missed = programs.iter().map(Witnessed::missed).sum();
@@ -296,8 +298,8 @@ impl TableInKernel {
         }
     }
 
-    /// Takes everything that was added up since the last reading. The kernel waits until no program uses the table any more,
-    /// which takes about 10 ms, and more on a busy machine.
+    /// Takes everything that was added up since the last reading. Waits until no program uses the table any more. This takes
+    /// about 10 ms, and more on a busy machine.
     pub fn read(&mut self) -> Result<Reading, CallError> {
         let entries = self.rows.entries();
         let entries = if self.is_filling() { entries.saturating_mul(GROWTH).min(self.room.most) } else { entries };
@@ -306,20 +308,20 @@ impl TableInKernel {
         // When this returns, no program adds to the previous table any more.
         self.slot.set_descriptor(SLOT, empty.as_fd())?;
         let full = std::mem::replace(&mut self.rows, empty);
-        // The rows are exchanged first, so the segments of all of their chains are in the hash that is taken now, or in the one
-        // that was taken before.
+        // The rows are exchanged first. So all segments of their chains are in the hash that is taken now, or in the one that
+        // was taken before.
         let chains = self.chains.as_mut().zip(no_segments);
         let segments = chains.map(|(chains, empty)| chains.exchange(empty)).transpose()?;
         self.reading(Some(&full), segments)
     }
 
-    /// Takes everything that was added up since the last reading, without an exchange, at the end of the run. An event that
-    /// happens during the reading may be missing.
+    /// Takes everything that was added up since the last reading, at the end of the run. The table is not exchanged, so an
+    /// event that happens during the reading may be missing.
     pub fn read_last(&mut self) -> Result<Reading, CallError> {
         self.reading(None, None)
     }
 
-    /// Reads a table that was taken out, with its segments; `None` reads those in use.
+    /// Reads a table that was taken out, with its segments. `None` reads the table and the segments in use.
     fn reading(&mut self, table: Option<&Map>, segments: Option<Segments>) -> Result<Reading, CallError> {
         let now = self.counters();
         let before = std::mem::replace(&mut self.read, now);
@@ -366,7 +368,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// Creates the maps. `open` has the sizes of an open span's key and value, and the most open spans.
+    /// Creates the maps. `open` has the sizes of the key and the value of an open span, and the maximum number of open spans.
     fn new(shape: &Shape, room: Room, open: Option<((usize, usize), u32)>) -> Result<Maps, CallError> {
         let rows = hash(shape, room.first)?;
         let slot = Map::new(&MapDefinition {

@@ -11,10 +11,10 @@ use crate::instruction::{Place, Register};
 
 /// Turns the values that a filter compares into expressions.
 pub(super) trait Compared {
-    /// Returns the number at an offset of the data.
+    /// Returns the number at an offset of the data that the filter reads.
     fn number(&mut self, data: FilterData, offset: usize, ty: IntType) -> Result<Number, Unsuited>;
 
-    /// Returns the test of the text at a place of the data.
+    /// Returns the test of the text at a place of the data that the filter reads.
     fn text(&mut self, data: FilterData, extent: Extent, test: (TextComparison, &str)) -> Result<Test, Unsuited>;
 }
 
@@ -63,7 +63,7 @@ pub(super) fn text_test(text: Text, (comparison, value): (TextComparison, &str))
         Text::Comm => return Err(Unsuited::Member("_comm".to_owned())),
     };
     let equal = || {
-        // A value that is longer than the field, or has a NUL, equals no text.
+        // A value that is longer than the field, or contains a NUL, never equals the field's text.
         let is_possible = value.len() <= size && !value.contains('\0');
         let test = TextTest::Equal(value.as_bytes().to_vec());
         if is_possible { Test::Text { array, size, test } } else { Test::Any(Vec::new()) }

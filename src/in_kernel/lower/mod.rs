@@ -41,16 +41,17 @@ pub enum Part {
         /// Its size in bytes.
         size: usize,
     },
-    /// A text that depends on a number, such as the name of a system call. The key has the number, which takes 8 bytes.
+    /// A text that depends on a number, such as the name of a system call. The key contains the number instead, which takes 8
+    /// bytes.
     Named {
         /// The number.
         number: Number,
         /// The texts.
         names: Names,
     },
-    /// Always the same text, which is not in the key.
+    /// A text that is always the same. It is not in the key.
     Constant(Box<[u8]>),
-    /// The call chain. The key has an id that stands for it, which takes 8 bytes.
+    /// The call chain. The key contains an id for the chain, which takes 8 bytes.
     Chain,
 }
 
@@ -81,9 +82,9 @@ pub struct Lowered {
 /// In which PID namespace perf-prof is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PidNamespace {
-    /// In the initial one, whose ids the kernel's programs have.
+    /// In the initial PID namespace, whose ids BPF programs have.
     First,
-    /// In another one, for example that of a container.
+    /// In another PID namespace, for example that of a container.
     Other,
 }
 

@@ -11,11 +11,11 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// Numbers from -1 up to this one may have a name, so their texts are compared with a pattern. Others have none.
+/// Only numbers from -1 up to this one may have a name. A comparison looks up their texts one by one.
 const NAMED: i64 = 4096;
 /// Examples of numbers without a name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
-/// The most numbers that a test compares in place of a text.
+/// The maximum number of numbers that a test compares instead of a text.
 const MOST: usize = 64;
 
 /// The texts of a field of spans by number, for example the names of system calls.
@@ -23,7 +23,7 @@ const MOST: usize = 64;
 pub struct Names {
     format: Arc<SpanFormat>,
     field: usize,
-    /// The largest number that there is; `None` if there may be any.
+    /// The largest number that the field can have; `None` if there is no limit.
     largest: Option<u32>,
 }
 
@@ -36,7 +36,7 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 impl Names {
-    /// Creates the texts of a field. `largest` is the largest number, if there are no other ones.
+    /// Creates the texts of a field. `largest` is the largest number that the field can have.
     pub(super) fn new(format: &Arc<SpanFormat>, field: usize, largest: Option<u32>) -> Names {
         Names { format: Arc::clone(format), field, largest }
     }
@@ -70,8 +70,8 @@ impl Names {
         Ok(if comparison == TextComparison::NotEqual { Test::Not(Box::new(any)) } else { any })
     }
 
-    /// Returns whether `value`, a text or a pattern, may match the text of a number without a name. All such texts have the
-    /// same start.
+    /// Returns whether `value`, a text or a pattern, may match the text of a number without a name. All texts of such numbers
+    /// start in the same way.
     fn may_be_unnamed(&self, value: &str) -> bool {
         let start = UNNAMED
             .map(|number| self.text(number))

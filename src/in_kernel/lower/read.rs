@@ -9,10 +9,10 @@ use perf_prof_format::{
 use super::{Part, PidNamespace, Unsuited};
 use crate::expression::{Number, Text};
 
-/// The most bytes of a tracepoint's record that programs may read: the kernel's `PERF_MAX_TRACE_SIZE`.
+/// The maximum number of bytes of a tracepoint's record that programs may read: the kernel's `PERF_MAX_TRACE_SIZE`.
 const MAX_RECORD: usize = 8192;
 
-/// Turns the fields and members that are read of an event into expressions.
+/// Turns the fields and members of an event that a declaration reads into expressions.
 #[derive(Clone, Copy)]
 pub(super) struct Reader<'a> {
     pub event: &'a EventType,

@@ -1,4 +1,5 @@
-//! What the arguments of each system call are: strings, descriptors and names of files. A map says so by the number of the call.
+//! Says for each system call which of its arguments are strings, descriptors and names of files. A map has this by the number
+//! of the call.
 
 use perf_prof_format::abi::{
     bpf::BPF_FUNC_MAP_LOOKUP_ELEM,
@@ -12,18 +13,19 @@ use crate::{
     select::SCRATCH,
 };
 
-/// The numbers of all system calls with such arguments are below this one.
+/// A limit: all system calls with such arguments have smaller numbers.
 pub const MOST_CALLS: u32 = 1024;
 
-/// The register with the bits of the call. The lowest ones are those of arguments that are strings to read. The bits replace the ids
-/// of the task in it.
+/// The register with the bits of the call, in place of the ids of the task. The lowest bits are those of arguments that are
+/// strings to read.
 pub(crate) const STRINGS: Register = Register::R9;
-/// The bits of an argument: it is a descriptor, it is the name of a file, and a relative name belongs to the descriptor before it.
+/// The bits of an argument: whether it is a descriptor, whether it is the name of a file, and whether a relative name belongs
+/// to the descriptor before it.
 pub(crate) const IS_DESCRIPTOR: usize = 8;
 pub(crate) const IS_NAME: usize = 16;
 pub(crate) const HAS_FOLDER: usize = 24;
 
-/// Returns what the map has for a system call, by its name.
+/// Returns the value of the map for a system call, by the name of the call.
 pub fn bits_of_call(call: &str) -> u64 {
     let strings = string_arguments(call).iter().map(|(argument, _)| 1 << argument);
     let descriptors = descriptor_arguments(call).iter().map(|(argument, _)| 1 << (IS_DESCRIPTOR + argument));
@@ -49,7 +51,7 @@ pub(crate) fn look_up_call(code: &mut Code, call: usize) {
     code.here(found);
 }
 
-/// Writes the code that jumps to a label unless the call has one of these bits.
+/// Writes the code that jumps to a label unless the call has at least one of these bits.
 pub(crate) fn jump_unless(code: &mut Code, bits: i32, to: Label) {
     let has_one = code.label();
     code.jump_if(Condition::Bits, STRINGS, bits, has_one);

@@ -1,8 +1,8 @@
 //! Which files a call stands for: those of its descriptors, the current folder, and the root of the task.
 //!
-//! A call that is paired has its paths read when it ends, and only if it passes. Meanwhile another thread may have changed a
-//! descriptor or the folder. So the addresses of the files are kept when the call begins. If a file is another one when the call ends,
-//! its path is unknown.
+//! The paths of a paired call are read when the call ends, and only if it passes. Meanwhile another thread may have changed a
+//! descriptor or the folder. So the addresses of the files are kept when the call begins. If the address of a file differs at
+//! the end, the path is unknown.
 
 use perf_prof_format::abi::{
     bpf::{BPF_FUNC_GET_CURRENT_TASK, BPF_FUNC_PROBE_READ_USER},
@@ -19,7 +19,7 @@ use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Siz
 
 /// The register with the address of the running task.
 const TASK: Register = Register::R8;
-/// The bits for what the names of a call need, beside those of the call.
+/// The bits that say what the names of a call need, besides the bits of the call.
 const NEEDS_FOLDER: i32 = 1 << 6;
 const NEEDS_ROOT: i32 = 1 << 7;
 /// All bits of names.
@@ -30,12 +30,12 @@ const NAMES: i32 = 0x3f << IS_NAME;
 pub(crate) enum Found {
     /// All.
     All,
-    /// Those that are the same as when the call began.
+    /// Only the files that are the same as when the call began.
     Unchanged,
 }
 
-/// Writes the code that keeps the addresses of the files of a call that begins. `kept` has room for all; those without a file
-/// become 0. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
+/// Writes the code that keeps the addresses of the files when a call begins. `kept` has room for all addresses; an argument
+/// without a file gets 0. `STRINGS` has the bits of the call, and `argument` says where its arguments are.
 pub(crate) fn keep_files(code: &mut Code, types: &PathTypes, kept: Place, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     load_task(code);
@@ -103,14 +103,14 @@ fn read_of_task(code: &mut Code, offset: i32) {
     read(code, NUMBER, 8);
 }
 
-/// Writes the code that jumps to a label unless the address in `R1` is that with which the call began.
+/// Writes the code that jumps to a label unless the address in `R1` is the one that was kept when the call began.
 fn jump_if_changed(code: &mut Code, slot: usize, to: Label) {
     code.load(Size::Double, Register::R2, BEGAN_WITH.after(8 * slot));
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }
 
-/// Writes the code that puts the file of each descriptor of a call into `NUMBER`, and then that of `each`, which may jump to its
-/// label to leave out the file.
+/// Writes the code that puts the file of each descriptor of a call into `NUMBER`, and then runs the code of `each`. That code
+/// may jump to its label to leave out the file.
 fn each_descriptor(
     code: &mut Code,
     types: &PathTypes,
@@ -145,8 +145,8 @@ fn each_descriptor(
     code.here(done);
 }
 
-/// Writes the code that sets the bits for what the names of a call need: the root if they start with a slash, and else the current
-/// folder, unless they belong to a descriptor. A name that cannot be read may need both.
+/// Writes the code that sets the bits for what the names of a call need. A name that starts with a slash needs the root.
+/// Another name needs the current folder, unless it belongs to a descriptor. A name that cannot be read may need both.
 fn find_needs(code: &mut Code, argument: impl Fn(usize) -> Place) {
     let done = code.label();
     jump_unless(code, NAMES, done);

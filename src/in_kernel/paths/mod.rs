@@ -1,6 +1,6 @@
-//! The paths of files in the calls of a task, as programs read them from the kernel's memory: of its descriptors, and of the
-//! folders from which names of files are looked up. They are those that procfs shows in /proc/PID/fd, read where the event happens,
-//! so no change of a descriptor comes between.
+//! The paths of files in the calls of a task: those of its descriptors, and of the folders from which names of files are
+//! looked up. Programs read them from the kernel's memory where the event happens, so no descriptor can change in between.
+//! They are the paths that procfs shows in /proc/PID/fd.
 //!
 //! A program takes two steps. `find_files` reads which files the arguments stand for. `walk` makes a path of each: it goes from
 //! the file up to the root, through mounts, and writes names from the end of a buffer to its start.
@@ -29,28 +29,28 @@ use crate::{
     select::look_up_only,
 };
 
-/// The largest path with the NUL at its end, in bytes. Longer ones are absent.
+/// The maximum length of a path in bytes, with the NUL at its end. Longer paths are absent.
 pub const LONGEST_PATH: usize = 1024;
 /// The size of the map in which paths are made.
 pub const PATHS_BYTES: usize = FIRST_SLOT as usize + SLOTS * SLOT_BYTES as usize;
 
-/// All bits of descriptors, and those of names.
+/// All bits of descriptors, and all bits of names.
 const DESCRIPTORS: i32 = 0x3f << IS_DESCRIPTOR;
 pub(crate) const FILES: i32 = DESCRIPTORS | 0x3f << IS_NAME;
 
 /// The number of paths: one for each argument, the current folder, and the root of the task.
 pub(crate) const SLOTS: usize = MOST_ARGUMENTS + 2;
-/// The index of the current folder among them, and that of the root.
+/// The indexes of the current folder and of the root among the paths.
 pub(crate) const CURRENT_FOLDER: usize = MOST_ARGUMENTS;
 pub(crate) const ROOT: usize = MOST_ARGUMENTS + 1;
 
 /// The register with the address of the memory in which paths are made.
 pub(crate) const PATHS: Register = Register::R7;
-/// Where the stack has this address; 0 if there are no paths.
+/// The place on the stack that has this address; 0 if there are no paths.
 pub(crate) const KEPT_PATHS: Place = Place { base: Register::Frame, offset: -80 };
 
-/// What the memory has: the index of the path that is being made, numbers that are read, the descriptors of the task, and the
-/// files that a call had when it began.
+/// The contents of this memory: the index of the path that is being made, numbers that are read, the descriptors of the task,
+/// and the files that a call had when it began.
 const AT: Place = PATHS.at(0);
 const NUMBER: Place = PATHS.at(8);
 const OTHER_NUMBER: Place = PATHS.at(16);
@@ -60,13 +60,14 @@ const FILES_OF_TASK: Place = PATHS.at(48);
 pub(crate) const BEGAN_WITH: Place = PATHS.at(56);
 const FIRST_SLOT: i16 = 56 + 8 * SLOTS as i16;
 
-/// What a path has: the file, which is its mount and its entry; the root of this mount; where the text starts; how far it is.
+/// The contents of a path's memory: the file, which is its mount and its entry; the root of this mount; where the text
+/// starts; and the state of the path.
 const MOUNT: i16 = 0;
 const ENTRY: i16 = 8;
 const TOP: i16 = 16;
 const START: i16 = 24;
 const STATE: i16 = 32;
-/// The text. Behind it is the room that a read of a name could need in the eyes of the verifier.
+/// The text of the path. After it is the room that, for the verifier, a read of a name could need.
 const TEXT: i16 = 40;
 const SLOT_BYTES: i16 = TEXT + 2 * LONGEST_PATH as i16;
 /// The size of a path with what is needed to read it.
@@ -74,7 +75,7 @@ pub(crate) const KEPT_PATH_BYTES: usize = (TEXT - START) as usize + LONGEST_PATH
 /// The place of the NUL.
 const END: i32 = LONGEST_PATH as i32 - 1;
 
-/// How far a path is: there is no file, it is known which one, its names are being read, or it is complete.
+/// The states of a path: there is no file, its file is known, its names are being read, or it is complete.
 const ABSENT: i32 = 0;
 const NEW: i32 = 1;
 const NAMED: i32 = 2;
@@ -88,8 +89,8 @@ pub(crate) fn look_up_paths(code: &mut Code, none: Label) {
     code.copy(PATHS, Register::R0);
 }
 
-/// Writes the code that makes the paths of a call. Its number is at an offset of the record, and the second value says where its
-/// arguments are. Other registers than [`CONTEXT`] and [`IDS`] are lost.
+/// Writes the code that makes the paths of a call. The number of the call is at an offset of the record, and the second value
+/// says where its arguments are. Only [`CONTEXT`] and [`IDS`] keep their values; all other registers change.
 pub(crate) fn make_paths(
     code: &mut Code,
     types: &PathTypes,
@@ -130,7 +131,7 @@ pub(crate) fn load_path(code: &mut Code, slot: usize, absent: Label) {
     code.operate(Operation::Add, Register::R3, Register::R1);
 }
 
-/// Returns where a path is made: the size of [`KEPT_PATH_BYTES`] at this place is all of it.
+/// Returns where a path is made. The memory for it has [`KEPT_PATH_BYTES`] bytes.
 pub(crate) fn kept_path(slot: usize) -> Place {
     slot_place(slot, START)
 }
@@ -140,7 +141,7 @@ fn slot_place(slot: usize, at: i16) -> Place {
     PATHS.at(FIRST_SLOT + slot as i16 * SLOT_BYTES + at)
 }
 
-/// Writes the code that reads memory of the kernel from the address in `R3`. What cannot be read becomes 0.
+/// Writes the code that reads memory of the kernel from the address in `R3`. Bytes that cannot be read become 0.
 fn read(code: &mut Code, to: Place, bytes: i32) {
     code.address(Register::R1, to);
     code.copy(Register::R2, bytes);

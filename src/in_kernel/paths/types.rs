@@ -1,4 +1,4 @@
-//! Where the kernel's structures have what a path is made of. Its BTF says so.
+//! The offsets in the kernel's structures that paths are made of, from its BTF.
 
 use perf_prof_format::tracefs::Btf;
 
@@ -35,8 +35,8 @@ pub struct PathTypes {
     pub iterator: Option<NumberIterator>,
 }
 
-/// The kernel's iterator over numbers, `bpf_iter_num`: the numbers of its functions. If a loop takes its turns from it, the verifier
-/// checks the loop once. Other loops are checked turn by turn.
+/// The numbers of the functions of `bpf_iter_num`, the kernel's iterator over numbers. If this iterator counts the turns of a
+/// loop, the verifier checks the loop once. It checks other loops turn by turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NumberIterator {

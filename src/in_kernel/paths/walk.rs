@@ -1,6 +1,6 @@
-//! From files to paths: one loop, whatever number of files a call has. Each turn reads one name, or goes to the mount above. All
-//! state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks the loop
-//! once. Without it, the number of turns is in a register, and each of them is checked.
+//! Turns files into paths, in one loop for any number of files. Each turn reads one name, or goes to the mount above. All
+//! state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator counts the turns, the
+//! verifier checks the loop once. Otherwise a register has the number of turns, and each turn is checked.
 //!
 //! Files without a place in a tree have the text that `d_path()` gives them: `pipe:[4711]`, `socket:[4711]`,
 //! `anon_inode:[eventpoll]`, `/memfd:name (deleted)`.
@@ -15,16 +15,16 @@ use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Siz
 
 /// The register with the address of the path that is being made.
 const PATH: Register = Register::R9;
-/// The register with the number of turns, and where the iterator is that takes its place.
+/// The register with the number of turns, and the place of the iterator that is used instead.
 const TURNS: Register = Register::R8;
 const ITERATOR: Place = Place { base: Register::Frame, offset: -88 };
-/// The most turns for all paths of a call: their names, their mounts, and two more for each.
+/// The maximum number of turns for all paths of a call: their names, their mounts, and two more for each path.
 const MOST_TURNS: i32 = 100;
 /// The longest name in the kernel, `NAME_MAX`.
 const LONGEST_NAME: i32 = 255;
-/// What follows the path of a file that was removed.
+/// The text after the path of a file that was removed.
 const DELETED: &str = " (deleted)";
-/// The most digits of the number of an inode of pipes and sockets, which has 32 bits.
+/// The maximum number of digits of an inode of pipes and sockets, whose number has 32 bits.
 const DIGITS: i32 = 10;
 
 /// The file systems whose files have no place in a tree (include/uapi/linux/magic.h).
@@ -203,7 +203,7 @@ fn go_up(code: &mut Code, types: &PathTypes, labels: Labels) {
     code.jump(labels.complete);
     code.here(in_mount);
     follow(code, PATH.at(ENTRY), types.entry_parent, NUMBER);
-    // An entry above which there is nothing, and which is not the root of the mount, has no path.
+    // An entry that has no parent and is not the root of the mount has no path.
     code.load(Size::Double, Register::R1, NUMBER);
     code.load(Size::Double, Register::R2, PATH.at(ENTRY));
     code.jump_if(Condition::Equal, Register::R1, Register::R2, labels.unknown);

@@ -18,11 +18,11 @@ use crate::{
     lower::{Chains, PidNamespace, Unsuited},
 };
 
-/// Where programs put the index or the id that a look-up needs: 8 bytes at the end of the stack.
+/// Where programs put the index or the id for a look-up: 8 bytes at the end of the stack.
 pub const SCRATCH: Place = Place { base: Register::Frame, offset: -8 };
 
-/// Writes the code that looks up the only value of an array: the one of this CPU, or the map in it. `R0` is its address, and the
-/// verifier asks for a test that it is not 0.
+/// Writes the code that looks up the only value of an array: the value of this CPU, or the map in the array. `R0` is then the
+/// address of the value. The verifier requires a test that it is not 0.
 pub(crate) fn look_up_only(code: &mut Code, array: MapUse) {
     code.store_number(Size::Word, SCRATCH, 0);
     code.map(Register::R1, array);

@@ -2,8 +2,8 @@
 
 use crate::table::Counters;
 
-/// The counters of the programs of spans, in the words behind [`Counters`]. `opened` is the sum of `ended`, `dropped` and
-/// the number of open spans.
+/// The counters of the programs of spans. They are in the words after [`Counters`]. `opened` is the sum of `ended`, `dropped`
+/// and the number of open spans.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SpanCounters {
     /// The spans that began.
@@ -23,8 +23,8 @@ pub struct SpanCounters {
 }
 
 impl SpanCounters {
-    /// The number of words. Behind them is the generation. When it changes, spans that are open then are dropped when they
-    /// end. Witnesses change it when a program has missed an event.
+    /// The number of these counters. The word after them is the generation. When it changes, all spans that are open then are
+    /// dropped at their end. A witness changes it when a program has missed an event.
     pub const WORDS: usize = 7;
     const FIRST: i16 = 8 * Counters::WORDS as i16;
     pub(super) const OPENED: i16 = SpanCounters::FIRST;
@@ -35,21 +35,21 @@ impl SpanCounters {
     pub(super) const WITHOUT_ROOM: i16 = SpanCounters::FIRST + 40;
     pub(super) const LOST: i16 = SpanCounters::FIRST + 48;
     pub(super) const GENERATION: i16 = SpanCounters::FIRST + 56;
-    /// Behind the generation: the events that the programs missed.
+    /// The word after the generation: the number of events that the programs missed.
     pub(super) const MISSED: i16 = SpanCounters::FIRST + 64;
-    /// The events that were seen to be missing without a miss: see [`super::chain`].
+    /// The number of events that must be missing although no witness noticed a miss: see [`super::chain`].
     pub(super) const UNSEEN: i16 = SpanCounters::FIRST + 72;
-    /// The calls that ended while their event was off. Their begins were counted, and belong to no run.
+    /// The number of calls that ended while their event was off. Their begins were counted, but they belong to no run.
     pub(super) const OFF: i16 = SpanCounters::FIRST + 80;
     /// The index of the word with the generation among all words.
     pub const GENERATION_WORD: usize = Counters::WORDS + SpanCounters::WORDS;
     /// The index of the word with the number of events that the programs missed.
     pub const MISSED_WORD: usize = SpanCounters::GENERATION_WORD + 1;
-    /// The index of the word with the number of events that did not happen for programs at all.
+    /// The index of the word with the number of events that no tracepoint reported.
     pub const UNSEEN_WORD: usize = SpanCounters::MISSED_WORD + 1;
     /// The index of the word with the number of calls that ended while their event was off.
     pub const OFF_WORD: usize = SpanCounters::UNSEEN_WORD + 1;
-    /// The number of all words, those of [`Counters`] too.
+    /// The number of all words, including those of [`Counters`].
     pub const ALL_WORDS: usize = SpanCounters::OFF_WORD + 1;
 }
 

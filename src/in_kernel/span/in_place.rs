@@ -1,5 +1,6 @@
-//! The open spans of tasks. A task has an entry in the hash from the first event that needs one until it ends: most events find
-//! it and change it, which costs a fifth of removing and adding it. The scheduler's locks keep events of a task apart.
+//! The open spans of tasks. A task gets an entry in the hash at the first event that needs one, and keeps it until the task
+//! ends. So most events only change an entry, which costs a fifth of removing and adding one. The scheduler's locks prevent
+//! two events of a task at the same time.
 
 use perf_prof_format::abi::bpf::{BPF_FUNC_GET_SMP_PROCESSOR_ID, BPF_FUNC_MAP_DELETE_ELEM, BPF_NOEXIST};
 
@@ -14,16 +15,16 @@ use crate::{
 const ENTRY: Register = Register::R7;
 /// The register that says whether the task was woken before and has run since.
 const AGAIN: Register = Register::R8;
-/// The size of the state of a task: what it does, and where and when it was woken.
+/// The size of the state of a task: what the task does, and where and when it was woken.
 pub(super) const STATE_BYTES: usize = 24;
 const TIME: usize = 8;
 const CPU: usize = 16;
-/// What a task does: it runs, or it was woken. Else it is 0.
+/// What a task does: it runs, or it was woken. 0 means neither.
 const RUNS: i32 = 1;
 const WOKEN: i32 = 2;
 /// The bits of the state of a task that has ended.
 const DEAD: i32 = 0x30;
-/// For this time in ns, a second wakeup on the same CPU is the first one, as in the engine of spans.
+/// A second wakeup on the same CPU within this time, in ns, counts as the first one, as in the engine of spans.
 const SAME_WAKEUP: i32 = 10_000;
 
 impl Writer<'_> {
@@ -117,7 +118,7 @@ impl Writer<'_> {
         code.here(next);
     }
 
-    /// Writes the code that sets what the task does, if that is followed.
+    /// Writes the code that stores what the task does, if the spans depend on it.
     fn set_state(&self, code: &mut Code, state: i32) {
         let Some(at) = self.states else { return };
         let unknown = code.label();
@@ -126,7 +127,8 @@ impl Writer<'_> {
         code.here(unknown);
     }
 
-    /// Writes the code for a task that comes to a CPU. It gets an entry, because what a wakeup means depends on whether it runs.
+    /// Writes the code for a task that comes to a CPU. The task gets an entry, because the meaning of a later wakeup depends
+    /// on whether the task runs.
     fn comes(&self, code: &mut Code) {
         let Some(at) = self.states else { return };
         let (insert, next) = (code.label(), code.label());
@@ -173,7 +175,7 @@ fn find(code: &mut Code) {
     code.copy(ENTRY, Register::R0);
 }
 
-/// Writes the code that stores the CPU and the time behind the state of a task.
+/// Writes the code that stores the CPU and the time after the state of a task.
 fn write_now(code: &mut Code, state: Place) {
     code.call(BPF_FUNC_GET_SMP_PROCESSOR_ID);
     code.store(Size::Double, state.after(CPU), Register::R0);

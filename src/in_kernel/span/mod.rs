@@ -1,8 +1,8 @@
-//! The programs of spans that are added up: one keeps the begin of each open span in a hash, and the other one finds it
-//! there, takes it out, and adds the span to a table. No record leaves the kernel.
+//! The programs of spans that are added up. One program keeps the begin of each open span in a hash. Another one finds the
+//! begin when the span ends, removes it, and adds the span to a table. No record leaves the kernel.
 //!
-//! The programs of tracepoints miss events, and the kernel says so too late to tell which spans are right. So each of them has a
-//! [witness](witness_program). Those of system calls miss none.
+//! The programs of tracepoints miss some events, and the kernel reports that too late to tell which spans are right. So each
+//! program has a [witness](witness_program). The programs of system calls miss no events.
 
 mod chain;
 mod counts;
@@ -43,7 +43,7 @@ use crate::{
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
 };
 
-/// The register with the latest time at which a span of one of several keys began.
+/// The register with the begin of the newest span, if a span may have one of several keys.
 const BEGAN: Register = Register::R8;
 
 /// Where programs run.
@@ -55,7 +55,7 @@ pub enum Hook {
     SystemCalls,
 }
 
-/// What becomes of an open span whose key begins again.
+/// What happens to an open span if its key begins again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Open {
     Dropped,
@@ -71,7 +71,7 @@ pub struct SpanPrograms {
     pub open_bytes: (usize, usize),
     /// The layout of the table's rows.
     pub shape: Shape,
-    /// Whether each task has an entry in that hash, also without an open span.
+    /// Whether each task has an entry in the hash of open spans, even without an open span.
     pub are_of_tasks: bool,
 }
 
@@ -166,9 +166,9 @@ struct Writer<'a> {
     lowered: &'a LoweredSpan,
     rows: &'a Rows,
     tasks: &'a SpanTasks,
-    /// The size of the key of an open span, and of what is kept for it.
+    /// The size of the key of an open span, and the size of its value.
     sizes: (usize, usize),
-    /// Where the state of a task is in what is kept for it, if its wakeups are followed.
+    /// The offset of the state of a task in the value of an open span, if wakeups are followed.
     states: Option<usize>,
     at: Hook,
     /// Whether a key that begins again is no sign of a missing end, because some ends are not reported.
@@ -226,7 +226,7 @@ impl Writer<'_> {
         code.here(next);
     }
 
-    /// Writes the code that opens a span. `open` is what becomes of an open one with the same key.
+    /// Writes the code that opens a span. `open` says what happens to an open span with the same key.
     fn begin(&self, code: &mut Code, open: Open, next: Label) {
         if open == Open::Stays {
             let is_new = code.label();
@@ -268,7 +268,7 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_ROOM);
     }
 
-    /// Writes the code that stores what is kept of the event that begins a span.
+    /// Writes the code that stores the kept values of the event that begins a span.
     fn write_begin(&self, code: &mut Code, to: Place) {
         code.load(Size::Double, Register::R1, stack(NOW));
         code.store(Size::Double, to, Register::R1);
@@ -278,7 +278,8 @@ impl Writer<'_> {
         write_parts(code, &self.lowered.kept, to.after(16));
     }
 
-    /// Writes the code that ends the open span of the key on the stack, or that of one of the `others` if it began later.
+    /// Writes the code that ends the open span with the key on the stack. If the span of one of the `others` began later,
+    /// ends that span instead.
     fn end(&self, code: &mut Code, others: &[Vec<Number>], next: Label) {
         let no_begin = code.label();
         look_up(code, OPEN_KEY);
@@ -298,7 +299,7 @@ impl Writer<'_> {
         count_in(code, SpanCounters::WITHOUT_BEGIN);
     }
 
-    /// Writes the code that copies an open span to the stack. A register has its address.
+    /// Writes the code that copies an open span to the stack. The given register has the address of the span.
     fn take(&self, code: &mut Code, from: Register) {
         for at in (0..self.sizes.1).step_by(8) {
             code.load(Size::Double, Register::R1, from.at(at as i16));
@@ -351,13 +352,14 @@ impl Writer<'_> {
             number.load(code, Register::R1);
             code.store(Size::Double, to.after(8 * at), Register::R1);
         }
-        // A shorter key is none of the longer ones.
+        // Keys of different lengths are never equal.
         for at in key.len()..self.sizes.0 / 8 {
             code.store_number(Size::Double, to.after(8 * at), -1);
         }
     }
 
-    /// Writes the code that replaces the key if a span with another one began later. `R0` is what was found for the key.
+    /// Writes the code that replaces the key if a span with another key began later. `R0` is the result of the look-up of the
+    /// key.
     fn choose(&self, code: &mut Code, others: &[Vec<Number>]) {
         let found = code.label();
         code.copy(BEGAN, 0);

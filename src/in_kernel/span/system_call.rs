@@ -1,5 +1,5 @@
-//! The raw tracepoints of system calls. Their programs run also where those of tracepoints do not: while bpf(2) is at work on
-//! the CPU. So no event is missed, and no begin is paired with the end of another call.
+//! The raw tracepoints of system calls. Their programs also run while bpf(2) is active on the CPU, where programs of
+//! tracepoints do not run. So no event is missed, and a begin is never paired with the end of another call.
 
 use std::ffi::CStr;
 

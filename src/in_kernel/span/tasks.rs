@@ -1,4 +1,5 @@
-//! The tasks whose spans are added. Many spans are made of events of other tasks, so the span itself is asked.
+//! Selects the tasks whose spans are added. Many spans consist of events of other tasks, so the task of the span itself is
+//! tested.
 
 use perf_prof_format::abi::bpf::BPF_FUNC_MAP_LOOKUP_ELEM;
 
@@ -13,7 +14,7 @@ use crate::{
 pub struct SpanTasks {
     /// The process whose spans are left out: perf-prof itself.
     pub own: Option<u32>,
-    /// Its threads, for spans of which programs know only the thread.
+    /// The threads of perf-prof, for spans whose programs know only the thread.
     pub own_threads: Vec<u32>,
     /// Whether the thread has to be in the map of tasks.
     pub are_selected: bool,

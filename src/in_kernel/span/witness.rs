@@ -1,12 +1,12 @@
 //! The witness of a tracepoint's program: a program at the raw tracepoint of the same event.
 //!
-//! While bpf(2) or another program is at work on a CPU, the programs of tracepoints do not run there (`trace_call_bpf()` in
-//! kernel/trace/bpf_trace.c), and those of raw tracepoints do. For each event, the program leaves a mark on its CPU, and the
-//! witness, which comes after it, takes the mark away. If there is none, the event was missed, so spans that are open now may
-//! end or begin unseen: the witness changes the generation at once, which drops them.
+//! While bpf(2) or another program is active on a CPU, programs of tracepoints do not run there (`trace_call_bpf()` in
+//! kernel/trace/bpf_trace.c), but those of raw tracepoints do. For each event, the program leaves a mark on its CPU, and the
+//! witness, which runs after it, removes the mark. If there is no mark, the program missed the event. Spans that are open
+//! then may end or begin unseen. So the witness changes the generation at once, which drops these spans.
 //!
-//! So a span that is added has seen all events between its begin and its end. A wrong one would need an end and a begin that
-//! were both missed, and the witness was there.
+//! So the programs have seen all events between the begin and the end of a span that is added. A wrong span would need a
+//! missed end and a missed begin, and the witness has seen both.
 
 use perf_prof_format::abi::bpf::TASK_COMM_LEN;
 
@@ -16,9 +16,9 @@ use crate::{
     select::look_up_only,
 };
 
-/// The most events of a span that have programs.
+/// The maximum number of events of a span that have programs.
 pub const MOST_INPUTS: usize = 8;
-/// The size of the marks of a CPU: one of each event, and the task that runs, with its name.
+/// The size of the marks of a CPU: one mark for each event, and the running task with its name.
 pub const MARKS_BYTES: usize = 8 * MOST_INPUTS + 8 + TASK_COMM_LEN;
 
 /// Writes the code that leaves the mark of an event.
@@ -30,7 +30,7 @@ pub(super) fn mark(code: &mut Code, input: usize) {
     code.here(none);
 }
 
-/// Returns the witness of the program for an event of a span, by the index of the event.
+/// Returns the witness of a program. The event is given by its index among the events of the span.
 pub fn witness_program(input: usize) -> Program {
     witness_code(input).program()
 }
@@ -53,7 +53,7 @@ pub(super) fn witness_code(input: usize) -> Code {
     code
 }
 
-/// Writes the code that finds the marks of the CPU. `R0` is then their address, or 0.
+/// Writes the code that finds the marks of the CPU. `R0` is then the address of the marks, or 0.
 pub(super) fn look_up(code: &mut Code) {
     look_up_only(code, MapUse::Marks);
 }

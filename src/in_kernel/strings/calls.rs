@@ -1,8 +1,9 @@
-//! Events of all system calls: which arguments of a call are strings, and strings that could be read only when the call ended.
+//! Events of all system calls: which arguments of a call are strings, and the strings that could be read only when the call
+//! ended.
 //!
-//! The page of a string may not be in memory when the call begins, and programs cannot wait for it. It is in memory when the
-//! call ends, because the kernel has read the string. So the program of the begin keeps the addresses of such strings in a hash
-//! by thread, and the program of the end takes them out and reads the strings.
+//! When a call begins, the page of a string may not be in memory, and programs cannot wait for it. When the call ends, the
+//! page is in memory, because the kernel has read the string. So the program of the begin keeps the addresses of such strings
+//! in a hash by thread. The program of the end removes them from the hash and reads the strings.
 
 use perf_prof_format::{
     abi::{
@@ -27,21 +28,21 @@ pub const UNREAD_BYTES: usize = 8 * (1 + MOST_ARGUMENTS);
 
 /// The field with the number of the system call.
 const CALL: &str = "id";
-/// Where the key of the hash is on the stack: the ids of the running task.
+/// The place on the stack of the hash's key: the ids of the running task.
 const KEY: Place = Place { base: Register::Frame, offset: -16 };
-/// Where the value of the hash is on the stack.
+/// The place on the stack of the hash's value.
 const UNREAD: Place = Place { base: Register::Frame, offset: -16 - UNREAD_BYTES as i16 };
 
 /// An event of all system calls.
 pub(super) enum Call {
-    /// A call begins. Its number and its first argument are at these offsets.
+    /// A call begins. The fields are the offsets of its number and of its first argument.
     Begins { call: usize, arguments: usize },
     /// A call ends.
     Ends,
 }
 
 impl Call {
-    /// Returns where the number of a call that begins is, and its first argument.
+    /// Returns the offsets of the number and of the first argument of a call that begins.
     pub fn begin(&self) -> Option<(usize, usize)> {
         if let Call::Begins { call, arguments } = *self { Some((call, arguments)) } else { None }
     }
@@ -72,7 +73,7 @@ impl Call {
         code.here(has_some);
     }
 
-    /// Writes the code that notes that the string of an argument could not be read.
+    /// Writes the code that marks the string of an argument as unreadable.
     pub fn note_unread(&self, code: &mut Code, argument: usize) {
         if let Call::Begins { .. } = self {
             code.load(Size::Double, Register::R1, UNREAD);
@@ -81,7 +82,7 @@ impl Call {
         }
     }
 
-    /// Writes the code that keeps the addresses of strings that could not be read. If there are none, it jumps to a label.
+    /// Writes the code that keeps the addresses of strings that could not be read. It jumps to a label if there are none.
     pub fn keep_unread(&self, code: &mut Code, done: Label) {
         let Call::Begins { arguments, .. } = *self else { return };
         code.load(Size::Double, Register::R1, UNREAD);

@@ -66,7 +66,8 @@ pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     (format.first_string() + format.strings().len() * longest).next_multiple_of(8) + 8
 }
 
-/// Returns the size of the longest string. One of a program is read with one byte too much, which shows that it has to be cut off.
+/// Returns the size of the longest string. A string of a program is read with one more byte, which shows whether it has to be
+/// cut off.
 fn longest_string(strings: &[StringPlace]) -> usize {
     let may_be_path = strings.iter().any(|string| string.argument.is_some());
     if may_be_path { LONGEST_PATH.max(LONGEST_STRING + 1) } else { LONGEST_STRING + 1 }
@@ -74,14 +75,14 @@ fn longest_string(strings: &[StringPlace]) -> usize {
 
 /// The room for strings in a record.
 pub(crate) struct Room {
-    /// Where the record has its length so far. The verifier does not follow what is in memory, so whatever string it was, the code
-    /// behind it is verified once.
+    /// The place in the record's memory that has its length so far. The verifier does not track values in memory. So it
+    /// verifies the code after a string only once, whatever the length of the string.
     length: Place,
-    /// The most length at which another string has room.
+    /// The maximum length of a record to which another string can be added.
     most: i32,
     /// Whether strings may be paths.
     has_paths: bool,
-    /// Where the code goes on if there is no room, which cannot be.
+    /// The label to which the code jumps if there is no room. This never happens.
     full: Label,
 }
 
@@ -143,8 +144,8 @@ pub(crate) fn string_code(
     code.set(Register::R3, BPF_F_CURRENT_CPU);
     code.copy(Register::R4, RECORD);
     code.copy(Register::R5, LENGTH);
-    // Failures need no care: if the ring is full, the kernel counts the record as lost. If the event is not enabled on this
-    // CPU, nobody wants the record.
+    // A failure needs no action. If the ring is full, the kernel counts the record as lost. If the event is not enabled on
+    // this CPU, nobody needs the record.
     code.call(BPF_FUNC_PERF_EVENT_OUTPUT);
     if let Some(call) = &call {
         call.keep_unread(&mut code, done);
@@ -179,7 +180,7 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
     }
 }
 
-/// Writes the code that reads a string to the end of the record, and tells its place.
+/// Writes the code that reads a string to the end of the record, and stores its offset and length.
 fn write_string(code: &mut Code, string: StringPlace, room: &Room, call: Option<&Call>) {
     let read = |code: &mut Code| {
         end_of_record(code);
@@ -199,9 +200,9 @@ fn write_string(code: &mut Code, string: StringPlace, room: &Room, call: Option<
     write_read_string(code, string, room, read, not_read);
 }
 
-/// Writes the code that puts a string at the end of the record, and tells its place. `read` reads it there and sets `R0` to its
-/// size. A string that cannot be read has no bytes, not even the NUL that an empty one has. An argument that is no string may have a
-/// path.
+/// Writes the code that puts a string at the end of the record, and stores its offset and length. `read` writes the code that
+/// reads the string there and sets `R0` to its size. A string that cannot be read has no bytes, whereas an empty string has
+/// its NUL. An argument that is no string may have a path.
 pub(crate) fn write_read_string(
     code: &mut Code,
     string: StringPlace,
@@ -233,7 +234,7 @@ pub(crate) fn write_read_string(
     code.here(next);
 }
 
-/// Writes the code that puts a path at the end of the record, and tells its place.
+/// Writes the code that puts a path at the end of the record, and stores its offset and length.
 fn write_path(code: &mut Code, slot: usize, string: StringPlace, absent: Label) {
     let location = RECORD.at(string.location as i16);
     load_path(code, slot, absent);
@@ -249,7 +250,8 @@ fn write_path(code: &mut Code, slot: usize, string: StringPlace, absent: Label) 
     code.operate(Operation::Add, LENGTH, Register::R1);
 }
 
-/// Writes the code that tells the place of a string that was read to the end of the record. `R0` is its size.
+/// Writes the code that stores the offset and the length of a string that was read to the end of the record. `R0` is its
+/// size.
 fn write_place(code: &mut Code, string: StringPlace) {
     let is_whole = code.label();
     code.jump_if(Condition::LessOrEqual, Register::R0, LONGEST_STRING as i32, is_whole);
@@ -268,8 +270,8 @@ fn write_place(code: &mut Code, string: StringPlace) {
     code.operate(Operation::Add, LENGTH, Register::R0);
 }
 
-/// Writes the code that marks strings as absent: it gives them the length 0 and, as offset, that of a NUL byte that it
-/// appends to the record. So readers that ignore the length find an empty string.
+/// Writes the code that marks strings as absent. It appends a NUL byte to the record, and gives each absent string the length
+/// 0 and the offset of this byte. So readers that ignore the length find an empty string.
 pub(crate) fn write_nothing(code: &mut Code, strings: &[StringPlace]) {
     end_of_record(code);
     code.store_number(Size::Byte, Register::R1.at(0), 0);

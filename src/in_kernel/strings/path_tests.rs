@@ -78,7 +78,7 @@ impl Kernel {
         entry
     }
 
-    /// Adds a mount, and returns the address of its part. Without a place, it is the first one.
+    /// Adds a mount, and returns the address of the part that paths use. Without a parent, it is the first mount.
     fn mount(&mut self, top: u64, at: Option<(u64, u64)>) -> u64 {
         let mount = self.object(&[(TYPES.mount_part + TYPES.mount_top, top)]);
         let (parent, point) = at.map_or((mount, top), |(parent, point)| (parent - TYPES.mount_part as u64, point));
@@ -182,7 +182,7 @@ fn files_without_a_place_are_named_by_their_kind() {
         (0x0904_1934, "[eventpoll]", Some("anon_inode:[eventpoll]")),
         (0x0102_1994, "memfd:x", Some("/memfd:x (deleted)")),
         (0x9584_58f6, "memfd:y", Some("/memfd:y (deleted)")),
-        // nsfs has a text that is not known here.
+        // The text of nsfs files is not known to programs.
         (0x6e73_6673, "", None),
     ];
     for (magic, name, expected) in kinds {

@@ -3,8 +3,8 @@
 use super::{ADDED, ROW, Shape};
 use crate::instruction::{Code, Condition, Instruction, Label, Operation, Place, Register, Size};
 
-/// How often the code tries to store a new minimum or maximum. A try fails only if another CPU has stored a value meanwhile,
-/// which then is most often the more extreme one.
+/// How often the code tries to store a new minimum or maximum. A try fails only if another CPU has stored a value in the
+/// meantime. That value is usually the more extreme one.
 const TRIES: usize = 4;
 
 /// Writes the code that makes the value of a new row on the stack. `R0` is the time.
@@ -46,8 +46,8 @@ pub(super) fn add(code: &mut Code, shape: &Shape, refused: Label) {
     }
 }
 
-/// Writes the code that adds the number to the sum of refused numbers, and its upper half to the sum of upper halves, which
-/// is 8 bytes behind.
+/// Writes the code for the counters of refused numbers: adds the number to their sum, and its upper half to the sum of upper
+/// halves, which is 8 bytes behind.
 pub(super) fn add_refused(code: &mut Code, shape: &Shape, sum: Place) {
     code.push(Instruction::AtomicAdd(sum, ADDED));
     if shape.high().is_some() {

@@ -134,7 +134,7 @@ impl Rows {
     }
 }
 
-/// Writes the code that puts parts of a key on the stack, one behind the other. The id of a call chain is there already.
+/// Writes the code that puts the parts of a key on the stack, one after the other. The id of a call chain is already there.
 pub(crate) fn write_parts(code: &mut Code, parts: &[Part], to: Place) {
     let mut at = to;
     for part in parts {

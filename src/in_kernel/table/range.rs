@@ -1,4 +1,4 @@
-//! The code that finds the range of a distribution in which a number is, as `Buckets` does in perf-prof.
+//! Writes the code that finds the range of a distribution to which a number belongs, as `Buckets` does in perf-prof.
 
 use perf_prof_events::aggregate::{Buckets, LinearRanges, Place};
 
@@ -104,7 +104,7 @@ fn scale(code: &mut Code, divisor: u64, shift: u32, numbers: Numbers) {
 fn log2(code: &mut Code, end: Label) {
     code.copy(Register::R0, Register::R1);
     code.jump_if(Condition::Less, Register::R1, STEPS, end);
-    // R2 becomes the power of two. It is searched by halves of the bits that are left in R3.
+    // R2 becomes the power of two. A binary search finds it: each step looks at half of the bits that are left in R3.
     code.copy(Register::R2, 0);
     code.copy(Register::R3, Register::R1);
     for bits in [32, 16, 8, 4, 2, 1] {

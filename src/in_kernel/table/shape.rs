@@ -36,7 +36,8 @@ enum Kept {
 /// A row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Its key. Several rows may have the same key: one for each range, and rows whose texts differ behind their first NUL.
+    /// The key of the row. Several rows may have the same key: one for each range, and rows whose texts differ only after
+    /// their first NUL.
     pub key: Key,
     /// The number of events.
     pub count: u64,
@@ -44,22 +45,22 @@ pub struct Row {
     pub amount: Amount,
     /// When the row was added, by `CLOCK_MONOTONIC`.
     pub first: u64,
-    /// The call chain of the key. Its part is `Missing`.
+    /// The call chain of the key. The corresponding part of the key is `Missing`.
     pub chain: Option<ChainAt>,
 }
 
 /// The counters of a program beside its table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// The rows that it added, to all tables that it had.
+    /// The number of rows that the program added, to all tables that it had.
     pub inserted: u64,
-    /// The events for whose row there was no room.
+    /// The number of events whose row had no room.
     pub refused: u64,
     /// The sum of the refused events' numbers, and the sum of the upper halves. [`Shape::refused`] combines both.
     pub refused_sums: [u64; 2],
     /// The events of perf-prof itself.
     pub own: u64,
-    /// The segments of call chains that it added, to all hashes that it had.
+    /// The number of segments of call chains that the program added, to all hashes that it had.
     pub segments: u64,
 }
 
@@ -133,7 +134,7 @@ impl Shape {
         Register::Frame.at(SCRATCH.offset - 8)
     }
 
-    /// Returns whether the key has neither parts nor a range. It then is 8 bytes of zeros.
+    /// Returns whether the key has neither parts nor a range. The key is then 8 bytes of zeros.
     pub(super) fn has_no_key(&self) -> bool {
         self.kept != Kept::Distribution && self.parts.iter().map(Part::bytes).sum::<usize>() == 0
     }

@@ -1,5 +1,5 @@
-//! Spans that are added up: what the programs of their events do with open spans, what they keep of the event that begins a
-//! span, and what the program of the end reads of both.
+//! Spans that are added up: what the programs of their events do with open spans, which values they keep of the event that
+//! begins a span, and what the program of the end reads from both events.
 
 mod pairs;
 mod reader;
@@ -30,26 +30,28 @@ use crate::expression::{Number, Test, Text};
 pub const OPEN_KEY: i16 = -160;
 /// The place on the stack of an alternative key: at most 32 bytes.
 pub const OTHER_KEY: i16 = -192;
-/// Where programs that write spans have the name of the task and the number of the error. They need no other keys.
+/// Where programs that write spans put the name of the task and the number of the error. These programs have no alternative
+/// keys, so they use the same place.
 pub const COMM: Text = Text::Kept { offset: OTHER_KEY, size: TASK_COMM_LEN };
 /// See [`COMM`].
 pub const ERROR: Number = Number::Kept { offset: OTHER_KEY + TASK_COMM_LEN as i16, is_signed: true, is_wide: true };
 /// The place on the stack of the value of an open span: its start time, the generation, and the kept values.
 pub const KEPT: i16 = -448;
-/// Where they have the time of the event.
+/// Where programs that write spans put the time of the event.
 pub const NOW: i16 = KEPT - 8;
-/// The duration, which the program of the end puts in place of the start time.
+/// The duration. The program of the end stores it in place of the start time.
 pub const DURATION: Number = Number::Kept { offset: KEPT, is_signed: false, is_wide: true };
 /// The place on the stack of the generation: a number that would change with each loss of events.
 pub const GENERATION: i16 = KEPT + 8;
-/// Where the kept values start, and where they end at the latest. Behind them is room for the state of a task.
+/// The offset at which the kept values start, and the limit of their end. After the limit, there is room for the state of a
+/// task.
 const FIRST_KEPT: i16 = KEPT + 16;
 const LAST_KEPT: i16 = OTHER_KEY - 24;
 
 /// A span that is added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredSpan {
-    /// What its events do. Those that do nothing for the table are left out.
+    /// What the events of the span do. Events that do nothing for the table are left out.
     pub inputs: Vec<LoweredInput>,
     /// The kept values, one behind the other.
     pub kept: Vec<Part>,
@@ -77,7 +79,7 @@ pub struct LoweredInput {
 /// The task of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoweredTask {
-    /// Its process, if programs know it and need it.
+    /// The process of the task, if programs know it and need it.
     pub process: Option<Number>,
     /// The thread.
     pub thread: Number,
@@ -191,8 +193,8 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     Err(Unsuited::Spans(reason))
 }
 
-/// Returns whether a step says only what no table of programs reads, or what programs see by themselves: events that were not
-/// delivered.
+/// Returns whether a step has no effect on tables of programs: it only says something that no table reads, or something that
+/// programs see by themselves, namely events that were not delivered.
 fn is_ignored(action: Action) -> bool {
     matches!(action, Action::Note(_) | Action::Ahead(_) | Action::Recall | Action::Forget | Action::Run(_))
 }

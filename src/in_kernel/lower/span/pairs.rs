@@ -1,4 +1,4 @@
-//! Spans that are written out when they end: what the program of the end tests of them before it writes.
+//! Spans that are written out when they end: which tests the program of the end makes before it writes one.
 
 use perf_prof_events::{
     derive::{Filters, Span},
@@ -19,8 +19,8 @@ pub struct LoweredPairs {
     pub selected: [Option<Test>; 2],
     /// The shortest span that is written, in ns.
     pub min: u64,
-    /// The parts of the span's filter that programs can test. All of them hold for a span that passes, and whoever gets the
-    /// spans tests the whole filter.
+    /// The parts of the span's filter that programs can test. A span that passes the filter passes all of them. The receiver
+    /// of the spans tests the whole filter.
     pub tests: Vec<Test>,
     /// Whether they read [`COMM`](super::COMM).
     pub reads_comm: bool,
@@ -57,7 +57,7 @@ pub fn lower_pairs(
             let for_filters = ForFilters::CommAndError;
             let mut reader = SpanReader { event, format, begin, end, kept: Vec::new(), for_filters };
             let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
-            // What would have to be kept of the begin has no place here.
+            // A test that needs a kept value of the begin is left out, because there is no place for such a value.
             tests.extend(test.ok().filter(|_| reader.kept.is_empty()));
         }
     }

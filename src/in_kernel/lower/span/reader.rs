@@ -30,7 +30,7 @@ pub(super) struct SpanReader<'a> {
     /// The event that ends them.
     pub end: (usize, Reader<'a>),
     pub kept: Vec<Part>,
-    /// What the program of the end has put on the stack for filters.
+    /// What the program of the end has put on the stack for the filters of spans.
     pub for_filters: ForFilters,
 }
 
@@ -142,7 +142,7 @@ impl<'a> SpanReader<'a> {
         }
     }
 
-    /// Returns the value of the field at an offset of the record of a span.
+    /// Returns the value of the field at an offset in the record of a span.
     fn field(&mut self, offset: usize, name: &str) -> Result<Part, Unsuited> {
         let unknown = || Unsuited::Member(name.to_owned());
         let at = match self.format.field_at(offset).ok_or_else(unknown)? {
@@ -234,7 +234,7 @@ fn bits_of(reader: Reader<'_>, name: &str, bits: u32) -> Result<Number, Unsuited
     }
 }
 
-/// Which [`FilterData`] is the record of the span.
+/// Says which [`FilterData`] is the record of the span.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RecordOfSpan {
     /// `FilterData::Sample`.
@@ -288,7 +288,7 @@ impl Compared for InSpan<'_, '_> {
     }
 }
 
-/// Fails if the part is a call chain. The programs of spans take none.
+/// Fails if the part is a call chain, because programs of spans take no call chains.
 fn without_chain(part: Part, name: &str) -> Result<Part, Unsuited> {
     if part == Part::Chain { Err(Unsuited::Member(name.to_owned())) } else { Ok(part) }
 }

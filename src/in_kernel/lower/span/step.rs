@@ -1,4 +1,4 @@
-//! What an event does with the open span of a key, as programs do it.
+//! What an event does with the open span of a key, in the form that programs execute.
 
 use perf_prof_events::{
     derive::{Action, Change, KeyPart, KeyPlan, Step},
@@ -31,7 +31,7 @@ pub enum StepAction {
     End,
     /// Drops the open span.
     Discard,
-    /// Drops it if the task was woken before and has run since.
+    /// Drops the open span if the task was woken before and has run since.
     DiscardWokenAgain,
     /// The task leaves its CPU, in this state.
     Leaves(Number),

@@ -1,5 +1,6 @@
-//! The programs of system calls that are written out: one keeps the begin of each open call in a hash, and the other one finds
-//! it there and takes it out. If the call passes, it writes one record with the begin and the end, so no call is lost by half.
+//! The programs of system calls that are written out. One program keeps the begin of each open call in a hash. Another one
+//! finds the begin when the call ends, and removes it. If the call passes, this program writes one record with the begin and
+//! the end. So a call is lost as a whole or not at all.
 
 mod strings;
 
@@ -36,11 +37,11 @@ use crate::{
 
 /// The register with the context of the raw tracepoint.
 const RAW: Register = Register::R7;
-/// The register with what is kept of a begin, and then with the size of the record.
+/// The register with the address of a kept begin, and later with the size of the record.
 const BEGIN: Register = Register::R8;
 
-/// What is kept of a begin: the time, the CPU, the number of the call, and registers. At the end, the stack has the duration in
-/// place of the time.
+/// The values that are kept of a begin: the time, the CPU, the number of the call, and registers. At the end of the call, the
+/// duration takes the place of the time on the stack.
 const TIME: i16 = 0;
 const CPU: i16 = 8;
 const ID: i16 = 16;
@@ -49,7 +50,7 @@ const REGISTERS: i16 = 24;
 const KEPT_BYTES: usize = REGISTERS as usize + Registers::BYTES;
 /// Where the record is written on the stack.
 const RECORD: i16 = KEPT + KEPT_BYTES as i16;
-/// What the kernel returns if the ring has no room: `-ENOSPC`.
+/// The result of the kernel's function if the ring has no room: `-ENOSPC`.
 const NO_ROOM: i32 = -28;
 
 /// The programs that pair system calls and write them out.
@@ -59,7 +60,8 @@ pub struct PairPrograms {
     pub begin: Program,
     /// The program for their ends.
     pub end: Program,
-    /// The program for the ends of threads. A thread that is killed in a call leaves its begin, which would stay for ever.
+    /// The program for the ends of threads. If a thread is killed in a call, the kept begin of this call would otherwise stay
+    /// in the hash for ever.
     pub exit: Program,
     /// The size of the keys and of the values of the hash of open calls.
     pub open_bytes: (usize, usize),
@@ -168,7 +170,7 @@ impl Writer<'_> {
             look_up(code, OPEN_KEY);
             code.jump_if(Condition::Equal, Register::R0, 0, no_begin);
             code.copy(BEGIN, Register::R0);
-            // The end of another call is no end of this one.
+            // The end of another call does not end this call.
             code.load(Size::Double, Register::R1, BEGIN.at(ID));
             code.store(Size::Double, call_number(), Register::R1);
             code.load(Size::Double, Register::R2, SystemCall::id());
@@ -181,8 +183,8 @@ impl Writer<'_> {
         })
     }
 
-    /// Returns the program of a tracepoint. `body` does what it does for the calls that are selected, and may jump to its label to
-    /// end the program.
+    /// Returns the program of a tracepoint. `body` writes the code for the calls that are selected. This code may jump to its
+    /// label to end the program.
     fn program(&self, call: SystemCall, body: impl FnOnce(&mut Code, Label)) -> Code {
         let mut code = Code::new();
         let (own, done) = (code.label(), code.label());
@@ -206,7 +208,8 @@ impl Writer<'_> {
         code
     }
 
-    /// Writes the code for a call that has ended: takes it out, and writes it if it is long enough and passes the tests.
+    /// Writes the code for a call that has ended. It removes the kept begin, and writes the record if the call is long enough
+    /// and passes the tests.
     fn ended(&self, code: &mut Code, done: Label) {
         let (is_later, is_written, is_not) = (code.label(), code.label(), code.label());
         code.call(BPF_FUNC_KTIME_GET_NS);
@@ -248,7 +251,7 @@ impl Writer<'_> {
         code.jump(done);
     }
 
-    /// Writes the code that puts on the stack what only tests read.
+    /// Writes the code that puts on the stack the values that only tests read.
     fn write_for_filters(&self, code: &mut Code) {
         if let (Text::Kept { offset, .. }, true) = (COMM, self.lowered.reads_comm) {
             Text::Comm.copy(code, stack(offset));
@@ -295,17 +298,17 @@ fn exit(strings: Option<&Strings<'_>>) -> Code {
     code
 }
 
-/// Returns a place of what is kept of a begin, on the stack.
+/// Returns a place in the kept begin, which is on the stack.
 fn kept(at: i16) -> Place {
     stack(KEPT + at)
 }
 
-/// Returns a place of the record, on the stack.
+/// Returns a place in the record, which is on the stack.
 fn record(at: usize) -> Place {
     stack(RECORD).after(at)
 }
 
-/// Returns where the number of the call is that began: tests read it as a part of the key.
+/// Returns where the number of the open call is: tests read it as a part of the key.
 fn call_number() -> Place {
     stack(OPEN_KEY + 8)
 }
@@ -341,8 +344,8 @@ fn restores() -> i32 {
     number.unwrap_or(i32::MAX)
 }
 
-/// Writes the code that puts the number of the error on the stack that a call has returned; 0 if there was none. The result of
-/// rt_sigreturn() is a register of the interrupted code.
+/// Writes the code that puts the error number of the call on the stack; 0 if there was no error. The result of rt_sigreturn()
+/// is no error number, but a register of the interrupted code.
 fn write_error(code: &mut Code, to: Place) {
     const LAST: i32 = 4095;
     let done = code.label();
@@ -357,15 +360,15 @@ fn write_error(code: &mut Code, to: Place) {
     code.here(done);
 }
 
-/// Writes the code that jumps to a label unless this is the end of a rt_sigreturn(), whose number is in `R1`. Its end has
-/// the number -1.
+/// Writes the code that jumps to a label unless this is the end of rt_sigreturn(). `R1` has the number of the open call. The
+/// end of rt_sigreturn() has the number -1.
 fn jump_unless_restored(code: &mut Code, to: Label) {
     code.jump_if(Condition::NotEqual, Register::R1, restores(), to);
     code.copy(Register::R1, -1);
     code.jump_if(Condition::NotEqual, Register::R1, Register::R2, to);
 }
 
-/// Writes the code that writes the record to the ring of the CPU. `R0` is then 0, or why this was not possible.
+/// Writes the code that writes the record to the ring of the CPU. `R0` is then 0, or the error number.
 fn output(code: &mut Code) {
     code.copy(BEGIN, PairLayout::BYTES as i32);
     code.copy(Register::R1, RAW);

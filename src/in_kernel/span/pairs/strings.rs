@@ -1,6 +1,6 @@
-//! Strings in the records of pairs. They are read when the call ends, and only of calls that pass: the kernel has brought their
-//! pages into memory then. But the names of programs that threads run are read when the call begins, because the memory is gone
-//! when it ends, and so is the path of a descriptor that is closed.
+//! Strings in the records of pairs. They are read when the call ends, and only for calls that pass: by then, the kernel has
+//! loaded their pages. There are two exceptions. The name of a program that a thread runs is read when the call begins,
+//! because its memory is gone at the end. So is the path of a descriptor that is closed.
 
 use perf_prof_events::derive::PairLayout;
 use perf_prof_format::{
@@ -35,11 +35,11 @@ use crate::{
 
 /// The calls that run another program.
 const RUNS: [&str; 2] = ["execve", "execveat"];
-/// The call after which its descriptor is gone.
+/// The call that closes its descriptor.
 const CLOSES: &str = "close";
-/// How many bytes are kept for the name of a program, or for a path.
+/// The number of bytes that are kept for the name of a program, or for a path.
 pub const KEPT_STRING_BYTES: usize = KEPT_PATH_BYTES;
-/// Where the stack has the context of the raw tracepoint, and the address of the name that was kept.
+/// The places on the stack that have the context of the raw tracepoint, and the address of the kept name.
 const SAVED: Place = Place { base: Register::Frame, offset: -16 };
 const NAME: Place = Place { base: Register::Frame, offset: -24 };
 
@@ -69,7 +69,8 @@ impl<'a> Strings<'a> {
         PairLayout::BEGIN + record_bytes(self.format)
     }
 
-    /// Writes the code that keeps what cannot be read when the call ends. The key of the call is on the stack, and so are its registers.
+    /// Writes the code that keeps the strings that cannot be read when the call ends. The key of the call and its registers
+    /// are on the stack.
     pub fn keep(&self, code: &mut Code) {
         if let Some(types) = self.types {
             let done = code.label();
@@ -80,12 +81,13 @@ impl<'a> Strings<'a> {
         self.keep_name(code);
     }
 
-    /// Writes the code that keeps the addresses of the files with which the call begins. If there are none, it jumps to a label.
+    /// Writes the code that keeps the addresses of the files that a call has at its begin. It jumps to a label if there are
+    /// none.
     fn keep_files(&self, code: &mut Code, types: &PathTypes, done: Label) {
         for slot in 0..SLOTS {
             code.store_number(Size::Double, kept_file(slot), 0);
         }
-        // Other calls have the numbers in programs of 32 bits.
+        // Programs of 32 bits use these numbers for other calls.
         Registers::jump_if_of_32_bits(code, kept(REGISTERS), done);
         look_up_paths(code, done);
         look_up_call(code, PairLayout::ID);
@@ -166,8 +168,8 @@ impl<'a> Strings<'a> {
         code.here(done);
     }
 
-    /// Writes the code that copies the record from the stack, adds the strings, and writes it to the ring. `R0` is then 0, or why
-    /// this was not possible.
+    /// Writes the code that copies the record from the stack, adds the strings, and writes it to the ring. `R0` is then 0, or
+    /// the error number.
     pub fn output(&self, code: &mut Code) {
         let (done, written, has_strings) = (code.label(), code.label(), code.label());
         code.store(Size::Double, SAVED, RAW);
@@ -240,7 +242,7 @@ fn keep_closed(code: &mut Code, types: &PathTypes, done: Label) {
     keep_string(code);
 }
 
-/// Writes the code that keeps what `R3` points to for the running thread.
+/// Writes the code that keeps the text at the address in `R3` for the running thread.
 fn keep_string(code: &mut Code) {
     code.map(Register::R1, MapUse::Names);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -248,7 +250,7 @@ fn keep_string(code: &mut Code) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that sets `R0` to the address of what was kept for the running thread, or to 0.
+/// Writes the code that sets `R0` to the address of the kept text of the running thread, or to 0 if there is none.
 fn look_up_name(code: &mut Code) {
     code.map(Register::R1, MapUse::Names);
     code.address(Register::R2, stack(OPEN_KEY));
@@ -268,7 +270,7 @@ pub(super) fn remove_name(code: &mut Code) {
     code.call(BPF_FUNC_MAP_DELETE_ELEM);
 }
 
-/// Writes the code that reads a string: the name that was kept, or memory of the program.
+/// Writes the code that reads a string: the kept name, or memory of the program.
 fn write_string(code: &mut Code, place: StringPlace, room: &Room) {
     let read = |code: &mut Code| {
         let (is_of_program, done) = (code.label(), code.label());
@@ -298,7 +300,8 @@ fn look_up_record(code: &mut Code, absent: Label) {
     code.here(found);
 }
 
-/// Writes the code that jumps to a label if the call that has ended runs a program. `R1` is then its number, also if it does not.
+/// Writes the code that jumps to a label if the call that has ended runs a program. `R1` is the number of the call
+/// afterwards, in both cases.
 fn jump_if_runs(code: &mut Code, to: Label) {
     code.load(Size::Double, Register::R1, call_number());
     runs().for_each(|(number, _)| code.jump_if(Condition::Equal, Register::R1, number, to));

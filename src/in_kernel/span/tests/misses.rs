@@ -1,4 +1,4 @@
-//! Events that programs miss: no span is wrong, and what was open is dropped and counted.
+//! Tests of programs that miss events: no span is wrong, and the open spans are dropped and counted.
 
 use super::*;
 
@@ -38,7 +38,8 @@ enum Doing {
     Sleeps,
 }
 
-/// Makes of any events those that a machine may have: only tasks that wait come to a CPU, and only those that sleep are woken.
+/// Turns arbitrary events into events that a machine may have: only tasks that wait come to a CPU, and only those that sleep
+/// are woken.
 fn possible(prepared: &Prepared, events: Vec<Happened>, seed: u64) -> Vec<Happened> {
     let chosen = &mut Chosen(seed);
     // Without wakeups, tasks wake up unseen.
@@ -76,7 +77,7 @@ fn possible(prepared: &Prepared, events: Vec<Happened>, seed: u64) -> Vec<Happen
     events.into_iter().filter_map(change).collect()
 }
 
-/// Each span is told by its key and its duration, which no other one has.
+/// A span is identified by its key and its duration, which no other span has.
 #[test]
 fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     for (selector, key) in [
@@ -110,7 +111,7 @@ fn no_span_is_made_of_two_events_between_which_one_was_missed() {
     }
 }
 
-/// Of the switches of a CPU, some are told to nobody. The next one shows it.
+/// Some switches of a CPU are reported to nobody. The next switch reveals them.
 #[test]
 fn switches_that_do_not_follow_on_each_other_count_as_unseen() {
     let prepared = prepare("offcpu");

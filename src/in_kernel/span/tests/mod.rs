@@ -124,8 +124,8 @@ fn happened(prepared: &Prepared, keys: &[(&str, &[i64])], seed: u64) -> Vec<Happ
     (0..200).map(|_| next()).collect()
 }
 
-/// Makes the data of a switch name two tasks. Returns the one that leaves. With the tasks that run on two CPUs, it is the one
-/// that runs on this CPU, and the other one runs nowhere.
+/// Sets the two tasks of a switch in its data. Returns the task that leaves. If `running` has the tasks that run on two CPUs,
+/// the task that leaves is the one that runs on this CPU, and the other one runs nowhere.
 fn switch_between_tasks(format: &EventFormat, data: &mut [u8], running: Option<(&mut [i32; 2], usize)>) -> u32 {
     let [prev, next] = ["prev_pid", "next_pid"].map(|name| format.field(name).unwrap().offset);
     let at = |data: &[u8], offset: usize| i32::from_ne_bytes(data[offset..offset + 4].try_into().unwrap());
@@ -328,8 +328,8 @@ fn spans_of_the_scheduler_are_paired_and_added_up() {
     }
 }
 
-/// The engine of spans finds missing switches by those that do not follow on each other, and the programs have witnesses. So
-/// no switch is missing here.
+/// The engine of spans notices missing switches because the next switch does not follow on the last one. The programs have
+/// witnesses for that. So no switch is missing in this test.
 #[test]
 fn waits_for_a_cpu_are_paired_and_added_up() {
     for (selector, keys, value) in [

@@ -98,7 +98,7 @@ fn calls(seed: u64) -> Vec<Call> {
     (0..300).map(|_| next()).collect()
 }
 
-/// An engine, and the records of spans that it delivers.
+/// An engine, and the records of the spans that the engine delivers.
 struct Engine<'a> {
     prepared: &'a Prepared,
     engine: Box<dyn Derivation>,
@@ -253,7 +253,7 @@ fn the_end_of_another_call_ends_nothing() {
     assert!(one_call(&mut programs, 15, -1).is_some());
     let SpanCounters { opened, ended, dropped, without_begin, .. } = programs.counts();
     assert_eq!((opened, ended, dropped, without_begin), (4, 1, 3, 3));
-    // A thread that ends in a call keeps no begin.
+    // No begin is kept for a thread that ends in a call.
     let running = Running { process: 50, thread: 101, cpu: 1 };
     programs.run(&Call { is_end: false, id: 0, words: [0; 6], is_of_32_bits: false, running, time: 5000 });
     assert_eq!(programs.machine.open.len(), 1);
@@ -315,6 +315,6 @@ fn the_name_of_a_program_is_read_before_it_runs() {
     let name = || Some(b"/bin/true".to_vec());
     assert_eq!(strings_of(59, [0x7000, 0, 0, 0, 0, 0], [before, after])[0], name());
     assert_eq!(strings_of(322, [3, 0x7000, 0, 0, 0, 0], [before, after])[..2], [None, name()]);
-    // What the memory has later is another string.
+    // The memory contains another string at the end of the call.
     assert_eq!(strings_of(59, [0x7000, 0, 0, 0, 0, 0], [&[], after]), [const { None }; 6]);
 }

@@ -1,8 +1,9 @@
 //! Call chains in keys. A program takes the chain of an event into a buffer of its CPU, and finds the id that stands for it.
 //!
 //! A hash takes only keys of one size, and each look-up reads the whole key. So the words of a chain are cut into segments,
-//! and a hash gives each segment an id. The key of a segment has the id of the segment before it, so the last id stands for
-//! the whole chain: different chains never have the same id. The first words tell the process and the length.
+//! and a hash gives each segment an id. The key of a segment contains the id of the segment before it, so the id of the last
+//! segment stands for the whole chain: different chains never have the same id. The first words of a chain are the process
+//! and the length.
 
 mod programs;
 mod read;
@@ -29,7 +30,8 @@ const SEGMENT: usize = 16;
 pub const KEY_BYTES: usize = 8 * (1 + SEGMENT);
 /// The size of a segment's value: its id.
 pub const VALUE_BYTES: usize = 8;
-/// The bytes of the most frames. This number has all bits of their sizes, which are multiples of 8, so it is a mask too.
+/// The number of bytes of the longest chain. All bits below its highest bit are set where sizes (multiples of 8) can have
+/// them, so it is a mask too.
 const MOST_BYTES: i32 = 8 * MOST_FRAMES as i32;
 
 /// The register with the address of the buffer.
@@ -40,7 +42,7 @@ const NEW_ID: i16 = 8;
 const FIRST_KEY: i16 = 16;
 /// The offset of the first word: the process, the bytes of all frames, and the bytes of the kernel's frames.
 const LENGTHS: i16 = FIRST_KEY + 8;
-/// The offset of the time from which on the process has its mappings; 0 if that was before the run.
+/// The offset of the time at which the process got its present mappings; 0 if that was before the run.
 const SINCE: i16 = LENGTHS + 8;
 /// The offset of the frames.
 const FRAMES: i16 = SINCE + 8;
@@ -49,7 +51,7 @@ const HEADER: usize = 2;
 /// The size of the buffer. For the verifier, the frames of a process may start behind the most frames of the kernel.
 pub const BUFFER_BYTES: usize = FRAMES as usize + 2 * MOST_BYTES as usize;
 
-/// The distance between two ids of a CPU. The number of the CPU is below it, so that no two CPUs give the same id.
+/// The distance between two ids of a CPU. It is larger than all numbers of CPUs, so no two CPUs give the same id.
 const ID_STEP: i32 = 1 << 16;
 
 /// Fails if programs cannot take these chains.
@@ -63,7 +65,7 @@ pub fn check(chains: Option<Chains>, ids: PidNamespace) -> Result<Chains, Unsuit
 }
 
 /// Writes the code that stores the id of the event's chain at a place on the stack. It jumps to `refused` if there is no room
-/// for a segment, and changes `R7` and the scratch place.
+/// for a segment. It changes `R7` and the scratch place.
 pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
     look_up_only(code, MapUse::Chain);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
@@ -74,7 +76,7 @@ pub fn write(code: &mut Code, chains: Chains, id: Place, refused: Label) {
     code.store_number(Size::Word, SCRATCH.base.at(SCRATCH.offset + 4), 0);
     code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
     code.jump_if(Condition::Equal, Register::R0, 0, refused);
-    // The place of the id has the hash first.
+    // First, the place of the id has the hash.
     code.store(Size::Double, id, Register::R0);
     find_id(code, chains, id, refused);
     code.store(Size::Double, id, Register::R0);
@@ -116,8 +118,8 @@ fn take(code: &mut Code, Chains { kernel, user, most }: Chains, refused: Label) 
     }
 }
 
-/// Writes the code that takes frames to the address in `R2`, and sets `R0` to the number of their bytes. As in a sample,
-/// there are none if the kernel cannot follow the stack now.
+/// Writes the code that copies frames to the address in `R2`, and sets `R0` to the number of their bytes. If the kernel
+/// cannot follow the stack now, there are no frames, as in a sample.
 fn get_stack(code: &mut Code, flags: u64, most: i32) {
     let fits = code.label();
     code.copy(Register::R1, CONTEXT);
@@ -139,7 +141,7 @@ fn note_process(code: &mut Code, has_user: bool, refused: Label) {
     let only_kernel = code.label();
     code.copy(Register::R2, Register::R1);
     code.operate(Operation::Add, Register::R1, Register::R0);
-    // It always fits. The verifier has to know, because it does not follow numbers through the buffer.
+    // The test always succeeds. It is there for the verifier, which does not track numbers that are in the buffer.
     code.jump_if(Condition::Greater, Register::R1, MOST_BYTES, refused);
     code.operate(Operation::And, Register::R1, MOST_BYTES);
     code.copy(Register::R3, Register::R1);

@@ -1,5 +1,6 @@
-//! The programs that note since when a process has its mappings. An exec replaces them, and a new process may have the id of
-//! one that has ended. So chains from before and after are different, also if their addresses are equal.
+//! The programs that note when a process got its present mappings. An exec replaces the mappings, and a new process may have
+//! the id of one that has ended. So chains from before and after such a change are different, even if their addresses are
+//! equal.
 
 use perf_prof_format::{
     abi::bpf::{BPF_ANY, BPF_FUNC_KTIME_GET_NS, BPF_FUNC_MAP_UPDATE_ELEM},

@@ -19,7 +19,7 @@ pub struct ChainAt {
 #[derive(Debug, Default)]
 pub struct Segments(HashMap<u64, SegmentKey>);
 
-/// The id of the segment before, and the words.
+/// The id of the previous segment, and the words of this segment.
 #[derive(Clone, Copy, Debug)]
 struct SegmentKey {
     before: u64,

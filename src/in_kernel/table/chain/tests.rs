@@ -38,7 +38,7 @@ fn machine(shape: &Shape) -> Machine {
     machine
 }
 
-/// Returns the chains of the rows with their counts, of which each has to be there once for each process and time.
+/// Returns the chains of the rows with their counts. Each chain has to be there once for each process and time.
 fn rows(machine: &Machine, shape: &Shape) -> Vec<(AddressChain, u64)> {
     let mut segments = Segments::default();
     machine.segments().iter().for_each(|(key, value)| segments.add(key, value));

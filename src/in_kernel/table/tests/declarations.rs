@@ -65,7 +65,7 @@ fn comparison(format: &EventFormat, samples: &[Vec<u8>], chosen: &mut Chosen) ->
         ];
         return Some(format!("{name} {}", chosen.one(&patterns)));
     }
-    // Filters compare the whole field by its type. They take no negative number if the type has no sign.
+    // Filters compare the whole field by its type. A filter of an unsigned field takes no negative number.
     let number = match value {
         Value::Bool(on) => i64::from(on),
         Value::Int(number) if field.signed => number,
