@@ -67,9 +67,9 @@
 //! * recording while a script runs: `recorder/tee.rs` (after delivery, marks of rounds), `recorder/lifecycle.rs`
 //!   (start, end)
 //! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
-//! * `record --before`: `flight/keeper.rs` (when a dump is made), `flight/dump.rs` (what is in it), `flight/side_band.rs` (what
-//!   is known about tasks meanwhile), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events that make dumps),
-//!   `flight/beside.rs` (for `snapshot()` in scripts)
+//! * `record --before`: `flight/keeper.rs` (when a dump is made), `flight/dump.rs` (the contents of a dump),
+//!   `flight/side_band.rs` (what is known about tasks), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events
+//!   that cause dumps), `flight/beside.rs` (for `snapshot()` in scripts)
 //! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How
 //!   they are shown: the wing `cli`.
 

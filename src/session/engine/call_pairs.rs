@@ -1,4 +1,4 @@
-//! System calls that programs in the kernel pair: what they count, and what splits their records.
+//! System calls that BPF programs pair: the counts of the programs, and the splitters of their records.
 
 use perf_prof_events::{derive::PairSplitter, event::Stats};
 use perf_prof_in_kernel::load::{PairsInKernel, SelectedTasks};
@@ -43,7 +43,7 @@ impl CallPairs {
         self.spans.iter().for_each(|span| stats.set_missed_in_kernel(span.event, span.in_kernel.missed() + of_tasks));
     }
 
-    /// Returns what splits the records of each span, with the index of its event type.
+    /// Returns the splitter for the records of each span, with the index of the span's event type.
     pub fn splitters(&self) -> impl Iterator<Item = (usize, PairSplitter)> {
         self.spans.iter().map(|span| (span.event, span.splitter.clone()))
     }

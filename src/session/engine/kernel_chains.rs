@@ -18,11 +18,11 @@ pub struct UnnamedRows {
     pub rows: Vec<Row>,
     /// Their call chains, by id.
     pub chains: HashMap<u64, AddressChain>,
-    /// The clock between the reading before and the one of these rows.
+    /// The relation of the clocks from the previous reading to the reading of these rows.
     pub clock: ProgramClock,
 }
 
-/// The relation between the clock of programs and that of records. They run at slightly different speeds.
+/// The relation between the clock of BPF programs and the clock of records, which run at slightly different speeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramClock {
     clock: Clock,
@@ -35,8 +35,8 @@ impl UnnamedRows {
     pub fn named(self, context: &Context) -> (usize, Vec<Row>) {
         let UnnamedRows { target, mut rows, chains, clock } = self;
         for Row { key, first, chain, .. } in &mut rows {
-            // At all events of a row, the process had the same program: an exec makes new rows. So the first event's time is the
-            // time for all of them.
+            // The process had the same program at all events of a row, because an exec makes new rows. So the time of the
+            // first event is valid for all of them.
             let time = clock.time(*first);
             let named = |&ChainAt { part, id }: &ChainAt| Some((part, chains.get(&id)?.folded(time, context)));
             if let Some((part, text)) = chain.as_ref().and_then(named)

@@ -64,12 +64,13 @@ pub struct KernelTable {
     pub span: Option<(Arc<Span>, Arc<Context>)>,
     /// Who owns the events. Those of a running task that are missed while perf-prof reads the table are its own.
     pub owner: Owner,
-    /// How many events the programs have missed that are not lost: those before the run, and perf-prof's own.
+    /// How many events the programs have missed that do not count as lost: those before the run, and perf-prof's own.
     pub not_lost: u64,
 }
 
 impl KernelTable {
-    /// Notes that the events which the programs have missed since they had missed `before` are not lost.
+    /// `before` is an earlier number of missed events. Notes that the events that were missed since then do not count as
+    /// lost.
     fn forgive(&mut self, before: u64) {
         self.not_lost += self.in_kernel.missed().saturating_sub(before);
     }
@@ -97,7 +98,7 @@ pub struct KernelTables {
     clock: ProgramClock,
     /// Rows that were read, whose call chains have no names yet.
     unnamed: Vec<UnnamedRows>,
-    /// Rows of named call chains, with the indexes of their tables.
+    /// Rows whose call chains have names, each with the index of its table.
     named: Vec<(usize, Vec<Row>)>,
 }
 
@@ -159,7 +160,7 @@ impl KernelTables {
         &mut self.pairs
     }
 
-    /// Begins the run. Programs that are attached miss events while others are loaded, and these are not lost.
+    /// Begins the run. Attached programs miss events while other programs are loaded. These events do not count as lost.
     pub fn begin(&mut self) {
         self.tables.iter_mut().for_each(|table| table.forgive(0));
         self.missed_by_tasks = self.selected.missed();
@@ -325,7 +326,8 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
     }
     rows.sort_by_key(|row| row.first);
     if table.keeps_first_keys() {
-        // A table of its own for this reading would fold keys that the receiver's table has.
+        // Add the rows to the receiver's table directly. A separate table for this reading could fold keys that the
+        // receiver's table has.
         rows.iter().for_each(|row| table.add_amount(&row.key, &row.amount));
         return;
     }

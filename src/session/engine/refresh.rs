@@ -22,7 +22,7 @@ pub struct Refresh {
 struct State {
     /// How many times the tables were asked for.
     asked: u64,
-    /// The last of these requests that was met.
+    /// The number of the last request that was fulfilled.
     met: u64,
     /// When the tables were brought up to date the last time.
     at: Option<Instant>,
@@ -35,7 +35,7 @@ struct State {
 pub enum Freshness {
     /// The tables have what happened up to the request, or up to the age that the caller accepts.
     UpToDate,
-    /// They have what was there before: the run did not answer in time, has not begun or has ended.
+    /// The tables are as they were before: the run did not answer in time, has not begun, or has ended.
     AsTheyWere,
 }
 
@@ -80,13 +80,13 @@ impl Refresh {
         self.changed.notify_all();
     }
 
-    /// Returns the number of the last request, if it was not met yet.
+    /// Returns the number of the last request, if it was not fulfilled yet.
     pub(super) fn pending(&self) -> Option<u64> {
         let state = self.state();
         (state.asked > state.met).then_some(state.asked)
     }
 
-    /// Notes that the requests up to this one are met.
+    /// Notes that the requests up to this one are fulfilled.
     pub(super) fn met(&self, request: u64) {
         let mut state = self.state();
         state.met = state.met.max(request);

@@ -138,18 +138,18 @@ pub struct LoopState {
     losses: LossReport,
     /// When the program's output was last written; `None` before the first turn.
     output: Option<Flushing>,
-    /// What is done when the flush that is in progress is done; `None` if there is no flush.
+    /// The work that follows the flush in progress; `None` if no flush is in progress.
     after_flush: Option<AfterFlush>,
     /// The signal that stopped the source. Records from before the signal are still delivered.
     signal: Option<i32>,
 }
 
-/// What is done when all records up to a moment were delivered. The tables in the kernel are read in any case.
+/// The work that follows when all records up to a moment were delivered. The tables in the kernel are read in any case.
 #[derive(Clone, Copy, Debug)]
 struct AfterFlush {
     /// Whether `__interval__` is called.
     is_interval: bool,
-    /// The request of another thread that is met.
+    /// The request of another thread that is fulfilled then.
     request: Option<u64>,
 }
 
@@ -249,7 +249,8 @@ impl<S: Source> RunLoop<'_, S> {
         let request = self.refresh.filter(|_| may_flush).and_then(Refresh::pending);
         if is_interval || request.is_some() {
             turns.after_flush = Some(AfterFlush { is_interval, request });
-            // The flush delivers the side-band records that name these rows. Those of later rows might be missing.
+            // The flush delivers the side-band records that are needed to name these rows. The side-band records of later
+            // rows might be missing.
             if self.tables.has_chains() {
                 self.tables.read(Which::All, &self.stats);
             }
@@ -263,7 +264,8 @@ impl<S: Source> RunLoop<'_, S> {
             (self.calibrate)();
         }
         if turns.after_flush.is_none() && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
-            // Names need the side-band records, which may come later than the rows. So these are the rows of the last reading.
+            // Names need the side-band records, which may arrive later than the rows. So only the rows of the last reading
+            // get names now.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
         } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {
@@ -292,7 +294,7 @@ impl<S: Source> RunLoop<'_, S> {
         sink: &mut dyn Sink,
         turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
-        // A function that gets a span finds it in the counts.
+        // Add the counts first: a function that gets a span must find it in the counts.
         self.tables.pairs().count(&self.stats);
         let Self { source, pump, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, losses, .. } = turns;

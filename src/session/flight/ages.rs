@@ -1,4 +1,4 @@
-//! Knows how old the oldest sample in the rings can be. Reads only the heads of the rings.
+//! Bounds the age of the oldest sample in the rings. Needs only the positions of the rings' heads.
 
 use std::collections::VecDeque;
 
@@ -7,14 +7,14 @@ use perf_prof_capture::Written;
 /// The maximum number of times that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// How much had been written into each ring at some times.
+/// For some points in time: how many bytes had been written into each ring.
 #[derive(Debug, Default)]
 pub struct Ages {
     noted: VecDeque<(u64, Vec<Written>)>,
 }
 
 impl Ages {
-    /// Notes that at `time`, so much had been written into each ring.
+    /// Notes how many bytes had been written into each ring at `time`.
     pub fn note(&mut self, time: u64, written: Vec<Written>) {
         if self.noted.len() == REMEMBERED {
             self.noted.pop_front();
@@ -22,8 +22,8 @@ impl Ages {
         self.noted.push_back((time, written));
     }
 
-    /// Returns a time before which no sample is in any of the rings of these sizes, if one is known. `now` is how much has been
-    /// written by now.
+    /// Returns a time before which no sample in the rings was taken, if such a time is known. The rings have these sizes, and
+    /// `now` is the number of bytes that were written into each of them so far.
     pub fn oldest(&mut self, sizes: &[usize], now: &[Written]) -> Option<u64> {
         let is_gone = |written: &[Written]| {
             let mut rings = written.iter().zip(now).zip(sizes).filter(|(_, size)| **size != 0);

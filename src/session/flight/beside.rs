@@ -73,7 +73,7 @@ impl Prepared {
                 || Ok(of_program),
                 |asking| {
                     has_begun = true;
-                    // The run waits for this message, and for the one below if this one does not come.
+                    // The run waits for this message. If it does not come, the run waits for the message below.
                     let _ = tell.send(Ok(asking));
                 },
             );

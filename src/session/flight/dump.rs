@@ -22,7 +22,8 @@ use super::{
 };
 use crate::recorder::{Destination, MadeEvent, RecordingWriter, Subject, Summary};
 
-/// A dump that goes on for at most this many times its time after the trigger, if more triggers come meanwhile.
+/// The maximum length of a dump, as a multiple of its time after the trigger. Further triggers extend a dump up to this
+/// length.
 const LONGEST: u32 = 10;
 
 /// A dump that is being written.
@@ -39,7 +40,7 @@ pub struct Dump {
     pub trigger: Trigger,
     /// The number of later triggers that are in this dump too.
     pub joined: u64,
-    /// The time from which on the rings still had all samples.
+    /// The rings still had all samples since this time.
     complete_from: u64,
     /// The times of the samples that are written.
     window: Range<u64>,
@@ -52,7 +53,7 @@ pub struct Dump {
     /// When the last copy is made, and when it has to be made at the latest.
     pub ends: Instant,
     ends_at_latest: Instant,
-    /// About how many samples of each ring were overwritten between two copies.
+    /// For each ring, the estimated number of samples that were overwritten between two copies.
     overwritten: Vec<Lost>,
     /// Those who wait for the path.
     pub replies: Vec<mpsc::Sender<Result<PathBuf, String>>>,
@@ -98,7 +99,7 @@ impl Dump {
             writer.list_rings(capture);
         }
         let overwritten = copies.iter().filter(|copied| copied.overwritten != 0);
-        // Of a ring that was overwritten again while it was copied, nothing is left.
+        // A ring that was overwritten completely during its copy has no samples in the dump.
         let oldest = overwritten.map(|copied| copied.oldest(|record| layout.time(record)).unwrap_or(now));
         let oldest = oldest.max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
@@ -162,7 +163,7 @@ impl Dump {
         capture.copy_overwritten(&self.since)
     }
 
-    /// Returns the part of the fullest ring that was written since the last copy.
+    /// Returns how large a part of the fullest ring was written since the last copy.
     pub fn fill(&self, capture: &Capture) -> f64 {
         let (written, sizes) = (capture.written(), capture.overwritten_sizes());
         let part = |(ring, (written, size)): (usize, (&Written, &usize))| {
@@ -208,7 +209,7 @@ impl Dump {
                 self.note_overwritten(capture, &written);
             }
         }
-        // A mark in the first file of a directory would make perf sort what is in that file alone.
+        // A mark in the first file of a directory would make perf sort the records of this file alone.
         if end == PartEnd::Mark && self.ring_streams.is_empty() {
             self.writer.mark_round();
         }
@@ -243,7 +244,7 @@ impl Dump {
     }
 
     /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the size of
-    /// others.
+    /// other samples.
     fn note_overwritten(&mut self, capture: &Capture, written: &WrittenCopy) {
         let Some((id, cpu)) = capture.rings().nth(written.ring as usize) else { return };
         let count = (written.overwritten / self.sample_size.max(1)).max(1);
@@ -289,8 +290,8 @@ impl Dump {
         Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
     }
 
-    /// Writes the end of the recording. `side_band` has the records about tasks that were lost since the recorder began: what
-    /// they would have said may be missing in each later dump. `None` if the kernel does not count them.
+    /// Writes the end of the recording. `side_band` is the number of records about tasks that were lost since the recorder
+    /// began, because each later dump may lack their facts. `None` if the kernel does not count them.
     pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
         let Dump { writer, mut ring_streams, overwritten, .. } = self;
         let lost = side_band.map(|side_band| [side_band, &overwritten].concat());

@@ -39,16 +39,16 @@ const NOTED_EVERY: Duration = Duration::from_millis(100);
 /// How long side-band records are waited for, before a dump is written without them.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// During a dump, the rings are copied when one of them has filled up this part since the last copy.
+/// During a dump, the rings are copied as soon as one of them has filled this part of its size since the last copy.
 const COPIED_AT: f64 = 0.125;
 
-/// During a dump, the rings are copied at least once in this time.
+/// The maximum time between two copies of the rings during a dump.
 const COPIED_EVERY: Duration = Duration::from_millis(250);
 
-/// How often it is looked at the rings during a dump.
+/// How often it is checked how full the rings are, during a dump.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
-/// After a dump that could not be written, events make no other one for at most this time.
+/// If a dump could not be written, events cause no further dump for at most this time.
 const RETRIED_AFTER: Duration = Duration::from_secs(1);
 
 /// How often the bytes in the rings are counted for `--switch-output=SIZE`.
@@ -74,7 +74,7 @@ pub struct Keeper<'a> {
     dump: Option<Dump>,
     /// When the rings were copied last.
     copied: Instant,
-    /// The time after the last dump in which events of `--trigger` make none.
+    /// For this time after a dump, events of `--trigger` cause no further dump.
     rest: Option<Rest>,
     /// How many triggers came too soon after a dump.
     too_soon: u64,
@@ -89,7 +89,7 @@ pub struct Keeper<'a> {
     failed: u64,
 }
 
-/// A time in which events make no dump.
+/// A period in which events cause no dump.
 #[derive(Clone, Copy)]
 struct Rest {
     since: Instant,
@@ -176,8 +176,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Called when all tasks have exited. Returns whether their last events may still be asked for. The rings then keep them:
-    /// a ring with another size would be empty.
+    /// Called when all tasks have exited. Returns whether a request may still ask for their last events. The rings then stay
+    /// as they are: a ring with another size would be empty.
     pub fn stays(&mut self) -> bool {
         self.measurement = Measurement::Over;
         self.plan.is_on_request()
@@ -241,7 +241,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn answer_requests(&mut self, capture: &mut Capture) {
-        // Those that come meanwhile wait for the next turn: they must not keep the rings from being copied.
+        // Requests that arrive meanwhile wait for the next turn, so that they cannot delay the copies of the rings.
         for _ in 0..self.requests.count() {
             let Some(request) = self.requests.next() else { break };
             // A request for a file of its own ends the present dump.
@@ -275,11 +275,11 @@ impl<'a> Keeper<'a> {
             return;
         }
         let until = match (is_event, self.plan.after.is_zero()) {
-            // What comes while the rings are copied belongs to what was asked for.
+            // Events that happen while the rings are copied still belong to the requested dump.
             (false, true) => u64::MAX,
             _ => trigger.time.saturating_add(self.plan.after.as_nanos() as u64),
         };
-        // The copies come first: each moment overwrites old samples.
+        // Copy first, because new samples overwrite old ones all the time.
         let copies = capture.copy_overwritten(&[]);
         self.update_side_band(capture);
         match self.begin_dump(&trigger, until, request.path, copies, capture) {
@@ -399,7 +399,7 @@ impl<'a> Keeper<'a> {
     fn end_dump(&mut self, capture: &mut Capture) {
         let room = self.room_for_copies(capture);
         let Some(dump) = &mut self.dump else { return };
-        // A trigger that joined came after the last copy.
+        // A trigger that joined this dump came after the last copy.
         let copies = match self.plan.after.is_zero() && dump.joined == 0 {
             true => Vec::new(),
             false => {
@@ -528,7 +528,7 @@ impl<'a> Keeper<'a> {
         let Resized { count, gone } = rings::resize(rates, before, self.memory, capture);
         self.failed += gone;
         if count != 0 {
-            // What was counted and noted was in the former rings.
+            // The counts and notes were about the former rings.
             (self.counted, self.ages, self.began) = (0, Ages::default(), self.now());
         }
         let sizes = capture.overwritten_sizes();
@@ -542,7 +542,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns what a dump has, for the message about it.
+    /// Returns a description of a dump's contents, for the message about the dump.
     fn describe(&self, dump: &Dump) -> String {
         let trigger = &dump.trigger;
         let colon = if trigger.event.is_empty() { "" } else { ": " };

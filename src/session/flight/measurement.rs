@@ -12,9 +12,9 @@ const MEASURED: Duration = Duration::from_millis(500);
 pub enum Measurement {
     /// The events are not on yet.
     Awaited,
-    /// The events are on since this time, when so much had been written.
+    /// The measurement is going on. It began at this time, when this much had been written into the rings.
     Since(Instant, Vec<Written>),
-    /// It has been made, or is not needed.
+    /// The measurement is complete, or is not needed.
     Over,
 }
 
@@ -75,7 +75,7 @@ mod tests {
         measurement.events_are_on(at(2100), written([500, 500]));
         assert_eq!(measurement.due(), Some(at(2500)));
         assert_eq!(measurement.take_rates(at(2499), &written([9, 9])), None);
-        // Looked at late: this was 4 s after the start.
+        // The rings are read late: this was 4 s after the start.
         assert_eq!(measurement.take_rates(at(6000), &written([500, 8])), Some(vec![100.0, 2.0]));
         assert_eq!(measurement.take_rates(at(9000), &written([900, 900])), None, "it is made once");
     }

@@ -1,10 +1,10 @@
-//! The flight recorder: samples stay in rings that the kernel overwrites, and cost nothing more. A trigger writes what the
-//! rings still have into a recording, and what comes in the seconds after it.
+//! The flight recorder. Samples stay in rings that the kernel overwrites, which costs nothing more. A trigger writes the
+//! samples that are still in the rings into a recording, and those of the seconds after it.
 //!
-//! Samples are copied out of the rings while events go on (`capture/overwritten.rs`). What happens to tasks is delivered all the
-//! time, and kept as a state in bounded memory (`side_band.rs`), so that each dump is a complete recording. The events that
-//! make dumps are an ordinary live run in a thread of its own (`triggers.rs`). The keeper (`keeper.rs`) has all of it together.
-//! A script of `perf-prof python --before` asks a recorder beside its run (`beside.rs`).
+//! Samples are copied out of the rings while events go on (`capture/overwritten.rs`). Records about tasks are delivered all
+//! the time. They are kept as a state in bounded memory (`side_band.rs`), so that each dump is a complete recording. The
+//! events that cause dumps are an ordinary live run in a thread of its own (`triggers.rs`). `keeper.rs` decides when all of
+//! this happens. A script of `perf-prof python --before` asks a recorder beside its run (`beside.rs`).
 
 mod ages;
 mod beside;

@@ -1,15 +1,16 @@
-//! What waits to be written into a dump, in an order that readers can sort in bounded memory.
+//! The data that waits to be written into a dump. It is in an order that readers can sort in bounded memory.
 //!
-//! Copies of the rings may wait while newer ones are made. What is not in the rings (records about tasks, triggers) waits with
-//! them, so that a mark of a finished round keeps its promise: no record after it is older than one before the mark before it.
+//! Copies of the rings may have to wait while newer copies are made. Records that are not in the rings (records about tasks,
+//! triggers) wait together with them. So the mark of a finished round stays true: no record after the mark is older than a
+//! record before the previous mark.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// A record that is not in the rings comes at most this long after its time, as a rule: a trigger is delivered later than it
-/// happened.
+/// The usual maximum time from a record's own time to its arrival, for records that are not in the rings: a trigger is
+/// delivered later than it happened.
 pub const LATEST: Duration = Duration::from_secs(5);
 
 /// Pieces of a dump, each with copies of the type `C`.
@@ -19,7 +20,7 @@ pub struct Pieces<C> {
     /// Records that came since the last copies.
     beside: Vec<u8>,
     bytes: usize,
-    /// When the copies before the last mark were made.
+    /// The time at which the copies before the last mark were made.
     marked: Option<Instant>,
 }
 
@@ -57,9 +58,9 @@ pub enum PartEnd {
 /// Which copies are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// The first ones. The rings may have been overwritten many times before.
+    /// The first copies. The rings may have been overwritten many times before.
     First,
-    /// Later ones, which have to join those before them.
+    /// Later copies, which have to continue the copies before them.
     Later,
 }
 
@@ -151,7 +152,8 @@ mod tests {
     }
 
     proptest! {
-        /// However late pieces are written: no record after a mark is older than one before the mark before it. Nothing is lost.
+        /// However late the pieces are written, no record after a mark is older than a record before the previous mark, and
+        /// nothing is lost.
         #[test]
         fn marks_keep_their_promise(steps in steps()) {
             let (start, mut pieces) = (Instant::now(), Pieces::default());

@@ -13,9 +13,9 @@ pub struct FlightPlan {
     pub before: Option<Duration>,
     /// How long a dump goes on after its trigger.
     pub after: Duration,
-    /// The events that make dumps; `None` if there are none. If a command is the target, the draft selects no tasks.
+    /// The events that cause dumps; `None` if there are none. If a command is the target, the draft selects no tasks.
     pub triggers: Option<Draft>,
-    /// After the end of a dump that was written, events make no other one for this time.
+    /// For this time after the end of a dump that was written, events cause no further dump.
     pub min_gap: Duration,
     /// How many dumps stay in the folder.
     pub max_files: Option<usize>,
@@ -43,8 +43,8 @@ impl FlightPlan {
         }
     }
 
-    /// Returns whether only requests make dumps. Then the recorder does not end with the recorded tasks: their last events may
-    /// still be asked for.
+    /// Returns whether only requests cause dumps. The recorder then goes on after the recorded tasks have exited, because a
+    /// request may still ask for their last events.
     pub fn is_on_request(&self) -> bool {
         self.triggers.is_none() && self.rhythm.is_none() && !self.dumps_at_end
     }

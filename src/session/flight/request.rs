@@ -80,7 +80,8 @@ impl Requests {
 impl Asking {
     /// Returns both ends of a queue of requests. `wake` is the eventfd that wakes the recorder.
     pub(super) fn new(wake: RawFd) -> (Asking, Requests) {
-        // `send` bounds it. A bounded channel would keep requests whose receiver has ended, and nobody would answer them.
+        // `send` limits the number of requests in the channel. A bounded channel would keep requests whose receiver has
+        // ended, and nobody would answer them.
         let ((requests, waiting), missed) = (unbounded(), Arc::default());
         (Asking { requests, missed: Arc::clone(&missed), wake }, Requests { waiting, missed })
     }

@@ -52,7 +52,7 @@ fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
 pub struct Resized {
     /// How many were replaced by empty ones.
     pub count: usize,
-    /// How many are gone, because the kernel refused any size.
+    /// The number of rings that exist no more, because the kernel refused every size.
     pub gone: u64,
 }
 

@@ -1,8 +1,9 @@
 //! What is known about tasks, mappings, code and cgroups, in bounded memory. Each dump begins with it, so that all samples
 //! in the dump have their names.
 //!
-//! Records newer than the oldest samples stay as they are: a task that has exited since may have samples before its exit.
-//! Older records are only kept as their result: a task that has exited is gone, a mapping has replaced another one.
+//! Records that are newer than the oldest samples are kept unchanged: a task that has exited since may have samples from
+//! before its exit. Of older records, only the resulting state is kept: a task that has exited is removed, and a new mapping
+//! replaces an old one.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -24,7 +25,7 @@ pub struct SideBand {
     recent_bytes: usize,
     /// The maximum memory, in bytes.
     limit: usize,
-    /// How many records were added to the state too early, or dropped, because of the limit.
+    /// How many records were added to the state too early, or dropped, because memory is limited.
     forgotten: u64,
 }
 
@@ -107,7 +108,7 @@ impl SideBand {
         }
     }
 
-    /// Makes room: no later dump has samples before `time`.
+    /// Frees memory. No later dump has samples from before `time`.
     pub fn settle_before(&mut self, time: u64) {
         while self.recent.front().is_some_and(|oldest| oldest.time < time) {
             self.settle_oldest();
@@ -117,7 +118,7 @@ impl SideBand {
     fn settle_oldest(&mut self) -> bool {
         let Some(Recent { record, .. }) = self.recent.pop_front() else { return false };
         self.recent_bytes -= ENTRY + record.len();
-        // An exit makes room, so it is always noted.
+        // An exit frees memory, so it is always processed.
         let is_exit = matches!(Record::parse(&record), Record::Exit { .. });
         if is_exit || self.state.bytes < self.limit {
             self.state.apply(&record, Author::Kernel);
@@ -125,7 +126,7 @@ impl SideBand {
         true
     }
 
-    /// Returns how many records could not be kept as long as necessary since the last call.
+    /// Returns the number of records since the last call that could not be kept as long as necessary.
     pub fn take_forgotten(&mut self) -> u64 {
         std::mem::take(&mut self.forgotten)
     }
@@ -421,7 +422,7 @@ mod tests {
             }
             side_band.settle_before(1001);
             let left: Vec<u32> = side_band.state.processes.keys().copied().collect();
-            // A process without threads, of which only mappings are known, stays.
+            // A process is kept even if none of its threads is known, only its mappings.
             let bytes: usize = left.iter().map(|pid| {
                 side_band.state.processes[pid].mappings.values().map(Mapped::cost).sum::<usize>()
             }).sum();

@@ -81,7 +81,7 @@ struct Compiled<'a> {
 /// The programs of a table.
 enum Programs {
     OfEvent(Program, Shape),
-    /// Those of spans, of which so many may be open.
+    /// The programs of spans. At most this many spans may be open.
     OfSpans(SpanPrograms, u32),
 }
 

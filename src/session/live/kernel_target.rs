@@ -85,8 +85,8 @@ impl KernelTarget<'_> {
     fn chains(&self, format: &EventFormat, request: &EventRequest) -> Option<Chains> {
         let of_kernel = self.capture.callchain.how == CallGraph::FramePointer;
         let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
-        // Samples of these have the registers of the process, and so no frames of the kernel (perf_syscall_enter() in
-        // kernel/trace/trace_syscalls.c). Programs get other registers.
+        // Samples of these events have the registers of the process, so they have no frames of the kernel
+        // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). Programs get other registers.
         let has_kernel = &*format.system != "syscalls";
         Some(Chains {
             kernel: has_kernel && kernel == Frames::Sampled,
@@ -184,13 +184,13 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     let has_paths =
         |format: &Arc<EventFormat>| format.strings().iter().any(|string| string.address == StringAddress::OfTask);
     let are_known = formats.any(has_paths) && !lockdown::hides_kernel_memory();
-    // The types stay the same, and reading them takes a part of a run's start.
+    // The types never change, and reading them is a noticeable part of a run's start.
     static TYPES: OnceLock<Option<PathTypes>> = OnceLock::new();
     are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
 }
 
-/// Loads a program that makes paths, in the way that this kernel takes: without its iterator where its compiler knows no calls of
-/// functions of the kernel, and without paths where its memory cannot be followed.
+/// Loads a program that makes paths, in the form that this kernel accepts. It does without the kernel's iterator if the
+/// kernel's compiler cannot call functions of the kernel. It makes no paths if the kernel's memory cannot be followed.
 pub fn load_with_paths<T>(
     types: Option<&PathTypes>,
     mut load: impl FnMut(Option<&PathTypes>) -> Result<T, Refusal>,
@@ -222,8 +222,8 @@ fn threads_of(processes: &[u32]) -> Vec<u32> {
     processes.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect()
 }
 
-/// Returns the reason for a refusal of an event's programs, which is then `done` in perf-prof. A refusal by the verifier is a defect
-/// of perf-prof, so it is always printed, unless the kernel is locked down.
+/// Returns the reason why the programs of an event were refused. The work is then `done` in perf-prof. A refusal by the
+/// verifier is a defect of perf-prof, so it is always printed, unless the kernel is locked down.
 pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verbosity) -> Reason {
     let is_defect = verbosity > Verbosity::Quiet && !lockdown::hides_kernel_memory();
     if let (Refusal::Verifier(log), true) = (refusal, is_defect) {
@@ -255,7 +255,7 @@ pub fn reason(refusal: &Refusal) -> String {
         Refusal::Call(error) if error.errno() == libc::E2BIG && ATTACHING.iter().any(|call| error.call.contains(call)) => {
             format!("too many programs are attached to its tracepoint ({error})")
         }
-        // The verifier does not know the functions that read memory of the kernel then.
+        // In a locked-down kernel, the verifier refuses the functions that read the kernel's memory.
         Refusal::Verifier(_) if lockdown::hides_kernel_memory() => {
             "the lockdown of the kernel is \"confidentiality\" (/sys/kernel/security/lockdown), and programs may not read its memory"
                 .to_owned()

@@ -36,7 +36,7 @@ pub struct UnopenedEvents<'a> {
     pub tracefs: &'a Tracefs,
     /// The events that are made of opened ones.
     pub derived: &'a [Derived],
-    /// The number of opened events that the run receives. Behind them is that of moves.
+    /// The number of opened events that the run receives. The event about moves comes after them.
     pub received: usize,
     /// The process of the command that is the target.
     pub workload: Option<u32>,

@@ -181,7 +181,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
         samples.sample_type |= PERF_SAMPLE_REGS_INTR;
         samples.regs_intr |= ALL_REGISTERS;
     }
-    // Probes in programs are the only tracepoints that are hit outside of the kernel.
+    // Tracepoints happen in the kernel, except for probes in programs.
     let is_of_program = event.request.event.kind == PERF_TYPE_TRACEPOINT && event.place == EventLocation::Anywhere;
     let presence = if event.spec.is_pattern() { Presence::IfAllowed } else { Presence::Required };
     Ok(EventRequest {

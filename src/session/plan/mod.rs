@@ -72,8 +72,8 @@ impl Capture {
         selects || self.cgroups == Switch::On && matches!(scope(&self.events), Ok(Scope::Machine) | Err(_))
     }
 
-    /// Returns the order in which events are delivered. Spans need the order of time: they may begin and end on
-    /// different CPUs.
+    /// Returns the order in which events are delivered. Spans need the order of time, because they may begin on one CPU and
+    /// end on another one.
     pub fn delivery_order(&self) -> DeliveryOrder {
         let has_span = self.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
         if has_span { DeliveryOrder::Time } else { self.order }

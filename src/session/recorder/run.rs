@@ -170,10 +170,9 @@ fn begin(
     Ok(shared)
 }
 
-/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records stay in it only until
-/// they are written. If the recorder is slower than the events for a long time, a larger buffer would be full as well,
-/// and would not save events.
-/// events would be lost.
+/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records stay in it only until they
+/// are written. If the recorder is slower than the events for a long time, a larger buffer would become full as well, and
+/// events would be lost too.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
     let buffer = plan.buffer.unwrap_or(sizes.buffer.bytes().min(DEFAULT_BACKLOG));

@@ -14,9 +14,8 @@ use perf_prof_system::output;
 
 use super::lifecycle::RecordingWriter;
 
-/// The minimum length of a round. After a round has ended, perf may sort its records. The kernel can be interrupted
-/// after it has read a record's time and before it has reserved the record's place in the ring; a round has to be
-/// longer than such an interruption.
+/// The minimum length of a round. After a round has ended, perf may sort its records. The kernel may be interrupted between
+/// reading a record's time and reserving the record's place in the ring. A round has to be longer than such an interruption.
 const ROUND: Duration = Duration::from_millis(100);
 
 /// A source of records, and the recording that the records are written to, if there is one.

@@ -1,12 +1,12 @@
 //! The state of derived events, such as spans, that is carried from one part of a recording to the next. Each part is
 //! replayed by another process, so the parts before it have to be read in advance.
 //!
-//! The processes of the parts are forked one after another. Before it forks the next process, the parent reads the
-//! previous part: without an interpreter, and only the samples that derived events are made of. Apart from that, it
-//! selects the same records as the process that replays this part, so that losses come at the same place between the
-//! samples. The forked process is a copy of the parent, so it has the open spans and continues with them. They cost no
-//! extra memory until they change. The counts of each process start at 0, and the counts of all parts are added up.
-//! Only the last part delivers the spans that are open at the end.
+//! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the previous
+//! part. It does so without an interpreter, and reads only the samples that derived events are made of. Apart from that, it
+//! selects the same records as the process that replays this part, so that losses come at the same place between the samples.
+//! The forked process is a copy of the parent, so it has the open spans and continues with them. They cost no extra memory
+//! until they change. The counts of each process start at 0, and the counts of all parts are added up. Only the last part
+//! delivers the spans that are open at the end.
 
 use std::{ops::ControlFlow, sync::Arc};
 

@@ -64,7 +64,7 @@ struct ShiftedSymbols {
     from: Shift,
 }
 
-/// The position of the recorded kernel relative to the addresses in the list.
+/// The address of the recorded kernel minus its address in the list.
 enum Shift {
     /// At the addresses in the list.
     Unshifted,

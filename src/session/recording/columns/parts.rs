@@ -25,8 +25,8 @@ const PART: u64 = 16 << 20;
 /// The minimum number of blocks of a part for each CPU. Blocks at the border of two parts are read for both parts, so
 /// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
-/// A part also replays the side-band records that come before it, so every further part adds such records. The number
-/// of parts is limited: for this many samples, all parts together replay at most about one of these side-band records.
+/// Each part also replays the side-band records that come before it, so every further part adds such work. The number of
+/// parts is limited: all parts together replay at most about one of these records for this many samples.
 const SIDE_BAND_SHARE: u64 = 4;
 
 /// A recording that can be read in parts: no part needs the samples of earlier parts.
