@@ -25,7 +25,7 @@ use crate::script::await_dump;
 pub struct FlightRun {
     /// `None` after the recorder has ended.
     work: Mutex<Option<Background<u8>>>,
-    /// Has the eventfd through which the recorder is asked.
+    /// Keeps the eventfd open, through which the program asks the recorder.
     requests: Arc<EndRequests>,
     asking: Asking,
     generation: Generation,

@@ -18,8 +18,8 @@ pub struct FeedingProgram<'a> {
     callbacks: &'a Callbacks,
     failures: &'a mut Failures,
     handlers: &'a mut Vec<Option<Handler>>,
-    /// Prevents forks. Otherwise another thread of the script could fork a child while this thread holds locks, and
-    /// they would stay locked in the child. `None` while the GIL is held.
+    /// Prevents forks. Otherwise another thread of the script could fork a child while this thread holds locks. The locks
+    /// would then stay locked in the child. `None` while the GIL is held.
     held: Option<HeldForkLock>,
 }
 

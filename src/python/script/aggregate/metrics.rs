@@ -18,13 +18,14 @@ use super::base::{Aggregator, Shared};
 /// The start of the names of all metrics.
 const PREFIX: &str = "perf_prof";
 
-/// How old tables may be: reading those in the kernel costs the traced programs something, so several scrapers share a reading.
+/// The maximum age of tables. Reading tables in the kernel slows the traced programs down, so several scrapers share a
+/// reading.
 const MAX_AGE: Duration = Duration::from_millis(500);
 
 /// How long a scrape waits for a run that is busy. Prometheus waits for 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A table, and what is said about it.
+/// A table, and the texts about it.
 struct Source {
     name: String,
     table: Shared,
@@ -59,7 +60,7 @@ fn sources(tables: Vec<(String, Py<Aggregator>)>) -> Vec<Source> {
     tables.into_iter().map(|(name, table)| Source::of(name, table.get())).collect()
 }
 
-/// Asks the runs of the tables for them. Returns whether all tables are up to date.
+/// Asks the runs to bring their tables up to date. Returns whether all tables are up to date.
 fn refresh(sources: &[Source]) -> bool {
     let mut runs: Vec<&Arc<About>> = sources.iter().filter_map(|source| source.run.as_ref()).collect();
     runs.dedup_by(|one, other| Arc::ptr_eq(one, other));
@@ -100,7 +101,8 @@ fn sources_of_others(tables: Vec<Py<Aggregator>>) -> Vec<Source> {
     sources(tables.into_iter().map(|table| (String::new(), table)).collect())
 }
 
-/// Brings the tables up to date. Returns their metrics, and those about perf-prof itself, which are also about `others`.
+/// Brings the tables up to date. Returns their metrics, and the metrics about perf-prof itself, which include the losses of
+/// the tables in `others`.
 fn fresh_families(mut tables: Vec<Source>, others: Vec<Source>) -> Vec<Family> {
     let shown = tables.len();
     tables.extend(others);

@@ -31,7 +31,7 @@ pub fn packed(of: &Aggregator) -> PyResult<Vec<u8>> {
         Some(name) if name == DURATION_FIELD => Quantity { name, unit: "nanoseconds".to_owned() },
         Some(name) => Quantity { name, unit: "count".to_owned() },
     };
-    // The table has a limit of its own, and the profile is gone after it was written.
+    // The profile needs no budget: the table already has a limit, and the profile is dropped after it was written.
     let mut profile = Profile::new(vec![quantity], Values::Sums, &Budget::unlimited());
     let keys: Vec<_> = names.iter().map(|name| profile.text(name.trim_start_matches('_'))).collect();
     for (key, weight) in &rows {
