@@ -13,7 +13,7 @@ use perf_prof_session::{
 
 use super::{option_error::OptionError, values};
 
-/// After a dump, events make no other one for this time, if the user sets none.
+/// For this time after a dump, events cause no further dump, unless the user sets another time.
 const MIN_GAP: Duration = Duration::from_secs(1);
 
 /// What happened before something went wrong: the samples stay in rings until a trigger writes them.

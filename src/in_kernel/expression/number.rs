@@ -26,7 +26,7 @@ pub enum Number {
         offset: i16,
         /// Its type.
         ty: IntType,
-        /// A mask of all bits that the number may have, without the highest ones.
+        /// A mask of the bits. The highest bit of the mask is never set.
         bits: u32,
     },
     /// Always the same number.

@@ -11,7 +11,8 @@ use perf_prof_format::{
 use super::Unsuited;
 use crate::expression::{Number, Sign, Test};
 
-/// Only numbers from -1 up to this one may have a name. A comparison looks up their texts one by one.
+/// The numbers from -1 to below this one may have a name. A comparison tests the text of each of them. Other numbers have no
+/// name.
 const NAMED: i64 = 4096;
 /// Examples of numbers without a name.
 const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];

@@ -67,7 +67,7 @@ const ENTRY: i16 = 8;
 const TOP: i16 = 16;
 const START: i16 = 24;
 const STATE: i16 = 32;
-/// The text of the path. After it is the room that, for the verifier, a read of a name could need.
+/// The text of the path. Spare room follows it, because the verifier assumes that a read of a name may go beyond its end.
 const TEXT: i16 = 40;
 const SLOT_BYTES: i16 = TEXT + 2 * LONGEST_PATH as i16;
 /// The size of a path with what is needed to read it.
@@ -131,7 +131,7 @@ pub(crate) fn load_path(code: &mut Code, slot: usize, absent: Label) {
     code.operate(Operation::Add, Register::R3, Register::R1);
 }
 
-/// Returns where a path is made. The memory for it has [`KEPT_PATH_BYTES`] bytes.
+/// Returns the place of a path. All of the path is in the [`KEPT_PATH_BYTES`] bytes from this place on.
 pub(crate) fn kept_path(slot: usize) -> Place {
     slot_place(slot, START)
 }

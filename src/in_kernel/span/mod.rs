@@ -352,7 +352,7 @@ impl Writer<'_> {
             number.load(code, Register::R1);
             code.store(Size::Double, to.after(8 * at), Register::R1);
         }
-        // Keys of different lengths are never equal.
+        // Parts that the key does not have are -1, so a shorter key never equals a longer one.
         for at in key.len()..self.sizes.0 / 8 {
             code.store_number(Size::Double, to.after(8 * at), -1);
         }

@@ -390,7 +390,7 @@ pub fn stats_of<'py>(py: Python<'py>, run: &About) -> PyResult<Bound<'py, PyDict
             row.set_item("incomplete_tasks", tasks.into_py_dict(py)?)?;
             row.set_item("missing_time", incomplete.missing())?;
             row.set_item("cpus_without_idle_events", incomplete.cpus_without_idle_events())?;
-            // The samples of which a span is made are lost, and no span, unless programs make the spans.
+            // The number of samples that were lost is known, but not the number of spans, unless BPF programs make the spans.
             let is_in_kernel = run.stats.is_in_kernel(at);
             let missed = run.stats.per_event().get(at).and_then(|counts| counts.lost).filter(|_| is_in_kernel);
             row.set_item("lost", missed)?;

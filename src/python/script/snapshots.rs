@@ -22,7 +22,7 @@ pub const LOOK_FOR_SIGNALS: Duration = Duration::from_millis(20);
 /// The recorder beside the run of this process.
 static SNAPSHOTS: Mutex<Option<OfProcess>> = Mutex::new(None);
 
-/// A recorder, and the process in which it is: a forked child has none.
+/// A recorder, and the process that has it: a forked child has none.
 #[derive(Clone)]
 struct OfProcess {
     snapshots: Snapshots,

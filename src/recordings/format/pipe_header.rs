@@ -34,9 +34,9 @@ const MAX_PUT_BACK: usize = 1 << 20;
 /// Reads the records at the start that perf itself wrote, up to the first record of the kernel, or the first count.
 /// `limit` is the maximum memory for the description.
 ///
-/// Mappings of the kernel and of its modules, and records that describe counts, are not part of the description. But
-/// updates of events may come after them. So these records are skipped, and put back at the end, so that they are read
-/// again as normal records. Reading ends at the first count, because `perf stat record -I` writes the next counts only
+/// Some records are not part of the description: mappings of the kernel and of its modules, and records that describe counts.
+/// But updates of events may come after them. So these records are skipped. At the end they are put back, so that they are
+/// read again as normal records. Reading ends at the first count, because `perf stat record -I` writes the next counts only
 /// after an interval.
 pub(crate) fn read_description(
     records: &mut RecordReader,

@@ -128,9 +128,9 @@ impl BlockIndex {
         self.blocks.iter().map(|block| u64::from(block.samples)).sum()
     }
 
-    /// Returns how to get the selected records of a block. The block has to be read if it may contain selected samples,
-    /// or other records that the program requests. It also has to be read if it contains side-band records up to the
-    /// last selected time and they are not kept in memory.
+    /// Returns how to get the selected records of a block. The block has to be read in two cases: it may contain selected
+    /// samples, or other records that the program requests; or it contains side-band records up to the last selected time
+    /// that are not kept in memory.
     pub(crate) fn need(&self, block: &Block, selection: &Selection) -> Need {
         if block.samples != 0 && selection.some_time(block.sampled.0, block.sampled.1) {
             return Need::Read;

@@ -154,7 +154,7 @@ impl ReplayContext {
         Chunk::new(0, kept, None)
     }
 
-    /// Returns a chunk of these bytes. When the chunk is dropped, the memory goes back to the pool.
+    /// Returns a chunk of these bytes. When the chunk is dropped, its memory goes back to the pool.
     pub fn chunk(&self, bytes: Vec<u8>) -> Chunk {
         let home: Arc<dyn Recycle> = self.pool.clone();
         Chunk::new(0, bytes, Some(home))

@@ -1,9 +1,9 @@
-//! Gives records the size that the kernel meant. If several events get the same record about code or a BPF program, the kernel
-//! gives it too large a size, and perf then reads a wrong id at its end and stops.
+//! Gives records the size that the kernel meant. If several events get the same record about code or about a BPF program, the
+//! kernel states a size that is too large. perf then reads a wrong id at the end of the record, and stops.
 
 use perf_prof_format::record::{Records, TrailerLayout};
 
-/// Returns the records without what is behind their sample ids.
+/// Returns the records without the bytes after their sample ids.
 pub fn cut(records: &[u8], trailer: &TrailerLayout) -> Vec<u8> {
     let mut out = Vec::with_capacity(records.len());
     for record in Records::new(records) {
@@ -27,7 +27,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a record with a sample id, and with bytes behind it that belong to nothing.
+    /// Returns a record with a sample id, and with meaningless bytes after it.
     fn record(kind: u32, body: &[u8], behind: usize) -> Vec<u8> {
         let sample_id = [7u64, 9].map(u64::to_ne_bytes).concat();
         let size = 8 + body.len() + sample_id.len() + behind;

@@ -40,7 +40,7 @@ pub struct Stream {
     /// The offset in the file after the last whole record.
     end: u64,
     state: State,
-    /// By id: the number of samples that were dropped because of an error. Samples whose ids are not known are missing.
+    /// The number of samples that were dropped because of an error, by id. Samples with unknown ids are not included.
     unwritten: BTreeMap<u64, u64>,
 }
 
@@ -181,7 +181,7 @@ impl Stream {
         let result = self.file.write_all(&self.buffer);
         let size = self.buffer.len();
         if result.is_err() {
-            // The ids in compressed records are not visible. So `unwritten` then has fewer samples than `dropped`.
+            // The ids in compressed records are not visible. In this case, `unwritten` has fewer samples than `dropped`.
             count_ids(&self.buffer, &self.layout, &mut self.unwritten);
         }
         self.buffer.clear();

@@ -102,7 +102,7 @@ impl Tally {
                     MmapFile::BuildId(id) if !id.is_empty() => Some(id.into()),
                     _ => None,
                 };
-                // If several files were mapped at the same path, only the newest file can still be read.
+                // If several files were mapped at the same path, only the newest of them can still be read.
                 self.dsos.insert(mapped.filename.into(), Dso { build_id, of: DsoOwner::User });
             }
             _ => {}

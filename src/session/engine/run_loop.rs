@@ -264,8 +264,8 @@ impl<S: Source> RunLoop<'_, S> {
             (self.calibrate)();
         }
         if turns.after_flush.is_none() && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
-            // Names need the side-band records, which may arrive later than the rows. So only the rows of the last reading
-            // get names now.
+            // Name the rows of the previous reading before the next one: names need the side-band records, which may arrive
+            // later than the rows.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
         } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {

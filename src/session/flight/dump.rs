@@ -290,8 +290,8 @@ impl Dump {
         Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
     }
 
-    /// Writes the end of the recording. `side_band` is the number of records about tasks that were lost since the recorder
-    /// began, because each later dump may lack their facts. `None` if the kernel does not count them.
+    /// Writes the end of the recording. `side_band` has the losses of records about tasks since the recorder began, because
+    /// each later dump may lack the facts in these records. `None` if the kernel does not count the losses.
     pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
         let Dump { writer, mut ring_streams, overwritten, .. } = self;
         let lost = side_band.map(|side_band| [side_band, &overwritten].concat());

@@ -317,7 +317,7 @@ impl Process {
         if at > 0 && self.images[at - 1].start == image.start && image.start != 0 {
             return;
         }
-        // Without a start time it is not known which mappings belong to the new image.
+        // Without a start time, it is not known which mappings belong to the new image.
         let before = if image.start == 0 { None } else { self.images[..at].last_mut() };
         if let Some(before) = before {
             let own = before.mappings.partition_point(|known| known.time < image.start);

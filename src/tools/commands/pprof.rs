@@ -25,7 +25,7 @@ pub fn symbols() -> Options {
     Options { inline: Inline::Yes, srcline: Srcline::Yes, ..Options::default() }
 }
 
-/// Returns how the bytes of the profile are packed in a file with this name.
+/// Returns how the bytes of a profile are compressed in a file with this name.
 pub fn packing(path: &Path) -> Packing {
     if path.extension().is_some_and(|end| end == "gz") { Packing::Gzip } else { Packing::Plain }
 }
@@ -106,7 +106,8 @@ impl SampledProfile {
         self.profile.add(event, places.into_iter().rev(), &labels, weight);
     }
 
-    /// Returns the location of the functions at an address. The frame of the function itself, the last one, remembers it.
+    /// Returns the location for the functions at an address. It is stored in the frame of the outermost function, which is
+    /// the last one.
     fn location(&mut self, frames: &[Arc<Frame>], sample: &Sample<'_>, context: &Context) -> Option<LocationId> {
         let own = frames.last()?;
         if let Some(known) = own.slot.get().and_then(|slot| slot.downcast_ref::<LocationId>()) {

@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(short(&one, 2), "...;main;update_index;pthread_mutex_lock;...;futex_wait_[k]");
         assert_eq!(short(&read, 2), "_start;main;read_ahead;pthread_mutex_lock;...;io_wait_[k]");
         assert_eq!(shortened(&one, 2, 20).as_deref(), Some("...;futex_wait_[k]"));
-        // Chains of the kernel alone have their innermost frames.
+        // Chains with frames of the kernel only are cut to their innermost frames.
         assert_eq!(shortened("a_[k];b_[k];c_[k];d_[k]", 1, 10).as_deref(), Some("...;c_[k]"));
         assert_eq!(shortened(&one, 0, 500), None);
     }

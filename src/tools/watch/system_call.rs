@@ -29,7 +29,8 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
-    /// The name of the field with the string to which the argument points, or with the path of the descriptor that it is.
+    /// The name of a second field: it has the string to which the argument points, or the path of the file whose descriptor
+    /// the argument is.
     string: String,
     form: ArgumentForm,
 }

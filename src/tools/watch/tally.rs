@@ -140,7 +140,7 @@ pub fn run(plan: &TallyPlan, command: impl TallyCommand + Clone) -> Result<ExitS
     Ok(status)
 }
 
-/// Adds up the events of a run, and shows the sums unless they are compared with others.
+/// Adds up the events of a run. Shows the sums, unless they are compared with those of another run.
 fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) -> Result<(ExitStatus, Tally<L>)> {
     let is_live = watch.live().is_some();
     let (status, tally) = deliver(watch, TimeOfDay::NotNeeded, |about| {

@@ -30,8 +30,7 @@ const SEGMENT: usize = 16;
 pub const KEY_BYTES: usize = 8 * (1 + SEGMENT);
 /// The size of a segment's value: its id.
 pub const VALUE_BYTES: usize = 8;
-/// The number of bytes of the longest chain. All bits below its highest bit are set where sizes (multiples of 8) can have
-/// them, so it is a mask too.
+/// The number of bytes of the longest chain. It has all bits that such a size (a multiple of 8) can have, so it is a mask too.
 const MOST_BYTES: i32 = 8 * MOST_FRAMES as i32;
 
 /// The register with the address of the buffer.

@@ -1,4 +1,4 @@
-//! A cache of Python objects for values that fields often have again: small numbers and comms (names of tasks).
+//! A cache of Python objects for values that occur again and again in fields: small numbers and comms (names of tasks).
 
 use std::hash::Hasher as _;
 

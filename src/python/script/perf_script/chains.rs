@@ -1,4 +1,4 @@
-//! The call chains of earlier samples as Python lists, by their recorded addresses. Samples repeat call chains.
+//! Keeps the call chains of earlier samples as Python lists, by their recorded addresses, because samples repeat call chains.
 
 use std::{hash::Hasher as _, sync::Arc};
 
@@ -19,8 +19,8 @@ const KEPT: usize = 512;
 /// The lists of the call chains that came last.
 pub struct Chains {
     kept: Box<[Chain]>,
-    /// The time of the latest sample so far. Changes of mappings before it may be known, which count for a sample that comes late
-    /// only in part.
+    /// The time of the latest sample so far. Changes of mappings up to this time may be known already. For a sample that
+    /// comes late, only some of them count.
     latest: u64,
 }
 
@@ -33,10 +33,10 @@ struct Chain {
     list: Made,
 }
 
-/// What the meaning of the recorded addresses depends on.
+/// What decides the meaning of the recorded addresses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Key {
-    /// The index of the sample's event. So two arguments of different events never are the same list.
+    /// The index of the sample's event. It is part of the key, so that arguments of different events are never the same list.
     event: usize,
     pid: i32,
     /// The number of changes of mappings and processes that were known.
@@ -46,7 +46,7 @@ struct Key {
 /// The list of a call chain.
 #[derive(Default)]
 enum Made {
-    /// None was made yet: the call chain came once.
+    /// No list was made yet: the call chain occurred only once.
     #[default]
     Once,
     /// An address of the call chain may have another meaning at the next sample.
@@ -66,7 +66,8 @@ struct KeptList {
 /// An entry of the list, and the dict of its symbol.
 struct KeptEntry {
     frame: Arc<PerfFrame>,
-    /// A copy that no script has ever seen, once the entry was changed. Entries with a symbol have none.
+    /// A copy of the entry that no script has ever seen. It is made when the entry was changed. Entries with a symbol have no
+    /// copy.
     unchanged: Option<Py<PyDict>>,
     entry: KeptPart,
     symbol: Option<KeptPart>,
@@ -84,8 +85,8 @@ impl Default for Chains {
 }
 
 impl Chains {
-    /// Returns the list of the sample's call chain, if it is kept. `held` is a list to which the caller has a reference
-    /// that does not count as kept by the script, or null.
+    /// Returns the kept list of the sample's call chain, if there is one. `held` is a list or null. The caller's reference to
+    /// `held` does not mean that the script has kept the list.
     #[inline]
     pub fn find<'py>(
         &mut self,
@@ -114,7 +115,7 @@ impl Chains {
         match &mut chain.list {
             Made::List(kept) if kept.is_unused(sample.time(), held) => kept.renew_changed(py).map(Some),
             Made::Never => Ok(None),
-            // A script that keeps its call chains gets new lists, which cost less if they are not kept here too.
+            // If a script keeps its call chains, it gets new lists. They cost less if they are not also stored here.
             Made::List(_) => {
                 chain.list = Made::Once;
                 Ok(None)
@@ -130,12 +131,12 @@ impl Chains {
     }
 }
 
-/// Makes the list of a call chain for keeping it. Its entries are in no other list.
+/// Makes a list of a call chain that is stored here. No other list has its entries.
 #[cold]
 fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made> {
     let frames = perf_chain(sample, context);
     let again = perf_chain(sample, context);
-    // Frames that are not cached may change without a record that says so.
+    // The meaning of frames that are not cached may change, and no record says so.
     let are_cached = frames.len() == again.len() && frames.iter().zip(&again).all(|(one, two)| Arc::ptr_eq(one, two));
     if !are_cached {
         return Ok(Made::Never);
@@ -147,7 +148,7 @@ fn make(py: Python<'_>, sample: &Sample<'_>, context: &Context) -> PyResult<Made
 }
 
 impl KeptList {
-    /// Returns whether nothing else has a reference to the list, and it has as many entries as before.
+    /// Returns whether the list has no other reference, and as many entries as before.
     #[inline]
     fn is_unused(&self, time: u64, held: *mut ffi::PyObject) -> bool {
         let list = self.list.as_ptr();
@@ -158,7 +159,7 @@ impl KeptList {
         is_unused && time >= self.since
     }
 
-    /// Returns the list, which is unused, with new entries for those that the script has kept or changed.
+    /// Returns the list, which no script uses. Entries that the script has kept or changed are replaced by new ones.
     #[inline]
     fn renew_changed<'py>(&mut self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let list = self.list.bind(py);
@@ -184,7 +185,8 @@ impl KeptEntry {
         Ok(Some(KeptEntry { frame, unchanged: None, entry, symbol }))
     }
 
-    /// Makes the entry anew. Scripts add missing symbols, so entries without one are copied, which costs less.
+    /// Makes a new entry for the same frame. Scripts add missing symbols to entries, so an entry without a symbol is copied,
+    /// which costs less.
     fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         let (dict, of_symbol) = match &self.unchanged {
             Some(unchanged) => (unchanged.bind(py).copy()?, None),
@@ -200,7 +202,7 @@ impl KeptEntry {
         Ok(())
     }
 
-    /// Returns whether nothing else has a reference to the dicts, and they were not changed.
+    /// Returns whether the dicts have no other reference and were not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         self.entry.is_unused(py) && self.symbol.as_ref().is_none_or(|symbol| symbol.is_unused(py))
@@ -213,8 +215,8 @@ impl KeptPart {
         Some(KeptPart { version: version(dict)?, dict: dict.clone().unbind() })
     }
 
-    /// Returns whether there are only the references here and in the list or dict that contains the dict, and the dict
-    /// was not changed.
+    /// Returns whether a dict is unused: the only references to it are the one here and the one in the list or dict that
+    /// contains it, and it was not changed.
     #[inline]
     fn is_unused(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held (`py`), and the dict is a live object.

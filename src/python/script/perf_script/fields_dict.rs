@@ -19,7 +19,8 @@ const CALLCHAIN: usize = COMMON_KEYS.len() - 1;
 pub struct FieldsDict {
     kept: KeptDict,
     keys: Vec<Py<PyString>>,
-    /// For each key whether no later one has the same name. Only such a key has a value: in a dict, the last value of a name counts.
+    /// For each key, whether it is the last one with its name. Only such a key has a value, because the last value of a name
+    /// counts in a dict.
     is_last: Box<[bool]>,
     /// For which reads `wanted` is.
     read: Read,

@@ -1,5 +1,5 @@
-//! A dict that is filled again for each event. It has the same keys for all events, so only values that have changed
-//! are set. A script may keep or change a dict; then the next event gets a new one.
+//! A dict that is filled again for each event. It has the same keys for all events, so only values that have changed are set.
+//! If a script keeps or changes the dict, the next event gets a new one.
 
 use std::ptr;
 
@@ -26,27 +26,27 @@ pub struct KeptDict {
     numbers: Box<[Option<u64>]>,
 }
 
-/// The references to a dict that no script has kept.
+/// The number of references to a dict that no script has kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holders {
     /// Only this room has one.
     Own,
-    /// A second one is in a dict of this room, which the script has not kept.
+    /// The second reference is in another dict of this room, which the script has not kept.
     OwnAndOuter,
 }
 
-/// Whether a dict is that of the last event.
+/// Says whether a dict is that of the last event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begun {
-    /// It has the values of the last event.
+    /// It still has the values of the last event.
     Again,
     /// It has the values of the template.
     New,
 }
 
 impl KeptDict {
-    /// Creates the dict. `keys` are the keys in `template` whose values will be set. If a name comes twice, only one of both may be
-    /// set.
+    /// Creates the dict. `keys` are the keys in `template` whose values will be set. If two of them have the same name, only
+    /// one of the two may be set.
     pub fn new(template: Py<PyDict>, keys: impl IntoIterator<Item = Py<PyString>>) -> KeptDict {
         let keys: Box<[_]> = keys.into_iter().collect();
         let held = vec![ptr::null_mut(); keys.len()].into();
@@ -59,7 +59,7 @@ impl KeptDict {
         if self.is_unused(py, holders) { Ok(Begun::Again) } else { self.renew(py).map(|()| Begun::New) }
     }
 
-    /// Takes a new dict, whatever has become of the last one.
+    /// Takes a new dict, whatever the script has done with the last one.
     pub fn renew(&mut self, py: Python<'_>) -> PyResult<()> {
         self.dict = Some(self.template.bind(py).copy()?.unbind());
         self.held.fill(ptr::null_mut());
@@ -99,8 +99,8 @@ impl KeptDict {
         Ok(())
     }
 
-    /// Sets the value that `make` makes from a number, unless the key has the value of this number already. The value
-    /// cannot be changed, as an int or a str.
+    /// Sets a value that `make` creates from a number, unless the key already has the value of this number. The value must be
+    /// immutable, such as an int or a str.
     #[inline]
     pub fn set_of_number(
         &mut self,
@@ -117,14 +117,14 @@ impl KeptDict {
         Ok(())
     }
 
-    /// Sets an empty list as the value of the key with this index: that of the last event, if the script has neither
-    /// kept nor filled it.
+    /// Sets an empty list as the value of the key with this index. It is the list of the last event, unless the script has
+    /// kept or filled it.
     #[inline]
     pub fn set_empty_list(&mut self, py: Python<'_>, at: usize) -> PyResult<()> {
         if is_unused_and_empty(py, self.held[at]) { Ok(()) } else { self.set(py, at, PyList::empty(py).into_ptr()) }
     }
 
-    /// Returns the value that the key with this index has now, or null. It is a borrowed reference.
+    /// Returns a borrowed reference to the present value of the key with this index, or null.
     #[inline]
     pub fn held(&self, at: usize) -> *mut ffi::PyObject {
         self.held[at]

@@ -1,10 +1,10 @@
 //! Delivers events to Python functions as `perf script -s` does, with the fields as arguments. Scripts that were
 //! written for perf run here without a change.
 //!
-//! `handlers` finds the function for an event in `__main__` (`function`) and calls it. `passing` decides from the
-//! function's `parameters` which values it gets, and `reads` which of them it reads. `arguments` makes these values.
-//! Objects that a script has not kept are used again: those in `cache`, dicts (`kept_dict`), and call chains (`chains`).
-//! `modules` has the modules that scripts import.
+//! `handlers` finds the function for an event in `__main__` (`function`) and calls it. `passing` decides from the function's
+//! `parameters` which values it gets, and `reads` finds out which of these values the function reads. `arguments` makes the
+//! values. Objects that a script has not kept are used again: single values (`cache`), dicts (`kept_dict`), and call chains
+//! (`chains`). `modules` has the modules that scripts import.
 
 mod address;
 mod arguments;

@@ -1,5 +1,5 @@
-//! What a handler reads of its arguments. perf-prof makes nothing that the handler never looks at. The bytecode of the
-//! handler is examined by `python/perf_prof/_reads.py`.
+//! Finds out what a handler reads of its arguments, so that perf-prof makes only what the handler needs.
+//! `python/perf_prof/_reads.py` examines the handler's bytecode.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use pyo3::{
 pub enum Read {
     /// Nothing.
     Nothing,
-    /// Only these items. The argument is a dict.
+    /// Only these items of the argument, which is a dict.
     Items(Arc<[Path]>),
     /// Possibly all of it.
     Whole,
 }
 
-/// The keys of an item: one of the dict, or one of the dict and one of a dict in it.
+/// The keys of an item: a key of the dict, or a key of the dict and a key of a dict in it.
 pub type Path = Vec<String>;
 
-/// What a function reads, as long as it has the same code.
+/// What a function reads. It is valid as long as the function has the same code.
 pub struct Reads {
-    /// What it reads of each argument, in the order of the call.
+    /// What the function reads of each argument, in the order of the call.
     pub arguments: Vec<Read>,
-    /// `None` if the function may read all of all arguments.
+    /// `None` if the function may read everything of all arguments.
     examined: Option<Examined>,
 }
 
@@ -35,7 +35,7 @@ pub struct Reads {
 struct Examined {
     function: Py<PyFunction>,
     code: Py<PyAny>,
-    /// The number of modules that were imported then. A later one may look at frames.
+    /// The number of imported modules at the time of the examination. A module that is imported later may look at frames.
     modules: ffi::Py_ssize_t,
 }
 
@@ -43,7 +43,7 @@ impl Reads {
     /// Examines a function that gets `positional` arguments by position, and others by these names.
     pub fn of(function: &Bound<'_, PyAny>, positional: usize, names: &Bound<'_, PyTuple>) -> Reads {
         let all = positional + names.len();
-        // If the code cannot be examined, all is made.
+        // If the code cannot be examined, everything is made.
         match Reads::examine(function, positional, names) {
             Ok(Some(reads)) if reads.arguments.len() == all => reads,
             _ => Reads { arguments: vec![Read::Whole; all], examined: None },
@@ -66,8 +66,8 @@ impl Reads {
         Ok(Some(Reads { arguments: found.into_iter().map(read).collect(), examined }))
     }
 
-    /// Returns whether the function still has the code that was examined, and no module was imported since. A script can give a
-    /// function another code.
+    /// Returns whether the function still has the code that was examined, and no module was imported since. A script can
+    /// replace the code of a function.
     #[inline]
     pub fn hold(&self, py: Python<'_>) -> bool {
         // SAFETY: the GIL is held, and the function is a live object of this type. The result is only compared.

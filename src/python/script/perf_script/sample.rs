@@ -103,15 +103,15 @@ const PERIOD: usize = 5;
 const VALUES: usize = 6;
 const CPUMODE: usize = 7;
 
-/// The values that a function reads: a bit for each of `KEYS`, and then one for each of `NUMBER_KEYS`.
+/// The values that a function reads, as bits: one for each of `KEYS`, and then one for each of `NUMBER_KEYS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted(u32);
 
 impl Wanted {
     const ALL: Wanted = Wanted(u32::MAX);
 
-    /// Returns the values in what a function reads of the dict. The names of the mapping and of the symbol come together,
-    /// because they decide which keys the dict has.
+    /// Returns which values are among what a function reads of the dict. The names of the mapping and of the symbol always
+    /// come together, because they decide which keys the dict has.
     pub fn of(read: &Read) -> Wanted {
         let Read::Items(paths) = read else { return Wanted::ALL };
         let numbers = ((1 << NUMBER_KEYS.len()) - 1) << KEYS.len();

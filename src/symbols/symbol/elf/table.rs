@@ -45,8 +45,8 @@ pub struct FunctionAt<'a> {
     pub name: &'a [u8],
     /// The address at which it starts.
     pub start: u64,
-    /// The address after its end. A function to which the file gives no size extends to the next function, also beyond
-    /// the end of its section. This is how perf extends it (`symbols__fixup_end()` in `tools/perf/util/symbol.c`).
+    /// The address after its end. A function whose size the file does not state extends to the next function, even beyond the
+    /// end of its section. perf extends it in the same way (`symbols__fixup_end()` in `tools/perf/util/symbol.c`).
     pub end: u64,
     /// Its binding in the symbol table: STB_LOCAL, STB_GLOBAL or STB_WEAK.
     pub binding: elf::SymbolBind,

@@ -36,7 +36,7 @@ impl Exporter for PprofFile<'_> {
     }
 
     fn finish(self, context: &Context, partial: Option<&super::Partial>) -> io::Result<()> {
-        // What is written is compressed by the destination, if the name of the file asks for that.
+        // The destination compresses the bytes if the name of the file asks for that.
         self.profile.write(partial.map(super::Partial::text).as_deref(), context, Packing::Plain, self.to)
     }
 }
