@@ -8,6 +8,9 @@ use perf_prof_session::selectors::with_system_calls;
 use super::option_error::OptionError;
 
 /// The filters of a command line. Each comes with the number of options `-e` before it.
+///
+/// The field with the filters must come before the field with the events. The positions of `-e` are needed to read the filters,
+/// and clap forgets these positions as soon as it has read the events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EventFilters(Vec<(usize, String)>);
 

@@ -59,8 +59,7 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, after_help = "--help explains more, with examples.", after_long_help = LONG_HELP, next_help_heading = "Events and targets", mut_args(targets::until_exit("recording")))]
 pub struct Record {
-    // Must come before `events`. To read the filters, the positions of `-e` are needed, and clap forgets them as soon
-    // as it has read `events`.
+    // Must come before `events`: see `EventFilters`.
     #[command(flatten)]
     filters: EventFilters,
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], or profile, cycles:u, groups as {a,b}:S,...

@@ -137,23 +137,24 @@ impl Kernel for RunningKernel {
 
 /// Reads the build id of the running kernel from /sys/kernel/notes.
 pub fn running_build_id() -> Option<Vec<u8>> {
-    build_id(&fs::read("/sys/kernel/notes").ok()?)
+    build_id_in_notes(&fs::read("/sys/kernel/notes").ok()?).map(<[u8]>::to_vec)
 }
 
-/// Returns the build id in ELF notes. A note is three 4-byte words (size of the name, size of the description, type),
-/// then the name and the description, each padded to a multiple of 4 bytes.
-fn build_id(mut notes: &[u8]) -> Option<Vec<u8>> {
+/// Returns the build id in ELF notes: the description of the note with the name `GNU` and the type NT_GNU_BUILD_ID. A note is three
+/// 4-byte words (size of the name, size of the description, type), then the name and the description, each padded to a multiple
+/// of 4 bytes.
+pub fn build_id_in_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const NT_GNU_BUILD_ID: u32 = 3;
     loop {
-        let (head, rest) = notes.split_at_checked(12)?;
-        let word = |at: usize| head[at..].first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
-        let filled = |size: u32| (size as usize).next_multiple_of(4);
-        let (name, rest) = rest.split_at_checked(filled(word(0)))?;
-        let description = rest.get(..word(4) as usize)?;
-        if word(8) == NT_GNU_BUILD_ID && name == b"GNU\0" {
-            return Some(description.to_vec());
+        let word = |at: usize| notes.get(at..at + 4)?.first_chunk().map(|word| u32::from_ne_bytes(*word));
+        let (name_size, size, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
+        let name = notes.get(12..)?.get(..name_size)?;
+        let rest = notes.get(12 + name_size.next_multiple_of(4)..)?;
+        let description = rest.get(..size)?;
+        if kind == NT_GNU_BUILD_ID && name == b"GNU\0" {
+            return Some(description);
         }
-        notes = rest.get(filled(word(4))..)?;
+        notes = rest.get(size.next_multiple_of(4)..)?;
     }
 }
 
@@ -166,16 +167,22 @@ pub fn read_btf(wanted: impl Fn(&str) -> bool) -> Btf {
 mod tests {
     use super::*;
 
-    #[test]
-    fn notes() {
-        let note = |kind: u32, text: &[u8]| {
-            let mut note = [4u32, text.len() as u32, kind].map(u32::to_ne_bytes).concat();
-            note.extend([b"GNU\0", text].concat());
+    fn note(kind: u32, name: &[u8], content: &[u8]) -> Vec<u8> {
+        let mut note: Vec<u8> =
+            [name.len() as u32, content.len() as u32, kind].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        for part in [name, content] {
+            note.extend(part);
             note.resize(note.len().next_multiple_of(4), 0);
-            note
-        };
-        let notes = [note(1, b"x"), note(3, b"build")].concat();
-        assert_eq!(build_id(&notes), Some(b"build".to_vec()));
-        (0..notes.len() - 3).for_each(|cut| assert_eq!(build_id(&notes[..cut]), None, "{cut}"));
+        }
+        note
+    }
+
+    #[test]
+    fn the_build_id_is_found_among_other_notes() {
+        let notes = [note(0x100, b"Xen\0", b"abc"), note(3, b"GNU\0", &[7; 20]), note(1, b"Linux\0", &[0; 4])].concat();
+        assert_eq!(build_id_in_notes(&notes), Some(&[7; 20][..]));
+        (0..56).for_each(|cut| assert_eq!(build_id_in_notes(&notes[..cut]), None, "{cut}"));
+        assert_eq!(build_id_in_notes(&note(3, b"GNU", &[])), None);
+        assert_eq!(build_id_in_notes(&[0xff; 64]), None);
     }
 }

@@ -46,8 +46,7 @@ const READ_ON: &str = "`perf-prof script --help` explains the options, with exam
 #[derive(Args)]
 #[command(next_help_heading = "Scripts")]
 pub struct ProgramOptions {
-    // Must come before `events`. To read the filters, the positions of `-e` are needed, and clap forgets them as soon
-    // as it has read `events`.
+    // Must come before `events`: see `EventFilters`.
     #[command(flatten)]
     filters: EventFilters,
     /// Run a Python script that was written for perf script; `lang` lists the languages

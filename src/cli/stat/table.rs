@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use perf_prof_session::stat::{Mean, Metric, PER_SECOND, Row, Span, Table, Tally, Unit};
+use perf_prof_tools::commands::report::grouped;
 
 /// Text without or with colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,19 +148,6 @@ fn seconds(Mean { value, deviation }: &Mean, what: &str) -> String {
 fn milliseconds(nanoseconds: u64) -> String {
     let hundredths = nanoseconds / 10_000 + u64::from(nanoseconds % 10_000 >= 5_000);
     format!("{}.{:02}", grouped(hundredths / 100), hundredths % 100)
-}
-
-/// Returns a number in groups of three digits, for example `1,234,567`.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -68,8 +68,7 @@ Exit status
 #[derive(Args, Clone, Debug)]
 #[command(args_override_self = true, override_usage = USAGE, long_about = LONG_ABOUT, after_help = "--help explains more, with examples.", after_long_help = AFTER_HELP, next_help_heading = "Events and targets")]
 pub struct Trace {
-    // Must come before `events`. To read the filters, the positions of `-e` are needed, and clap forgets them as soon
-    // as it has read `events`.
+    // Must come before `events`: see `EventFilters`.
     #[command(flatten)]
     filters: EventFilters,
     /// Events: tracepoints as system:name[/FILTER/ATTR/.../], names of system calls, sources such as offcpu, or

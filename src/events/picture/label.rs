@@ -4,6 +4,9 @@ use std::borrow::Cow;
 
 use perf_prof_format::control_characters::is_command;
 
+/// The suffix in the names of kernel frames, which palettes recognise and flame graphs hide.
+pub const KERNEL_SUFFIX: &str = "_[k]";
+
 /// The label of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Label<'a> {
@@ -31,14 +34,13 @@ impl Label<'_> {
         }
     }
 
-    /// Returns the frame's name. The names of kernel frames end in `_[k]`, which palettes recognise and flame graphs
-    /// hide.
+    /// Returns the frame's name. The names of kernel frames end in [`KERNEL_SUFFIX`].
     pub fn text(&self) -> String {
         match self {
             Label::Name(name) => frame(name).into_owned(),
-            Label::Kernel(name) => format!("{}_[k]", frame(name)),
+            Label::Kernel(name) => frame(name).into_owned() + KERNEL_SUFFIX,
             Label::InFile(file) => unnamed(file),
-            Label::InKernel(file) => unnamed(file) + "_[k]",
+            Label::InKernel(file) => unnamed(file) + KERNEL_SUFFIX,
         }
     }
 }

@@ -8,16 +8,20 @@ use std::{
 };
 
 use perf_prof_recordings::write::BuildId;
-use perf_prof_symbols::symbol::{Mapping, elf::Elf};
+use perf_prof_symbols::{
+    running_kernel::{build_id_in_notes, running_build_id},
+    symbol::{Mapping, elf::Elf},
+};
 
 /// Returns the build id of the running kernel.
 pub fn of_kernel() -> Option<BuildId> {
-    in_notes(&fs::read("/sys/kernel/notes").ok()?)
+    running_build_id().map(Into::into)
 }
 
 /// Returns the build id of a loaded module.
 pub fn of_module(name: &str) -> Option<BuildId> {
-    in_notes(&fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id")).ok()?)
+    let notes = fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id")).ok()?;
+    build_id_in_notes(&notes).map(Into::into)
 }
 
 /// Returns the build id of an ELF file.
@@ -43,44 +47,5 @@ impl MappedFileBuildIds {
             of_file(Path::new(&link)).or_else(by_path)
         });
         found.clone()
-    }
-}
-
-/// Returns the build id in ELF notes: the description of the note with name `GNU` and type 3 (NT_GNU_BUILD_ID).
-fn in_notes(mut notes: &[u8]) -> Option<BuildId> {
-    loop {
-        let word = |at: usize| notes.get(at..at + 4)?.first_chunk().map(|word| u32::from_ne_bytes(*word));
-        let (name_size, size, kind) = (word(0)? as usize, word(4)? as usize, word(8)?);
-        let name = notes.get(12..)?.get(..name_size)?;
-        let rest = notes.get(12 + name_size.next_multiple_of(4)..)?;
-        let content = rest.get(..size)?;
-        if kind == 3 && name == b"GNU\0" {
-            return Some(content.into());
-        }
-        notes = rest.get(size.next_multiple_of(4)..)?;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn note(kind: u32, name: &[u8], content: &[u8]) -> Vec<u8> {
-        let mut note: Vec<u8> =
-            [name.len() as u32, content.len() as u32, kind].iter().flat_map(|word| word.to_ne_bytes()).collect();
-        for part in [name, content] {
-            note.extend(part);
-            note.resize(note.len().next_multiple_of(4), 0);
-        }
-        note
-    }
-
-    #[test]
-    fn the_build_id_is_found_among_other_notes() {
-        let notes = [note(0x100, b"Xen\0", b"abc"), note(3, b"GNU\0", &[7; 20]), note(1, b"Linux\0", &[0; 4])].concat();
-        assert_eq!(in_notes(&notes).as_deref(), Some(&[7; 20][..]));
-        assert_eq!(in_notes(&notes[..40]), None);
-        assert_eq!(in_notes(&note(3, b"GNU", &[])), None);
-        assert_eq!(in_notes(&[0xff; 64]), None);
     }
 }

@@ -1,12 +1,13 @@
 //! The hint that call chains end early, as they do in programs without frame pointers.
 
-use perf_prof_events::aggregate::{Groups, KeyPart};
+use perf_prof_events::{
+    aggregate::{Groups, KeyPart},
+    picture::KERNEL_SUFFIX,
+};
 
 /// A call chain with at most this many user frames is taken for one that ends early. A complete chain has more: the
 /// frames of the C library that call main(), main() itself, and others.
 const SHORT: usize = 2;
-/// The suffix in the names of kernel frames.
-const KERNEL: &str = "_[k]";
 
 /// Returns the hint if most of the call chains with user frames in these sums are short.
 pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
@@ -30,7 +31,7 @@ pub(super) fn is_stack(key: &str) -> bool {
 }
 
 fn user_frames(chain: &str) -> usize {
-    chain.split(';').filter(|frame| !frame.is_empty() && !frame.ends_with(KERNEL)).count()
+    chain.split(';').filter(|frame| !frame.is_empty() && !frame.ends_with(KERNEL_SUFFIX)).count()
 }
 
 #[cfg(test)]

@@ -5,15 +5,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use perf_prof_events::{
     aggregate::KeyPart,
     event::{DURATION_FIELD, OTHERS},
-    picture::pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
+    picture::{
+        KERNEL_SUFFIX,
+        pprof::{About, FunctionLine, Label, LabelValue, LocationId, Packing, Profile, Quantity, Values, Weight},
+    },
 };
 use perf_prof_system::budget::Budget;
 use pyo3::prelude::*;
 
 use super::base::Aggregator;
-
-/// The end of the names of kernel functions in call chains that are text.
-const KERNEL: &str = "_[k]";
 
 /// The file of kernel functions.
 const KERNEL_FILE: &str = "[kernel.kallsyms]";
@@ -74,7 +74,7 @@ fn label_value(part: &KeyPart, profile: &mut Profile) -> LabelValue {
 }
 
 fn location(name: &str, profile: &mut Profile) -> Option<LocationId> {
-    let (name, mapping) = match name.strip_suffix(KERNEL) {
+    let (name, mapping) = match name.strip_suffix(KERNEL_SUFFIX) {
         Some(name) => (name, Some(profile.mapping(KERNEL_FILE, &[]))),
         None => (name, None),
     };

@@ -54,8 +54,8 @@ fn unit(events: &[String]) -> (String, u64) {
     }
 }
 
-/// Returns a number with a comma after each three digits.
-pub(super) fn grouped(number: u64) -> String {
+/// Returns a number in groups of three digits, for example `1,234,567`.
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
     groups.collect::<Vec<_>>().join(",")

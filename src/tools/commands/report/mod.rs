@@ -18,7 +18,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-pub use flame::FlamePlan;
+pub use flame::{FlamePlan, grouped};
 use perf_prof_events::{
     event::{
         AddedSample, CallerSums, Context, Deliver, EventType, Flow, Frame, GroupKey, Origin, Sample, Shares, Sink,
@@ -185,7 +185,7 @@ impl Added {
 impl Missing {
     /// Returns what is missing, as texts.
     fn reasons(self) -> Vec<String> {
-        let lost = (self.lost != 0).then(|| format!("{} events lost", flame::grouped(self.lost)));
+        let lost = (self.lost != 0).then(|| format!("{} events lost", grouped(self.lost)));
         lost.into_iter().chain(self.damaged.then(|| CANNOT_BE_READ.to_owned())).collect()
     }
 
