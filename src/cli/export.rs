@@ -123,8 +123,8 @@ fn unknown_form(path: &Path) -> String {
             path.display()
         ),
         false => format!(
-            "the name of {} does not say what is written: it has to end in .csv, .ndjson, .pftrace, .json or .pb, \
-             with or without .gz, or in .parquet or .arrow; --format says it for other names",
+            "the name of {} does not say what is written: give a name that ends in .csv, .ndjson, .pftrace, .json or .pb \
+             (also with .gz), .parquet or .arrow, or add --format",
             path.display()
         ),
     }

@@ -87,8 +87,8 @@ pub enum FlightError {
     NothingKept(&'static str),
     /// --switch-output without --overwrite.
     #[error(
-        "--switch-output needs --overwrite: perf-prof does not divide a recording that is written all the time; with \
-         --overwrite the rings keep the newest samples, and each dump has these"
+        "--switch-output needs --overwrite: each dump then has the newest samples, which stay in the rings; perf-prof does \
+         not divide other recordings"
     )]
     NotOverwritten,
     /// --switch-events beside --before.

@@ -55,9 +55,7 @@ impl Patterns {
             }
         }
         if !processes.is_empty() && found.functions.is_empty() && found.probes.is_empty() {
-            bail!(
-                "-p is only for probes in files, and none is given: usdt:PATTERN, uprobe:PATTERN@FILE, function:PATTERN@FILE"
-            );
+            bail!("-p needs a pattern of probes in files: usdt:PATTERN, uprobe:PATTERN@FILE, function:PATTERN@FILE");
         }
         Ok(found)
     }

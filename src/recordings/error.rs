@@ -63,7 +63,7 @@ pub enum PerfDataError {
     /// Reading the recording would take more memory than the user allows. A small file can cause this: compressed
     /// records can be a thousand times larger after decompression.
     #[error(
-        "{name} needs more than {limit} MiB of memory to be read: it is damaged or made for this, or very many of its \
+        "{name} needs more than {limit} MiB of memory to be read: it is damaged or malicious, or very many of its \
          records have overlapping times. `--buffer SIZE` allows more, for example `--buffer 4G`"
     )]
     TooMuchMemory {

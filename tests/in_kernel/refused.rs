@@ -59,8 +59,8 @@ fn reasons_are_told() {
         (&["top", "page-faults"], "it is no tracepoint"),
         (&["top", "syscalls:sys_enter_get*"], "there would be more than 16 tables in the kernel"),
         (&["top", &group], "it is in a group"),
-        (&["top", "sched:sched_wakeup"], "tasks are selected, and it belongs to two tasks"),
-        (&["top", CALL, "--by", "common_flags"], "the kernel's programs do not have the field `common_flags`"),
+        (&["top", "sched:sched_wakeup"], "tasks are selected, and each of its events belongs to two tasks"),
+        (&["top", CALL, "--by", "common_flags"], "BPF programs do not have the field `common_flags`"),
     ] {
         let output = run("auto", &[args, &["-v"]].concat(), &work);
         let said = said(&output);

@@ -130,7 +130,7 @@ fn requests_whose_completions_were_not_delivered_are_missing() {
         assert!(total["events"].as_u64() >= Some(20 - missing), "{total}");
         assert_eq!(total["partial"], missing != 0, "{total}");
         assert_eq!(stdout(&text).starts_with("total: at least "), missing != 0, "{}", stdout(&text));
-        let line = " spans began and have no end that was seen: ";
+        let line = " spans began, and their ends were not seen: ";
         assert_eq!(said(&text).contains(line), missing != 0, "{}", said(&text));
         let counted = total.get("missing").map_or(0, |missing| missing.as_u64().unwrap());
         assert!(counted >= missing && (counted == 0) == (missing == 0), "{total}");

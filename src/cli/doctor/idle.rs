@@ -98,10 +98,9 @@ fn judge(switches: &[Switches]) -> Check {
         return Check::ok(name, detail);
     }
     let detail = format!(
-        "no event of the idle task of CPU {silent} arrives, so the times of tasks there are incomplete (offcpu, oncpu, \
-         runqueue, task-state), and what happens in interrupts of the idle CPU is missing (irq, softirq, hrtimer, and ends in \
-         block-io and tcp); BPF programs see these events, so a table of offcpu has them if \
-         -v says `counted in the kernel`{unknown}"
+        "no event of the idle task of CPU {silent} arrives; there, times of tasks are incomplete (offcpu, oncpu, runqueue, \
+         task-state), and events in interrupts of the idle CPU are missing (irq, softirq, hrtimer, ends in block-io and tcp); \
+         a table of offcpu is complete if -v says `counted in the kernel`{unknown}"
     );
     Check::warn(name, detail, Some(&mend(&silent, &others)))
 }

@@ -117,7 +117,7 @@ pub(super) fn capabilities() -> Check {
 pub(super) fn in_kernel() -> Check {
     let name = "tables in the kernel";
     match perf_prof_in_kernel::load::check() {
-        Ok(()) => Check::ok(name, "the kernel adds up events that are only added up (--in-kernel)"),
+        Ok(()) => Check::ok(name, "the kernel can add up events and pair system calls (--in-kernel)"),
         Err(refusal) => {
             let mend = (!capability::has(CAP_SYS_ADMIN)).then_some("sudo perf-prof ...");
             let detail =

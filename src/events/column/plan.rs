@@ -60,7 +60,7 @@ pub enum PlanError {
         name: String,
     },
     /// No event has cgroups.
-    #[error("the samples of no event have a cgroup for `{name}`: use --all-cgroups, or record with it")]
+    #[error("no event has samples with a cgroup for `{name}`: use --all-cgroups, or record with it")]
     NoCgroup {
         /// The name.
         name: String,

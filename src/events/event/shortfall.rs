@@ -162,8 +162,8 @@ impl Shortfall {
         if self.unended != 0 {
             reasons.push(counted(
                 self.unended,
-                "span began and has no end that was seen",
-                "spans began and have no end that was seen",
+                "span began, and its end was not seen",
+                "spans began, and their ends were not seen",
             ));
         }
         if self.ambiguous != 0 {

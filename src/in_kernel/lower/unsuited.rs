@@ -12,10 +12,10 @@ pub enum Unsuited {
     #[error("the kernel's programs do not have `{0}`")]
     Member(String),
     /// One of the fields that all events have. Programs get a record whose first bytes are not filled in.
-    #[error("the kernel's programs do not have the field `{0}`")]
+    #[error("BPF programs do not have the field `{0}`")]
     CommonField(String),
     /// The ids of tasks in the kernel differ from the ids that perf-prof sees.
-    #[error("perf-prof is in a PID namespace, in which tasks have other ids than in the kernel's programs")]
+    #[error("perf-prof is in a PID namespace, and BPF programs see other ids of tasks")]
     PidNamespace,
     /// The text or array is not at a fixed place, or has no fixed size.
     #[error("the length of `{0}` differs from record to record")]

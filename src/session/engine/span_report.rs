@@ -24,8 +24,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     let (opened, lost) = (sum(SpanCounts::opened), sum(SpanCounts::lost));
     if lost != 0 {
         lines.push(format!(
-            "dropped {lost} of {opened} spans: events were lost while they were open, or may have been because a ring was \
-             full"
+            "dropped {lost} of {opened} spans: they were open when events were lost, or when a ring was full"
         ));
     }
     let without_room = sum(SpanCounts::without_room);
@@ -45,7 +44,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     }
     if shortfall.unended != 0 {
         lines.push(format!(
-            "{} of {opened} spans began and have no end that was seen: it may have happened in an interrupt of an idle CPU, of \
+            "{} of {opened} spans began, and their ends were not seen: it may have happened in an interrupt of an idle CPU, of \
              which some kernels deliver no events; `perf-prof doctor` checks all CPUs",
             shortfall.unended
         ));

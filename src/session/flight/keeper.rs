@@ -494,8 +494,8 @@ impl<'a> Keeper<'a> {
         }
         if self.forgotten != 0 {
             output::say(format_args!(
-                "{} records about tasks had no room for as long as the samples: names of tasks that exited may be missing in \
-                 dumps",
+                "{} records about tasks could not be kept as long as the samples, for lack of memory: names of tasks that \
+                 exited may be missing in dumps",
                 self.forgotten
             ));
         }

@@ -61,7 +61,7 @@ impl KernelTarget<'_> {
         // The kernel also gives these events to the task that they name. So the program would run twice for one event.
         let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
         if has_tasks && &*format.system == "sched" && names_task {
-            return Err("tasks are selected, and it belongs to two tasks".into());
+            return Err("tasks are selected, and each of its events belongs to two tasks".into());
         }
         let ids = match procfs::is_in_first_pid_namespace() {
             true => PidNamespace::First,

@@ -2,7 +2,7 @@
 //! chain does not fit, frames of the kernel are left out first, except one: the functions of the scheduler say little
 //! about a wait, and the waiting function of the program says much. In files and pipes, call chains are whole.
 
-use perf_prof_events::aggregate::Report;
+use perf_prof_events::{aggregate::Report, picture::KERNEL_SUFFIX};
 use perf_prof_system::output::terminal_size;
 
 /// The minimum width of a call chain.
@@ -11,8 +11,6 @@ const NARROWEST: usize = 40;
 const OUTER: &str = "...;";
 /// The text in the place of other frames that were left out.
 const LEFT_OUT: &str = "...";
-/// The suffix in the names of kernel functions.
-const KERNEL: &str = "_[k]";
 
 /// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, moves
 /// these columns to the end of the table: nobody would find a column after a whole call chain.
@@ -57,7 +55,7 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
     if is_cut {
         report.notes.push(
-            "(stack: the innermost frames, the innermost last, ... for others; --json and pipes get all frames)"
+            "(stack: the innermost frames, the innermost last; `...` for others; --json and pipes have all frames)"
                 .to_owned(),
         );
     }
@@ -68,7 +66,7 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
 fn shared_frames(chains: &[&str], room: usize) -> usize {
     let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
     let Some(first) = long.next() else { return 0 };
-    let kernel = |chain: &str| chain.rsplit(';').take_while(|frame| frame.ends_with(KERNEL)).count();
+    let kernel = |chain: &str| chain.rsplit(';').take_while(|frame| frame.ends_with(KERNEL_SUFFIX)).count();
     let common = |one: &str, other: &str| one.rsplit(';').zip(other.rsplit(';')).take_while(|(a, b)| a == b).count();
     let mut others = long.peekable();
     if others.peek().is_none() {
@@ -85,7 +83,7 @@ fn shortened(chain: &str, shared: usize, room: usize) -> Option<String> {
     }
     let mut frames: Vec<&str> = chain.split(';').collect();
     frames.truncate(frames.len().saturating_sub(shared).max(1));
-    let of_program = frames.iter().rposition(|frame| !frame.ends_with(KERNEL)).map_or(0, |at| at + 1);
+    let of_program = frames.iter().rposition(|frame| !frame.ends_with(KERNEL_SUFFIX)).map_or(0, |at| at + 1);
     let rest = frames.join(";");
     if of_program > 0 && frames.len() > of_program + 2 && rest.chars().count() > room {
         frames.splice(of_program..frames.len() - 1, [LEFT_OUT]);

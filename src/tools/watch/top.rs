@@ -188,9 +188,7 @@ impl Top {
             notes.push("too many keys: some sums are incomplete, and the true values may be larger".to_owned());
         }
         if period.missing.is_some() {
-            notes.push(
-                "(missing ms: the longest that spans which were open when events were lost can have lasted)".to_owned(),
-            );
+            notes.push("(missing ms: spans that were open when events were lost lasted at most this long)".to_owned());
         }
         notes
     }

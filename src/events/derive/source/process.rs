@@ -74,7 +74,7 @@ pub(super) const PROCESS: SourceDefinition = SourceDefinition {
         ),
         Field::text(
             "signal",
-            "the signal that ended it; empty if none did; unknown if it was not seen: SIGKILL was delivered, and nobody sent a signal to the process",
+            "the signal that ended it; empty if none did; unknown if SIGKILL ended it, and it was not seen which signal was sent",
             |span| match end(span) {
                 End::Signal(Some(sent)) => signals::signal_name(sent.int("sig")).into_owned().into_bytes().into(),
                 End::Signal(None) => b"unknown".into(),

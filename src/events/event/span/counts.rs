@@ -57,7 +57,7 @@ counts! {
     lost add_lost "dropped spans that were open during a loss.";
     replaced add_replaced "dropped spans whose key began again, if this means that the key is wrong or that an end is missing.";
     unseen add_unseen "events of tasks that were not delivered, although no loss was reported: the next event contradicts the last one.";
-    unended add_unended "spans that began and have no end that was seen, although no loss was reported.";
+    unended add_unended "spans that began, and whose ends were not seen, although no loss was reported.";
     ambiguous add_ambiguous "dropped spans whose end cannot be told from that of another one.";
     without_begin add_without_begin "events that end a span, but no span with their key was open.";
     delivered add_delivered "spans that the program received.";

@@ -187,7 +187,7 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     let reason = match () {
         () if spec.nesting != Nesting::Replaced => "a key may be open several times",
         () if spec.at_end != OpenAtEnd::Counted => "spans that are open at the end count too",
-        () if matches!(format.task, SpanTask::Computed(_)) => "programs cannot tell the task of its spans",
+        () if matches!(format.task, SpanTask::Computed(_)) => "BPF programs cannot know the task of its spans",
         () => return Ok(()),
     };
     Err(Unsuited::Spans(reason))

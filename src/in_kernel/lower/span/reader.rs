@@ -200,7 +200,7 @@ impl<'a> SpanReader<'a> {
         let at = self.kept.iter().position(|kept| *kept == part).unwrap_or(self.kept.len());
         let offset = FIRST_KEPT + of(&self.kept[..at]) as i16;
         if offset as isize + part.bytes() as isize > LAST_KEPT.into() {
-            return Err(Unsuited::Spans("too much of the event that begins a span would be kept"));
+            return Err(Unsuited::Spans("too many values of the event that begins a span would have to be kept"));
         }
         let text = |text: Text| Text::Kept { offset, size: text.bytes() };
         let kept = match &part {

@@ -110,7 +110,7 @@ pub(super) fn pair_codes(
     let mut lowered = lower_pairs(span, event, filters, selection.ids)?;
     let [of_begin, of_end] = &lowered.selected;
     if !system_call::have(of_begin.as_slice(), of_end.as_slice()) {
-        return Err(Unsuited::Spans("its events are filtered by what raw tracepoints do not have"));
+        return Err(Unsuited::Spans("the filters of its events read fields that raw tracepoints do not have"));
     }
     lowered.tests.retain(|test| system_call::have(&[], std::slice::from_ref(test)));
     let [begin, end] = formats(event).ok_or(Unsuited::NoTracepoint)?;

@@ -280,7 +280,7 @@ fn what_programs_cannot_pair_is_told() {
     assert_eq!(reason("offcpu", &["waker_comm"]).unwrap(), "the kernel's programs do not have `waker_comm`");
     assert_eq!(reason("runqueue", &["_pid"]).unwrap(), "the kernel's programs do not have `_pid`");
     assert_eq!(reason("runqueue", &["begin._comm"]).unwrap(), "several events begin its spans");
-    assert_eq!(reason("hrtimer", &[]).unwrap(), "programs cannot tell the task of its spans");
+    assert_eq!(reason("hrtimer", &[]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("task-state", &[]).unwrap(), "several events end its spans");
     assert_eq!(reason("irq", &["name"]).unwrap(), "the kernel's programs do not have `name`");
     let nested = "span:i=irq:irq_handler_entry..irq:irq_handler_exit//key=irq/nested/";

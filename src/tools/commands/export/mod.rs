@@ -284,7 +284,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         && plan.form == Form::Csv
         && let Some(partial) = partial
     {
-        output::say(format_args!("warning: {name} is partial and has no place that says so: {}", partial.text()));
+        output::say(format_args!("warning: {name} is incomplete, and its format cannot say so: {}", partial.text()));
     }
     Ok(status)
 }
