@@ -6,14 +6,13 @@
 //! task then has the events that were made for the other task. So the events that were made for one task end when the
 //! other task exits.
 //!
-//! A task that is created during the enable ioctl may inherit events that are off: inherit_event() reads the state of
-//! the creator's events before it waits for the lock that the ioctl holds. After an exchange, the creator has these
-//! events that are off, and every task that it creates from then on inherits them turned off as well. This was measured
-//! on a process that only creates threads. When its events were turned on 1,000 times, some events stayed off in 50 to
-//! 290 cases. With contexts kept, its events were turned on 12,000 times, and no event stayed off: the lock of the
-//! creator's own context then prevents the ioctl and the creation of a task from running at the same time. Keeping
-//! contexts costs 1.8 us at each switch between tasks that have inherited the same events, so contexts are kept no
-//! longer than necessary.
+//! A task that is created during the enable ioctl may inherit events that are off. The reason is that inherit_event() reads
+//! the state of the creator's events before it waits for the lock that the ioctl holds. After an exchange, the creator has
+//! these events that are off, and every task that it creates from then on inherits them turned off as well. This was measured
+//! on a process that only creates threads. When its events were turned on 1,000 times, some events stayed off in 50 to 290
+//! cases. With contexts kept, its events were turned on 12,000 times, and no event stayed off. The lock of the creator's own
+//! context then keeps the ioctl and the creation of a task apart. Keeping contexts costs 1.8 us at each switch between tasks
+//! that have inherited the same events, so contexts are kept no longer than necessary.
 //!
 //! A probe of a program depends on the task that its event was made for. When no task that uses an address space has an
 //! event of the probe any more, the kernel removes the probe's breakpoints from this address space

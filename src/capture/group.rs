@@ -16,8 +16,8 @@ use super::{CaptureError, EventRequest, Presence, Sampling};
 /// Returns the requests. Changes those that belong to a group so that the kernel and perf accept the group.
 ///
 /// All events of a group are required, and they have to be on the same CPUs. If only the leader is sampled, its samples
-/// contain the counts of all events, and the other events get the leader's sample format. perf expects this, because it
-/// splits each sample of the leader into one sample for each event of the group.
+/// contain the counts of all events, and the other events get the leader's sample format. perf expects this: it splits each
+/// sample of the leader into one sample for each event of the group.
 pub(super) fn complete(mut events: Cow<'_, [EventRequest]>) -> Result<Cow<'_, [EventRequest]>, CaptureError> {
     if events.iter().all(|event| event.grouping == Grouping::Alone) {
         return Ok(events);

@@ -35,8 +35,8 @@ pub(super) struct OwnSamples {
     which: OwnThreads,
     /// The value of [`own_threads::changes`] when the threads were listed.
     changes: u64,
-    /// The threads whose samples are removed, sorted. If all threads of this process are meant and this process is in a
-    /// PID namespace, the list is empty: the data of tracepoints has other ids than this process sees.
+    /// The threads whose samples are removed, sorted. The list is empty if all threads of this process are meant and the
+    /// process is in a PID namespace. The data of tracepoints then has other ids than this process sees.
     tids: Vec<u32>,
     listed: Option<Instant>,
     ids: EventIds,

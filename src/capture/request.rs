@@ -388,8 +388,8 @@ pub struct Options {
     /// What happens to samples.
     pub samples: Samples,
     /// The memory for records that were read and are not consumed yet. Tables and open spans use a part of this budget, which
-    /// is then not free for records. If the records are sorted, a third of this memory is for the sorter's index, and the
-    /// memory is increased if two rounds of full rings would not fit into it.
+    /// is then not free for records. If the records are sorted, a third of this memory is for the sorter's index. The memory
+    /// is increased if two rounds of full rings would not fit into it.
     pub buffer: Budget,
     /// The kernel wakes the reader when this percentage of a ring is full.
     pub watermark_percent: u8,

@@ -48,7 +48,7 @@ impl RawCopy {
     }
 }
 
-/// More bytes than the kernel can be writing into a ring at any moment: a record has less than 64 KiB, and four contexts can
+/// More bytes than the kernel can be writing into a ring at any moment. A record has less than 64 KiB. Four contexts can
 /// interrupt one another, each of them several times.
 const UNFINISHED: u64 = 1 << 20;
 

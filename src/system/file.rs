@@ -15,8 +15,8 @@ use rustix::fs::fstatfs;
 
 use super::call::{CallError, check};
 
-/// Opens a regular file for reading. Returns an error for every other kind of file, without opening it: a pipe would
-/// block until there is a writer, and opening a device may already do something, for example start a watchdog.
+/// Opens a regular file for reading. Returns an error for every other kind of file, without opening it. Opening a pipe would
+/// block until there is a writer. Opening a device may already have an effect, for example start a watchdog.
 pub fn open_regular(path: &Path) -> Result<File, CallError> {
     let wrong = |error| CallError::new(format!("open {}", path.display()), error);
     let open = |path: &Path| OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);

@@ -108,10 +108,10 @@ impl EndRequests {
 impl Signals {
     /// Catches SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2 from now on. Only one `Signals` may exist at a time.
     ///
-    /// SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). SIGINT is caught even then: a shell without
-    /// job control starts background jobs with SIGINT ignored (POSIX, 2.11 Signals and Error Handling), and `kill -INT`
-    /// has to end a run there, as it ends perf. A signal interrupts system calls, and they are not restarted. So a
-    /// callback that is blocked in a system call notices the signal.
+    /// SIGTERM and SIGHUP stay ignored if the parent ignored them (`nohup`). SIGINT is caught even then: a shell without job
+    /// control starts background jobs with SIGINT ignored (POSIX, 2.11 Signals and Error Handling). `kill -INT` has to end
+    /// such a run, as it ends perf. A signal interrupts system calls, and they are not restarted. So a callback that is
+    /// blocked in a system call notices the signal.
     pub fn install() -> Result<Signals, CallError> {
         let wake = EventFd::new()?;
         COUNTS.iter().for_each(|count| count.store(0, Ordering::Relaxed));

@@ -1,5 +1,5 @@
-//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of a run of such a script:
-//! on a recording, on live events, or through the wrappers of scripts with names.
+//! The options of `perf-prof script` for scripts that were written for `perf script`, and the plan of a run of such a script.
+//! It runs on a recording, on live events, or through the wrappers of scripts with names.
 
 use std::{
     ffi::{OsStr, OsString},

@@ -88,8 +88,8 @@ fn draw_lines(lines: Vec<String>, look: &FlameGraphStyle, mut to: impl Write) ->
 const WIDTH: f64 = 1200.0;
 const LETTER: f64 = 7.1;
 
-/// Writes the functions' names into the boxes, each cut off to the width of its box. inferno leaves this to a script in
-/// the picture, which knows the picture's real width, but many programs that show pictures run no scripts.
+/// Writes the functions' names into the boxes, each cut off to the width of its box. inferno leaves this to a script in the
+/// picture, which knows the picture's real width. But many programs that show pictures run no scripts.
 fn with_names(svg: &str) -> String {
     const EMPTY: &str = "></text>";
     let mut parts = svg.split("<title>");

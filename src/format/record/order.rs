@@ -21,9 +21,9 @@
 //! highest time that had been seen a *margin* before the round began. If a ring gets no records, it delays the other
 //! rings by the margin and two rounds at most.
 //!
-//! Each record is sorted once, when it is released. The records of one ring are already sorted, or nearly sorted: if an
-//! interrupt comes while a record is written, the record of the interrupt may come before the older record. The
-//! standard library's stable sort is fast if the input consists of such sorted runs.
+//! Each record is sorted once, when it is released. The records of one ring are already sorted, or nearly sorted: the record
+//! of an interrupt may come before the older record that the interrupt has hit. The standard library's stable sort is fast if
+//! the input consists of such sorted runs.
 
 use std::{
     collections::VecDeque,

@@ -244,11 +244,11 @@ fn protection(misc: u16) -> u32 {
     if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC }
 }
 
-/// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they
-/// contain no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes. The build-id flag
-/// of the record does not prove that there is a build id: while another tracer requests build ids, the kernel sets the
-/// flag for events that did not request build ids too. (perf_event_mmap_output() in kernel/events/core.c sets the flag
-/// for one event and does not clear it for the next.)
+/// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they contain
+/// no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes. The build-id flag of the record
+/// does not prove that there is a build id. While another tracer requests build ids, the kernel also sets the flag for events
+/// that did not request them. (perf_event_mmap_output() in kernel/events/core.c sets the flag for one event and does not
+/// clear it for the next.)
 fn build_id(bytes: &[u8; 24]) -> Option<&[u8]> {
     let ([size, 0, 0, 0], rest) = bytes.split_first_chunk()? else { return None };
     let (id, unused) = rest.split_at_checked(usize::from(*size))?;
@@ -272,10 +272,10 @@ impl<'a> Record<'a> {
         Self::side_band(kind, bytes, !0).unwrap_or(Record::Other(kind))
     }
 
-    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). The build-id flag of
-    /// their mmap records cannot be trusted: if any tracer on the machine requests build ids, the kernel may set the
-    /// flag although the record holds an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets
-    /// PERF_RECORD_MISC_MMAP_BUILD_ID for one event and does not clear it for the next.)
+    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). The build-id flag of their
+    /// mmap records cannot be trusted. If any tracer on the machine requests build ids, the kernel may set the flag although
+    /// the record holds an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets PERF_RECORD_MISC_MMAP_BUILD_ID for
+    /// one event and does not clear it for the next.)
     #[inline]
     pub fn parse_without_build_ids(bytes: &'a [u8]) -> Record<'a> {
         let kind = record_type(bytes);

@@ -289,7 +289,7 @@ fn filter_or_similar(near: &[String]) -> String {
     }
 }
 
-/// Returns the end of the message about a section that is not closed: a hint how to write a relative path, if the
+/// Returns the end of the message about a section that is not closed. It is a hint how to write a relative path, if the
 /// section may be the rest of such a path. Otherwise returns an empty text.
 fn path_hint(selector: &str) -> String {
     match selector.rsplit_once('@') {

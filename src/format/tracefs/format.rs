@@ -147,9 +147,9 @@ impl EventFormat {
         self.print_fmt.get_or_init(|| PrintFmt::compile(self.print_fmt_text(), &self.fields)).as_ref()
     }
 
-    /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a
-    /// script. perf also treats each number and each name outside of a list as a flag of the field before it. This
-    /// field may belong to an earlier event: `field` is the last field that was seen, in this event or in earlier ones.
+    /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a script. Like
+    /// perf, also treats each number and each name outside of a list as a flag of the field before it. This field may belong
+    /// to an earlier event: `field` is the last field that was seen, in this event or in earlier ones.
     pub fn definitions(&self, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
         PrintFmt::definitions(self.print_fmt_text(), kernel, field)
     }

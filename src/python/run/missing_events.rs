@@ -10,8 +10,8 @@ use perf_prof_system::{output, shell::shell_quote};
 use super::plan::ScriptPlan;
 use crate::script::{Module, OptionalEvents, ScriptError};
 
-/// Prints a warning about each missing event without which the result is incomplete. Returns an error if the script
-/// needs one of the missing events, or if the recording has none of the selected events and a missing one has an effect
+/// Prints a warning about each missing event without which the result is incomplete. Returns an error in two cases: the
+/// script needs one of the missing events; or the recording has none of the selected events, and a missing one has an effect
 /// on the result. `selected` is the number of selected events that are in the recording.
 pub(super) fn check(
     missing: &MissingEvents,

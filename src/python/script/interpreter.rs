@@ -95,9 +95,9 @@ unsafe fn configure(config: &mut ffi::PyConfig, choice: &PythonChoice) -> Result
     set(&mut config.stdio_encoding, b"utf-8", this)?;
     set(&mut config.stdio_errors, b"surrogateescape", this)?;
     set(&mut config.executable, choice.executable.as_os_str().as_bytes(), this)?;
-    // Packages may come from another Python, but the standard library must be that of the linked libpython, down to the
-    // patch level: a module that is compiled into libpython in one build may be a separate file in another build.
-    // `site` still finds a venv by the path of the executable.
+    // Packages may come from another Python, but the standard library must be that of the linked libpython, down to the patch
+    // level. A module that is compiled into libpython in one build may be a separate file in another build. `site` still
+    // finds a venv by the path of the executable.
     let home = std::env::var_os("PYTHONHOME").is_none() && Path::new(choice::BUILD_PREFIX).is_dir();
     if home {
         set(&mut config.home, choice::BUILD_PREFIX.as_bytes(), this)?;

@@ -6,10 +6,10 @@ use std::{fmt, io};
 use perf_prof_format::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
-/// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each
-/// record (`comp_mmap_len`). The number is chosen so that even incompressible data fits into one record. This is
-/// necessary, because zstd decompresses only whole blocks: if a record contains only a part of a block, nothing comes
-/// out of it, and perf considers the record damaged (`perf_session__process_compressed_event()`).
+/// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each record
+/// (`comp_mmap_len`). The number is chosen so that even incompressible data fits into one record. This is necessary, because
+/// zstd decompresses only whole blocks. If a record contains only a part of a block, nothing comes out of it, and perf
+/// considers the record damaged (`perf_session__process_compressed_event()`).
 pub(super) const PIECE: usize = 60 << 10;
 
 /// The number of uncompressed bytes after which a frame ends. The frame ends after the record that reaches this number.

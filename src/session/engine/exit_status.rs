@@ -27,8 +27,8 @@ impl Callbacks {
 /// the run failed, the result is the status of the run. Otherwise, if `__exit__` failed, the result is 1. Otherwise, if
 /// the workload exited or the recording was read to its end, the result is `own`, the status of this workload or replay.
 ///
-/// If a callback raised an exception, the result is never 0, and never the status of the workload: the workload's status
-/// is the result only if the script did not fail.
+/// If a callback raised an exception, the result is never 0, and never the status of the workload. The workload's status
+/// counts only if the script did not fail.
 pub fn exit_status(ending: Ending, at_exit: Option<Stop>, callbacks: Callbacks, own: Option<u8>) -> u8 {
     let own = if callbacks == Callbacks::Raised { Some(1) } else { own };
     let of_stop = |stop: Stop| match stop {

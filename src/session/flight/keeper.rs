@@ -349,8 +349,8 @@ impl<'a> Keeper<'a> {
         Ok(dump)
     }
 
-    /// Copies what came since the last copy if a ring has filled up a good part, writes a part of what was copied, and ends the
-    /// dump when its time is over.
+    /// Copies the new samples of all rings if one of them is filled to a large part since the last copy. Then writes a part
+    /// of the copied samples. Ends the dump when its time is over.
     fn go_on(&mut self, capture: &mut Capture, now: Instant) {
         let Some(dump) = &self.dump else { return };
         if now >= dump.ends || dump.has_failed() {

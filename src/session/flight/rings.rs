@@ -20,8 +20,8 @@ const NOTICED: Duration = Duration::from_millis(500);
 const HEADROOM: f64 = 1.5;
 
 /// Returns the size of each ring in bytes, the same for all rings: the task that is busy on one CPU may be on another one
-/// later. `rates` are the measured bytes a second in each ring, `present` is the size that the rings have, and `memory` is the
-/// maximum for all rings and for the copies of them.
+/// later. `rates` are the measured bytes a second in each ring, and `present` is the size that the rings have. `memory` is
+/// the maximum for all rings and their copies together.
 fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let wanted = (highest * (before + NOTICED).as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;

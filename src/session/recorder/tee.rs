@@ -1,8 +1,8 @@
 //! A source of records that also writes each record into a recording, after the record has been delivered.
 //!
-//! The recording contains exactly the records that were delivered: if delivery ends within a batch, the recording ends
-//! at the same record. perf sorts the records with the help of marks at the end of rounds. A mark is written when a
-//! flush is done, whether the recording or the run loop has requested it.
+//! The recording contains exactly the records that were delivered. If delivery ends within a batch, the recording ends at the
+//! same record. perf sorts the records with the help of marks at the end of rounds. A mark is written when a flush is done,
+//! whether the recording or the run loop has requested it.
 
 use std::{
     collections::VecDeque,

@@ -222,7 +222,7 @@ mod tests {
         expected.assert_eq(&shown);
     }
 
-    /// Without this, the files of a killed recorder could be empty: if a CPU always has a few events, its thread never
+    /// Without this, the files of a killed recorder could be empty. If a CPU always has a few events, its thread never
     /// pauses, and the buffer is not full for a long time.
     #[test]
     fn a_few_events_all_the_time_are_written_soon() {

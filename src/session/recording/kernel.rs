@@ -1,6 +1,5 @@
-//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Facts that are not
-//! in the recording are taken from the running kernel, but only if the running kernel is the same build: a wrong name
-//! is worse than no name.
+//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Facts that are not in the
+//! recording are taken from the running kernel, but only if it is the same build, because a wrong name is worse than no name.
 
 use std::{
     collections::{BTreeMap, HashMap},

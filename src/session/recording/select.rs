@@ -168,9 +168,9 @@ fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Resu
     Ok(matching)
 }
 
-/// Assigns attrs to selectors, if an event was recorded several times. If there are as many selectors for the event as
-/// attrs, it is assumed that the recording was made with the same selectors in the same order, and each selector gets
-/// its own attr. Otherwise each selector gets all attrs of the event.
+/// Assigns attrs to selectors, if an event was recorded several times. If there are as many selectors for the event as attrs,
+/// each selector gets its own attr: it is assumed that the recording was made with the same selectors in the same order.
+/// Otherwise each selector gets all attrs of the event.
 fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec<usize>> {
     let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (attr, format) in formats.iter().enumerate() {

@@ -1,10 +1,10 @@
 //! Turns the counts of descriptors into the rows that are shown: adds up counts, scales them to the whole time, and
 //! computes the mean of several runs. Pure: no I/O.
 //!
-//! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares
-//! differ, because other users may occupy the counters of one CPU only, or count one task only. If an event is opened
-//! for a task on one CPU, its count is not scaled: the kernel treats the event as enabled while the task runs on other
-//! CPUs, where it is never counted.
+//! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares differ,
+//! because other users may occupy the counters of one CPU only, or count one task only. If an event is opened for a task on
+//! one CPU, its count is not scaled. The kernel treats such an event as enabled while the task runs on other CPUs, where it
+//! is never counted.
 
 use std::time::Duration;
 

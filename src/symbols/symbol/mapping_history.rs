@@ -295,8 +295,8 @@ impl Process {
 
     /// Returns the mapping that contained `address` before the exec that started the image of `time`.
     ///
-    /// A sample in that exec has the user registers of its caller, although the caller's mappings are gone: the kernel
-    /// reports the new name in begin_new_exec(), maps the program, and sets the registers last (load_elf_binary() in
+    /// A sample in that exec has the user registers of its caller, although the caller's mappings are gone. The kernel first
+    /// reports the new name in begin_new_exec(), then maps the program, and sets the registers last (load_elf_binary() in
     /// fs/binfmt_elf.c).
     pub fn locate_before_exec(&self, address: u64, time: u64) -> Option<MappingAt> {
         let at = self.image_index_at(time);

@@ -1,5 +1,5 @@
 //! Places call chains in a table. On a terminal, they are shortened to the innermost frames that fit into the line. If a
-//! chain does not fit, frames of the kernel are left out first, except one: the functions of the scheduler say little
+//! chain does not fit, all frames of the kernel except one are left out first. The functions of the scheduler say little
 //! about a wait, and the waiting function of the program says much. In files and pipes, call chains are whole.
 
 use perf_prof_events::{aggregate::Report, picture::KERNEL_SUFFIX};

@@ -150,8 +150,8 @@ fn is_flushed_before(span: &SpanView<'_>) -> bool {
     begin.int("nr_sector") != 0 && begin.text("rwbs").starts_with(b"F")
 }
 
-/// Returns whether the request is a write that completes a second time, after a flush: it had a flag for a flush when it began
-/// that it no longer had when it was issued.
+/// Returns whether the request is a write that completes a second time, after a flush. Such a request began with a flag for a
+/// flush, and was issued without this flag.
 fn completes_twice(span: &SpanView<'_>) -> bool {
     // The completion of a flush that a task asks for looks like the second completion of a write to sector 0.
     let begin = span.begin();

@@ -1,8 +1,8 @@
 //! The spans that a loss of events dropped, and for how long each of them may have lasted.
 //!
-//! The begin of a dropped span is known. Its end was lost, so the span ended before the loss was over, with one
-//! exception: if the next event of its key is an end, the span may have lasted until this end. A span that began during
-//! the loss leaves no trace.
+//! The begin of a dropped span is known. Its end was lost, so the span ended before the loss was over. There is one
+//! exception: if the next event of its key is an end, the span may have lasted until this end. A span that began during the
+//! loss leaves no trace.
 
 use perf_prof_format::spec::Nesting;
 use perf_prof_system::budget::Budget;
@@ -86,8 +86,8 @@ impl Missing {
         Some(MissingSpan { key: key.clone(), begin, until })
     }
 
-    /// Takes out the span of this key because another span with the key begins. `until` is the latest time at which the
-    /// span may have ended: the time of the new begin while events are being lost, or `None` for the end of the last
+    /// Takes out the span of this key because another span with the key begins. `until` is the latest time at which the span
+    /// may have ended. While events are being lost, it is the time of the new begin. `None` stands for the end of the last
     /// loss.
     pub fn begin(&mut self, key: &Key, until: Option<u64>) -> Option<MissingSpan> {
         let begin = self.spans.close(key)?;

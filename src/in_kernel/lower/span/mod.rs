@@ -1,5 +1,5 @@
-//! Spans that are added up: what the programs of their events do with open spans, which values they keep of the event that
-//! begins a span, and what the program of the end reads from both events.
+//! Spans that are added up. Says what the programs of their events do with open spans, which values they keep of the event
+//! that begins a span, and what the program of the end reads from both events.
 
 mod pairs;
 mod reader;
@@ -193,8 +193,8 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     Err(Unsuited::Spans(reason))
 }
 
-/// Returns whether a step has no effect on tables of programs: it only says something that no table reads, or something that
-/// programs see by themselves, namely events that were not delivered.
+/// Returns whether a step has no effect on tables of programs. Such a step reports something that no table reads, or events
+/// that were not delivered, which programs notice by themselves.
 fn is_ignored(action: Action) -> bool {
     matches!(action, Action::Note(_) | Action::Ahead(_) | Action::Recall | Action::Forget | Action::Run(_))
 }

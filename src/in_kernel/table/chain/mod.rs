@@ -1,7 +1,7 @@
 //! Call chains in keys. A program takes the chain of an event into a buffer of its CPU, and finds the id that stands for it.
 //!
 //! A hash takes only keys of one size, and each look-up reads the whole key. So the words of a chain are cut into segments,
-//! and a hash gives each segment an id. The key of a segment contains the id of the segment before it, so the id of the last
+//! and a hash gives each segment an id. The key of a segment contains the id of the segment before it. So the id of the last
 //! segment stands for the whole chain: different chains never have the same id. The first words of a chain are the process
 //! and the length.
 

@@ -117,8 +117,8 @@ impl Member {
     }
 }
 
-/// Returns a new reference to the value of a format's field. If the record does not contain the field, the result is
-/// None for a string in user space, which the kernel may have failed to read; for any other field, raises ValueError.
+/// Returns a new reference to the value of a format's field. If the record does not contain the field, the result is None for
+/// a string in user space, because the kernel may have failed to read it. For any other field, raises ValueError.
 ///
 /// # Safety
 /// The GIL is held.

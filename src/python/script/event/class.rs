@@ -89,8 +89,8 @@ fn members_of(event: &EventType, fields: &[&'static Field]) -> Vec<(&'static str
     }
 }
 
-/// Returns the members that are not among `keys()`, and so not in `to_dict()`: the name of the task, because it is not
-/// in the record and its look-up is costly, and the path of the cgroup, because the record has only its id.
+/// Returns the members that are not among `keys()`, and so not in `to_dict()`. The name of the task is one, because it is not
+/// in the record and its look-up is costly. The path of the cgroup is the other, because the record has only its id.
 fn unlisted_members(event: &EventType) -> impl Iterator<Item = (&'static str, Member)> + use<> {
     let cgroup = event.layout.has_cgroup().then_some((CGROUP, Member::Cgroup));
     [Some((COMM, Member::Comm)), cgroup].into_iter().flatten()

@@ -58,8 +58,8 @@ pub(crate) struct SequentialStream {
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
-    /// Two times, from which the margin is already subtracted: the newest time of all records up to the end of the last
-    /// round, and the newest time of all records up to the end of the round before it.
+    /// The newest time of all records up to the end of the last round, and the same up to the end of the round before it. The
+    /// margin is already subtracted from both times.
     rounds: [u64; 2],
     /// A second lower bound for the times of unread records. When a block has to be delivered because the window is
     /// full, unread records are assumed to be newer than the earliest record of this block.

@@ -1,8 +1,8 @@
 //! The counts in a recording of `perf stat record`, round by round.
 //!
-//! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed as in
-//! perf (`perf_stat_process_counter()` in `tools/perf/util/stat.c`): the difference from the totals of the previous
-//! round, scaled if the event was counted only part of the time.
+//! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed as in perf
+//! (`perf_stat_process_counter()` in `tools/perf/util/stat.c`). They are the differences from the totals of the previous
+//! round, and are scaled if the event was counted only part of the time.
 
 use std::sync::Arc;
 

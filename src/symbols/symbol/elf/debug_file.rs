@@ -76,8 +76,8 @@ fn with_build_id(id: &[u8], search: &DebugSearch) -> Option<(PathBuf, Elf)> {
     }
     name.push_str(".debug");
     let path = search.global.join(name);
-    // First try the path in the root directory of the traced process, then the same path in perf-prof's own root
-    // directory: the debug packages for the binaries of a container are often installed outside of the container.
+    // First try the path in the root directory of the traced process, then the same path in perf-prof's own root directory.
+    // The debug packages for the binaries of a container are often installed outside of the container.
     let mut paths = vec![search.in_root(&path), path];
     paths.dedup();
     let found = paths.into_iter().find_map(|path| Some((Elf::open(&path).ok()?, path)));

@@ -279,9 +279,9 @@ impl Engine {
 
     /// Counts the open span of a key as missing. Called when the key begins again.
     fn add_gap_of_replaced(&self, key: &Key, time: u64) {
-        // A span of a source counts only if it was open for long, because a second begin alone does not show that
-        // events are missing: the kernel does not report the ends of some spans, and two requests for the same sectors
-        // of a device may be open together. `schedule` counts the missing events of the scheduler.
+        // A span of a source counts only if it was open for long. A second begin alone does not show that events are missing:
+        // the kernel does not report the ends of some spans, and two requests for the same sectors of a device may be open
+        // together. `schedule` counts the missing events of the scheduler.
         let is_overdue = self.is_overdue(key, time);
         self.counts.add_unended(is_overdue.into());
         if self.span.spec.nesting == Nesting::Replaced
