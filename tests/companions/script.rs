@@ -150,11 +150,13 @@ fn bpf_programs() {
             skip(Need::Bpf, format!("a BPF program cannot be run: {error}"));
         }
         let named = ours(&["script"], &path);
-        // On a busy machine, perf may miss one of the many programs in the recording.
+        // On a busy machine, perf may miss one of the many programs in the recording. Then it names none, or a former program at the
+        // same place.
         let mut theirs = perf(&["script"], &path);
+        let place = |line: &str| line.split_whitespace().next().map(str::to_owned);
         for (theirs, ours) in theirs.iter_mut().zip(&named).filter(|(_, ours)| ours.contains("_recorded+0x")) {
-            let place = theirs.strip_suffix("[unknown] ([unknown])");
-            if place.is_some_and(|place| ours.starts_with(place)) {
+            let is_former = theirs.contains(" bpf_prog_") && !theirs.contains("_recorded+0x");
+            if (theirs.ends_with(" [unknown] ([unknown])") || is_former) && place(theirs) == place(ours) {
                 theirs.clone_from(ours);
             }
         }
