@@ -35,6 +35,17 @@ pub enum PlanError {
         /// The names of all fields.
         fields: Vec<String>,
     },
+    /// The event has it with an option.
+    #[error(
+        "{event} has `{name}` only with the option `str`: write syscall/str/, or syscall/name=fsync,str/ for some calls; \
+             a recording has it if it was made so"
+    )]
+    NeedsStrings {
+        /// The name.
+        name: String,
+        /// The event's name.
+        event: String,
+    },
     /// The samples have no call chain.
     #[error("{event} has no call chains for `{name}`: use -g, or write {event}/stack/")]
     NoCallchain {
@@ -162,6 +173,7 @@ pub(super) fn similar(name: &str, event: &EventType) -> Vec<String> {
 fn read(name: &str, event: &EventType) -> Result<Read, PlanError> {
     let (named, shown) = (name.to_owned(), event.shown_name());
     resolve(name, event).map_err(|error| match error {
+        ReadError::Unknown if event.has_with_strings(name) => PlanError::NeedsStrings { name: named, event: shown },
         ReadError::Unknown => {
             PlanError::Unknown { name: named, event: shown, similar: similar(name, event), fields: fields(event) }
         }

@@ -58,6 +58,11 @@ impl EventType {
         }
     }
 
+    /// Returns whether the event would have a field of this name with the option `str`.
+    pub(crate) fn has_with_strings(&self, name: &str) -> bool {
+        matches!(&self.format, Format::Span(span) if span.with_strings.iter().any(|field| field == name))
+    }
+
     /// Returns the name of the script's function that handles the event; for a tracepoint, `sys__name`.
     pub fn handler_name(&self) -> String {
         match &self.format {

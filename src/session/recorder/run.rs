@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Result, bail};
 use perf_prof_capture::{Capture, EventRequest, EventStart, Mappings, Options, Switching};
-use perf_prof_format::record::{Source, Wait};
+use perf_prof_format::{
+    record::{Source, Wait},
+    spec::EventKind,
+};
 use perf_prof_in_kernel::load::StringWriters;
 use perf_prof_recordings::write::{DEFAULT_BUFFER, WriteError};
 use perf_prof_system::{
@@ -54,8 +57,27 @@ const DEFAULT_BACKLOG: usize = 256 << 20;
 
 /// Carries out a plan and returns the exit status.
 pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
+    hint_at_minima(plan);
     let Recorded { status, failure } = run_with(plan, || Ok(Signals::install()?), || {})?;
     Ok(if failure.is_none() { status } else { ExitStatus(1) })
+}
+
+/// Says that a recording has the events of all spans, also of those that are shorter than the selected ones.
+fn hint_at_minima(plan: &RecordPlan) {
+    if plan.verbosity < plan::Verbosity::Normal {
+        return;
+    }
+    for event in &plan.capture.events {
+        if let EventKind::Span(span) = &event.kind
+            && span.min != 0
+        {
+            output::say(format_args!(
+                "{}: the shorter ones are recorded too, because spans are made when the recording is read; give the same \
+                 selector with --input",
+                event.selector
+            ));
+        }
+    }
 }
 
 /// How a recording ended.

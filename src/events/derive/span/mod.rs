@@ -202,6 +202,9 @@ impl Span {
         let name = (system, self.spec.name.as_str());
         let format =
             SpanFormat::new(name, inputs.to_vec(), chain, task, self.fields.clone())?.with_conditions(&self.conditions);
+        let strings = self.definition.into_iter().flat_map(SourceDefinition::string_fields).map(|field| field.name);
+        let is_missing = |name: &String| self.fields.iter().all(|field| field.name != *name);
+        let format = format.with_strings(strings.filter(is_missing).collect());
         let layout = format.layout();
         Ok(EventType { alias: self.alias.clone(), format: Format::Span(Arc::new(format)), layout, max_stack: None })
     }

@@ -73,6 +73,8 @@ pub struct SpanFormat {
     pub fields: Vec<SpanField>,
     /// The conditions for the delivery of a span, as the user typed them; empty if all spans are delivered.
     pub conditions: String,
+    /// The names of the fields that it would have too with the option `str`.
+    pub with_strings: Vec<String>,
 }
 
 /// The task of a span: `_pid` and `_tid`.
@@ -195,12 +197,18 @@ impl SpanFormat {
             task,
             fields,
             conditions: String::new(),
+            with_strings: Vec::new(),
         })
     }
 
     /// Sets the conditions for the delivery of a span, as text.
     pub fn with_conditions(self, conditions: &str) -> Self {
         Self { conditions: conditions.to_owned(), ..self }
+    }
+
+    /// Sets the names of the fields that it would have too with the option `str`.
+    pub fn with_strings(self, with_strings: Vec<String>) -> Self {
+        Self { with_strings, ..self }
     }
 
     /// Returns the name of the event: `span:fsync`, or the name of the source.

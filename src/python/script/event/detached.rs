@@ -161,6 +161,7 @@ fn class_of_span(py: Python<'_>, key: Identity, chain: SpanPart, inputs: Vec<Ide
             task: SpanTask::default(),
             fields: Vec::new(),
             conditions: String::new(),
+            with_strings: Vec::new(),
         };
         Ok(EventType { format: Format::Span(Arc::new(span)), ..event })
     })
