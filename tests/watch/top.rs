@@ -337,6 +337,27 @@ fn a_field_that_no_event_has_is_an_error() {
 }
 
 #[test]
+fn a_path_that_needs_strings_names_the_option() {
+    needs([Need::Tracefs]);
+    for (selector, by) in [("fsync", "path"), ("syscall", "comm,filename_str")] {
+        let output = run(&["top", selector, "--by", by], &words(1, 0, 0));
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains(" only with the option `str`: write syscall/str/"), "{said}");
+    }
+}
+
+#[test]
+fn the_arguments_of_calls_are_numbers() {
+    needs([Need::Tracefs]);
+    let selector = "syscall/name=getpgid/";
+    let total = json(&["top", selector, "--by", "args"], &words(3, 0, 0)).pop().unwrap();
+    assert!(total["rows"][0]["args"].as_array().is_some_and(|args| args.len() == 6), "{total}");
+    let lines = printed(&run(&["top", selector, "--by", "args"], &words(3, 0, 0)));
+    assert!(lines[2].starts_with("(0x"), "{lines:?}");
+}
+
+#[test]
 fn a_command_without_its_dashes_is_named() {
     needs([Need::Tracefs]);
     for command in [&["top"][..], &["hist", "--value", "pid"]] {

@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use perf_prof_format::value;
+
 use super::{definition::MAX_KEYS, texts::Texts};
 use crate::picture::printable;
 
@@ -14,6 +16,8 @@ pub enum KeyPart {
     Text(Box<[u8]>),
     /// Bytes of an array that is not text.
     Bytes(Box<[u8]>),
+    /// An array of unsigned numbers of 64 bits.
+    Words(Box<[u8]>),
     /// The record ends before the field, or the value is not known.
     Missing,
 }
@@ -25,7 +29,7 @@ impl KeyPart {
     /// Returns the number of bytes that the part has allocated.
     pub(super) fn heap_bytes(&self) -> usize {
         match self {
-            KeyPart::Text(bytes) | KeyPart::Bytes(bytes) => bytes.len(),
+            KeyPart::Text(bytes) | KeyPart::Bytes(bytes) | KeyPart::Words(bytes) => bytes.len(),
             KeyPart::Number(_) | KeyPart::Missing => 0,
         }
     }
@@ -36,6 +40,10 @@ impl KeyPart {
             KeyPart::Number(number) => number.to_string().into(),
             KeyPart::Text(text) => printable(&String::from_utf8_lossy(text)).into_owned().into(),
             KeyPart::Bytes(bytes) => bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+            KeyPart::Words(bytes) => {
+                let words: Vec<String> = value::words(bytes).map(|word| format!("{word:#x}")).collect();
+                format!("({})", words.join(", ")).into()
+            }
             KeyPart::Missing => "-".into(),
         }
     }
@@ -47,6 +55,7 @@ const NEGATIVE: u64 = 1;
 const TEXT: u64 = 2;
 const BYTES: u64 = 3;
 const MISSING: u64 = 4;
+const WORDS: u64 = 5;
 
 /// A part of a key in a table: its kind, and a number or the index of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +97,12 @@ impl Word {
     #[inline]
     pub fn bytes(index: u32) -> Word {
         Word { kind: BYTES, word: index.into() }
+    }
+
+    /// Returns the word of an array of numbers: the index that [`Texts`] gave to its bytes.
+    #[inline]
+    pub fn words(index: u32) -> Word {
+        Word { kind: WORDS, word: index.into() }
     }
 }
 
@@ -140,6 +155,7 @@ fn words_with(key: &[KeyPart], mut index: impl FnMut(&[u8]) -> Option<u32>) -> O
             },
             KeyPart::Text(text) => Word::text(index(text)?),
             KeyPart::Bytes(bytes) => Word::bytes(index(bytes)?),
+            KeyPart::Words(bytes) => Word::words(index(bytes)?),
             KeyPart::Missing => Word::MISSING,
         });
     }
@@ -149,7 +165,7 @@ fn words_with(key: &[KeyPart], mut index: impl FnMut(&[u8]) -> Option<u32>) -> O
 /// Returns the positions in `words`, a row's words, at which there is the index of a text.
 fn text_places(words: &[u64]) -> impl Iterator<Item = usize> + use<> {
     let kinds = words.first().copied().unwrap_or(0);
-    (1..words.len()).filter(move |at| matches!((kinds >> (8 * (at - 1))) & 0xff, TEXT | BYTES))
+    (1..words.len()).filter(move |at| matches!((kinds >> (8 * (at - 1))) & 0xff, TEXT | BYTES | WORDS))
 }
 
 /// Returns the indexes of the texts in a row's words.
@@ -170,6 +186,7 @@ pub(super) fn key_of(words: &[u64], texts: &Texts) -> Key {
         NEGATIVE => KeyPart::Number((word as i64).into()),
         TEXT => KeyPart::Text(texts.get(word as u32).into()),
         BYTES => KeyPart::Bytes(texts.get(word as u32).into()),
+        WORDS => KeyPart::Words(texts.get(word as u32).into()),
         _ => KeyPart::Missing,
     };
     words.iter().enumerate().map(part).collect()

@@ -83,7 +83,8 @@ impl Memo {
                 Some(Value::Int(number)) => Word::signed(number),
                 Some(Value::Uint(number)) => Word::unsigned(number),
                 Some(Value::Str(text)) => Word::text(texts.intern(text)),
-                Some(Value::Bytes(bytes) | Value::Words(bytes)) => Word::bytes(texts.intern(bytes)),
+                Some(Value::Bytes(bytes)) => Word::bytes(texts.intern(bytes)),
+                Some(Value::Words(bytes)) => Word::words(texts.intern(bytes)),
                 None => Word::MISSING,
             },
         }

@@ -4,6 +4,7 @@ use perf_prof_events::event::{EventType, reader::Read};
 use perf_prof_format::{
     record::SampleMember,
     tracefs::{EventFormat, Extent, Field, FieldKind, IntType},
+    value::ValueType,
 };
 
 use super::{Part, PidNamespace, Unsuited};
@@ -91,6 +92,9 @@ impl Reader<'_> {
 
     fn array(&self, field: &Field) -> Result<Part, Unsuited> {
         let Some(from) = fixed(field.extent()) else { return Err(Unsuited::Length(field.name.clone())) };
+        if field.kind.value_type() == ValueType::Words {
+            return Err(Unsuited::Place(field.name.clone()));
+        }
         Ok(if field.kind.is_text() { Part::Text(from) } else { Part::Bytes { from, size: field.size } })
     }
 

@@ -29,6 +29,7 @@ fn value(part: &KeyPart) -> Json {
         },
         KeyPart::Text(text) => json!(String::from_utf8_lossy(text)),
         KeyPart::Bytes(_) => json!(part.text()),
+        KeyPart::Words(bytes) => json!(perf_prof_format::value::words(bytes).collect::<Vec<u64>>()),
         KeyPart::Missing => Json::Null,
     }
 }

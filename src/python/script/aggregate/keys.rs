@@ -1,6 +1,7 @@
 //! Keys and amounts of aggregators as Python objects, and back.
 
 use perf_prof_events::aggregate::{Amount, Buckets, Distribution, Key, KeyPart};
+use perf_prof_format::value;
 use pyo3::{
     exceptions::{PyKeyError, PyTypeError, PyValueError},
     prelude::*,
@@ -23,6 +24,7 @@ fn part_object<'py>(py: Python<'py>, part: &KeyPart) -> PyResult<Bound<'py, PyAn
         KeyPart::Number(number) => Ok(number.into_pyobject(py)?.into_any()),
         KeyPart::Text(text) => event::text(py, text),
         KeyPart::Bytes(bytes) => Ok(PyBytes::new(py, bytes).into_any()),
+        KeyPart::Words(bytes) => Ok(PyTuple::new(py, value::words(bytes).collect::<Vec<u64>>())?.into_any()),
         KeyPart::Missing => Ok(py.None().into_bound(py)),
     }
 }
@@ -57,6 +59,10 @@ fn part_from(object: &Bound<'_, PyAny>) -> PyResult<Option<KeyPart>> {
     }
     if let Ok(bytes) = object.cast::<PyBytes>() {
         return Ok(Some(KeyPart::Bytes(bytes.as_bytes().into())));
+    }
+    if let Ok(words) = object.cast::<PyTuple>() {
+        let words: Vec<u64> = words.extract()?;
+        return Ok(Some(KeyPart::Words(words.iter().flat_map(|word| word.to_ne_bytes()).collect())));
     }
     Ok(object.is_none().then_some(KeyPart::Missing))
 }
