@@ -8,7 +8,7 @@ usage: slowcalls.py [OPTION of perf-prof python]... [--min MS] [--call NAME]... 
     14:03:12.733 postgres 604              104.310  openat(dfd=-100, filename="/mnt/log", flags=0x80000, mode=0) = EINTR
 
 fsync, write or unlink with a long time is a slow disk or a lock of the file system. For the code that makes a call, add
--g: the line is followed by the call chain at the start of the call.
+-g: the call chain at its start follows. Where it waits in the kernel: perf-prof trace -e offcpu/min=1ms/stack/ -p PID.
 
 Calls that tasks make to wait (poll, futex, nanosleep, wait4, ...) are not shown without --all or --call: they take as
 long as they are asked to. A last line says which ones there were, and how long they took together. perf-prof itself times

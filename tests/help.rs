@@ -244,6 +244,12 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("thread", &["--tid"]);
     finds("call graph", &["--call-graph", "stack"]);
     finds("--mmap-pages", &["--mmap-pages"]);
+    for words in ["iotop", "biotop", "O_DIRECT", "who dirtied", "dirty", "cold read"] {
+        finds(words, &["block-io"]);
+    }
+    for words in ["iotop", "O_DIRECT", "who dirtied"] {
+        finds(words, &["syscall/name=*write*,str/"]);
+    }
 }
 
 #[test]
