@@ -371,6 +371,9 @@ impl Tree {
 
 const UNKNOWN_FILE: &str = "[unknown]";
 
+/// The name of the code of all BPF programs.
+const BPF: &str = "[bpf]";
+
 fn function(frame: &Frame) -> &str {
     if &*frame.symbol == UNKNOWN { "[unknown]" } else { &frame.symbol }
 }
@@ -380,6 +383,10 @@ fn function(frame: &Frame) -> &str {
 /// in `tools/perf/util/machine.c`).
 fn short_name(frame: &Frame) -> Cow<'_, str> {
     if frame.origin == Origin::Kernel {
+        if &*frame.dso == BPF && &*frame.symbol != UNKNOWN {
+            // Each program is a file of its own (`machine__process_ksymbol_register()`).
+            return frame.symbol.strip_suffix(" [bpf]").unwrap_or(&frame.symbol).into();
+        }
         if let Some(module) = module_name(&frame.dso) {
             return module.into();
         }
@@ -474,6 +481,18 @@ mod tests {
         let shown: Vec<_> = example_shares(&[GroupKey::Symbol], CallerSums::Children).lines();
         let shown: Vec<_> = shown.iter().map(|line| (&*line.keys[0], line.with_callees, line.own)).collect();
         assert_eq!(shown, [("[k] sys", 12, 1), ("[k] read", 9, 9), ("[k] vfs", 7, 2)]);
+    }
+
+    #[test]
+    fn each_bpf_program_is_a_file_of_its_own() {
+        let named = |symbol: &str, dso: &str| {
+            let frame = Frame { dso: dso.into(), ..Frame::clone(&frame(symbol)) };
+            short_name(&frame).into_owned()
+        };
+        assert_eq!(named("bpf_prog_1_run", "[bpf]"), "bpf_prog_1_run");
+        assert_eq!(named("bpf_prog_1_run [bpf]", "[bpf]"), "bpf_prog_1_run");
+        assert_eq!(named(UNKNOWN, "[bpf]"), "[bpf]");
+        assert_eq!(named("read", "[kernel.kallsyms]"), "[kernel.kallsyms]");
     }
 
     /// Renaming a task gives the same table as if its samples had had the new name from the start.
