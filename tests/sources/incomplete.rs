@@ -62,6 +62,24 @@ fn tables_of_spans_with_missing_switches_say_so() {
     }
 }
 
+/// stdout and stderr are the same pipe, as they are the same terminal for most users.
+#[test]
+fn the_tasks_that_lack_spans_are_named_once() {
+    let folder = Folder::new();
+    let path = recording(&folder, MISSING);
+    for command in ["top", "hist"] {
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut run = perf_prof(&[command, "offcpu", "--input"]);
+        run.arg(&path).stdout(writer.try_clone().unwrap()).stderr(writer);
+        let mut child = run.spawn().unwrap();
+        drop(run);
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!(text.matches("spans are missing: ").count(), 1, "{text}");
+    }
+}
+
 #[test]
 fn a_trace_and_a_script_with_missing_switches_say_so() {
     let folder = Folder::new();

@@ -1,10 +1,20 @@
 //! Messages about the spans of a run, on stderr: which spans are missing, and which conditions no span met. A program that uses
 //! perf-prof as a library reads the counts instead.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use perf_prof_events::event::{Context, EventType, Format, Shortfall, SpanCounts, Stats};
 use perf_prof_system::output;
 
 use crate::plan::Verbosity;
+
+/// Whether a table on stdout names the tasks that lack spans.
+static ARE_TASKS_NAMED: AtomicBool = AtomicBool::new(false);
+
+/// Notes that a table on stdout names the tasks that lack spans.
+pub fn note_named_tasks() {
+    ARE_TASKS_NAMED.store(true, Relaxed);
+}
 
 /// Prints at the end of a run how many spans were dropped, and what else is missing.
 pub fn print_missing(stats: &Stats, context: &Context) {
@@ -39,7 +49,8 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
         lines.push(format!("dropped {replaced} of {opened} spans: their key began again before they ended"));
     }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
-    if shortfall.gaps != 0 {
+    let are_tasks_named = ARE_TASKS_NAMED.load(Relaxed) && output::are_the_same();
+    if shortfall.gaps != 0 && !are_tasks_named {
         lines.push(format!("spans are missing: {}", shortfall.tasks_text()));
     }
     if shortfall.unended != 0 {

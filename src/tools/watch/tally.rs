@@ -20,6 +20,7 @@ use perf_prof_session::{
     engine::{
         ExitStatus,
         kernel_tables::{EventUse, SharedGroups, TableUse},
+        span_report,
     },
     plan::{RunPlan, Verbosity},
     spine::{About, Receiver},
@@ -489,6 +490,9 @@ fn print(
             let head = format!("{name}: {} in {seconds:.6} s", counted.bound(events, period.shortfall.as_ref()));
             let lines = command.lines(period, rows.unwrap_or(ROWS));
             let note = period.shortfall.as_ref().map(Shortfall::note);
+            if end.is_none() && note.is_some() {
+                span_report::note_named_tasks();
+            }
             for line in [head].into_iter().chain(lines).chain(note).chain([String::new()]) {
                 out.extend_from_slice(line.as_bytes());
                 out.push(b'\n');
