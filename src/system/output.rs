@@ -15,7 +15,8 @@ use std::{
 use perf_prof_format::control_characters::text_for_terminal;
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
-    fs::fstat,
+    fs::{fstat, fstatvfs},
+    io::{Errno, write},
     stdio::{dup2_stderr, dup2_stdout},
     termios::tcgetwinsize,
 };
@@ -46,6 +47,22 @@ pub fn discard() {
         if is_broken(io::stderr().as_fd()) {
             let _ = dup2_stderr(&null);
         }
+    }
+}
+
+/// Returns the error of writing to stdout if its device is full.
+pub fn full_stdout() -> Option<io::Error> {
+    let stdout = io::stdout();
+    let is_full = || fstatvfs(&stdout).is_ok_and(|of| of.f_blocks != 0 && of.f_bavail == 0);
+    // /dev/full refuses even nothing. Other devices take it.
+    let errno = write(&stdout, &[]).err().or_else(|| is_full().then_some(Errno::NOSPC))?;
+    (errno == Errno::NOSPC).then(|| errno.into())
+}
+
+/// Redirects stdout to /dev/null.
+pub fn discard_stdout() {
+    if let Ok(null) = OpenOptions::new().write(true).open("/dev/null") {
+        let _ = dup2_stdout(&null);
     }
 }
 

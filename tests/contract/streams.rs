@@ -203,6 +203,23 @@ fn a_full_disk_under_the_output_file_is_reported_on_the_first_stderr() {
     }
 }
 
+#[test]
+fn a_stdout_that_is_full_is_one_line() {
+    needs([Need::Tracefs]);
+    let print = "    for _ in range(10000): print('line')\n";
+    let callbacks = ["__init__()", "__sample__(event)", "__exit__()"];
+    for (callback, buffered) in callbacks.iter().flat_map(|callback| [(callback, ""), (callback, "1")]) {
+        let text = format!("def __sample__(event): pass\ndef {callback}:\n{print}");
+        let run = Run::script(&text).call_event().workload("calls 3").env("PYTHONUNBUFFERED", buffered);
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = run.command().stdout(full).stderr(Stdio::piped()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{callback}: {stderr}");
+        assert_eq!(stderr.matches("No space left on device").count(), 1, "{callback}: {stderr}");
+        assert!(!stderr.contains("Traceback") && !stderr.contains("Exception"), "{callback}: {stderr}");
+    }
+}
+
 /// A name of a task that clears a screen, changes its color and rings.
 const NAME: &[u8] = b"\x1b[2J\x1b[31mRED\x07";
 const ESCAPED: &str = "\\x1b[2J\\x1b[31mRED\\x07";

@@ -17,7 +17,8 @@ use super::{
     plan::{Dialect, ScriptPlan},
 };
 use crate::script::{
-    Interpreter, Module, Program, ScriptError, announce, file_that_others_can_change, prepare_for_parts,
+    Interpreter, Module, Program, ScriptError, announce, discard_unwritable_output, file_that_others_can_change,
+    prepare_for_parts,
 };
 
 /// The name or path of a script, and its arguments.
@@ -101,5 +102,6 @@ impl Flushed {
 
 /// Ends the interpreter, which flushes the output and joins the script's threads.
 pub(super) fn end(interpreter: Interpreter) -> Flushed {
+    discard_unwritable_output();
     if interpreter.finish() == 0 { Flushed::Yes } else { Flushed::No }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, fmt};
 
 use pyo3::{
-    exceptions::{PyBrokenPipeError, PyKeyboardInterrupt, PySystemExit},
+    exceptions::{PyBrokenPipeError, PyKeyboardInterrupt, PyOSError, PySystemExit},
     ffi,
     prelude::*,
 };
@@ -99,6 +99,14 @@ impl Failures {
             }
             return Flow::Break(Stop::ClosedPipe);
         }
+        if let Some(error) = output_error(py, error) {
+            // The last line of the run says it once.
+            output::note_write_error(&error);
+            return match self.on_error {
+                OnError::Continue => Flow::Continue(()),
+                OnError::Stop | OnError::Raise => Flow::Break(Stop::Failed),
+            };
+        }
         let key = FailureKey::from_error(py, error, callback);
         let count = self.counts.entry(key.clone()).or_default();
         *count += 1;
@@ -120,6 +128,22 @@ impl Failures {
         for (key, count) in beyond {
             output::say(format_args!("{key}: {count} times in total"));
         }
+    }
+}
+
+/// Returns the system's error if an exception says that stdout cannot be written, because the disk is full.
+pub(super) fn output_error(py: Python<'_>, error: &PyErr) -> Option<std::io::Error> {
+    if !is_host() || !error.is_instance_of::<PyOSError>(py) {
+        return None;
+    }
+    let errno: Option<i32> = error.value(py).getattr("errno").and_then(|errno| errno.extract()).ok();
+    output::full_stdout().filter(|full| full.raw_os_error() == errno)
+}
+
+/// Drops what could not be written to stdout and still cannot be. Otherwise Python would complain about it when it ends.
+pub fn discard_unwritable_output() {
+    if output::write_error().is_some() && output::full_stdout().is_some() {
+        output::discard_stdout();
     }
 }
 

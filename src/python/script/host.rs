@@ -225,10 +225,13 @@ impl Program {
                 Err(Raised { error, .. }) if error.is_instance_of::<pyo3::exceptions::PySystemExit>(py) => {
                     Err(ScriptError::Exited(exit_status(py, &error)))
                 }
-                Err(Raised { function, error }) => {
-                    super::failure::print_traceback(py, &error);
-                    Err(ScriptError::Init(function))
-                }
+                Err(Raised { function, error }) => match super::failure::output_error(py, &error) {
+                    Some(error) => Err(ScriptError::Output(error.to_string())),
+                    None => {
+                        super::failure::print_traceback(py, &error);
+                        Err(ScriptError::Init(function))
+                    }
+                },
             }
         })
     }

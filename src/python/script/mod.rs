@@ -40,7 +40,7 @@ pub use error::ScriptError;
 pub use event::{
     EventClass, Evsels, Interface, Seen, class_with, kept_event, made, made_context, seen, text, unnamed_frames,
 };
-pub use failure::OnError;
+pub use failure::{OnError, discard_unwritable_output};
 pub use fleet::{RecordingsOfScript, replay_by_engine, run_of_all};
 pub use forked::stay as stay_in_forked_child;
 pub use host::{Dialect, Module, Program, announce};

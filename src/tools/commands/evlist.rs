@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use perf_prof_events::event::Format;
 use perf_prof_format::{abi::*, record::SampleMember};
 use perf_prof_recordings::{AttrFlag, ReadLimits, RecordedEvent};
@@ -36,16 +36,15 @@ pub fn run(path: &Path, limits: &ReadLimits, shown: EventListing) -> Result<()> 
     });
     let events: Vec<(String, &RecordedEvent)> = names.zip(&recording.events).collect();
     let mut out = ShownOnStdout::new(io::stdout().lock());
-    match shown {
-        EventListing::Names => events.iter().try_for_each(|(name, _)| writeln!(out, "{name}"))?,
-        EventListing::Attrs => events.iter().try_for_each(|(name, event)| writeln!(out, "{name}: {}", attrs(event)))?,
+    let written = match shown {
+        EventListing::Names => events.iter().try_for_each(|(name, _)| writeln!(out, "{name}")),
+        EventListing::Attrs => events.iter().try_for_each(|(name, event)| writeln!(out, "{name}: {}", attrs(event))),
         EventListing::Json => {
             let events: Vec<Json> = events.iter().map(|(name, event)| of_event(name, event)).collect();
-            writeln!(out, "{}", serde_json::to_string_pretty(&events)?)?;
+            writeln!(out, "{}", serde_json::to_string_pretty(&events)?)
         }
-    }
-    out.flush()?;
-    Ok(())
+    };
+    written.and_then(|()| out.flush()).context("cannot write the output")
 }
 
 /// Returns the name of an event type (PERF_TYPE_*), as in the kernel's header.

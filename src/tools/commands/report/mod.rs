@@ -107,16 +107,22 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     if let Some(path) = &plan.pprof {
         after.write_profile(path, plan.verbosity).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let (sums, names) = (&after.sums, &after.names);
     if let Some(flame) = &plan.flame {
         flame.write(&after, plan.before.as_ref().zip(before.as_ref()))?;
         if plan.verbosity > Verbosity::Quiet {
             output::say(format_args!("the flame graph is in {}", flame.path.display()));
         }
     }
+    show(plan, before.as_ref(), &after).context("cannot write the output")?;
+    Ok(after.status)
+}
+
+/// Prints the report, or the difference between two.
+fn show(plan: &ReportPlan, before: Option<&Added>, after: &Added) -> Result<()> {
+    let (sums, names) = (&after.sums, &after.names);
     let mut out = ShownOnStdout::new(BufWriter::new(io::stdout().lock()));
-    match (plan.form, plan.before.as_ref().zip(before.as_ref())) {
-        (form, Some((of, before))) => difference::print(plan, of, before, &after, form, &mut out)?,
+    match (plan.form, plan.before.as_ref().zip(before)) {
+        (form, Some((of, before))) => difference::print(plan, of, before, after, form, &mut out)?,
         (Form::Text, None) => {
             after.missing.print_head(&after.missing.lost.to_string(), &mut out)?;
             // If a pattern matched many events, most of these events never happened. Events without samples are not
@@ -136,8 +142,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
             writeln!(out, "{}", in_json(&json))?;
         }
     }
-    out.flush()?;
-    Ok(after.status)
+    Ok(out.flush()?)
 }
 
 /// An open recording.
