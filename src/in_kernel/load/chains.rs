@@ -63,6 +63,11 @@ impl ChainMaps {
         }
     }
 
+    /// Returns the memory of the segments that are kept for the next reading.
+    pub fn kept_bytes(&self) -> usize {
+        self.before.bytes()
+    }
+
     /// Exchanges the hash of segments for an empty one, and returns what was in it. Waits until no program uses it.
     pub fn exchange(&mut self, empty: Map) -> Result<Segments, CallError> {
         self.slot.set_descriptor(SLOT, empty.as_fd())?;

@@ -3,6 +3,7 @@
 //! All programs and maps end when their descriptors are closed, so nothing stays in the kernel after this process.
 
 mod chains;
+mod open;
 mod pairs;
 mod selected;
 mod strings;
@@ -20,6 +21,7 @@ use perf_prof_system::{
 };
 use thiserror::Error;
 
+pub use open::MostOpen;
 pub use pairs::PairsInKernel;
 pub use selected::{FirstTasks, ProcessEvents, SelectedTasks, TaskEvents};
 pub use strings::StringWriters;

@@ -12,7 +12,11 @@ use perf_prof_system::{
     topology,
 };
 
-use super::{Refusal, SelectedTasks, Slow, strings::arguments_of_calls, table::MOST_OPEN};
+use super::{
+    Refusal, SelectedTasks, Slow,
+    open::{MostOpen, bytes_of_hash},
+    strings::arguments_of_calls,
+};
 use crate::{
     instruction::{MapUse, Program},
     paths::PATHS_BYTES,
@@ -33,23 +37,23 @@ pub struct PairsInKernel {
     read: SpanCounters,
     read_own: u64,
     /// The open calls, which only programs use.
-    _open: Map,
+    open: Map,
     /// The events to which the programs write, one for each CPU. The kernel removes them from the array when this descriptor
     /// is closed.
     output: Map,
 }
 
 impl PairsInKernel {
-    /// Loads the programs of a span, without running them. `most_open` is the maximum number of open calls.
+    /// Loads the programs of a span, without running them. `most_open` is the maximum number of open calls, and their memory.
     pub fn load(
         PairPrograms { begin, end, exit, open_bytes, record_bytes }: &PairPrograms,
         selected: &SelectedTasks,
-        most_open: u32,
+        most_open: MostOpen,
     ) -> Result<PairsInKernel, Refusal> {
         let map = |name, map_type, (key_size, value_size), entries| {
             Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags: 0, inner: None })
         };
-        let open = map("open", MapType::Hash, *open_bytes, most_open.min(MOST_OPEN))?;
+        let open = most_open.hash(*open_bytes)?;
         let output = map("output", MapType::PerfEventArray, (4, 4), topology::possible_cpus() as u32)?;
         let of_strings = |bytes: usize| -> Result<[Map; 4], CallError> {
             let names = map("names", MapType::Hash, (8, KEPT_STRING_BYTES), MOST_NAMES)?;
@@ -82,7 +86,7 @@ impl PairsInKernel {
             load(end, SystemCall::Exit.name())?,
             load(begin, SystemCall::Enter.name())?,
         ];
-        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, _open: open, output })
+        Ok(PairsInKernel { programs, page, read: SpanCounters::default(), read_own: 0, open, output })
     }
 
     /// Runs the programs at each call from now on. They write to these events, one for each CPU.
@@ -112,6 +116,11 @@ impl PairsInKernel {
     pub fn own_since(&mut self) -> u64 {
         let now = Counters::from(std::array::from_fn(|word| self.page.word(word))).own;
         now.wrapping_sub(std::mem::replace(&mut self.read_own, now))
+    }
+
+    /// Returns the memory that the open calls take in the kernel.
+    pub fn open_bytes(&self) -> usize {
+        bytes_of_hash(&self.open)
     }
 
     /// Returns how many begins and ends the programs missed, because they were already running on the CPU.

@@ -16,6 +16,7 @@ use super::{
     Attached, Refusal, SelectedTasks, Slow, Tracepoint,
     chains::{self, ChainMaps, SEGMENTS},
     load,
+    open::{MostOpen, bytes_of_entry, bytes_of_hash},
     witnessed::Witnessed,
 };
 use crate::{
@@ -54,11 +55,9 @@ impl Room {
 
 /// Returns the memory of a row in the kernel.
 fn bytes_of_row(shape: &Shape) -> usize {
-    /// The bytes of a row besides the key and the value: `struct htab_elem`, and the row's bucket.
-    const BESIDE: usize = 64;
-    let of_chain =
-        if shape.has_chain() { SEGMENTS as usize * (chain::KEY_BYTES + chain::VALUE_BYTES + BESIDE) } else { 0 };
-    shape.key_bytes + shape.value_bytes + BESIDE + of_chain
+    let of_segment = bytes_of_entry((chain::KEY_BYTES, chain::VALUE_BYTES));
+    let of_chain = if shape.has_chain() { SEGMENTS as usize * of_segment } else { 0 };
+    bytes_of_entry((shape.key_bytes, shape.value_bytes)) + of_chain
 }
 
 /// The rows and counts since the last reading.
@@ -100,7 +99,7 @@ pub struct TableInKernel {
     gaps: Option<Map>,
     read_gaps: ReadGaps,
     /// The open spans, which only programs use.
-    _open: Option<Map>,
+    open: Option<Map>,
 }
 
 /// What a task lacks.
@@ -134,9 +133,6 @@ enum ProgramState {
     Gone,
 }
 
-/// The maximum number of open spans. A thread has at most one open call and one state, and few machines have more threads.
-/// These spans take 13 MB.
-pub(super) const MOST_OPEN: u32 = 1 << 17;
 /// The most tasks that lack events.
 const MOST_GAPS: u32 = 4096;
 const SLOT: u32 = 0;
@@ -168,7 +164,7 @@ impl TableInKernel {
         SpanPrograms { programs, open_bytes, shape, .. }: &SpanPrograms,
         selected: &SelectedTasks,
         room: Room,
-        most_open: u32,
+        most_open: MostOpen,
     ) -> Result<TableInKernel, Refusal> {
         let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
         let load = |(input, program): &(usize, Program)| {
@@ -181,14 +177,14 @@ impl TableInKernel {
     }
 
     /// Creates an empty table of spans, and loads the programs of their events without running them. `tracepoints` has all
-    /// events of the span. `most_open` is the maximum number of open spans.
+    /// events of the span. `most_open` is the maximum number of open spans, and their memory.
     pub fn load_spans(
         SpanPrograms { programs, open_bytes, shape, are_of_tasks }: &SpanPrograms,
         tracepoints: &[Tracepoint<'_>],
         selected: &SelectedTasks,
-        (room, most_open): (Room, u32),
+        (room, most_open): (Room, MostOpen),
     ) -> Result<TableInKernel, Refusal> {
-        let most_open = if *are_of_tasks { MOST_OPEN } else { most_open };
+        let most_open = if *are_of_tasks { most_open.of_tasks() } else { most_open };
         let maps = Maps::new(shape, room, Some((*open_bytes, most_open)))?;
         let load = |(input, program): &(usize, Program)| {
             let &tracepoint = tracepoints.get(*input).ok_or(Refusal::Unsuited(Unsuited::NoTracepoint))?;
@@ -240,9 +236,15 @@ impl TableInKernel {
         self.chains.is_some()
     }
 
-    /// Returns the memory that the table takes in the kernel.
+    /// Returns the memory that the table takes in the kernel, with the call chains that this process keeps for its next reading.
     pub fn bytes(&self) -> usize {
-        self.rows.entries() as usize * bytes_of_row(&self.shape)
+        let of_chains = self.chains.as_ref().map_or(0, ChainMaps::kept_bytes);
+        self.rows.entries() as usize * bytes_of_row(&self.shape) + of_chains
+    }
+
+    /// Returns the memory that the open spans take in the kernel.
+    pub fn open_bytes(&self) -> usize {
+        self.open.as_ref().map_or(0, bytes_of_hash)
     }
 
     /// Returns whether the table will soon need more room, and can have it.
@@ -369,7 +371,7 @@ struct Maps {
 
 impl Maps {
     /// Creates the maps. `open` has the sizes of the key and the value of an open span, and the maximum number of open spans.
-    fn new(shape: &Shape, room: Room, open: Option<((usize, usize), u32)>) -> Result<Maps, CallError> {
+    fn new(shape: &Shape, room: Room, open: Option<((usize, usize), MostOpen)>) -> Result<Maps, CallError> {
         let rows = hash(shape, room.first)?;
         let slot = Map::new(&MapDefinition {
             name: "slot",
@@ -393,11 +395,7 @@ impl Maps {
             let (key_size, value_size, entries) = (8, GAP_BYTES, MOST_GAPS);
             Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
         });
-        let open = open.map(|((key_size, value_size), entries)| {
-            let (name, map_type, flags, inner) = ("open", MapType::Hash, 0, None);
-            let entries = u32::min(entries, MOST_OPEN);
-            Map::new(&MapDefinition { name, map_type, key_size, value_size, entries, flags, inner })
-        });
+        let open = open.map(|(sizes, most)| most.hash(sizes));
         let chains = shape.has_chain().then(|| ChainMaps::new(room.first)).transpose()?;
         Ok(Maps {
             rows,
@@ -443,7 +441,7 @@ impl Maps {
             unwitnessed: 0,
             gaps,
             read_gaps: ReadGaps::default(),
-            _open: open,
+            open,
         }
     }
 }

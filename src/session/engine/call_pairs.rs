@@ -43,6 +43,11 @@ impl CallPairs {
         self.spans.iter().for_each(|span| stats.set_missed_in_kernel(span.event, span.in_kernel.missed() + of_tasks));
     }
 
+    /// Returns the memory that the open calls take in the kernel.
+    pub fn open_bytes(&self) -> usize {
+        self.spans.iter().map(|span| span.in_kernel.open_bytes()).sum()
+    }
+
     /// Returns the splitter for the records of each span, with the index of the span's event type.
     pub fn splitters(&self) -> impl Iterator<Item = (usize, PairSplitter)> {
         self.spans.iter().map(|span| (span.event, span.splitter.clone()))

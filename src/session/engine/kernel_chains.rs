@@ -31,6 +31,12 @@ pub struct ProgramClock {
 }
 
 impl UnnamedRows {
+    /// Returns the memory that the call chains take.
+    pub fn bytes_of_chains(&self) -> usize {
+        let of_chain = |chain: &AddressChain| size_of_val(chain) + 8 * (chain.kernel.len() + chain.user.len());
+        self.chains.values().map(of_chain).sum()
+    }
+
     /// Returns the rows with the names of their call chains in their keys, and the index of the receiver's table.
     pub fn named(self, context: &Context) -> (usize, Vec<Row>) {
         let UnnamedRows { target, mut rows, chains, clock } = self;

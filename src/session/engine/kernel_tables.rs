@@ -87,6 +87,8 @@ pub struct KernelTables {
     budget: Option<Budget>,
     /// The memory that all tables in the kernel use, for the budget of the run.
     memory: Option<Holding>,
+    /// The memory that open spans use in the kernel.
+    open: Option<Holding>,
     /// How often the tables are read in addition to the reads at intervals and at the end; `None` if never.
     read_every: Option<Duration>,
     has_failed: bool,
@@ -117,9 +119,9 @@ impl KernelTables {
     /// Creates an empty list of tables. `selected` are the tasks that the run selects.
     /// `clock` is the clock of the records.
     pub fn new(budget: Budget, selected: SelectedTasks, read_every: Option<Duration>, clock: Clock) -> KernelTables {
-        let memory = Some(budget.hold(HeldFor::Tables));
+        let [memory, open] = [HeldFor::Tables, HeldFor::Spans].map(|of| Some(budget.hold(of)));
         let clock = ProgramClock::of(clock);
-        KernelTables { budget: Some(budget), selected, read_every, memory, clock, ..KernelTables::default() }
+        KernelTables { budget: Some(budget), selected, read_every, memory, open, clock, ..KernelTables::default() }
     }
 
     /// Returns the tasks that are selected.
@@ -151,8 +153,10 @@ impl KernelTables {
     }
 
     /// Adds the programs that pair calls.
-    pub fn add_pairs(&mut self, pairs: CallPairs) {
+    pub fn add_pairs(&mut self, pairs: CallPairs, budget: &Budget) {
         self.pairs = pairs;
+        self.open.get_or_insert_with(|| budget.hold(HeldFor::Spans));
+        self.note_memory();
     }
 
     /// Returns the programs that pair calls.
@@ -266,6 +270,7 @@ impl KernelTables {
         let mut of_targets: Vec<Vec<Row>> = self.targets.iter().map(|_| Vec::new()).collect();
         self.named.drain(..).for_each(|(target, rows)| of_targets[target].extend(rows));
         self.hand_over(of_targets);
+        self.note_memory();
     }
 
     /// Adds rows to the receiver's tables.
@@ -279,8 +284,12 @@ impl KernelTables {
     }
 
     fn note_memory(&mut self) {
-        let bytes = self.tables.iter().map(|table| table.in_kernel.bytes()).sum();
-        self.memory.iter_mut().for_each(|memory| memory.set(bytes));
+        let of_tables: usize = self.tables.iter().map(|table| table.in_kernel.bytes()).sum();
+        let unnamed: usize = self.unnamed.iter().map(UnnamedRows::bytes_of_chains).sum();
+        self.memory.iter_mut().for_each(|memory| memory.set(of_tables + unnamed));
+        let of_open: usize = self.tables.iter().map(|table| table.in_kernel.open_bytes()).sum();
+        let of_open = of_open + self.pairs.open_bytes();
+        self.open.iter_mut().for_each(|open| open.set(of_open));
     }
 
     /// Detaches the programs. Closing the last event of a tracepoint takes 40 ms, so a child process does it.

@@ -16,7 +16,7 @@ use perf_prof_format::{
 };
 use perf_prof_in_kernel::{
     instruction::{MapUse, Program},
-    load::{Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint},
+    load::{MostOpen, Refusal, Room, SelectedTasks, StringWriters, TableInKernel, Tracepoint},
     lower::Unsuited,
     select::Selection,
     span::{Hook, SelectedInput, SelectedSpan, SpanPrograms, span_programs},
@@ -121,7 +121,7 @@ impl OpenEvents<'_> {
         let mut tables = KernelTables::default();
         let started = self.tables(uses, &mut pairs, capture).and_then(|added_up| {
             tables = added_up;
-            tables.add_pairs(pairs.start(self.types, capture)?);
+            tables.add_pairs(pairs.start(self.types, capture)?, self.budget);
             tables.add_writers(self.string_writers(capture)?);
             Ok(())
         });
@@ -363,7 +363,7 @@ impl OpenEvents<'_> {
         reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
     }
 
-    /// Loads the programs of an event. `share` is the memory that a table may have.
+    /// Loads the programs of an event. `share` is the memory that a table may have, and as much its open spans.
     fn loaded<'u>(
         &self,
         Compiled { event, opened, at, tables }: &mut Compiled<'u>,
@@ -372,17 +372,23 @@ impl OpenEvents<'_> {
     ) -> Result<Vec<(TableInKernel, &'u TableUse)>, Refusal> {
         let load = |(programs, table): &(Programs, &'u TableUse)| {
             let room = |shape: &Shape| Room::new(shape, table.definition.limit, share);
+            let most = |spans: u32| MostOpen { spans, bytes: share };
             let loaded = match (programs, &at) {
                 (Programs::OfEvent(program, shape), _) => {
                     TableInKernel::load(self.tracepoint(*event)?, (program, shape.clone()), selected, room(shape))
                 }
                 (Programs::OfSpans(programs, most_open), Hook::SystemCalls) => {
-                    TableInKernel::load_calls(programs, selected, room(&programs.shape), *most_open)
+                    TableInKernel::load_calls(programs, selected, room(&programs.shape), most(*most_open))
                 }
                 (Programs::OfSpans(programs, most_open), Hook::Tracepoints) => {
                     let tracepoints =
                         opened.iter().map(|&input| self.tracepoint(input)).collect::<Result<Vec<_>, _>>()?;
-                    TableInKernel::load_spans(programs, &tracepoints, selected, (room(&programs.shape), *most_open))
+                    TableInKernel::load_spans(
+                        programs,
+                        &tracepoints,
+                        selected,
+                        (room(&programs.shape), most(*most_open)),
+                    )
                 }
             };
             Ok((loaded?, *table))

@@ -9,12 +9,12 @@ use perf_prof_events::{
 };
 use perf_prof_format::tracefs::Filter;
 use perf_prof_in_kernel::{
-    load::{PairsInKernel, Refusal, SelectedTasks},
+    load::{MostOpen, PairsInKernel, Refusal, SelectedTasks},
     paths::PathTypes,
     select::{Own, Selection},
     span::{SelectedCalls, pair_programs},
 };
-use perf_prof_system::{close_in_child, tracefs::Tracefs};
+use perf_prof_system::{close_in_child, memory, tracefs::Tracefs};
 
 use super::{
     chosen::event_types,
@@ -117,9 +117,10 @@ impl UnopenedEvents<'_> {
             Some(tasks) => tasks,
             None => tasks.insert(target.selected_tasks().map_err(refused)?),
         };
-        let load = |types: Option<&PathTypes>| {
-            PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, span.spec().max_open)
-        };
+        let buffer = requests::buffer(&self.plan.capture, memory::available());
+        let most = MostOpen { spans: span.spec().max_open, bytes: buffer.share() / self.derived.len().max(1) };
+        let load =
+            |types: Option<&PathTypes>| PairsInKernel::load(&pair_programs(of_span, &selection, types)?, tasks, most);
         let in_kernel = kernel_target::load_with_paths(paths.as_ref(), load).map_err(refused)?;
         Ok(([enter, exit], in_kernel))
     }

@@ -234,7 +234,6 @@ pub struct Sizes {
 /// Returns the sizes in the plan. If the plan does not set a size, the size depends on the machine and on the events.
 pub fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let available = memory::available();
-    let buffer = plan.buffer.unwrap_or_else(|| memory::share_for_buffer(available));
     let ring = plan.ring_size.map(|size| size.pages(page_size()) * page_size()).unwrap_or_else(|| {
         let cpus = procfs::online_cpus().map_or(1, |cpus| cpus.iter().count());
         let rings = match &plan.target {
@@ -244,7 +243,12 @@ pub fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
         let largest = requests.iter().map(EventRequest::largest_sample).max().unwrap_or(0);
         default_ring(rings.max(1), largest, available.unwrap_or(usize::MAX))
     });
-    Sizes { ring, buffer: Budget::new(buffer) }
+    Sizes { ring, buffer: buffer(plan, available) }
+}
+
+/// Returns the user-space memory in the plan. If the plan does not set it, it depends on the `available` memory.
+pub fn buffer(plan: &plan::Capture, available: Option<usize>) -> Budget {
+    Budget::new(plan.buffer.unwrap_or_else(|| memory::share_for_buffer(available)))
 }
 
 /// Returns the default size of a ring. `largest` is the size of the largest sample, and `available` the memory that can

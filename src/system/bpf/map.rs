@@ -114,6 +114,16 @@ impl Map {
         self.entries
     }
 
+    /// Returns the size of a key in bytes.
+    pub fn key_size(&self) -> usize {
+        self.key_size
+    }
+
+    /// Returns the size of a value in bytes, as this process reads and writes it.
+    pub fn value_size(&self) -> usize {
+        self.value_size
+    }
+
     /// Returns the value of a key; `None` if the map does not have the key. For a per-CPU array, returns the values of
     /// all CPUs, one after the other.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, CallError> {

@@ -37,6 +37,11 @@ impl Segments {
         self.0.insert(word(value, 0), SegmentKey { before: word(key, 0), words });
     }
 
+    /// Returns the memory that they take.
+    pub fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<(u64, SegmentKey)>()
+    }
+
     /// Returns the chain for which an id stands; `None` if a segment of it is not known.
     pub fn chain(&self, id: u64) -> Option<AddressChain> {
         let mut segments = vec![self.0.get(&id)?];
