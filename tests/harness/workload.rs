@@ -8,8 +8,9 @@ use crate::{in_kernel, record, replay, scripts, sources};
 /// The first argument that makes this program a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
-const WORKLOADS: [(&str, fn()); 23] = [
+const WORKLOADS: [(&str, fn()); 24] = [
     ("allocations", sources::allocations::workload),
+    ("bytes", in_kernel::work::workload),
     ("burst", record::burst::workload),
     ("calls", scripts::syscalls::calls),
     ("children", scripts::processes::children),

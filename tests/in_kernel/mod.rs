@@ -12,6 +12,7 @@ mod spans;
 mod strings;
 mod tables;
 mod verifier;
+pub mod work;
 
 use std::process::Output;
 

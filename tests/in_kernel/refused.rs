@@ -54,6 +54,9 @@ fn reasons_are_told() {
     for (args, reason) in [
         (&["top", "offcpu", "--by", "waited"][..], "the kernel's programs do not have `waited`"),
         (&["top", "task-state"], "several events end its spans"),
+        (&["top", "workqueue", "-a", "--by", "workqueue"], "the kernel's programs do not have `workqueue`"),
+        (&["top", "workqueue/function=flush_*/", "-a"], "its filter compares names of addresses"),
+        (&["top", "workqueue"], "BPF programs cannot know the task of its spans"),
         (&["top", "syscall", "--by", "errno"], "the kernel's programs do not have `errno`"),
         (&["top", CALL, "-N", "2"], "the run ends after a number of samples"),
         (&["top", "page-faults"], "it is no tracepoint"),

@@ -331,6 +331,7 @@ fn the_verifier_accepts_the_programs_of_spans() {
         ("runqueue/comm=*b/", &["comm", "prev_comm", "pid"], None),
         ("softirq", &["name", "_cpu"], None),
         ("irq", &["irq"], None),
+        ("workqueue/min=10us/", &["function", "begin.function", "work"], Some("work != 3")),
     ];
     for (selector, keys, filter) in declarations {
         let (span, event) = span(selector, &formats);
@@ -341,8 +342,11 @@ fn the_verifier_accepts_the_programs_of_spans() {
             let plan = Plan::new(&definition, &event).unwrap();
             let input = SelectedInput { filter: None, selection: Selection::EVERYTHING };
             let inputs = vec![input; span.steps().count()];
-            for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected: true }] {
-                let selected = SelectedSpan { span: &span, event: &event, inputs: &inputs, tasks: &tasks };
+            // Which task work belongs to depends on more than its begin and its end.
+            let are_selected = !selector.starts_with("workqueue");
+            for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected }] {
+                let (inputs, tasks) = (&inputs, &tasks);
+                let selected = SelectedSpan { span: &span, event: &event, inputs, tasks, context: None };
                 let SpanPrograms { programs, open_bytes, shape, .. } =
                     span_programs(selected, (&plan, &definition), Hook::Tracepoints).unwrap();
                 let maps = Maps::new(Some(&shape), open_bytes);

@@ -11,6 +11,13 @@ const BYTES: usize = 20;
 /// (`flush_to_ldisc()` in drivers/tty/tty_buffer.c). Prints its thread id and how long all took in ns.
 pub fn workload() {
     named(c"work-truth");
+    let start = Instant::now();
+    write_through_a_terminal(BYTES);
+    println!("\nown {} {}", gettid(), start.elapsed().as_nanos());
+}
+
+/// Each byte is work of its own, because the next one is written when it has come.
+pub fn write_through_a_terminal(bytes: usize) {
     // SAFETY: the values that the calls write live across them.
     unsafe {
         let (mut master, mut slave): (c_int, c_int) = (0, 0);
@@ -19,13 +26,11 @@ pub fn workload() {
         raw.c_cc[libc::VMIN] = 1;
         let null = std::ptr::null_mut();
         assert_eq!(libc::openpty(&mut master, &mut slave, null, &raw, null.cast()), 0);
-        let start = Instant::now();
         let mut byte = 7u8;
-        for _ in 0..BYTES {
+        for _ in 0..bytes {
             assert_eq!(libc::write(master, (&raw const byte).cast(), 1), 1);
             assert_eq!(libc::read(slave, (&raw mut byte).cast(), 1), 1);
         }
-        println!("\nown {} {}", gettid(), start.elapsed().as_nanos());
     }
 }
 

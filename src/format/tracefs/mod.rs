@@ -24,7 +24,7 @@ pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as FilterNode, TextComparison};
 pub use format::{EventFormat, FormatError};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
-pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType};
+pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType, symbol_name};
 pub use strings::{
     ARGUMENTS, CURRENT_FOLDER, CUT_MARK, LONGEST_STRING, ROOT_FOLDER, StringAddress, StringError, StringPlace,
     USER_TEXT, points_to_text, string_of_argument,

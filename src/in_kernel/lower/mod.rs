@@ -15,7 +15,7 @@ use perf_prof_format::tracefs::{EventFormat, Filter};
 pub use named::Names;
 pub use span::{
     COMM, DURATION, ERROR, GENERATION, KEPT, LoweredInput, LoweredPairs, LoweredSpan, LoweredStep, LoweredTask, NOW,
-    OPEN_KEY, OTHER_KEY, StepAction, TaskUse, lower_pairs, lower_span,
+    OPEN_KEY, OTHER_KEY, OwnEvents, StepAction, TaskUse, lower_pairs, lower_span,
 };
 pub use unsuited::Unsuited;
 

@@ -1,8 +1,8 @@
 //! Texts that depend on a number, such as the name of a system call: keys have the number, and filters compare it.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
-use perf_prof_events::event::SpanFormat;
+use perf_prof_events::event::{Context, SpanFormat};
 use perf_prof_format::{
     spec::glob_matches,
     tracefs::{Comparison, TextComparison},
@@ -20,12 +20,30 @@ const UNNAMED: [i64; 3] = [-2, NAMED, 1 << 40];
 const MOST: usize = 64;
 
 /// The texts of a field of spans by number, for example the names of system calls.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Names {
     format: Arc<SpanFormat>,
     field: usize,
-    /// The largest number that the field can have; `None` if there is no limit.
-    largest: Option<u32>,
+    numbers: Numbers,
+    /// What the run knows of names, if it knows any.
+    context: Option<Arc<Context>>,
+}
+
+/// The numbers that have texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Numbers {
+    /// Those from 0 to this one. There are no other numbers.
+    UpTo(u32),
+    /// There may be any number, and those below [`NAMED`] have a text of their own.
+    Few,
+    /// They are addresses of the kernel.
+    Addresses,
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Names").field("field", &self.field).field("numbers", &self.numbers).finish_non_exhaustive()
+    }
 }
 
 impl PartialEq for Names {
@@ -37,14 +55,19 @@ impl PartialEq for Names {
 impl Eq for Names {}
 
 impl Names {
-    /// Creates the texts of a field. `largest` is the largest number that the field can have.
-    pub(super) fn new(format: &Arc<SpanFormat>, field: usize, largest: Option<u32>) -> Names {
-        Names { format: Arc::clone(format), field, largest }
+    /// Creates the texts of a field.
+    pub(super) fn new(
+        format: &Arc<SpanFormat>,
+        field: usize,
+        numbers: Numbers,
+        context: Option<&Arc<Context>>,
+    ) -> Names {
+        Names { format: Arc::clone(format), field, numbers, context: context.cloned() }
     }
 
     /// Returns the text for a number.
     pub fn text(&self, number: i64) -> Vec<u8> {
-        self.format.text_for_number(self.field, number).unwrap_or_default()
+        self.format.text_for_number(self.field, number, self.context.as_deref()).unwrap_or_default()
     }
 
     /// Returns the test of the number that holds if the number's text passes the comparison.
@@ -56,9 +79,13 @@ impl Names {
                 TextComparison::Matches => glob_matches(value, &String::from_utf8_lossy(&text)),
             }
         };
-        let all = self.largest.map_or(-1..NAMED, |largest| 0..i64::from(largest) + 1);
+        let all = match self.numbers {
+            Numbers::UpTo(largest) => 0..i64::from(largest) + 1,
+            Numbers::Few => -1..NAMED,
+            Numbers::Addresses => return Err(Unsuited::Spans("its filter compares names of addresses")),
+        };
         let numbers: Vec<i64> = all.filter(|&number| matches(number)).collect();
-        if self.largest.is_none() && self.may_be_unnamed(value) || numbers.len() > MOST {
+        if self.numbers == Numbers::Few && self.may_be_unnamed(value) || numbers.len() > MOST {
             return Err(Unsuited::Pattern(value.to_owned()));
         }
         let is = |number_is: &i64| Test::Number {

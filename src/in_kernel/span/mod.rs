@@ -12,10 +12,12 @@ mod system_call;
 mod tasks;
 mod witness;
 
+use std::sync::Arc;
+
 use perf_prof_events::{
     aggregate::{Definition, Plan},
     derive::Span,
-    event::EventType,
+    event::{Context, EventType},
 };
 use perf_prof_format::{
     abi::bpf::{
@@ -36,10 +38,10 @@ use crate::{
     expression::{Number, Outcome, start},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{
-        DURATION, GENERATION, KEPT, LoweredInput, LoweredSpan, LoweredStep, NOW, OPEN_KEY, OTHER_KEY, Part,
+        DURATION, GENERATION, KEPT, LoweredInput, LoweredSpan, LoweredStep, NOW, OPEN_KEY, OTHER_KEY, OwnEvents, Part,
         PidNamespace, StepAction, TaskUse, Unsuited, lower_span,
     },
-    select::Selection,
+    select::{Own, Selection},
     table::{Counters, EXISTS, Rows, Shape, count_in, write_parts},
 };
 
@@ -76,7 +78,7 @@ pub struct SpanPrograms {
 }
 
 /// A span that is selected, and the type of its event.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct SelectedSpan<'a> {
     /// The span.
     pub span: &'a Span,
@@ -86,6 +88,8 @@ pub struct SelectedSpan<'a> {
     pub inputs: &'a [SelectedInput],
     /// The tasks whose spans are added.
     pub tasks: &'a SpanTasks,
+    /// What the run knows of names, if it knows any.
+    pub context: Option<&'a Arc<Context>>,
 }
 
 /// Which events of an input count.
@@ -124,15 +128,19 @@ struct SpanCodes {
 }
 
 fn span_codes(
-    SelectedSpan { span, event, inputs, tasks }: SelectedSpan<'_>,
+    SelectedSpan { span, event, inputs, tasks, context }: SelectedSpan<'_>,
     (plan, definition): (&Plan, &Definition),
     at: Hook,
 ) -> Result<SpanCodes, Unsuited> {
     inputs.iter().try_for_each(|input| input.selection.check())?;
     let ids = inputs.first().map_or(PidNamespace::First, |input| input.selection.ids);
-    let task = if tasks.are_all() { TaskUse::Unused } else { TaskUse::Ids };
+    let task = match (tasks.are_all(), tasks.are_selected) {
+        (true, _) => TaskUse::Unused,
+        (false, true) => TaskUse::Ids,
+        (false, false) => TaskUse::Own,
+    };
     let filters: Vec<Option<&Filter>> = inputs.iter().map(|input| input.filter.as_ref()).collect();
-    let lowered = lower_span((span, event), &filters, (plan, definition), (ids, task))?;
+    let lowered = lower_span((span, event, context), &filters, (plan, definition), (ids, task))?;
     if at == Hook::SystemCalls {
         system_call::check(&lowered)?;
     }
@@ -154,8 +162,11 @@ fn span_codes(
         is_source: span.spec().is_source(),
     };
     let code = |of: &LoweredInput| {
-        let selection = &inputs.get(of.input).ok_or(Unsuited::NoTracepoint)?.selection;
-        Ok((of.input, writer.program(of, selection, are_of_tasks)))
+        let mut selection = inputs.get(of.input).ok_or(Unsuited::NoTracepoint)?.selection.clone();
+        if lowered.own == OwnEvents::Counted {
+            selection.own = Own::NOTHING;
+        }
+        Ok((of.input, writer.program(of, &selection, are_of_tasks)))
     };
     let codes = lowered.inputs.iter().map(code).collect::<Result<_, _>>()?;
     Ok(SpanCodes { codes, open_bytes, shape: rows.shape, are_of_tasks })
@@ -337,7 +348,9 @@ impl Writer<'_> {
             DURATION.load(code, Register::R1);
             code.jump_if_number(Condition::Less, Register::R1, (self.lowered.min, Register::R2), next);
         }
-        self.tasks.jump_unless(code, self.lowered.task, next);
+        if let Some(task) = self.lowered.task {
+            self.tasks.jump_unless(code, task, next);
+        }
         for test in [&self.lowered.table.selected, &self.lowered.table.filter].into_iter().flatten() {
             test.jump(code, Outcome::Fails, next);
         }

@@ -322,7 +322,8 @@ impl OpenEvents<'_> {
         let selected = |&input: &usize| self.selected_input(input, &requests[input], target);
         let selected = inputs.iter().map(selected).collect::<Result<Vec<_>, Reason>>()?;
         let of_tasks = self.kernel_target(target).span_tasks(span)?;
-        let span_of = SelectedSpan { span, event: &self.types[event], inputs: &selected, tasks: &of_tasks };
+        let (tasks, context) = (&of_tasks, Some(self.context));
+        let span_of = SelectedSpan { span, event: &self.types[event], inputs: &selected, tasks, context };
         let compile = |table: &'u TableUse| {
             let programs = span_programs(span_of, (&table.plan, &table.definition), at)?;
             Ok((Programs::OfSpans(programs, span.spec().max_open), table))

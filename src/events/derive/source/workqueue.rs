@@ -5,7 +5,7 @@ use perf_prof_format::spec::Nesting;
 use super::{Field, Rule, Scope, SourceDefinition};
 use crate::{
     derive::span::Keep,
-    event::{PartView, SpanTask, SpanView},
+    event::{PartView, SpanOrigin, SpanTask, SpanView},
 };
 
 /// The worker is a part of the key. The function may free its work item. Then another worker can start a new item at
@@ -24,14 +24,17 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         Rule::end("workqueue:workqueue_execute_end", "_tid+work"),
     ],
     nesting: Nesting::Replaced,
-    task: SpanTask::Computed(|span| {
-        let task = queuer(span).unwrap_or_else(|| span.last());
-        Some((task.pid(), task.tid()))
-    }),
+    task: SpanTask::OfNoted("workqueue_queue_work"),
     scope: Scope::Machine,
     flags: &[],
     fields: &[
-        Field::text("function", "its function", |span| span.shown(&span.begin(), "function")),
+        Field::text_of_number(
+            "function",
+            "its function",
+            |span| span.begin().int("function"),
+            |span, address| span.function(address as u64),
+        )
+        .is(SpanOrigin::Begin("function")),
         Field::text("workqueue", "name of the work queue; empty if it was not seen how the work was queued", |span| {
             queued(span).map_or(b"".into(), |queued| queued.text("workqueue").into())
         }),
@@ -44,7 +47,7 @@ pub(super) const WORKQUEUE: SourceDefinition = SourceDefinition {
         Field::text("queuer_comm", "name of the task that queued it; empty if this is not known", |span| {
             queuer(span).map_or(b"".into(), |queued| span.comm(&queued))
         }),
-        Field::address("work", "address of the work", |span| span.key(1) as u64),
+        Field::address("work", "address of the work", |span| span.key(1) as u64).is(SpanOrigin::Key(1)),
     ],
     ends_soon: false,
     narrow: None,
@@ -54,8 +57,6 @@ fn queued<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
     span.note("workqueue_queue_work")
 }
 
-/// Returns the sample of the queueing, if a task queued the work. Returns `None` if it was queued in an interrupt,
-/// because the sample's task is only the interrupted one.
 fn queuer<'a>(span: &SpanView<'a>) -> Option<PartView<'a>> {
-    queued(span).filter(|queued| !queued.is_in_interrupt())
+    span.noted_in_task("workqueue_queue_work")
 }

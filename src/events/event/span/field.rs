@@ -30,6 +30,8 @@ pub struct SpanField {
 pub enum Origin {
     /// The part of the key with this index.
     Key(usize),
+    /// The number in the field with this name of the event that begins the span.
+    Begin(&'static str),
     /// The field with this name of the event that ends the span.
     End(&'static str),
     /// These bits of the field with this name of the event that begins the span.

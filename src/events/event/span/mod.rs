@@ -89,6 +89,9 @@ pub enum SpanTask {
     OfKey,
     /// The task in which the span ended. If it is still open, the thread whose id is the first number of the key.
     OfEndOrKey,
+    /// The task in which the span's kept sample of the tracepoint with this name happened. If there is none, or if it came in an
+    /// interrupt, the task in which the span ended.
+    OfNoted(&'static str),
     /// The process and the thread that a function returns; both are -1 if it returns `None`.
     Computed(fn(&SpanView<'_>) -> Option<(i32, i32)>),
 }
@@ -261,6 +264,10 @@ impl SpanFormat {
                 Some(end) => (end.pid(), end.tid()),
                 None => view.task(view.key(0) as i32),
             },
+            SpanTask::OfNoted(name) => {
+                let task = view.noted_in_task(name).unwrap_or_else(|| view.last());
+                (task.pid(), task.tid())
+            }
             SpanTask::Computed(task) => task(view).unwrap_or((-1, -1)),
         }
     }
@@ -305,13 +312,13 @@ impl SpanFormat {
     }
 
     /// Returns the text of the field with this index for `number`; `None` if the field is not a text that depends only
-    /// on a number.
-    pub fn text_for_number(&self, at: usize, number: i64) -> Option<Vec<u8>> {
+    /// on a number. `context` has the names of addresses.
+    pub fn text_for_number(&self, at: usize, number: i64, context: Option<&Context>) -> Option<Vec<u8>> {
         let SpanFieldSource::Computed(ComputeField::TextOfNumber(_, text)) = self.fields.get(at)?.source else {
             return None;
         };
         let nothing = SpanSamples { begin: (0, &[]), end: None, notes: &[], key: [0; 2], duration: 0, ran: None };
-        Some(text(&self.view(&nothing, None), number).into_owned())
+        Some(text(&self.view(&nothing, context), number).into_owned())
     }
 
     /// Returns the field at this offset of the raw data; `None` if no field can begin there.

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use perf_prof_format::{
-    tracefs::{Kernel, NoKernel},
+    tracefs::{Kernel, NoKernel, symbol_name},
     value::Value,
 };
 
@@ -107,6 +107,11 @@ impl<'a> SpanView<'a> {
         }
     }
 
+    /// Returns the name of the function at an address of the kernel, as `%ps` of print formats shows it.
+    pub fn function(&self, address: u64) -> Cow<'a, [u8]> {
+        symbol_name(address, self.kernel()).into()
+    }
+
     /// Returns the symbol at an address of the kernel. Empty if there is none.
     pub fn symbol(&self, address: u64) -> Cow<'a, [u8]> {
         let symbol = self.kernel().symbol(address);
@@ -149,6 +154,12 @@ impl<'a> SpanView<'a> {
     /// Returns the first kept sample of the tracepoint with this name, for example `sched_waking`.
     pub fn note(&self, name: &str) -> Option<PartView<'a>> {
         self.notes().map(|(part, _)| part).find(|part| part.is(name))
+    }
+
+    /// Returns the first kept sample of the tracepoint with this name, if it happened in a task. The task of a sample in an
+    /// interrupt is only the interrupted one.
+    pub fn noted_in_task(&self, name: &str) -> Option<PartView<'a>> {
+        self.note(name).filter(|noted| !noted.is_in_interrupt())
     }
 
     /// Returns how often the rules that keep samples of the tracepoint with this name applied during the span.

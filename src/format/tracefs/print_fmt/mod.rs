@@ -20,6 +20,7 @@ use thiserror::Error;
 use super::{Field, Kernel};
 pub use definitions::{Defined, Definition};
 use expr::{Context, Expr};
+pub use pointer::symbol_name;
 use spec::Spec;
 
 /// A compiled print format.

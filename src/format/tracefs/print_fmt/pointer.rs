@@ -89,6 +89,13 @@ pub(crate) enum SymbolStyle {
     Backtrace,
 }
 
+/// Returns the symbol of an address, as `%ps` shows it: the address if there is no symbol.
+pub fn symbol_name(addr: u64, kernel: &dyn Kernel) -> Vec<u8> {
+    let mut out = Vec::new();
+    symbol(addr, SymbolStyle::Name, kernel, &mut out);
+    out
+}
+
 /// Appends the symbol of `addr` in the notation of `__sprint_symbol` in the kernel's `kernel/kallsyms.c`.
 pub(crate) fn symbol(addr: u64, style: SymbolStyle, kernel: &dyn Kernel, out: &mut Vec<u8>) {
     let back = u64::from(style == SymbolStyle::Backtrace);

@@ -5,10 +5,12 @@ mod pairs;
 mod reader;
 mod step;
 
+use std::sync::Arc;
+
 use perf_prof_events::{
     aggregate::{Definition, Plan, PlanFilter},
     derive::{Action, Filters, Span, Step},
-    event::{EventType, Format, SpanFormat, SpanTask},
+    event::{Context, EventType, Format, SpanFormat, SpanTask},
 };
 use perf_prof_format::{
     abi::bpf::TASK_COMM_LEN,
@@ -48,6 +50,9 @@ pub const GENERATION: i16 = KEPT + 8;
 const FIRST_KEPT: i16 = KEPT + 16;
 const LAST_KEPT: i16 = OTHER_KEY - 24;
 
+/// The task of a span depends on more than its begin, its end and its key.
+const UNKNOWN_TASK: Unsuited = Unsuited::Spans("BPF programs cannot know the task of its spans");
+
 /// A span that is added up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoweredSpan {
@@ -57,8 +62,10 @@ pub struct LoweredSpan {
     pub kept: Vec<Part>,
     /// The shortest span that is added, in ns.
     pub min: u64,
-    /// The task of a span, when it ends.
-    pub task: LoweredTask,
+    /// The task of a span, when it ends; `None` if programs need not know it.
+    pub task: Option<LoweredTask>,
+    /// The events that happen while perf-prof itself runs.
+    pub own: OwnEvents,
     /// The key and the number that are added when a span ends. `selected` is the filter of the span.
     pub table: Lowered,
 }
@@ -85,19 +92,30 @@ pub struct LoweredTask {
     pub thread: Number,
 }
 
+/// Whether the events that happen while perf-prof itself runs count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OwnEvents {
+    /// They are left out.
+    LeftOut,
+    /// They count, because they are not perf-prof's: the task of their span is the one that caused it before.
+    Counted,
+}
+
 /// What programs have to know of a span's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskUse {
     /// Nothing.
     Unused,
+    /// Whether it is perf-prof itself.
+    Own,
     /// Its ids.
     Ids,
 }
 
 /// Returns how spans are added up. `filters` are those of its events, and `plan` is the definition for the type of the span's
-/// event, `event`.
+/// event, `event`. `context` has the names of addresses.
 pub fn lower_span(
-    (span, event): (&Span, &EventType),
+    (span, event, context): (&Span, &EventType, Option<&Arc<Context>>),
     filters: &[Option<&Filter>],
     (plan, definition): (&Plan, &Definition),
     (ids, task): (PidNamespace, TaskUse),
@@ -115,11 +133,16 @@ pub fn lower_span(
     let (begins, end) = begins_and_end(&steps)?;
     let begin = begins.iter().map(|&input| Ok((input, reader(input)?))).collect::<Result<_, Unsuited>>()?;
     let (end_of_span, for_filters) = ((end, reader(end)?), ForFilters::Nothing);
-    let mut of_span = SpanReader { event, format, begin, end: end_of_span, kept: Vec::new(), for_filters };
+    let mut of_span = SpanReader { event, format, begin, end: end_of_span, kept: Vec::new(), context, for_filters };
     let table = of_table(&mut of_span, span, (plan, definition), (&begins, end))?;
+    let own = match format.task {
+        SpanTask::OfNoted(_) => OwnEvents::Counted,
+        _ => OwnEvents::LeftOut,
+    };
     let task = match task {
-        TaskUse::Unused => LoweredTask { process: None, thread: Number::Constant(0) },
-        TaskUse::Ids => of_span.task()?,
+        TaskUse::Own if own == OwnEvents::Counted => None,
+        TaskUse::Unused => None,
+        TaskUse::Own | TaskUse::Ids => Some(of_span.task()?),
     };
     let kept = of_span.kept;
     let mut inputs = Vec::new();
@@ -135,7 +158,7 @@ pub fn lower_span(
         let switch = switch(reader, &steps);
         inputs.push(LoweredInput { input, steps, selected, switch });
     }
-    Ok(LoweredSpan { inputs, kept, min: span.spec().min, task, table })
+    Ok(LoweredSpan { inputs, kept, min: span.spec().min, task, own, table })
 }
 
 /// Returns the tasks of a switch, if the steps are those of one.
@@ -187,7 +210,7 @@ fn check(span: &Span, format: &SpanFormat) -> Result<(), Unsuited> {
     let reason = match () {
         () if spec.nesting != Nesting::Replaced => "a key may be open several times",
         () if spec.at_end != OpenAtEnd::Counted => "spans that are open at the end count too",
-        () if matches!(format.task, SpanTask::Computed(_)) => "BPF programs cannot know the task of its spans",
+        () if matches!(format.task, SpanTask::Computed(_)) => return Err(UNKNOWN_TASK),
         () => return Ok(()),
     };
     Err(Unsuited::Spans(reason))

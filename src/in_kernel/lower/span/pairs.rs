@@ -55,7 +55,7 @@ pub fn lower_pairs(
         for node in conditions(filter.node()) {
             let (begin, end) = (vec![(begin, of_begin)], (end, of_end));
             let for_filters = ForFilters::CommAndError;
-            let mut reader = SpanReader { event, format, begin, end, kept: Vec::new(), for_filters };
+            let mut reader = SpanReader { event, format, begin, end, kept: Vec::new(), context: None, for_filters };
             let test = filter::test(node, &mut InSpan { reader: &mut reader, record: RecordOfSpan::Sample });
             // A test that needs a kept value of the begin is left out, because there is no place for such a value.
             tests.extend(test.ok().filter(|_| reader.kept.is_empty()));

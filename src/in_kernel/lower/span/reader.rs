@@ -4,19 +4,21 @@
 use std::sync::Arc;
 
 use perf_prof_events::event::{
-    EventType, SpanFieldAt, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask, reader::Read,
+    Context, EventType, SpanFieldAt, SpanFieldKind, SpanFieldSource, SpanFormat, SpanOrigin, SpanPart, SpanTask,
+    reader::Read,
 };
 use perf_prof_format::{
     record::SampleMember,
     tracefs::{Extent, FilterData, IntType, TextComparison},
 };
 
-use super::{COMM, DURATION, ERROR, FIRST_KEPT, LAST_KEPT, LoweredTask, OPEN_KEY, step::of_field};
+use super::{COMM, DURATION, ERROR, FIRST_KEPT, LAST_KEPT, LoweredTask, OPEN_KEY, UNKNOWN_TASK, step::of_field};
 use crate::{
-    expression::{Number, Test, Text},
+    expression::{Number, Sign, Test, Text},
     lower::{
         Names, Part, Unsuited,
         filter::{self, Compared},
+        named::Numbers,
         read::{Reader, fixed},
     },
 };
@@ -30,6 +32,8 @@ pub(super) struct SpanReader<'a> {
     /// The event that ends them.
     pub end: (usize, Reader<'a>),
     pub kept: Vec<Part>,
+    /// What the run knows of names, if it knows any.
+    pub context: Option<&'a Arc<Context>>,
     /// What the program of the end has put on the stack for the filters of spans.
     pub for_filters: ForFilters,
 }
@@ -108,8 +112,8 @@ impl<'a> SpanReader<'a> {
                 let (process, thread) = (self.keep_number(process)?, self.keep_number(thread)?);
                 Ok(LoweredTask { process: Some(process), thread })
             }
-            SpanTask::OfKey => Ok(LoweredTask { process: None, thread: key_part(0) }),
-            SpanTask::Computed(_) => Err(Unsuited::Member("_tid".to_owned())),
+            SpanTask::OfKey => Ok(LoweredTask { process: None, thread: key_part(0, Sign::Signed) }),
+            SpanTask::OfNoted(_) | SpanTask::Computed(_) => Err(UNKNOWN_TASK),
         }
     }
 
@@ -151,7 +155,7 @@ impl<'a> SpanReader<'a> {
             SpanFieldAt::Field(at) => at,
         };
         let field = self.format.fields.get(at).ok_or_else(unknown)?;
-        let (number, largest) = match (&field.source, field.origin) {
+        let (number, numbers) = match (&field.source, field.origin) {
             (SpanFieldSource::Begin(fields), _) => {
                 let (input, reader) = self.only_begin()?;
                 let field = fields.get(input).and_then(Option::as_ref).ok_or_else(unknown)?;
@@ -159,32 +163,41 @@ impl<'a> SpanReader<'a> {
                 return self.keep(part);
             }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::Comm)) => return Ok(Part::Text(Text::Comm)),
-            (SpanFieldSource::Computed(_), Some(SpanOrigin::Key(part))) => (key_part(part), None),
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Key(part))) => (
+                key_part(part, if field.kind == SpanFieldKind::Address { Sign::Unsigned } else { Sign::Signed }),
+                Numbers::Few,
+            ),
+            (SpanFieldSource::Computed(_), Some(SpanOrigin::Begin(name))) => {
+                let reader = self.only_begin()?.1;
+                let number = of_field(reader, reader.format.field(name).ok_or_else(unknown)?)?;
+                (self.keep_number(number)?, Numbers::Addresses)
+            }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::End(name))) => {
                 let field = self.end.1.format.field(name).ok_or_else(unknown)?;
                 if field.kind.is_text() {
                     return self.end.1.part(&Read::Field(field.clone()), name);
                 }
-                (of_field(self.end.1, field)?, None)
+                (of_field(self.end.1, field)?, Numbers::Few)
             }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::EndBits(name, bits))) => {
-                (bits_of(self.end.1, name, bits)?, Some(bits))
+                (bits_of(self.end.1, name, bits)?, Numbers::UpTo(bits))
             }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::BeginBits(name, bits))) => {
                 let number = bits_of(self.only_begin()?.1, name, bits)?;
-                (self.keep_number(number)?, Some(bits))
+                (self.keep_number(number)?, Numbers::UpTo(bits))
             }
             (SpanFieldSource::Computed(_), Some(SpanOrigin::Error(_)))
                 if self.for_filters == ForFilters::CommAndError =>
             {
-                (ERROR, None)
+                (ERROR, Numbers::Few)
             }
             (SpanFieldSource::Computed(_), _) => return Err(unknown()),
         };
-        match self.format.text_for_number(at, 0) {
-            Some(_) => Ok(Part::Named { number, names: Names::new(self.format, at, largest) }),
-            None => Ok(Part::Number(number)),
+        if field.kind == SpanFieldKind::Text {
+            let names = Names::new(self.format, at, numbers, self.context);
+            return Ok(Part::Named { number, names });
         }
+        Ok(Part::Number(number))
     }
 
     fn keep_number(&mut self, number: Number) -> Result<Number, Unsuited> {
@@ -221,8 +234,8 @@ impl<'a> SpanReader<'a> {
 }
 
 /// Returns a part of the span's key, which the program of the end has on the stack.
-fn key_part(part: usize) -> Number {
-    Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: true, is_wide: true }
+fn key_part(part: usize, sign: Sign) -> Number {
+    Number::Kept { offset: OPEN_KEY + 8 * part as i16, is_signed: sign == Sign::Signed, is_wide: true }
 }
 
 /// Returns these bits of a field.

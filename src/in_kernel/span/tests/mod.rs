@@ -39,7 +39,7 @@ impl Prepared {
     fn codes(&self, (plan, definition): (&Plan, &Definition), tasks: &SpanTasks) -> Result<SpanCodes, Unsuited> {
         let input = SelectedInput { filter: None, selection: Selection::EVERYTHING };
         let inputs = vec![input; self.inputs.len()];
-        let selected = SelectedSpan { span: &self.span, event: &self.event, inputs: &inputs, tasks };
+        let selected = SelectedSpan { span: &self.span, event: &self.event, inputs: &inputs, tasks, context: None };
         span_codes(selected, (plan, definition), Hook::Tracepoints)
     }
 }
@@ -281,6 +281,10 @@ fn what_programs_cannot_pair_is_told() {
     assert_eq!(reason("runqueue", &["_pid"]).unwrap(), "the kernel's programs do not have `_pid`");
     assert_eq!(reason("runqueue", &["begin._comm"]).unwrap(), "several events begin its spans");
     assert_eq!(reason("hrtimer", &[]).unwrap(), "BPF programs cannot know the task of its spans");
+    assert_eq!(reason("workqueue", &["_tid"]).unwrap(), "BPF programs cannot know the task of its spans");
+    assert_eq!(reason("workqueue/function=flush_*/", &[]).unwrap(), "its filter compares names of addresses");
+    assert_eq!(reason("workqueue", &["workqueue"]).unwrap(), "the kernel's programs do not have `workqueue`");
+    assert_eq!(reason("signal", &[]).unwrap(), "BPF programs cannot know the task of its spans");
     assert_eq!(reason("task-state", &[]).unwrap(), "several events end its spans");
     assert_eq!(reason("irq", &["name"]).unwrap(), "the kernel's programs do not have `name`");
     let nested = "span:i=irq:irq_handler_entry..irq:irq_handler_exit//key=irq/nested/";
@@ -346,4 +350,16 @@ fn spans_of_interrupts_are_paired_and_added_up() {
     let vectors: &[(&str, &[i64])] = &[("vec", &[0, 3, 9, 77]), ("irq", &[1, 2, 3])];
     compare("softirq", &definition(&["name", "vec"], Some("duration"), None, Measure::Sum), vectors);
     compare("irq", &definition(&["irq", "_cpu"], Some("duration"), Some("end.ret != 0"), LOG2), vectors);
+}
+
+#[test]
+fn spans_of_work_are_paired_and_added_up() {
+    // Addresses of the kernel are large unsigned numbers.
+    let addresses: &[i64] = &[-0x7000, -0x6000, 0x10];
+    let values: &[(&str, &[i64])] = &[("work", addresses), ("function", addresses)];
+    compare("workqueue", &definition(&["function", "work"], Some("duration"), None, Measure::Sum), values);
+    let keys = ["_cpu", "function", "begin.function"];
+    compare("workqueue/min=10us/", &definition(&keys, None, None, Measure::Sum), values);
+    let filter = Some("work != 16 && duration > 100");
+    compare("workqueue", &definition(&["_event"], Some("duration"), filter, LOG2), values);
 }
