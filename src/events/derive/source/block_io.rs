@@ -40,7 +40,6 @@ pub(super) const BLOCK_IO: SourceDefinition = SourceDefinition {
         Rule::flush("block:block_rq_issue", OWN_FLUSH, FlushChange::Issued).when("rwbs == \"FF\""),
         Rule::note("block:block_rq_issue", WAIT, Keep::Last).when("rwbs == \"FF\""),
         // The device was too busy, so the flush is issued again.
-        Rule::discard("block:block_rq_requeue", OWN_FLUSH).when("rwbs == \"FF\"").optional(),
         Rule::flush("block:block_rq_requeue", OWN_FLUSH, FlushChange::Requeued).when("rwbs == \"FF\"").optional(),
         Rule::note("block:block_rq_complete", "dev+sector", Keep::First).when("nr_sector != 0").after(completes_twice),
         Rule::end("block:block_rq_complete", "dev+sector").when("nr_sector != 0").after(completes_once),

@@ -97,12 +97,24 @@ fn of_flushes_of_several_queues_at_the_same_time_nobody_knows_which_has_ended() 
     assert_eq!((run.unended(), run.ambiguous(), run.gaps()), (0, 4, vec![(7, 2), (8, 2)]));
     // The sums of their times are known.
     assert_eq!(run.missing(), 2 * (5 + 7) * MS);
-    // The device refuses one of the two, so the other one is alone.
+}
+
+#[test]
+fn of_flushes_of_several_queues_nobody_knows_which_one_the_device_has_refused() {
+    // The event may come from the CPU of the issue or from another one.
+    for refused in [0, 1, 2] {
+        let mut run = start(Queues::Unknown);
+        deliver(&mut run, &[&[issue(0, 1), issue(1, 2), (REQUEUE, refused, 3, "FF")][..], &end(5, 0)].concat());
+        deliver(&mut run, &[&[issue(refused, 6)][..], &end(7, 0)].concat());
+        run.finish();
+        assert_eq!((spans(&run, 8), run.gaps(), run.ambiguous()), (vec![(6, 7)], vec![(8, 2)], 2), "{refused}");
+    }
+    // A flush that is alone is the one that is issued again.
     let mut run = start(Queues::Unknown);
-    let refused = [vec![issue(0, 1), issue(1, 2), (REQUEUE, 1, 3, "FF")], end(5, 0)].concat();
+    let refused = [vec![issue(0, 1), (REQUEUE, 2, 3, "FF"), issue(0, 4)], end(6, 0)].concat();
     deliver(&mut run, &refused);
     run.finish();
-    assert_eq!((spans(&run, 8), run.gaps()), (vec![(1, 5)], vec![]));
+    assert_eq!((spans(&run, 8), run.gaps()), (vec![(4, 6)], vec![]));
 }
 
 #[test]

@@ -116,12 +116,10 @@ impl Flushes {
         device.issued(at)
     }
 
-    /// Follows a flush that the device was too busy for.
-    pub fn requeued(&mut self, dev: u64, cpu: u32) {
-        if let Some(device) = self.devices.get_mut(&dev) {
-            device.take_queue(cpu);
-            device.forget_ended();
-        }
+    /// Follows a flush that the device was too busy for, and returns which one it was. The event may come from another CPU
+    /// than the issue.
+    pub fn requeued(&mut self, dev: u64) -> End {
+        self.devices.get_mut(&dev).map_or(End::Unknown, Device::requeued)
     }
 
     /// Follows the end of a flush.
@@ -185,11 +183,25 @@ impl Device {
                 self.ended_issue = self.issues[0];
                 End::First
             }
-            _ => {
-                self.ended += 1;
-                if self.forget_ended() { End::LastUnclear } else { End::Unclear }
-            }
+            _ => self.one_ended(),
         }
+    }
+
+    fn requeued(&mut self) -> End {
+        match self.running.len() {
+            0 => End::Unknown,
+            1 => {
+                self.running.clear();
+                End::First
+            }
+            _ => self.one_ended(),
+        }
+    }
+
+    /// Counts one of several flushes as over.
+    fn one_ended(&mut self) -> End {
+        self.ended += 1;
+        if self.forget_ended() { End::LastUnclear } else { End::Unclear }
     }
 
     /// Forgets the flushes that were running if all of them have ended. Returns whether they have.

@@ -29,10 +29,14 @@ impl Engine {
                 self.issue(dev, at, (input, record));
                 return Flow::Continue(());
             }
-            FlushChange::Requeued => {
-                self.flushes.requeued(dev, at.cpu);
-                return Flow::Continue(());
-            }
+            FlushChange::Requeued => match (self.flushes.requeued(dev), flush_key(dev)) {
+                (End::First, key) => {
+                    self.counts.add_dropped(self.open.close_first(&key).map_or(0, |_| 1));
+                    return Flow::Continue(());
+                }
+                (End::Unknown, _) => return Flow::Continue(()),
+                (unclear, key) => (key, unclear),
+            },
             FlushChange::Ended => (flush_key(dev), self.flushes.ended(dev)),
             FlushChange::WaitEnded => {
                 let key = wait_key(dev);
