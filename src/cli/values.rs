@@ -1,4 +1,4 @@
-//! Option values that several commands share: intervals, owners of recordings, verbosity, and `--in-kernel`.
+//! Option values that several commands share: intervals, owners of recordings, verbosity, `--in-kernel` and `--python`.
 
 use std::{path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_format::spec::parse_interval;
-use perf_prof_session::plan::{InKernel, Owner, Verbosity};
+use perf_prof_session::plan::{InKernel, InterpreterFrameUse, Owner, Verbosity};
 use perf_prof_system::shell::shell_quote;
 
 /// Parses the interval of `-i`. If the text is a file, the error mentions --input, because other commands take a recording with
@@ -63,4 +63,9 @@ impl InKernelOption {
     pub fn when(&self) -> InKernel {
         self.when.unwrap_or_default()
     }
+}
+
+/// Parses the value of --python.
+pub fn interpreter_frames() -> impl TypedValueParser<Value = InterpreterFrameUse> {
+    PossibleValuesParser::new(InterpreterFrameUse::NAMES).try_map(|which| which.parse::<InterpreterFrameUse>())
 }

@@ -15,6 +15,7 @@
 //! * [`select`]: Which events count: tasks, CPUs, cgroups, perf-prof's own; the programs that keep the map of tasks.
 //! * [`table`]: The program of a table, and the layout of its rows.
 //! * [`paths`]: The paths of files in the calls of a task, from the kernel's memory.
+//! * [`frames`]: The frames of an interpreter, such as Python's, from the memory of the process.
 //! * [`strings`]: The program that writes records with the strings to which fields point.
 //! * [`span`]: The programs of spans. One keeps open spans in a hash, and the other one adds spans to a table when they end, or
 //!   writes them out.
@@ -42,6 +43,7 @@
 //! * what is read of a string, and how the record has it: `strings/mod.rs`, and the format in `format/tracefs/strings.rs`
 //! * the paths of descriptors and folders: which ones: `paths/find.rs`; their text: `paths/walk.rs`; members of the kernel's
 //!   structures: `paths/types.rs`
+//! * frames of an interpreter: the loop: `frames/mod.rs`; what it follows: `Walk` in the wing `symbols`
 //! * how much room a table has, and how it is read: `load/table.rs`; which tasks a target selects: `load/selected.rs`
 
 pub mod instruction;
@@ -55,6 +57,8 @@ pub mod select;
 pub mod table;
 
 pub mod paths;
+
+pub mod frames;
 
 pub mod strings;
 

@@ -8,6 +8,7 @@
 //!   maps. Must not know: events.
 //! * [`unwind`]: User stacks from registers and a copy of the stack, by DWARF unwind information. Must not know:
 //!   events, how files are found.
+//! * [`runtime`]: Functions of programs that an interpreter runs, such as those in Python. Must not know: events.
 //! * [`running_kernel`]: The symbols, strings, constants and types of the running kernel, for rendering. Must not
 //!   know: events, recordings.
 //!
@@ -30,11 +31,15 @@
 //!   (one file), `dwarf_weight.rs` (its DWARF)
 //! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),
 //!   `unwind/arch.rs` (what differs between processors)
+//! * frames of Python: `runtime/python/build.rs` (versions and their offsets), `code.rs` (names), `lines.rs`; which processes have an
+//!   interpreter: `runtime/interpreters.rs`; what programs in the kernel follow: `runtime/walk.rs`
 //! * constants, types and strings of the running kernel that texts of events need: `running_kernel.rs`, beside
 //!   `symbol/`
 
 pub mod symbol;
 
 pub mod unwind;
+
+pub mod runtime;
 
 pub mod running_kernel;

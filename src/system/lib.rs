@@ -49,6 +49,7 @@ mod pipe;
 pub mod pmu;
 pub mod probe_definition;
 pub mod process;
+pub mod process_memory;
 pub mod procfs;
 pub mod readable;
 pub mod ring;

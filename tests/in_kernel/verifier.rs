@@ -23,17 +23,19 @@ use perf_prof_format::{
     value::ValueType,
 };
 use perf_prof_in_kernel::{
+    frames::FRAMES_BYTES,
     instruction::{MapUse, Program as Compiled},
     lower::{Chains, Unsuited},
-    paths::{PATHS_BYTES, PathTypes},
+    paths::{NumberIterator, PATHS_BYTES, PathTypes},
     select::{Own, Selection, TaskIds, fork_program, removal_program, start_program},
     span::{
         GAP_BYTES, Hook, KEPT_STRING_BYTES, MARKS_BYTES, PairPrograms, SelectedCalls, SelectedInput, SelectedSpan,
         SpanCounters, SpanPrograms, SpanTasks, pair_programs, span_programs, witness_program,
     },
-    strings::{UNREAD_BYTES, string_program},
+    strings::{KernelTypes, UNREAD_BYTES, string_program},
     table::{Shape, chain, table_program},
 };
+use perf_prof_symbols::runtime::Walk;
 use perf_prof_system::bpf::{CounterPage, Map, MapDefinition, Program};
 
 use crate::harness::machine::{Need, needs};
@@ -66,6 +68,8 @@ struct Maps {
     segments: Map,
     since: Map,
     paths: Map,
+    interpreters: Map,
+    frames: Map,
 }
 
 impl Maps {
@@ -102,6 +106,8 @@ impl Maps {
             unread: Map::new(&MapDefinition { key_size: 8, value_size: UNREAD_BYTES, ..hash }).unwrap(),
             names: Map::new(&MapDefinition { key_size: 8, value_size: KEPT_STRING_BYTES, ..hash }).unwrap(),
             paths: Map::new(&MapDefinition { value_size: PATHS_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
+            interpreters: Map::new(&MapDefinition { key_size: 4, value_size: 8 * Walk::WORDS, ..hash }).unwrap(),
+            frames: Map::new(&MapDefinition { value_size: FRAMES_BYTES, ..array(MapType::PerCpuArray, None) }).unwrap(),
             chain: Map::new(&MapDefinition { value_size: chain::BUFFER_BYTES, ..array(MapType::PerCpuArray, None) })
                 .unwrap(),
             segments: Map::new(&array(MapType::ArrayOfMaps, Some(&segments))).unwrap(),
@@ -140,6 +146,8 @@ impl Maps {
                 MapUse::Segments => &self.segments,
                 MapUse::Since => &self.since,
                 MapUse::Paths => &self.paths,
+                MapUse::Interpreters => &self.interpreters,
+                MapUse::Frames => &self.frames,
             };
             map.as_fd().as_raw_fd() as u32
         });
@@ -305,13 +313,43 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
         let event = event(Arc::new(with_strings));
         let filter = Filter::parse("common_pid != 1", event.format.tracepoint().unwrap()).unwrap();
         for types in path_types() {
-            let program = string_program(&event, Some(&filter), &narrow, types.as_ref()).unwrap();
+            let program =
+                string_program(&event, Some(&filter), &narrow, KernelTypes { paths: types.as_ref(), iterator: None })
+                    .unwrap();
             let maps = Maps::with_record(None, (8, 8), program.record_bytes);
             maps.load(&program.program, &format!("{system}:{name} {names:?}"));
             loaded += 1;
         }
     }
     assert!(loaded > 80, "{loaded}");
+}
+
+#[test]
+fn the_verifier_accepts_programs_that_read_frames_of_an_interpreter() {
+    needs([Need::Bpf]);
+    let formats = formats();
+    let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
+    let iterator = bytes.and_then(|bytes| NumberIterator::of(&Btf::parse(&bytes, NumberIterator::needs)?));
+    let events = [
+        ("sched", "sched_switch", None),
+        ("kmem", "kmalloc", None),
+        ("syscalls", "sys_enter_openat", Some("filename")),
+        ("raw_syscalls", "sys_enter", Some(ARGUMENTS)),
+    ];
+    for (system, name, string) in events {
+        let names: Vec<String> = string.into_iter().map(str::to_owned).collect();
+        let format = formats.format(system, name).unwrap().unwrap().with_strings(&names).unwrap();
+        let event = event(Arc::new(format.with_interpreter_frames().unwrap().unwrap()));
+        let paths = path_types();
+        for (paths, iterator) in
+            [(paths[0].as_ref(), iterator), (paths[1].as_ref(), None), (None, iterator), (None, None)]
+        {
+            let types = KernelTypes { paths, iterator };
+            let program = string_program(&event, None, &Selection::EVERYTHING, types).unwrap();
+            let maps = Maps::with_record(None, (8, 8), program.record_bytes);
+            maps.load(&program.program, &format!("{system}:{name} {types:?}"));
+        }
+    }
 }
 
 #[test]

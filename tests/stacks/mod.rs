@@ -13,6 +13,8 @@ mod oracle;
 #[cfg(target_arch = "x86_64")]
 mod programs;
 #[cfg(target_arch = "x86_64")]
+mod python_frames;
+#[cfg(target_arch = "x86_64")]
 mod traced;
 mod unreadable;
 #[cfg(target_arch = "x86_64")]

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, and the words or phrases that are searched for as well. Commas separate them. Names that
 /// exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 63] = [
+const SYNONYMS: [(&str, &str); 64] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -49,6 +49,7 @@ const SYNONYMS: [(&str, &str); 63] = [
     ("call graph, callgraph, callers, caller", "--call-graph, -g, call chain, callers, stack"),
     ("unwind, dwarf, frame pointer", "dwarf, --call-graph, unwound"),
     ("symbol, symbols, function name, debug info, demangle", "symbols, symbol, debug file, demangle"),
+    ("python frames, python stack, py-spy, pyspy, python function", "--python, --python-frames, Python, frames"),
     ("json, jsonl, ndjson, machine readable", "json, JSON, ndjson"),
     ("csv, tsv, excel, spreadsheet", "CSV, export"),
     (

@@ -11,6 +11,7 @@ use perf_prof_format::spec::{
     CallGraph, CpuSet, Ids, RingSize, TimeRanges, parse_interval, parse_pages, parse_recorded_ids, parse_size,
 };
 use perf_prof_python::run::plan::{OnError, OnePart};
+use perf_prof_session::plan::InterpreterFrameUse;
 
 use crate::{
     targets::RateOptions,
@@ -204,6 +205,22 @@ pub struct Options {
     /// programs without frame pointers
     #[arg(long, value_name = "HOW", num_args = 0..=1, help_heading = "Call chains")]
     pub call_graph: Option<Option<CallGraph>>,
+    /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
+    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
+    #[arg(
+        long = "python-frames",
+        value_name = "yes|only|no",
+        value_parser = values::interpreter_frames(),
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        default_value = "no",
+        conflicts_with = "input",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Call chains"
+    )]
+    pub python_frames: InterpreterFrameUse,
     /// Record user frames [--no-user-callchain: do not]
     #[arg(long, overrides_with = "no_user_callchain", help_heading = "Call chains")]
     pub user_callchain: bool,

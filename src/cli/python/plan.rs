@@ -187,7 +187,7 @@ fn draft(options: Options, exec: Option<Vec<OsString>>) -> Draft {
     let part = options.part;
     Draft {
         selection,
-        callchain: Callchain::with_frames_of(chains, user, kernel),
+        callchain: Callchain::with_frames_of(chains, user, kernel).with_python(options.python_frames),
         period: options.rate.count,
         frequency: options.rate.freq,
         ring_size: options.mmap_pages,

@@ -5,7 +5,9 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Args, value_parser};
 use perf_prof_format::spec::{CallGraph, EventSpec, RingSize, TimeRanges, parse_pages, parse_size};
-use perf_prof_session::plan::{Callchain, DeliveryOrder, Draft, Face, OwnThreads, RunPlan, Switch};
+use perf_prof_session::plan::{
+    Callchain, DeliveryOrder, Draft, Face, InterpreterFrameUse, OwnThreads, RunPlan, Switch,
+};
 
 use crate::{
     option_error::OptionError,
@@ -62,6 +64,8 @@ pub struct WatchOptions {
 pub struct Needs {
     /// How user frames are found, if events have call chains.
     pub chains: Option<CallGraph>,
+    /// Whether call chains have the frames of Python functions.
+    pub python: InterpreterFrameUse,
     /// How often the command prints while it runs.
     pub interval: Option<Duration>,
     /// On if each live sample has to hold the cgroup of its task.
@@ -95,7 +99,7 @@ impl WatchOptions {
         let draft = Draft {
             events,
             selection,
-            callchain: Callchain::with_all_frames(needs.chains),
+            callchain: Callchain::with_all_frames(needs.chains).with_python(needs.python),
             period: self.rate.count,
             frequency: self.rate.freq,
             ring_size: self.mmap_pages,

@@ -37,7 +37,7 @@ pub struct Frame {
     /// same object with the same data.
     pub slot: Slot<Box<dyn Any + Send + Sync>>,
     /// In the innermost frame of the kernel or of the program: the address of the executed instruction. In all other
-    /// frames: the return address.
+    /// frames: the return address. In frames of Python functions: the address of the Python instruction.
     pub addr: u64,
     /// The function's name, or `Unknown`.
     pub symbol: Arc<str>,
@@ -69,6 +69,11 @@ pub enum Origin {
     /// In a function of this process that was inlined. The next frame in the chain, one step outward, is the function
     /// that contains it; both frames have the same address.
     Inlined {
+        /// The process id.
+        pid: i32,
+    },
+    /// In a Python function of this process.
+    Python {
         /// The process id.
         pid: i32,
     },
@@ -163,9 +168,19 @@ impl Chain {
     }
 }
 
-/// Resolves a sample's call chain to frames, innermost first.
+/// Resolves a sample's call chain to frames, innermost first. Those of an interpreter are among them if the run asks for them.
 pub fn frames(sample: &Sample<'_>, context: &Context) -> Vec<Arc<Frame>> {
-    chain(sample, context).frames
+    // A span has the call chain of one of its samples.
+    if let Format::Span(span) = &sample.event.format {
+        return span.sample_with_chain(sample.raw()).map_or_else(Vec::new, |sample| frames(&sample, context));
+    }
+    // They are read first, because the process may end soon.
+    let functions = context.functions_of_interpreter(sample);
+    let native = chain(sample, context).frames;
+    match functions {
+        Some(functions) => functions.place(native),
+        None => native,
+    }
 }
 
 /// Returns whether the samples of this event have a call chain, recorded by the kernel or unwound from a copy of the

@@ -18,8 +18,8 @@ use perf_prof_symbols::{
 use perf_prof_system::{block, budget::Budget, cgroup, procfs};
 
 use super::{
-    Cgroups, Memberships, Sides, SpansOf, StackEndings, Symbolizer, Targets, Tasks, callchain::KernelFrames,
-    perf_frame::PerfKernelFrames,
+    Cgroups, Memberships, RunInterpreters, Sides, SpansOf, StackEndings, Symbolizer, Targets, Tasks,
+    callchain::KernelFrames, perf_frame::PerfKernelFrames,
 };
 
 /// The maximum memory for the unwind information of files, in bytes.
@@ -60,6 +60,8 @@ pub struct Context {
     kernel_frames: Mutex<KernelFrames>,
     perf_kernel_frames: Mutex<PerfKernelFrames>,
     symbols: Mutex<Symbolizer>,
+    /// The processes with an interpreter. `None` if no event has frames of their functions.
+    pub(super) interpreters: Mutex<Option<RunInterpreters>>,
     unwinder: Mutex<Unwinder>,
     /// The architecture of the machine on which the events happened, as `uname -m` prints it.
     machine: Option<String>,
@@ -133,6 +135,7 @@ impl Context {
             kernel_frames: Mutex::default(),
             perf_kernel_frames: Mutex::default(),
             symbols: Mutex::new(Symbolizer::deriving(Options::default())),
+            interpreters: Mutex::default(),
             unwinder: Mutex::new(Unwinder::new(UNWIND_CACHE)),
             machine: None,
             registers: RegisterSet::native(),
@@ -287,6 +290,7 @@ impl Context {
             ProcessRecords::Unused => self.with_symbols(|symbols| symbols.forget(pid)),
             ProcessRecords::Live | ProcessRecords::Recording => self.with_symbols(tell),
         }
+        self.with_interpreters(|run| run.interpreters.ended(pid));
         self.symbol_changes.fetch_add(1, Relaxed);
     }
 
@@ -349,6 +353,9 @@ impl Context {
             tasks.forked(ptid, tid, time);
             tasks.belongs(tid, pid);
         });
+        if ppid != pid {
+            self.with_interpreters(|run| run.interpreters.forked(ppid as u32, pid as u32));
+        }
         // The time 0 means that the task existed before the recording: recorders write fork records for such tasks too.
         if time == 0 {
             return;

@@ -136,6 +136,10 @@ pub fn write_frames(frames: &[Arc<Frame>], out: &mut Vec<u8>) {
         let line = srcline.as_ref().map(|(file, line)| format!(" {file}:{line}")).unwrap_or_default();
         match origin {
             Origin::Inlined { .. } => push(out, format_args!("    {addr:016x} {symbol} ({dso}) (inlined){line}\n")),
+            Origin::Python { .. } => {
+                let line = srcline.as_ref().map(|(_, line)| format!(":{line}")).unwrap_or_default();
+                push(out, format_args!("    {addr:016x} {symbol} ({dso}{line})\n"));
+            }
             _ => push(out, format_args!("    {addr:016x} {symbol}+{offset:#x} ({dso}){line}\n")),
         }
     }

@@ -173,7 +173,7 @@ fn write_chain(sample: &Sample<'_>, columns: Columns, context: &Context, out: &m
             Origin::Kernel => frame.addr,
             // For user frames, the offset in the file.
             Origin::User { .. } | Origin::Inlined { .. } if is_file(&frame.dso) => frame.dso_offset,
-            Origin::User { .. } | Origin::Inlined { .. } => frame.addr,
+            Origin::User { .. } | Origin::Inlined { .. } | Origin::Python { .. } => frame.addr,
         };
         // An inlined function is shown as its outer function if both have the same name.
         let outer = frames[at..].iter().find(|frame| !matches!(frame.origin, Origin::Inlined { .. })).unwrap_or(frame);

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use thiserror::Error;
 
 use super::{
-    ElementType, Field, FieldKind, Kernel,
+    ElementType, Field, FieldKind, Kernel, interpreter_frames,
     kernel_text::TextSource,
     print_fmt::{Definition, PrintFmt, PrintFmtError, ctype::IntType},
 };
@@ -24,6 +24,8 @@ pub struct EventFormat {
     fields: Box<[Field]>,
     /// The number of common fields. They come first in `fields`.
     common: usize,
+    /// The end of the event's own fields in `fields`. The hidden field comes after it.
+    own_end: usize,
     writer: TextSource,
     print_fmt: OnceLock<Result<PrintFmt, PrintFmtError>>,
 }
@@ -77,6 +79,7 @@ impl EventFormat {
             id: id.ok_or(FormatError::Missing { line: "ID:" })?,
             text: text.into(),
             common: fields.iter().take_while(|field| field.name.starts_with("common_")).count(),
+            own_end: fields.iter().take_while(|field| field.name != interpreter_frames::FIELD).count(),
             fields: fields.into(),
             writer,
             print_fmt: OnceLock::new(),
@@ -124,7 +127,7 @@ impl EventFormat {
 
     /// Returns the event's own fields, in the order of the format.
     pub fn fields(&self) -> &[Field] {
-        &self.fields[self.common..]
+        &self.fields[self.common.min(self.own_end)..self.own_end]
     }
 
     /// Returns the size of the raw data without arrays of variable size, in bytes. No event has less.

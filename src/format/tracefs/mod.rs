@@ -9,6 +9,7 @@ mod encode;
 mod field;
 mod filter;
 mod format;
+mod interpreter_frames;
 mod kernel;
 pub mod kernel_facts;
 mod kernel_text;
@@ -23,6 +24,10 @@ pub use field::Extent;
 pub use field::{Array, ElementType, Field, FieldKind};
 pub use filter::{Comparison, Data as FilterData, Filter, FilterError, Node as FilterNode, TextComparison};
 pub use format::{EventFormat, FormatError};
+pub use interpreter_frames::{
+    FramesState, INSTRUCTION_BITS, INTERPRETER_FRAME_BYTES, INTERPRETER_HEADER_BYTES, InterpreterFrame,
+    InterpreterFrames, MOST_INTERPRETER_FRAMES,
+};
 pub use kernel::{Kernel, KernelSymbol, NoKernel, PerfKernelSymbol, dso_of_symbol};
 pub use print_fmt::{Defined, Definition, PrintFmt, PrintFmtError, ctype::IntType, symbol_name};
 pub use strings::{

@@ -198,8 +198,7 @@ impl EventFormat {
 
     /// Returns where the strings start in a record: behind all fields.
     pub fn first_string(&self) -> usize {
-        let ends = self.common_fields().iter().chain(self.fields()).map(|field| field.offset + field.size);
-        ends.max().unwrap_or(0).next_multiple_of(8)
+        self.size().next_multiple_of(8)
     }
 
     /// Returns the index of an argument of any system call by its name, such as `arg0`, or of a folder.

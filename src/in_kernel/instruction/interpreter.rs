@@ -189,6 +189,8 @@ impl Machine {
                 MapUse::Segments => SEGMENTS,
                 MapUse::Since => SINCE,
                 MapUse::Paths => PATHS,
+                // Only the kernel runs programs that read the memory of a process.
+                MapUse::Interpreters | MapUse::Frames => panic!("no map for {:?}", reference.map),
                 MapUse::Counters => self.address(STACK + RECORD),
             };
             words[reference.at] |= handle << 32;

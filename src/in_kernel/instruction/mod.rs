@@ -134,6 +134,10 @@ pub enum MapUse {
     Segments,
     /// A hash by process: the time at which the process got its present mappings.
     Since,
+    /// A hash by process: how the frames of its interpreter are found.
+    Interpreters,
+    /// An array with one value for each CPU: the frames of an interpreter.
+    Frames,
 }
 
 /// An instruction.

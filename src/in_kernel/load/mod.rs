@@ -24,7 +24,7 @@ use thiserror::Error;
 pub use open::MostOpen;
 pub use pairs::PairsInKernel;
 pub use selected::{FirstTasks, ProcessEvents, SelectedTasks, TaskEvents};
-pub use strings::StringWriters;
+pub use strings::{InterpretersInKernel, StringWriters};
 pub use table::{Gaps, Reading, Room, TableInKernel};
 
 use crate::{

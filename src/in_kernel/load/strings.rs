@@ -1,11 +1,15 @@
 //! A program that writes records with strings, and where it writes them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::{
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    sync::Arc,
+};
 
 use perf_prof_format::abi::{
     bpf::{BPF_ANY, BPF_F_NO_PREALLOC, MapType},
     system_calls,
 };
+use perf_prof_symbols::runtime::{Publish, Walk};
 use perf_prof_system::{
     CallError,
     bpf::{Map, MapDefinition},
@@ -14,6 +18,7 @@ use perf_prof_system::{
 
 use super::{Attached, Refusal, SelectedTasks, Slow, Tracepoint, load};
 use crate::{
+    frames::FRAMES_BYTES,
     instruction::MapUse,
     paths::{MOST_CALLS, PATHS_BYTES, bits_of_call},
     strings::{StringProgram, UNREAD_BYTES},
@@ -26,6 +31,22 @@ pub struct StringWriters {
     writers: Vec<(usize, StringWriter)>,
     /// The arguments of open calls whose strings could not be read yet. The programs of begins and of ends share it.
     unread: Option<Map>,
+    /// How the frames of processes with an interpreter are found. All programs share it.
+    interpreters: Option<Arc<Map>>,
+}
+
+/// The processes with an interpreter, as the programs know them.
+#[derive(Debug)]
+pub struct InterpretersInKernel(Arc<Map>);
+
+impl Publish for InterpretersInKernel {
+    fn publish(&self, pid: u32, walk: Option<&Walk>) {
+        // If there is no room, the frames of the process are missing, and its call chains say so.
+        let _ = match walk {
+            Some(walk) => self.0.set(&pid.to_ne_bytes(), &walk.bytes(), BPF_ANY),
+            None => self.0.remove(&pid.to_ne_bytes()).map(|_| ()),
+        };
+    }
 }
 
 /// A program that writes records with strings.
@@ -54,13 +75,22 @@ impl StringWriters {
         if program.uses(MapUse::Unread) && self.unread.is_none() {
             self.unread = Some(unread()?);
         }
+        if program.uses(MapUse::Interpreters) && self.interpreters.is_none() {
+            self.interpreters = Some(Arc::new(interpreters()?));
+        }
         let shared = |map: MapUse| match map {
+            MapUse::Interpreters => self.interpreters.as_ref().map(|map| map.as_fd().as_raw_fd() as u32),
             MapUse::Unread => self.unread.as_ref().map(|map| map.as_fd().as_raw_fd() as u32),
             map => self.selected.descriptor(map),
         };
         let writer = StringWriter::start(tracepoint, program, shared, outputs)?;
         self.writers.push((event, writer));
         Ok(())
+    }
+
+    /// Returns the processes with an interpreter, if a program reads their frames.
+    pub fn interpreters(&self) -> Option<InterpretersInKernel> {
+        self.interpreters.clone().map(InterpretersInKernel)
     }
 
     /// Returns for each event how many occurrences its program missed, because BPF was already active on the CPU. The misses
@@ -92,6 +122,8 @@ impl StringWriter {
         let arguments = program.uses(MapUse::Arguments).then(arguments_of_calls).transpose()?;
         let paths =
             program.uses(MapUse::Paths).then(|| map("paths", MapType::PerCpuArray, PATHS_BYTES, 1)).transpose()?;
+        let frames =
+            program.uses(MapUse::Frames).then(|| map("frames", MapType::PerCpuArray, FRAMES_BYTES, 1)).transpose()?;
         for (cpu, event) in outputs {
             output.set_descriptor(cpu, event)?;
         }
@@ -100,6 +132,7 @@ impl StringWriter {
             MapUse::Record => record.as_fd().as_raw_fd() as u32,
             MapUse::Arguments => arguments.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             MapUse::Paths => paths.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
+            MapUse::Frames => frames.as_ref().map_or(u32::MAX, |map| map.as_fd().as_raw_fd() as u32),
             map => shared(map).unwrap_or(u32::MAX),
         };
         let loaded = load(&program.program, tracepoint, descriptor)?;
@@ -118,6 +151,22 @@ fn unread() -> Result<Map, CallError> {
         key_size: 8,
         value_size: UNREAD_BYTES,
         entries: MOST_UNREAD,
+        flags: BPF_F_NO_PREALLOC,
+        inner: None,
+    })
+}
+
+/// The most processes with an interpreter.
+const MOST_INTERPRETERS: u32 = 1 << 14;
+
+fn interpreters() -> Result<Map, CallError> {
+    Map::new(&MapDefinition {
+        name: "interpreters",
+        map_type: MapType::Hash,
+        key_size: 4,
+        value_size: 8 * Walk::WORDS,
+        entries: MOST_INTERPRETERS,
+        // A program may still use the value of a process that is removed.
         flags: BPF_F_NO_PREALLOC,
         inner: None,
     })

@@ -111,7 +111,13 @@ impl PathTypes {
 }
 
 impl NumberIterator {
-    fn of(types: &Btf) -> Option<NumberIterator> {
+    /// Returns whether a function is needed.
+    pub fn needs(name: &str) -> bool {
+        name.starts_with("bpf_iter_num_")
+    }
+
+    /// Returns the functions, if the kernel has them.
+    pub fn of(types: &Btf) -> Option<NumberIterator> {
         let number = |name| types.function(name).and_then(|number| i32::try_from(number).ok());
         Some(NumberIterator {
             new: number("bpf_iter_num_new")?,

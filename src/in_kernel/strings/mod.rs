@@ -16,9 +16,10 @@ pub use calls::UNREAD_BYTES;
 
 use crate::{
     expression::{CONTEXT, Number, Outcome, start},
+    frames::{LARGEST_FRAMES, read_frames, write_frames},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
     lower::{Unsuited, lower_filter},
-    paths::{Found, LONGEST_PATH, PathTypes, jump_unless, load_path, make_paths},
+    paths::{Found, LONGEST_PATH, NumberIterator, PathTypes, jump_unless, load_path, make_paths},
     select::{Selection, look_up_only},
 };
 
@@ -43,13 +44,22 @@ impl StringProgram {
     }
 }
 
-/// Returns the program that writes the records of an event whose format has strings. `filter` is the filter of the selector. Without
-/// the kernel's `types`, records have no paths.
+/// What programs use of the running kernel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct KernelTypes<'a> {
+    /// Where paths are. Without it, records have none.
+    pub paths: Option<&'a PathTypes>,
+    /// The iterator for loops, if programs may use it.
+    pub iterator: Option<NumberIterator>,
+}
+
+/// Returns the program that writes the records of an event whose format has strings, or frames of an interpreter. `filter` is the
+/// filter of the selector.
 pub fn string_program(
     event: &EventType,
     filter: Option<&Filter>,
     selection: &Selection,
-    types: Option<&PathTypes>,
+    types: KernelTypes<'_>,
 ) -> Result<StringProgram, Unsuited> {
     let format = event.format.tracepoint().ok_or(Unsuited::NoTracepoint)?;
     let code = string_code(event, format, (filter, selection), types)?;
@@ -63,7 +73,8 @@ pub fn string_program(
 /// Returns the size of the memory for a record: the largest one, and a word for its length so far.
 pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     let longest = longest_string(&format.strings());
-    (format.first_string() + format.strings().len() * longest).next_multiple_of(8) + 8
+    let frames = if format.interpreter_frames_offset().is_some() { LARGEST_FRAMES } else { 0 };
+    (format.first_string() + format.strings().len() * longest + frames).next_multiple_of(8) + 8
 }
 
 /// Returns the size of the longest string. A string of a program is read with one more byte, which shows whether it has to be
@@ -96,12 +107,17 @@ impl Room {
 
     /// Writes the code that checks the length of the record so far.
     fn check(&self, code: &mut Code) {
+        self.check_for(code, self.most, Some(self.full));
+    }
+
+    /// Writes the code that checks that the length is at most `most`, and goes on elsewhere if it is not.
+    fn check_for(&self, code: &mut Code, most: i32, full: Option<Label>) {
         let has_room = code.label();
         code.store(Size::Double, self.length, LENGTH);
         code.load(Size::Double, LENGTH, self.length);
-        code.jump_if(Condition::LessOrEqual, LENGTH, self.most, has_room);
-        code.copy(LENGTH, self.most);
-        code.jump(self.full);
+        code.jump_if(Condition::LessOrEqual, LENGTH, most, has_room);
+        code.copy(LENGTH, most);
+        full.into_iter().for_each(|full| code.jump(full));
         code.here(has_room);
     }
 }
@@ -110,7 +126,7 @@ pub(crate) fn string_code(
     event: &EventType,
     format: &EventFormat,
     (filter, selection): (Option<&Filter>, &Selection),
-    types: Option<&PathTypes>,
+    types: KernelTypes<'_>,
 ) -> Result<Code, Unsuited> {
     selection.check()?;
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
@@ -123,9 +139,13 @@ pub(crate) fn string_code(
         test.jump(&mut code, Outcome::Fails, done);
     }
     let call = Call::of(format, &strings);
-    let of_begin = types.zip(call.as_ref().and_then(Call::begin));
+    let of_begin = types.paths.zip(call.as_ref().and_then(Call::begin));
     if let Some((types, (call, arguments))) = of_begin {
         make_paths(&mut code, types, Found::All, (call, |at: usize| CONTEXT.at((arguments + 8 * at) as i16)));
+    }
+    let frames = format.interpreter_frames_offset();
+    if frames.is_some() {
+        read_frames(&mut code, types.iterator);
     }
     look_up_only(&mut code, MapUse::Record);
     code.jump_if(Condition::Equal, Register::R0, 0, done);
@@ -139,6 +159,10 @@ pub(crate) fn string_code(
     }
     strings.iter().for_each(|string| write_string(&mut code, *string, &room, call.as_ref()));
     code.here(written);
+    if let Some(offset) = frames {
+        room.check_for(&mut code, (record_bytes(format) - 8 - LARGEST_FRAMES) as i32, None);
+        write_frames(&mut code, RECORD, LENGTH, offset);
+    }
     code.copy(Register::R1, CONTEXT);
     code.map(Register::R2, MapUse::Output);
     code.set(Register::R3, BPF_F_CURRENT_CPU);
@@ -164,7 +188,11 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
     code.store_number(Size::Half, RECORD.at(2), 0);
     Number::Thread.load(code, Register::R1);
     code.store(Size::Word, RECORD.at(4), Register::R1);
-    let end = strings.iter().map(|string| string.location).min().unwrap_or(0);
+    let hidden = format.interpreter_frames_offset();
+    let first_added = strings.iter().map(|string| string.location).chain(hidden).min().unwrap_or(0);
+    // The kernel does not attach a program that reads behind the last field of the tracepoint.
+    let of_tracepoint = format.common_fields().iter().chain(format.fields()).filter(|field| field.offset < first_added);
+    let end = of_tracepoint.map(|field| field.offset + field.size).max().unwrap_or(0);
     let mut done = 8;
     while done < end {
         let part = Size::aligned(done, end - done);
@@ -172,11 +200,16 @@ pub(crate) fn write_fields(code: &mut Code, format: &EventFormat, strings: &[Str
         code.store(part, RECORD.at(done as i16), Register::R1);
         done += part.bytes();
     }
-    let mut behind = end + 4 * strings.len();
-    while behind < format.first_string() {
-        let part = Size::aligned(behind, format.first_string() - behind);
-        code.store_number(part, RECORD.at(behind as i16), 0);
-        behind += part.bytes();
+    write_zeros(code, done, first_added);
+    write_zeros(code, first_added + 4 * strings.len(), format.first_string());
+}
+
+/// Writes the code that sets the bytes of the record between two offsets to 0.
+fn write_zeros(code: &mut Code, mut from: usize, to: usize) {
+    while from < to {
+        let part = Size::aligned(from, to - from);
+        code.store_number(part, RECORD.at(from as i16), 0);
+        from += part.bytes();
     }
 }
 

@@ -107,7 +107,13 @@ impl Kernel {
     /// Returns the format of the begins of calls, and the record of a call with these arguments.
     fn record(&self, task: u64, (call, words): (u32, [u64; 6]), name: &str) -> (Arc<EventFormat>, Vec<u8>) {
         let format = Arc::new(shipped("raw_syscalls:sys_enter").with_strings(&[ARGUMENTS.to_owned()]).unwrap());
-        let code = string_code(&event(&format), &format, (None, &Selection::EVERYTHING), Some(&TYPES)).unwrap();
+        let code = string_code(
+            &event(&format),
+            &format,
+            (None, &Selection::EVERYTHING),
+            KernelTypes { paths: Some(&TYPES), iterator: None },
+        )
+        .unwrap();
         let mut machine = Machine::new((8, 8));
         machine.objects = self.objects.clone();
         machine.task = task;

@@ -29,7 +29,8 @@ fn written(
     strings: &[(u64, &[u8])],
 ) -> Vec<Vec<u8>> {
     let filter = filter.map(|text| Filter::parse(text, format).unwrap());
-    let code = string_code(&event(format), format, (filter.as_ref(), &Selection::EVERYTHING), None).unwrap();
+    let code =
+        string_code(&event(format), format, (filter.as_ref(), &Selection::EVERYTHING), KernelTypes::default()).unwrap();
     let mut machine = Machine::new((8, 8));
     machine.ids = (70, 71);
     machine.strings = strings.iter().map(|(address, text)| (*address, text.to_vec())).collect();
@@ -93,11 +94,15 @@ proptest! {
 fn what_programs_cannot_compare_is_refused() {
     let format = with_strings("syscalls:sys_enter_openat", &["filename"]);
     let filter = Filter::parse("filename_str ~ \"/etc/*\"", &format).unwrap();
-    let refused = string_program(&event(&format), Some(&filter), &Selection::EVERYTHING, None).unwrap_err();
+    let refused =
+        string_program(&event(&format), Some(&filter), &Selection::EVERYTHING, KernelTypes::default()).unwrap_err();
     assert_eq!(refused, Unsuited::Length("filename_str".to_owned()));
     let selection =
         Selection { tasks: Some(crate::select::TaskIds::Processes), ids: PidNamespace::Other, ..Selection::EVERYTHING };
-    assert_eq!(string_program(&event(&format), None, &selection, None).unwrap_err(), Unsuited::PidNamespace);
+    assert_eq!(
+        string_program(&event(&format), None, &selection, KernelTypes::default()).unwrap_err(),
+        Unsuited::PidNamespace
+    );
 }
 
 /// Runs the program of the begin of a call and then that of its end. Returns the strings that each of them reads. `strings` are
@@ -112,7 +117,8 @@ fn call(number: u64, arguments: [u64; 6], strings: [&[(u64, &[u8])]; 2]) -> [Vec
     let events = [("raw_syscalls:sys_enter", begin), ("raw_syscalls:sys_exit", vec![0, number, 0])];
     let read = events.into_iter().zip(strings).map(|((name, words), strings)| {
         let format = with_strings(name, &[ARGUMENTS]);
-        let code = string_code(&event(&format), &format, (None, &Selection::EVERYTHING), None).unwrap();
+        let code =
+            string_code(&event(&format), &format, (None, &Selection::EVERYTHING), KernelTypes::default()).unwrap();
         machine.strings = strings.iter().map(|(address, text)| (*address, text.to_vec())).collect();
         let record: Vec<u8> = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
         assert_eq!(machine.run(&code, &record), 1);

@@ -13,7 +13,7 @@ use perf_prof_events::{
     event::{Context, SpanCounts, Stats},
 };
 use perf_prof_in_kernel::{
-    load::{Gaps, Reading, SelectedTasks, StringWriters, TableInKernel},
+    load::{Gaps, InterpretersInKernel, Reading, SelectedTasks, StringWriters, TableInKernel},
     span::SpanCounters,
     table::Row,
 };
@@ -150,6 +150,11 @@ impl KernelTables {
     /// Adds the programs that write the records of events with strings.
     pub fn add_writers(&mut self, writers: StringWriters) {
         self.writers = writers;
+    }
+
+    /// Returns the processes with an interpreter, if a program reads their frames.
+    pub fn interpreters(&self) -> Option<InterpretersInKernel> {
+        self.writers.interpreters()
     }
 
     /// Adds the programs that pair calls.

@@ -130,7 +130,7 @@ impl OpenEvents<'_> {
 
     /// Starts the programs that write the records of events with strings.
     fn string_writers(&self, capture: &Capture) -> Result<StringWriters> {
-        if !self.selected.iter().any(Selected::has_strings) {
+        if !self.selected.iter().any(Selected::needs_program) {
             return Ok(StringWriters::default());
         }
         let target = requests::target(&self.plan.capture, self.workload)?;

@@ -10,7 +10,7 @@ use std::{
 use perf_prof_capture::{Callchain, EventRequest, Frames, OwnThreads, Owner, Target};
 use perf_prof_events::{
     derive::Span,
-    event::{EventType, SpansOf},
+    event::{EventType, InterpreterFrameUse, SpansOf},
 };
 use perf_prof_format::{
     spec::CallGraph,
@@ -19,7 +19,7 @@ use perf_prof_format::{
 use perf_prof_in_kernel::{
     load::{FirstTasks, ProcessEvents, Refusal, SelectedTasks, TaskEvents},
     lower::{Chains, PidNamespace},
-    paths::PathTypes,
+    paths::{NumberIterator, PathTypes},
     select::{Own, Selection, TaskIds},
     span::SpanTasks,
 };
@@ -83,7 +83,8 @@ impl KernelTarget<'_> {
 
     /// Returns the call chains of an event that the kernel follows.
     fn chains(&self, format: &EventFormat, request: &EventRequest) -> Option<Chains> {
-        let of_kernel = self.capture.callchain.how == CallGraph::FramePointer;
+        let chains = self.capture.callchain;
+        let of_kernel = chains.how == CallGraph::FramePointer && chains.python == InterpreterFrameUse::No;
         let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
         // Samples of these events have the registers of the process, so they have no frames of the kernel
         // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). Programs get other registers.
@@ -187,6 +188,13 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     // The types never change, and reading them is a noticeable part of a run's start.
     static TYPES: OnceLock<Option<PathTypes>> = OnceLock::new();
     are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
+}
+
+/// Returns the kernel's iterator for loops, if one of the events has frames of an interpreter.
+pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<NumberIterator> {
+    static ITERATOR: OnceLock<Option<NumberIterator>> = OnceLock::new();
+    let has_frames = formats.any(|format| format.interpreter_frames_offset().is_some());
+    has_frames.then(|| *ITERATOR.get_or_init(|| NumberIterator::of(&read_btf(NumberIterator::needs))))?
 }
 
 /// Loads a program that makes paths, in the form that this kernel accepts. It does without the kernel's iterator if the

@@ -201,7 +201,7 @@ fn request(plan: &plan::Capture, event: &Selected) -> Result<EventRequest> {
 
 fn callchain(plan: &plan::Capture, event: &Selected) -> Result<Option<Callchain>> {
     let attrs = &event.spec.attrs;
-    let plan::Callchain { every_event, user, kernel, how } = plan.callchain;
+    let plan::Callchain { every_event, user, kernel, how, .. } = plan.callchain;
     let frames = |switch: Switch| match switch {
         Switch::On => Frames::Sampled,
         Switch::Off => Frames::Excluded,
@@ -393,7 +393,7 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
 /// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings, or if it pairs
 /// calls.
 fn writer(event: &Selected) -> Result<Writer> {
-    if event.request.writer != Writer::Kernel || !event.has_strings() {
+    if event.request.writer != Writer::Kernel || !event.needs_program() {
         return Ok(event.request.writer);
     }
     if event.spec.grouping != Grouping::Alone {

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use perf_prof_capture::{EventRequest, Frames, PerfEvent};
 use perf_prof_events::{
     derive::{self, Derived, Presence, Span, SpanRule},
-    event::{EventType, Format},
+    event::{EventType, Format, InterpreterFrameUse},
 };
 use perf_prof_format::{
     abi::{PERF_COUNT_SW_CPU_CLOCK, PERF_COUNT_SW_TASK_CLOCK, PERF_TYPE_SOFTWARE, system_calls},
@@ -17,11 +17,11 @@ use perf_prof_format::{
     },
     tracefs::EventFormat,
 };
-use perf_prof_system::tracefs::Tracefs;
+use perf_prof_system::{output, tracefs::Tracefs};
 
 use crate::{
     engine::pump::MOVES,
-    plan::{Capture, Target, live_target},
+    plan::{Capture, Switch, Target, live_target},
     selectors::{self, Machine, ResolvedProbe, RunningMachine, SourceError, Stacks, Tasks, devices},
 };
 
@@ -63,9 +63,24 @@ impl Selected {
         EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
     }
 
-    /// Returns whether the event has strings that are not in the kernel's own records.
-    pub fn has_strings(&self) -> bool {
-        self.format.tracepoint().is_some_and(|format| !format.strings().is_empty())
+    /// Returns whether the event has more than the kernel's own records, so that a program has to write its samples.
+    pub fn needs_program(&self) -> bool {
+        let needs =
+            |format: &Arc<EventFormat>| !format.strings().is_empty() || format.interpreter_frames_offset().is_some();
+        self.format.tracepoint().is_some_and(needs)
+    }
+
+    /// Adds the frames of Python functions to the event's call chain, if its samples can have them.
+    fn add_interpreter_frames(&mut self) -> Result<()> {
+        let Format::Tracepoint(format) = &self.format else { return Ok(()) };
+        match format.with_interpreter_frames() {
+            Ok(Some(format)) if self.spec.grouping == Grouping::Alone => {
+                self.format = Format::Tracepoint(format.into())
+            }
+            Ok(_) => {}
+            Err(error) => bail!("{}: {error}", self.spec.selector),
+        }
+        Ok(())
     }
 
     fn tracepoint(spec: &EventSpec, format: Arc<EventFormat>, place: EventLocation) -> Selected {
@@ -94,6 +109,9 @@ pub struct Selection {
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
+    if plan.callchain.python != InterpreterFrameUse::No {
+        tell_missing_interpreter_frames(&selection.events)?;
+    }
     let (system, name) = MOVES;
     if plan.needs_moves() && tracefs.has_event(system, name) {
         let kind = EventKind::Tracepoint { system: system.to_owned(), name: name.to_owned() };
@@ -144,7 +162,14 @@ impl Selection {
     /// Adds the events that a selector resolves to. A pattern or a span resolves to several events.
     fn add(&mut self, plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<()> {
         match &spec.kind {
-            EventKind::Tracepoint { system, name } => self.add_tracepoints(spec, tracefs, system, name)?,
+            EventKind::Tracepoint { system, name } => {
+                let before = self.events.len();
+                self.add_tracepoints(spec, tracefs, system, name)?;
+                let has_chain = plan.callchain.every_event == Switch::On || spec.attrs.stack == Stack::On;
+                if has_chain && plan.callchain.python != InterpreterFrameUse::No {
+                    self.events[before..].iter_mut().try_for_each(Selected::add_interpreter_frames)?;
+                }
+            }
             EventKind::Probe(probe) => self.events.extend(probes(plan, spec, probe)?),
             EventKind::Span(span) => self.add_span(plan, spec, &devices::with_numbers(span)?, tracefs)?,
             EventKind::Source { .. } | EventKind::Breakpoint { .. } => self.events.push(source(plan, spec, tracefs)?),
@@ -263,6 +288,22 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
         (Some((index, _)), None) => Some(index),
         _ => None,
     }
+}
+
+/// Says which events have no frames of Python functions, although the user wants them. Fails if no event has them.
+fn tell_missing_interpreter_frames(selected: &[Selected]) -> Result<()> {
+    let has_frames = |event: &&Selected| {
+        event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
+    };
+    let missing: Vec<&str> =
+        selected.iter().filter(|event| !has_frames(event)).map(|event| event.request.name.as_str()).collect();
+    let why = "only tracepoints whose fields have a fixed size, and sources that are made of them, have Python frames";
+    match missing.as_slice() {
+        [] => {}
+        names if names.len() == selected.len() => bail!("{}: {why}", names.join(", ")),
+        names => output::say(format_args!("warning: {}: {why}", names.join(", "))),
+    }
+    Ok(())
 }
 
 /// Returns the end of a message about a probe whose file is the name of a folder in the working directory. A relative

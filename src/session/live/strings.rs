@@ -8,9 +8,8 @@ use perf_prof_format::{
     tracefs::Filter,
 };
 use perf_prof_in_kernel::{
-    load::{self, StringWriters, Tracepoint},
-    paths::PathTypes,
-    strings::string_program,
+    load::{self, Refusal, StringWriters, Tracepoint},
+    strings::{KernelTypes, string_program},
 };
 use perf_prof_system::{output, procfs};
 
@@ -55,17 +54,20 @@ pub fn start(
     let Some(&first) = written.first() else { return Ok(StringWriters::default()) };
     let failed = |at: usize, Reason(reason): Reason| {
         anyhow!(
-            "{}: str= needs a program in the kernel, and that is not possible, because {reason}",
-            events[at].request.name
+            "{}: {} a program in the kernel, and that is not possible, because {reason}",
+            events[at].request.name,
+            if has_frames(&events[at]) { "Python frames need" } else { "str= needs" }
         )
     };
     let selected = target.selected_tasks();
     let mut writers =
         StringWriters::new(selected.map_err(|error| failed(first, kernel_target::reason(&error).into()))?);
-    let types = kernel_target::path_types(written.iter().filter_map(|&at| events[at].format.tracepoint()));
-    for at in written {
+    let formats = || written.iter().filter_map(|&at| events[at].format.tracepoint());
+    let (types, iterator) = (kernel_target::path_types(formats()), kernel_target::iterator(formats()));
+    for &at in &written {
         let event = (&events[at], &requests[at], at);
-        add(&mut writers, target, event, (capture, types.as_ref())).map_err(|reason| failed(at, reason))?;
+        let types = KernelTypes { paths: types.as_ref(), iterator };
+        add(&mut writers, target, event, (capture, types)).map_err(|reason| failed(at, reason))?;
     }
     Ok(writers)
 }
@@ -74,7 +76,7 @@ fn add(
     writers: &mut StringWriters,
     target: &KernelTarget<'_>,
     (event, request, at): (&Selected, &EventRequest, usize),
-    (capture, types): (&Capture, Option<&PathTypes>),
+    (capture, types): (&Capture, KernelTypes<'_>),
 ) -> Result<(), Reason> {
     let ty = event.event_type(capture.layout(at));
     let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
@@ -82,11 +84,24 @@ fn add(
     // The reader leaves out perf-prof's own samples, as it does for other events.
     let selection = target.selection(format, request)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
-    let add = |types: Option<&PathTypes>| {
+    let mut add = |types: KernelTypes<'_>| {
         let program = string_program(&ty, filter.as_ref(), &selection, types)?;
         writers.add(at, tracepoint, &program, capture.outputs(at))
     };
-    kernel_target::load_with_paths(types, add).map_err(|refusal| kernel_target::reason(&refusal).into())
+    let mut iterator = types.iterator;
+    let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }));
+    let added = match added {
+        // The compiler of an older kernel knows no calls of functions of the kernel.
+        Err(Refusal::Verifier(_)) if iterator.take().is_some() => {
+            kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }))
+        }
+        added => added,
+    };
+    added.map_err(|refusal| kernel_target::reason(&refusal).into())
+}
+
+fn has_frames(event: &Selected) -> bool {
+    event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
 }
 
 /// Reports how many events have no record, because their programs could not run.

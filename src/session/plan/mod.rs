@@ -9,7 +9,7 @@ use std::{ffi::OsString, path::PathBuf, str::FromStr};
 
 pub use perf_prof_capture::OwnThreads;
 use perf_prof_events::derive::source::{Coverage, Scope, SourceTargetError, check_coverage, scope};
-pub use perf_prof_events::event::{Names, SpansOf};
+pub use perf_prof_events::event::{InterpreterFrameUse, Names, SpansOf};
 use perf_prof_format::spec::{CallGraph, CpuSet, EventKind, EventSpec, Rate, RingSize, TimeRanges};
 pub use perf_prof_recordings::{Owner, ReadLimits};
 pub use perf_prof_system::clock::Clock;
@@ -252,6 +252,8 @@ pub struct Callchain {
     pub user: Option<Switch>,
     /// On if call chains include the frames of the kernel. `None` if the user did not specify this.
     pub kernel: Option<Switch>,
+    /// Whether call chains have the frames of Python functions.
+    pub python: InterpreterFrameUse,
 }
 
 impl Callchain {
@@ -265,7 +267,17 @@ impl Callchain {
     /// Returns the settings for the frames of all call chains. With `how`, every event has call chains. Without it,
     /// only the events that request them do.
     pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
-        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel }
+        let python = InterpreterFrameUse::No;
+        Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel, python }
+    }
+
+    /// Sets whether call chains have the frames of Python functions. If so, every event has a call chain.
+    pub fn with_python(self, python: InterpreterFrameUse) -> Callchain {
+        if python == InterpreterFrameUse::No {
+            return self;
+        }
+        let all = Some(Switch::On);
+        Callchain { every_event: Switch::On, user: self.user.or(all), kernel: self.kernel.or(all), python, ..self }
     }
 }
 

@@ -6,10 +6,10 @@ use anyhow::Result;
 use perf_prof_capture::{Capture, CaptureError, EventRequest, Mappings};
 use perf_prof_events::{
     derive::{self, Derived, DerivingSink},
-    event::{Cgroups, Context, EventType, Format, Processes, Sink, Stats, Targets},
+    event::{Cgroups, Context, EventType, Format, Processes, RunInterpreters, Sink, Stats, Targets},
 };
 use perf_prof_format::record::{EventIds, Source as _};
-use perf_prof_symbols::running_kernel::RunningKernel;
+use perf_prof_symbols::{running_kernel::RunningKernel, runtime::Interpreters};
 use perf_prof_system::{
     cgroup,
     clock::{self, Calibration},
@@ -175,7 +175,7 @@ impl LiveSession {
             selected: &selected,
             offset,
         };
-        tables.begin();
+        begin(&mut tables, &plan, context);
         let started = added_up.and_then(|()| subject.start(&mut source, workload.as_mut()));
         drop(closing);
         let limit = plan.limit.or(selected.iter().find_map(|event| event.limit));
@@ -219,6 +219,15 @@ impl LiveSession {
             closing: Closing { capture: Some(run_loop.source.source), tables: run_loop.tables },
         }
     }
+}
+
+/// Begins the run of the programs in the kernel.
+fn begin(tables: &mut KernelTables, plan: &RunPlan, context: &Context) {
+    if let Some(in_kernel) = tables.interpreters() {
+        let interpreters = Interpreters::new(Box::new(in_kernel));
+        context.follow_interpreters(RunInterpreters::new(plan.capture.callchain.python, interpreters));
+    }
+    tables.begin();
 }
 
 /// Returns the selector of each event type, as the user wrote it: first of the selected events, then of the derived ones.

@@ -114,6 +114,7 @@ impl SampledProfile {
             return Some(*known);
         }
         let build_id = match own.origin {
+            Origin::Python { .. } => None,
             Origin::Kernel => context.kernel.build_id(&own.dso),
             Origin::User { pid } | Origin::Inlined { pid } => context.with_symbols(|symbols| {
                 symbols.user(pid as u32, own.addr, sample.time(), AddressKind::Instruction).build_id.clone()

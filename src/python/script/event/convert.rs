@@ -111,11 +111,15 @@ fn frame<'py>(py: Python<'py>, frame: &Frame) -> PyResult<Bound<'py, PyDict>> {
     dict.set_item(pyo3::intern!(py, "offset"), frame.offset)?;
     dict.set_item(pyo3::intern!(py, "kernel"), frame.origin == Origin::Kernel)?;
     dict.set_item(pyo3::intern!(py, "dso"), &*frame.dso)?;
-    if let Origin::User { pid } | Origin::Inlined { pid } = frame.origin {
+    if let Origin::User { pid } | Origin::Inlined { pid } | Origin::Python { pid } = frame.origin {
         dict.set_item(pyo3::intern!(py, "pid"), pid)?;
     }
     if let Origin::Inlined { .. } = frame.origin {
         dict.set_item(pyo3::intern!(py, "inlined"), true)?;
+    }
+    if let Origin::Python { .. } = frame.origin {
+        dict.set_item(pyo3::intern!(py, "python"), true)?;
+        dict.set_item(pyo3::intern!(py, "line"), frame.srcline.as_ref().map(|(_, line)| *line))?;
     }
     if let Some((file, line)) = &frame.srcline {
         dict.set_item(pyo3::intern!(py, "srcline"), format!("{file}:{line}"))?;

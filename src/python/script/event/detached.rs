@@ -78,15 +78,21 @@ type FactsArgument = (Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<
 /// events that it is made of, and the facts about these events.
 type SpanArgument = (bool, Vec<Identity>, Vec<FactsArgument>);
 type StateArgument = (Vec<u8>, Option<Vec<u8>>, Option<i64>, Vec<FrameParts>, Option<Vec<u8>>);
-/// The parts of a frame: address, symbol, offset, dso, (process id, is inlined) for user frames, (source file, line) if
-/// they are known.
-type FrameParts = (u64, String, u64, String, Option<(i32, bool)>, Option<(String, u32)>);
+/// The parts of a frame: address, symbol, offset, dso, (process id, kind) for user frames, (source file, line) if they are
+/// known.
+type FrameParts = (u64, String, u64, String, Option<(i32, u8)>, Option<(String, u32)>);
+
+/// The kinds of user frames. Before there were Python's, the kind was a bool.
+const NATIVE: u8 = 0;
+const INLINED: u8 = 1;
+const PYTHON: u8 = 2;
 
 fn frame_parts(frame: &Frame) -> FrameParts {
     let origin = match frame.origin {
         Origin::Kernel => None,
-        Origin::User { pid } => Some((pid, false)),
-        Origin::Inlined { pid } => Some((pid, true)),
+        Origin::User { pid } => Some((pid, NATIVE)),
+        Origin::Inlined { pid } => Some((pid, INLINED)),
+        Origin::Python { pid } => Some((pid, PYTHON)),
     };
     let srcline = frame.srcline.as_ref().map(|(file, line)| (file.to_string(), *line));
     (frame.addr, frame.symbol.to_string(), frame.offset, frame.dso.to_string(), origin, srcline)
@@ -95,8 +101,9 @@ fn frame_parts(frame: &Frame) -> FrameParts {
 fn frame_from_parts((addr, symbol, offset, dso, origin, srcline): FrameParts) -> Frame {
     let origin = match origin {
         None => Origin::Kernel,
-        Some((pid, false)) => Origin::User { pid },
-        Some((pid, true)) => Origin::Inlined { pid },
+        Some((pid, INLINED)) => Origin::Inlined { pid },
+        Some((pid, PYTHON)) => Origin::Python { pid },
+        Some((pid, _)) => Origin::User { pid },
     };
     let srcline = srcline.map(|(file, line)| (file.into(), line));
     Frame {

@@ -508,9 +508,7 @@ impl Pump {
                 }
             }
             Record::Mmap2(mmap) if mmap.pid == HOST_KERNEL_ID => self.context.kernel.code_mapped(&mmap),
-            Record::Mmap2(mmap) => {
-                self.context.with_followed(|symbols| symbols.mmap(mmap.pid, time, &mmap.into()));
-            }
+            Record::Mmap2(mmap) => self.context.mapped(mmap.pid, time, &mmap.into()),
             Record::Ksymbol(symbol) => self.context.kernel.symbol_changed(&symbol),
             Record::Cgroup { id, path } => self.context.with_cgroups(|cgroups| cgroups.named(id, path)),
             Record::Throttle => self.stats.count_throttled(),

@@ -1,0 +1,258 @@
+//! Frames of an interpreter, such as Python's, in a call chain: each native frame of the interpreter's loop stands for the functions
+//! that it runs, and they take its place.
+
+use std::{
+    collections::VecDeque,
+    path::Path,
+    sync::{Arc, PoisonError},
+};
+
+use perf_prof_format::tracefs::{FramesState, InterpreterFrame, InterpreterFrames};
+use perf_prof_symbols::{
+    runtime::{
+        Interpreters, Unnamed,
+        python::{self, FrameKind},
+    },
+    symbol::{Mapping, Slot},
+};
+use perf_prof_system::procfs;
+use rustc_hash::FxHashMap;
+
+use super::{Context, Frame, Origin, Sample};
+
+/// The C function that runs Python functions, and the part of it that compilers put elsewhere.
+const LOOP: &str = "_PyEval_EvalFrameDefault";
+/// The most frames that are kept. A frame takes about half a kilobyte.
+const MOST_FRAMES: usize = 1 << 14;
+
+/// Which frames call chains have if the process has an interpreter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum InterpreterFrameUse {
+    /// Only native frames.
+    #[default]
+    No,
+    /// The functions that the interpreter runs, in their place between the native frames.
+    Yes,
+    /// Only these functions.
+    Only,
+}
+
+impl InterpreterFrameUse {
+    /// The values as users write them.
+    pub const NAMES: [&str; 3] = ["yes", "only", "no"];
+}
+
+impl std::str::FromStr for InterpreterFrameUse {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<InterpreterFrameUse, String> {
+        match name {
+            "no" => Ok(InterpreterFrameUse::No),
+            "yes" => Ok(InterpreterFrameUse::Yes),
+            "only" => Ok(InterpreterFrameUse::Only),
+            _ => Err(format!("`{name}` is none of {}", InterpreterFrameUse::NAMES.join(", "))),
+        }
+    }
+}
+
+/// The interpreters of a run, and frames of their functions.
+#[derive(Debug)]
+pub struct RunInterpreters {
+    how: InterpreterFrameUse,
+    /// The processes that have one.
+    pub interpreters: Interpreters,
+    frames: FxHashMap<(u32, InterpreterFrame), Arc<Frame>>,
+}
+
+/// The functions that an interpreter was in, and how they are shown.
+pub(super) struct Functions {
+    sections: VecDeque<Section>,
+    how: InterpreterFrameUse,
+    rest: Rest,
+}
+
+/// The functions that one call of the interpreter's loop runs, innermost first.
+type Section = Vec<Arc<Frame>>;
+
+impl RunInterpreters {
+    /// Returns a value without processes.
+    pub fn new(how: InterpreterFrameUse, interpreters: Interpreters) -> RunInterpreters {
+        RunInterpreters { how, interpreters, frames: FxHashMap::default() }
+    }
+
+    /// Reads the functions that a sample's interpreter was in. `None` if its event has none.
+    pub(super) fn functions(&mut self, sample: &Sample<'_>) -> Option<Functions> {
+        let pid = sample.pid_tid().0;
+        let format = sample.event.format.tracepoint()?;
+        format.interpreter_frames_offset()?;
+        Some(match format.interpreter_frames(sample.raw()) {
+            Some(found) => Functions { sections: self.sections(pid, &found), how: self.how, rest: Rest::Appended },
+            None => Functions {
+                sections: [vec![mark(pid, Unnamed::NotKnown)]].into(),
+                how: InterpreterFrameUse::Yes,
+                rest: Rest::LeftOut,
+            },
+        })
+    }
+
+    fn sections(&mut self, pid: i32, found: &InterpreterFrames<'_>) -> VecDeque<Section> {
+        let mut sections = VecDeque::from([Section::new()]);
+        for frame in found.iter() {
+            let kind = match self.interpreters.kind(pid as u32, found.interpreter, frame.mark) {
+                Ok(kind) => kind,
+                Err(reason) => return [vec![mark(pid, reason)]].into(),
+            };
+            let section = sections.back_mut();
+            if let (Some(section), FrameKind::Function | FrameKind::Entry) = (section, kind) {
+                section.extend(self.frame(pid, found.interpreter, &frame));
+            }
+            if kind != FrameKind::Function {
+                sections.push_back(Section::new());
+            }
+        }
+        let missing = match found.state {
+            Some(FramesState::Complete) => None,
+            Some(FramesState::Cut) => Some(Unnamed::Cut),
+            Some(FramesState::NoThread) => Some(Unnamed::NoThread),
+            Some(FramesState::Unreadable) | None => Some(Unnamed::NotInMemory),
+        };
+        if let (Some(reason), Some(section)) = (missing, sections.back_mut()) {
+            section.push(mark(pid, reason));
+        }
+        // Nothing follows the last boundary.
+        if sections.back().is_some_and(Vec::is_empty) {
+            sections.pop_back();
+        }
+        sections
+    }
+
+    /// Returns the frame of a function. `None` if the function is the interpreter's own.
+    fn frame(&mut self, pid: i32, number: u32, frame: &InterpreterFrame) -> Option<Arc<Frame>> {
+        let key = (number, *frame);
+        if let Some(known) = self.frames.get(&key) {
+            return Some(Arc::clone(known));
+        }
+        let made = match self.interpreters.function(pid as u32, number, frame) {
+            Ok((function, _)) if python::is_internal(&function) => return None,
+            Ok((function, line)) => {
+                let name = Path::new(&*function.file).file_name().map(|name| name.to_string_lossy());
+                let dso = name.as_deref().unwrap_or(&function.file);
+                let srcline = line.map(|line| (Arc::clone(&function.file), line));
+                frame_of(pid, frame.instruction, Arc::clone(&function.name), dso, srcline)
+            }
+            Err(reason) => return Some(mark(pid, reason)),
+        };
+        if self.frames.len() >= MOST_FRAMES {
+            self.frames.clear();
+        }
+        self.frames.insert(key, Arc::clone(&made));
+        Some(made)
+    }
+}
+
+fn frame_of(pid: i32, addr: u64, symbol: Arc<str>, dso: &str, srcline: Option<(Arc<str>, u32)>) -> Arc<Frame> {
+    let (origin, slot) = (Origin::Python { pid }, Slot::default());
+    Arc::new(Frame { addr, symbol, offset: 0, origin, dso: dso.into(), dso_offset: 0, srcline, slot })
+}
+
+/// Returns the frame that says why functions are missing.
+fn mark(pid: i32, reason: Unnamed) -> Arc<Frame> {
+    frame_of(pid, 0, format!("[python: {reason}]").into(), "[python]", None)
+}
+
+impl Context {
+    /// Notes a mapping of a process, if the run uses the side-band records about processes.
+    pub fn mapped(&self, pid: u32, time: u64, mapping: &Mapping) {
+        self.with_followed(|symbols| symbols.mmap(pid, time, mapping));
+        self.with_interpreters(|run| run.interpreters.mapped(pid, &mapping.path));
+    }
+
+    /// From now on, call chains have the frames of these interpreters. Looks for them in all processes.
+    pub fn follow_interpreters(&self, mut run: RunInterpreters) {
+        procfs::processes().into_iter().for_each(|pid| run.interpreters.find(pid));
+        *self.interpreters.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+    }
+
+    /// Calls `work` with the interpreters, if there are any.
+    pub(super) fn with_interpreters(&self, work: impl FnOnce(&mut RunInterpreters)) {
+        self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(work);
+    }
+
+    /// Reads the functions that a sample's interpreter was in. The caller must meet the conditions of [`Context::with_symbols`].
+    pub(super) fn functions_of_interpreter(&self, sample: &Sample<'_>) -> Option<Functions> {
+        self.interpreters.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.functions(sample)
+    }
+}
+
+/// What happens with functions that have no place among the native frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// They follow the native frames: these end too early, for example because the interpreter keeps no frame pointers.
+    Appended,
+    /// They are left out.
+    LeftOut,
+}
+
+impl Functions {
+    /// Puts each section in the place of a native frame of the loop.
+    pub(super) fn place(self, native: Vec<Arc<Frame>>) -> Vec<Arc<Frame>> {
+        let Functions { mut sections, how, rest } = self;
+        if sections.is_empty() {
+            return native;
+        }
+        let mut placed = Vec::with_capacity(native.len() + sections.len());
+        for frame in native {
+            let is_loop = matches!(frame.origin, Origin::User { .. }) && frame.symbol.split('.').next() == Some(LOOP);
+            let section = if is_loop { sections.pop_front() } else { None };
+            match section.filter(|section| !section.is_empty()) {
+                Some(section) => placed.extend(section),
+                None if how == InterpreterFrameUse::Only => {}
+                None => placed.push(frame),
+            }
+        }
+        if rest == Rest::Appended {
+            placed.extend(sections.into_iter().flatten());
+        }
+        placed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn native(names: &[&str]) -> Vec<Arc<Frame>> {
+        let frame = |name: &&str| {
+            let made = frame_of(7, 0, (*name).into(), "python3", None);
+            Arc::new(Frame { origin: Origin::User { pid: 7 }, ..Frame::clone(&made) })
+        };
+        names.iter().map(frame).collect()
+    }
+
+    fn sections(names: &[&[&str]]) -> VecDeque<Section> {
+        let section = |names: &&[&str]| names.iter().map(|name| frame_of(7, 0, (*name).into(), "a.py", None)).collect();
+        names.iter().map(section).collect()
+    }
+
+    fn placed(names: &[&str], of: &[&[&str]], how: InterpreterFrameUse, rest: Rest) -> String {
+        let placed = Functions { sections: sections(of), how, rest }.place(native(names));
+        placed.iter().map(|frame| &*frame.symbol).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn functions_take_the_place_of_the_loop_that_runs_them() {
+        let chain = ["read", "_PyEval_EvalFrameDefault", "call", "_PyEval_EvalFrameDefault.cold", "main"];
+        let both: [&[&str]; 2] = [&["inner", "middle"], &["outer"]];
+        use InterpreterFrameUse::{Only, Yes};
+        assert_eq!(placed(&chain, &both, Yes, Rest::Appended), "read inner middle call outer main");
+        assert_eq!(placed(&chain, &both, Only, Rest::Appended), "inner middle outer");
+        assert_eq!(placed(&["read"], &both, Yes, Rest::Appended), "read inner middle outer");
+        assert_eq!(placed(&["read"], &both, Yes, Rest::LeftOut), "read");
+        let one = &both[..1];
+        assert_eq!(
+            placed(&chain, one, Yes, Rest::Appended),
+            "read inner middle call _PyEval_EvalFrameDefault.cold main"
+        );
+        assert_eq!(placed(&["read", "main"], &[], Only, Rest::Appended), "read main");
+    }
+}

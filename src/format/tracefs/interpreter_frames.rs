@@ -1,0 +1,146 @@
+//! Formats with a hidden field for the frames of an interpreter, such as those of Python functions, and what records have there.
+//!
+//! A BPF program that writes an event's records reads the frames from the memory of the process when the event happens. They come
+//! behind everything else: a header of 8 bytes, and for each frame, innermost first, four words.
+
+use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
+
+/// The name of the field. It is not among the event's own fields.
+pub(super) const FIELD: &str = "interpreter_frames";
+/// The most frames of a record.
+pub const MOST_INTERPRETER_FRAMES: usize = 64;
+/// The size of a frame, in bytes.
+pub const INTERPRETER_FRAME_BYTES: usize = 32;
+/// The size of the header, in bytes: the state, and in the upper half the number of the process's interpreter.
+pub const INTERPRETER_HEADER_BYTES: usize = 8;
+/// The bits of an instruction's address. Above them is the mark of the frame.
+pub const INSTRUCTION_BITS: u32 = 56;
+
+/// How far a program got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FramesState {
+    /// All frames are there.
+    Complete = 1,
+    /// The thread has more frames than a record.
+    Cut = 2,
+    /// A part of the memory could not be read.
+    Unreadable = 3,
+    /// The interpreter does not know the thread, or it has too many threads.
+    NoThread = 4,
+}
+
+/// A frame as the program read it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct InterpreterFrame {
+    /// The address of the code object.
+    pub code: u64,
+    /// The address of the instruction.
+    pub instruction: u64,
+    /// A byte that says to whom the frame belongs.
+    pub mark: u8,
+    /// Two pointers in the code object. If it has others later, its memory was used again.
+    pub identity: [u64; 2],
+}
+
+/// The frames in a record.
+#[derive(Clone, Copy, Debug)]
+pub struct InterpreterFrames<'a> {
+    /// How far the program got. `None` if the number is unknown.
+    pub state: Option<FramesState>,
+    /// The number of the process's interpreter.
+    pub interpreter: u32,
+    frames: &'a [u8],
+}
+
+impl<'a> InterpreterFrames<'a> {
+    fn parse(bytes: &'a [u8]) -> Option<InterpreterFrames<'a>> {
+        let (header, frames) = bytes.split_first_chunk::<INTERPRETER_HEADER_BYTES>()?;
+        let header = u64::from_ne_bytes(*header);
+        let states = [FramesState::Complete, FramesState::Cut, FramesState::Unreadable, FramesState::NoThread];
+        let state = states.into_iter().find(|state| *state as u64 == header & 0xff);
+        Some(InterpreterFrames { state, interpreter: (header >> 32) as u32, frames })
+    }
+
+    /// Returns the frames, innermost first.
+    pub fn iter(&self) -> impl Iterator<Item = InterpreterFrame> + 'a {
+        self.frames.chunks_exact(INTERPRETER_FRAME_BYTES).map(|frame| {
+            let mut words = frame.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes));
+            let mut next = || words.next().unwrap_or(0);
+            let (code, instruction) = (next(), next());
+            InterpreterFrame {
+                code,
+                instruction: instruction & ((1 << INSTRUCTION_BITS) - 1),
+                mark: (instruction >> INSTRUCTION_BITS) as u8,
+                identity: [next(), next()],
+            }
+        })
+    }
+}
+
+impl EventFormat {
+    /// Returns the format with the hidden field. `None` if the fields of the event itself differ in size from record to record.
+    pub fn with_interpreter_frames(&self) -> Result<Option<EventFormat>, FormatError> {
+        let is_flexible = |field: &&super::Field| {
+            let differs = matches!(field.kind, FieldKind::DataLoc(_) | FieldKind::RelLoc(_)) || field.size == 0;
+            differs && !field.may_be_absent()
+        };
+        if self.fields().iter().any(|field| is_flexible(&field)) {
+            return Ok(None);
+        }
+        let (head, print_fmt) = self.text().split_once(PRINT_FMT).unwrap_or((self.text(), ""));
+        let offset = self.first_string();
+        let line = format!("\tfield:__data_loc u64[] {FIELD};\toffset:{offset};\tsize:4;\tsigned:0;");
+        let text = format!("{}\n{line}\n\n{PRINT_FMT}{print_fmt}", head.trim_end());
+        EventFormat::parse_of(&self.system, &text).map(Some)
+    }
+
+    /// Returns the offset of the hidden field, if there is one.
+    pub fn interpreter_frames_offset(&self) -> Option<usize> {
+        self.field(FIELD).map(|field| field.offset)
+    }
+
+    /// Returns the frames in a record. `None` if the program has read none, because it did not know the process.
+    pub fn interpreter_frames<'a>(&self, raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
+        let offset = self.interpreter_frames_offset()?;
+        let location = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);
+        let (start, size) = ((location & 0xffff) as usize, (location >> 16) as usize);
+        InterpreterFrames::parse(raw.get(start..start + size)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SWITCH: &str = "name: sched_switch\nID: 7\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\n\
+        \tfield:int next_pid;\toffset:8;\tsize:4;\tsigned:1;\n\n\
+        print fmt: \"%d\", REC->next_pid\n";
+
+    #[test]
+    fn the_field_is_hidden_and_is_still_there_when_the_text_is_parsed_again() {
+        let format = EventFormat::parse("sched", SWITCH).unwrap().with_interpreter_frames().unwrap().unwrap();
+        let again = EventFormat::parse("sched", format.text()).unwrap();
+        for format in [&format, &again] {
+            assert_eq!(format.fields().iter().map(|field| &*field.name).collect::<Vec<_>>(), ["next_pid"]);
+            assert_eq!((format.interpreter_frames_offset(), format.first_string()), (Some(16), 24));
+            assert!(format.print_fmt().is_ok());
+        }
+    }
+
+    #[test]
+    fn frames_are_read_from_behind_the_fields() {
+        let format = EventFormat::parse("sched", SWITCH).unwrap().with_interpreter_frames().unwrap().unwrap();
+        let words = [1 | 5 << 32, 0x1000, 0x2000 | 3 << 56, 0x3000, 0x4000];
+        let body: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+        let location = 24 | (body.len() as u32) << 16;
+        let raw = [&[0; 16][..], &location.to_ne_bytes(), &[0; 4], &body].concat();
+        let frames = format.interpreter_frames(&raw).unwrap();
+        assert_eq!((frames.state, frames.interpreter), (Some(FramesState::Complete), 5));
+        let frame = InterpreterFrame { code: 0x1000, instruction: 0x2000, mark: 3, identity: [0x3000, 0x4000] };
+        assert_eq!(frames.iter().collect::<Vec<_>>(), [frame]);
+        assert!(format.interpreter_frames(&raw[..30]).is_none());
+        assert!(format.interpreter_frames(&[0; 24]).is_none());
+    }
+}

@@ -1,0 +1,270 @@
+//! The frames of an interpreter, such as Python's, from the memory of the process: one loop that first looks for the thread, and then
+//! follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most [`MOST_TURNS`] turns, and reads
+//! that fail give zeros.
+//!
+//! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks the loop
+//! once.
+
+use perf_prof_format::{
+    abi::bpf::{
+        BPF_FUNC_GET_CURRENT_PID_TGID, BPF_FUNC_MAP_LOOKUP_ELEM, BPF_FUNC_PROBE_READ_KERNEL, BPF_FUNC_PROBE_READ_USER,
+    },
+    tracefs::{
+        FramesState, INSTRUCTION_BITS, INTERPRETER_FRAME_BYTES, INTERPRETER_HEADER_BYTES, MOST_INTERPRETER_FRAMES,
+    },
+};
+use perf_prof_symbols::runtime::{Walk, WalkWord};
+
+use crate::{
+    expression::IDS,
+    instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
+    paths::NumberIterator,
+    select::{SCRATCH, look_up_only},
+};
+
+/// The most bytes of all frames with their header.
+pub const LARGEST_FRAMES: usize = INTERPRETER_HEADER_BYTES + MOST_INTERPRETER_FRAMES * INTERPRETER_FRAME_BYTES;
+/// The size of the map in which frames are read.
+pub const FRAMES_BYTES: usize = FRAMES as usize + LARGEST_FRAMES;
+
+/// The most turns: threads and interpreters that are looked at, and frames.
+const MOST_TURNS: i32 = 256 + MOST_INTERPRETER_FRAMES as i32;
+
+/// The register with the address of the process's [`Walk`].
+const WALK: Register = Register::R7;
+/// The register with the address of the memory in which frames are read.
+const MEMORY: Register = Register::R8;
+/// The register with the number of turns, on kernels without iterators.
+const TURNS: Register = Register::R9;
+/// Where the stack has the memory's address; 0 if there are no frames.
+const KEPT_MEMORY: Place = Place { base: Register::Frame, offset: -104 };
+/// Where the iterator is.
+const ITERATOR: Place = Place { base: Register::Frame, offset: -112 };
+
+/// What the memory has: pointers that are followed, how far the loop is, a copy of the frame, and what the record gets.
+const INTERPRETER: Place = MEMORY.at(0);
+const THREAD: Place = MEMORY.at(8);
+const THREAD_ID: Place = MEMORY.at(16);
+const FRAME: Place = MEMORY.at(24);
+const VALUE: Place = MEMORY.at(32);
+const COUNT: Place = MEMORY.at(40);
+const PHASE: Place = MEMORY.at(48);
+const COPY: i16 = 56;
+const HEADER: i16 = COPY + 128 + 8;
+const FRAMES: i16 = HEADER + INTERPRETER_HEADER_BYTES as i16;
+
+/// The values of `PHASE`: the thread is looked for, or its frames are followed.
+const SEARCH: i32 = 0;
+const FOLLOW: i32 = 1;
+
+/// Writes the code that reads the frames of the running task. `IDS` has its ids before and after. Registers other than
+/// [`crate::expression::CONTEXT`] are lost.
+pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
+    let [none, done, again, follow] = std::array::from_fn(|_| code.label());
+    code.store_number(Size::Double, KEPT_MEMORY, 0);
+    code.copy(Register::R1, IDS);
+    code.operate(Operation::ShiftRight, Register::R1, 32);
+    code.store(Size::Word, SCRATCH, Register::R1);
+    code.map(Register::R1, MapUse::Interpreters);
+    code.address(Register::R2, SCRATCH);
+    code.call(BPF_FUNC_MAP_LOOKUP_ELEM);
+    code.jump_if(Condition::Equal, Register::R0, 0, none);
+    code.copy(WALK, Register::R0);
+    look_up_only(code, MapUse::Frames);
+    code.jump_if(Condition::Equal, Register::R0, 0, none);
+    code.copy(MEMORY, Register::R0);
+    code.store(Size::Double, KEPT_MEMORY, Register::R0);
+    code.copy(Register::R1, IDS);
+    code.operate(Operation::ShiftLeft, Register::R1, 32);
+    code.operate(Operation::ShiftRight, Register::R1, 32);
+    code.store(Size::Double, THREAD_ID, Register::R1);
+    code.load(Size::Double, Register::R1, word(WalkWord::Number));
+    code.operate(Operation::ShiftLeft, Register::R1, 32);
+    code.store(Size::Double, MEMORY.at(HEADER), Register::R1);
+    [THREAD, FRAME, COUNT].iter().for_each(|&place| code.store_number(Size::Double, place, 0));
+    code.store_number(Size::Double, PHASE, SEARCH);
+    set_state(code, FramesState::NoThread);
+    code.load(Size::Double, Register::R3, word(WalkWord::Interpreters));
+    read_word(code, INTERPRETER);
+    begin_turns(code, iterator);
+    code.here(again);
+    next_turn(code, iterator, done);
+    code.load(Size::Double, Register::R1, PHASE);
+    code.jump_if(Condition::Equal, Register::R1, FOLLOW, follow);
+    search_thread(code, again, done);
+    code.here(follow);
+    follow_frame(code, again, done);
+    code.here(done);
+    if let Some(iterator) = iterator {
+        code.address(Register::R1, ITERATOR);
+        code.call_kernel(iterator.destroy);
+    }
+    code.here(none);
+    code.call(BPF_FUNC_GET_CURRENT_PID_TGID);
+    code.copy(IDS, Register::R0);
+}
+
+/// Writes the code of a turn that looks at a thread, or at an interpreter's list of threads.
+fn search_thread(code: &mut Code, again: Label, done: Label) {
+    let [is_thread, is_found, in_thread, has_holder] = std::array::from_fn(|_| code.label());
+    code.load(Size::Double, Register::R1, THREAD);
+    code.jump_if(Condition::NotEqual, Register::R1, 0, is_thread);
+    code.load(Size::Double, Register::R1, INTERPRETER);
+    code.jump_if(Condition::Equal, Register::R1, 0, done);
+    follow_word(code, INTERPRETER, WalkWord::Threads, THREAD);
+    follow_word(code, INTERPRETER, WalkWord::NextInterpreter, INTERPRETER);
+    code.jump(again);
+    code.here(is_thread);
+    follow_word(code, THREAD, WalkWord::ThreadId, VALUE);
+    code.load(Size::Double, Register::R1, VALUE);
+    code.load(Size::Double, Register::R2, THREAD_ID);
+    code.jump_if(Condition::Equal, Register::R1, Register::R2, is_found);
+    follow_word(code, THREAD, WalkWord::NextThread, THREAD);
+    code.jump(again);
+    code.here(is_found);
+    code.load(Size::Double, Register::R1, word(WalkWord::Holder));
+    code.set(Register::R2, Walk::ITSELF);
+    code.jump_if(Condition::Equal, Register::R1, Register::R2, in_thread);
+    follow_word(code, THREAD, WalkWord::Holder, VALUE);
+    code.jump(has_holder);
+    code.here(in_thread);
+    code.load(Size::Double, Register::R1, THREAD);
+    code.store(Size::Double, VALUE, Register::R1);
+    code.here(has_holder);
+    follow_word(code, VALUE, WalkWord::Current, FRAME);
+    code.store_number(Size::Double, PHASE, FOLLOW);
+    set_state(code, FramesState::Complete);
+    code.jump(again);
+}
+
+/// Writes the code of a turn that adds a frame, and goes to the one that called it.
+fn follow_frame(code: &mut Code, again: Label, done: Label) {
+    let [is_read, has_room] = std::array::from_fn(|_| code.label());
+    code.load(Size::Double, Register::R1, FRAME);
+    code.jump_if(Condition::Equal, Register::R1, 0, done);
+    code.load(Size::Double, Register::R1, COUNT);
+    code.jump_if(Condition::Less, Register::R1, MOST_INTERPRETER_FRAMES as i32, has_room);
+    set_state(code, FramesState::Cut);
+    code.jump(done);
+    code.here(has_room);
+    code.address(Register::R1, MEMORY.at(COPY));
+    code.copy(Register::R2, Walk::FRAME_BYTES as i32);
+    code.load(Size::Double, Register::R3, FRAME);
+    code.call(BPF_FUNC_PROBE_READ_USER);
+    code.jump_if(Condition::Equal, Register::R0, 0, is_read);
+    set_state(code, FramesState::Unreadable);
+    code.jump(done);
+    code.here(is_read);
+    load_of_copy(code, WalkWord::Previous, Size::Double);
+    code.store(Size::Double, FRAME, Register::R2);
+    load_of_copy(code, WalkWord::Mark, Size::Byte);
+    code.operate(Operation::ShiftLeft, Register::R2, INSTRUCTION_BITS as i32);
+    code.copy(Register::R3, Register::R2);
+    load_of_copy(code, WalkWord::Instruction, Size::Double);
+    code.operate(Operation::ShiftLeft, Register::R2, 64 - INSTRUCTION_BITS as i32);
+    code.operate(Operation::ShiftRight, Register::R2, 64 - INSTRUCTION_BITS as i32);
+    code.operate(Operation::Or, Register::R3, Register::R2);
+    load_of_copy(code, WalkWord::Code, Size::Double);
+    // The place of the frame in the record. Its number is compared again, because the verifier does not follow it in memory.
+    code.load(Size::Double, Register::R1, COUNT);
+    code.jump_if(Condition::GreaterOrEqual, Register::R1, MOST_INTERPRETER_FRAMES as i32, done);
+    code.copy(Register::R4, Register::R1);
+    code.operate(Operation::Add, Register::R4, 1);
+    code.store(Size::Double, COUNT, Register::R4);
+    code.operate(Operation::Multiply, Register::R1, INTERPRETER_FRAME_BYTES as i32);
+    code.operate(Operation::Add, Register::R1, MEMORY);
+    code.operate(Operation::Add, Register::R1, i32::from(FRAMES));
+    code.store(Size::Double, Register::R1.at(0), Register::R2);
+    code.store(Size::Double, Register::R1.at(8), Register::R3);
+    code.copy(Register::R3, Register::R2);
+    code.operate(Operation::And, Register::R3, !7);
+    code.load(Size::Double, Register::R4, word(WalkWord::Identity));
+    code.operate(Operation::Add, Register::R3, Register::R4);
+    code.operate(Operation::Add, Register::R1, 16);
+    code.copy(Register::R2, 16);
+    code.call(BPF_FUNC_PROBE_READ_USER);
+    code.jump(again);
+}
+
+/// Writes the code that puts the frames at the end of a record, which has room for them, and tells their place at an offset of it.
+pub(crate) fn write_frames(code: &mut Code, record: Register, length: Register, offset: usize) {
+    let done = code.label();
+    let location = record.at(offset as i16);
+    code.load(Size::Double, Register::R3, KEPT_MEMORY);
+    code.jump_if(Condition::Equal, Register::R3, 0, done);
+    code.load(Size::Double, Register::R2, Register::R3.at(COUNT.offset));
+    code.jump_if(Condition::Greater, Register::R2, MOST_INTERPRETER_FRAMES as i32, done);
+    code.operate(Operation::Multiply, Register::R2, INTERPRETER_FRAME_BYTES as i32);
+    code.operate(Operation::Add, Register::R2, INTERPRETER_HEADER_BYTES as i32);
+    code.copy(Register::R1, Register::R2);
+    code.operate(Operation::ShiftLeft, Register::R1, 16);
+    code.operate(Operation::Or, Register::R1, length);
+    code.store(Size::Word, location, Register::R1);
+    code.operate(Operation::Add, Register::R3, i32::from(HEADER));
+    code.copy(Register::R1, record);
+    code.operate(Operation::Add, Register::R1, length);
+    // The size is added first, because a call loses it.
+    code.operate(Operation::Add, length, Register::R2);
+    code.call(BPF_FUNC_PROBE_READ_KERNEL);
+    code.here(done);
+}
+
+/// Returns the place of a word of the process's [`Walk`].
+fn word(word: WalkWord) -> Place {
+    WALK.at(8 * word as i16)
+}
+
+/// Writes the code that reads 8 bytes of the process from the address in `R3`. What cannot be read becomes 0.
+fn read_word(code: &mut Code, to: Place) {
+    code.address(Register::R1, to);
+    code.copy(Register::R2, 8);
+    code.call(BPF_FUNC_PROBE_READ_USER);
+}
+
+/// Writes the code that reads 8 bytes at a distance from the address in a place.
+fn follow_word(code: &mut Code, from: Place, distance: WalkWord, to: Place) {
+    code.load(Size::Double, Register::R3, from);
+    code.load(Size::Double, Register::R1, word(distance));
+    code.operate(Operation::Add, Register::R3, Register::R1);
+    read_word(code, to);
+}
+
+/// Writes the code that loads a part of the copied frame to `R2`. `R1` and `R4` are lost.
+fn load_of_copy(code: &mut Code, part: WalkWord, size: Size) {
+    code.load(Size::Double, Register::R1, word(part));
+    code.operate(Operation::And, Register::R1, if size == Size::Byte { 0x7f } else { 0x78 });
+    code.copy(Register::R4, MEMORY);
+    code.operate(Operation::Add, Register::R4, Register::R1);
+    code.load(size, Register::R2, Register::R4.at(COPY));
+}
+
+fn set_state(code: &mut Code, state: FramesState) {
+    code.store_number(Size::Byte, MEMORY.at(HEADER), state as i32);
+}
+
+fn begin_turns(code: &mut Code, iterator: Option<NumberIterator>) {
+    match iterator {
+        Some(iterator) => {
+            code.address(Register::R1, ITERATOR);
+            code.copy(Register::R2, 0);
+            code.copy(Register::R3, MOST_TURNS);
+            code.call_kernel(iterator.new);
+        }
+        None => code.copy(TURNS, 0),
+    }
+}
+
+/// Writes the code that begins another turn, or jumps to a label after the last one.
+fn next_turn(code: &mut Code, iterator: Option<NumberIterator>, done: Label) {
+    match iterator {
+        Some(iterator) => {
+            code.address(Register::R1, ITERATOR);
+            code.call_kernel(iterator.next);
+            code.jump_if(Condition::Equal, Register::R0, 0, done);
+        }
+        None => {
+            code.operate(Operation::Add, TURNS, 1);
+            code.jump_if(Condition::Greater, TURNS, MOST_TURNS, done);
+        }
+    }
+}

@@ -1,0 +1,90 @@
+# Calls getppid() in many kinds of functions. Before each call, faulthandler writes the stack to the file argv[1]. The program ends
+# when the file argv[2] exists.
+import asyncio, faulthandler, functools, os, re, sys, threading, time
+
+truth = open(sys.argv[1], "w")
+one_at_a_time = threading.Lock()
+kept = []  # A function that is freed at once has no name when perf-prof reads it.
+
+
+def mark(*_):
+    with one_at_a_time:
+        faulthandler.dump_traceback(truth, all_threads=False); os.getppid()  # On one line, as both have to tell the same.
+    return 0
+
+
+def recursion(depth):
+    return mark() if depth == 0 else recursion(depth - 1) + 1
+
+
+def generator():
+    mark()
+    yield mark()
+    yield from (mark() for _ in range(2))
+
+
+class Class:
+    def __init__(self):
+        mark()
+
+    def __lt__(self, other):
+        return mark() == 1
+
+    @property
+    def value(self):
+        return [mark() for _ in range(2)]
+
+    @staticmethod
+    def by_c():
+        return sorted([3, 1, 2], key=mark)
+
+
+async def inner():
+    mark()
+    await asyncio.sleep(0)
+    mark()
+
+
+async def outer():
+    await inner()
+    await asyncio.gather(inner(), inner())
+
+
+@functools.lru_cache(None)
+def cached(_):
+    def local():
+        return re.sub("a", lambda found: str(mark()), "aba")
+
+    return local()
+
+
+def every_kind(turn):
+    recursion(turn % 30)
+    list(generator())
+    sorted([Class(), Class()])
+    Class().value
+    Class.by_c()
+    cached(turn)
+    list(map(functools.partial(mark, turn), [1]))
+    kept.append(compile("[\n\n\nmark(\n),\n]", "made.py", "eval"))
+    eval(kept[-1])
+    asyncio.run(outer())
+
+
+def last():
+    mark()
+    end = time.time() + 30
+    while not os.path.exists(sys.argv[2]) and time.time() < end:
+        time.sleep(0.01)
+
+
+# perf-prof learns of a new process when it looks at its rings.
+time.sleep(1)
+threads = [threading.Thread(target=every_kind, args=(turn,)) for turn in range(3)]
+for thread in threads:
+    thread.start()
+for turn in range(30):
+    every_kind(turn)
+for thread in threads:
+    thread.join()
+last()
