@@ -6,10 +6,13 @@ import perf`, and `python -m perf_prof.perf FILE` runs a script anywhere. docs/p
 
 from __future__ import annotations
 
+import contextlib
 import os
+import weakref
 from sys import byteorder as _BYTE_ORDER
 
 from perf_prof import _native
+from perf_prof._errors import RecordingError
 from perf_prof._perf_constants import *  # noqa: F403
 from perf_prof._perf_events import (
     counts_values as counts_values,
@@ -58,8 +61,12 @@ class data:
     def __init__(self, path: str = "perf.data", fd: int = -1) -> None:
         if fd != -1 and path not in ("-", "perf.data"):
             raise ValueError("path must be '-' when fd is provided")
-        self._path = path if fd == -1 else f"/dev/fd/{fd}"
-        self._shown = path if fd == -1 else "-"
+        self._path, self._shown = path, path
+        if fd != -1:
+            # The caller may close the descriptor before the recording is read.
+            own = os.dup(fd)
+            weakref.finalize(self, os.close, own)
+            self._path, self._shown = f"/dev/fd/{own}", "-"
         if self._path != "-" and not os.access(self._path, os.R_OK):
             os.stat(self._path)  # It raises the error of a missing file.
             raise PermissionError(f"Failed to open perf data: {path}")
@@ -110,7 +117,10 @@ class session:
         self._open()
 
     def _open(self) -> None:
-        self._session = _native.open_perf_session(self._data._path)
+        if not isinstance(self._data, data):
+            raise TypeError(f"a session needs a perf.data, not {type(self._data).__name__}")
+        with _os_errors():
+            self._session = _native.open_perf_session(self._data._path)
         self._evsels = [evsel._of_attr(name, attr, ids) for name, attr, ids in self._session.events()]
         for at, of in enumerate(self._evsels):
             of.tracking = at == 0
@@ -119,9 +129,10 @@ class session:
     def process_events(self) -> None:
         """Calls the functions for all events. The first exception of a function ends that, and is raised here."""
         sample = _nothing if self._sample is None else self._sample
-        if not self._session.process(sample, self._other):
-            self._open()
-            self._session.process(sample, self._other)
+        with _os_errors():
+            if not self._session.process(sample, self._other):
+                self._open()
+                self._session.process(sample, self._other)
 
     def _other(self, record: bytes, sample_id: SampleId) -> None:
         event = _CLASSES[int.from_bytes(record[:4], _BYTE_ORDER)](record, sample_id, None)
@@ -150,6 +161,15 @@ class session:
 
 def _nothing(_: sample_event) -> None:
     pass
+
+
+@contextlib.contextmanager
+def _os_errors() -> Iterator[None]:
+    """Raises OSError, as perf does, if a recording cannot be read."""
+    try:
+        yield
+    except RecordingError as error:
+        raise OSError(str(error)) from error
 
 
 # The architectures of ELF files, by the names that `uname -m` prints.

@@ -35,8 +35,10 @@ fn options_for_events_are_refused_for_a_program() {
     needs([Need::Python]);
     let folder = Folder::new();
     let script = folder.write("program.py", b"import perf\nprint('ran')\n");
-    for option in [&["-i", "x.data"][..], &["-e", "sched:*"], &["--jobs", "2"]] {
-        let output = perf_prof(&["script"]).args(option).arg("-s").arg(&script).output().unwrap();
+    let options =
+        ["-i x.data", "-e sched:*", "--jobs 2", "-C 0", "-p 1", "-t 1", "--cgroups x", "--buffer 8M", "--signed"];
+    for option in options.map(|option| option.split(' ').collect::<Vec<_>>()) {
+        let output = perf_prof(&["script"]).args(&option).arg("-s").arg(&script).output().unwrap();
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(option[0]) && text.contains("it imports perf, and so opens its events itself"), "{text}");

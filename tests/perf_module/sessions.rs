@@ -130,6 +130,13 @@ def process_event(of):
     let new = "
 def sample(s):
     print([(node.ip, node.symbol, node.dso) for node in s.callchain])
+    assert s.callchain[-1].ip == list(s.callchain)[-1].ip and s.callchain[-len(s.callchain)].ip == s.callchain[0].ip
+    for outside in len(s.callchain), -len(s.callchain) - 1:
+        try:
+            s.callchain[outside]
+        except IndexError:
+            continue
+        raise AssertionError(outside)
     if s.evsel.type != perf.TYPE_TRACEPOINT:
         print(s.dso, s.map_start, s.symbol)
         assert s.symbol is None or s.sym_start < s.sym_end
@@ -255,4 +262,25 @@ print(samples[0] > 0, sum(losses))
     let lost: u64 = printed.trim().strip_prefix("True ").unwrap().parse().unwrap();
     assert!(lost > 0, "{printed}{lost_at_recording}{}", said(&text));
     fs::remove_file(&data).unwrap();
+}
+
+#[test]
+fn recordings_that_cannot_be_read_raise_the_errors_of_perf() {
+    needs([Need::Python, Need::Tracefs]);
+    let recorded = Recorded::new(&["-e", "sched:sched_process_exec"]);
+    let program = "
+import os, perf, sys
+for make in lambda: perf.session(perf.data(__file__)), lambda: perf.session(sys.argv[-1]), lambda: perf.data('missing'):
+    try:
+        make()
+    except (OSError, TypeError) as error:
+        print(type(error).__name__)
+read = os.open(sys.argv[-1], os.O_RDONLY)
+data = perf.data(fd=read)
+os.close(read)
+samples = []
+perf.session(data, sample=lambda sample: samples.append(1)).process_events()
+print(len(samples) > 0)
+";
+    assert_eq!(recorded.printed(program), "OSError\nTypeError\nFileNotFoundError\nTrue\n");
 }

@@ -313,9 +313,15 @@ impl ProgramOptions {
 
     /// Returns an option for the events of a script that does not open them itself; `None` if there is no such option.
     fn option_of_events(&self, OtherOptions { of, all_cpus, .. }: OtherOptions<'_>) -> Option<&'static str> {
-        let others = [(!self.events.is_empty(), "-e"), (self.jobs.is_some(), "--jobs"), (all_cpus, "-a")];
+        let others = [
+            (!self.events.is_empty(), "-e"),
+            (self.jobs.is_some(), "--jobs"),
+            (all_cpus, "-a"),
+            (self.signed, "--signed"),
+            (self.on_error.is_some(), "--on-error"),
+        ];
         let own = others.into_iter().find(|(is_given, _)| *is_given).map(|(_, option)| option);
-        own.or_else(|| of.only_for_recordings())
+        own.or_else(|| of.of_events())
     }
 
     /// Makes the plan of a run of a script.

@@ -128,6 +128,20 @@ impl RecordingOptions {
         given.into_iter().find_map(|(option, given)| given.then_some(option))
     }
 
+    /// Returns the first option that has no effect on a script which opens its events itself.
+    #[cfg(feature = "python")]
+    pub fn of_events(&self) -> Option<&'static str> {
+        let given = [
+            ("-C", self.cpus.is_some()),
+            ("-p", self.pids.is_some()),
+            ("-t", self.tids.is_some()),
+            ("--cgroups", !self.cgroups.is_empty()),
+            ("--force", self.force),
+            ("--buffer", self.buffer.is_some()),
+        ];
+        self.only_for_recordings().or_else(|| given.into_iter().find_map(|(option, given)| given.then_some(option)))
+    }
+
     fn limits(&self) -> ReadLimits {
         ReadLimits { owner: owner(self.force), memory: self.buffer }
     }

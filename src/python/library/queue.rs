@@ -224,6 +224,10 @@ impl QueueSink {
         QueueSink { queue, batch: EventBatch::default(), skipped: 0, begun: Some(Box::new(begun)) }
     }
 
+    fn pass_on_if_full(&mut self) -> Flow {
+        if self.batch.bytes.len() >= BATCH_BYTES { self.pass_on() } else { Flow::Continue(()) }
+    }
+
     fn pass_on(&mut self) -> Flow {
         let EventBatch { entries, bytes } = &self.batch;
         let next = EventBatch { entries: Vec::with_capacity(entries.len()), bytes: Vec::with_capacity(bytes.len()) };
@@ -263,16 +267,17 @@ impl Deliver for QueueSink {
         };
         self.batch.entries.push(sample);
         self.batch.bytes.extend_from_slice(record);
-        if self.batch.bytes.len() >= BATCH_BYTES { self.pass_on() } else { Flow::Continue(()) }
+        self.pass_on_if_full()
     }
 
     fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
-        if self.skipped == 0 {
-            let start = self.batch.bytes.len() as u32;
-            self.batch.entries.push(Entry::Other { start, size: record.len() as u16 });
-            self.batch.bytes.extend_from_slice(record);
+        if self.skipped != 0 {
+            return Flow::Continue(());
         }
-        Flow::Continue(())
+        let start = self.batch.bytes.len() as u32;
+        self.batch.entries.push(Entry::Other { start, size: record.len() as u16 });
+        self.batch.bytes.extend_from_slice(record);
+        self.pass_on_if_full()
     }
 
     fn lost(&mut self, start: u64, end: u64) -> Flow {

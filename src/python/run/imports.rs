@@ -16,12 +16,12 @@ pub enum Generation {
 
 /// Modules that only scripts of the older interface import.
 const OLD_MODULES: [&str; 2] = ["perf_trace_context", "EventClass"];
-/// Names of parameters that only functions of the older interface have.
-const OLD_PARAMETERS: [&str; 3] = ["common_cpu", "common_secs", "common_nsecs"];
+/// The second parameter of the functions of the older interface that are called with tracepoints.
+const OLD_PARAMETER: &str = "context";
 
 /// Returns the interface of a script with this source.
 pub fn generation(source: &str) -> Generation {
-    let statements = statements(source);
+    let statements = statements(source.trim_start_matches('\u{feff}'));
     let imported: Vec<&str> = statements.iter().flat_map(|statement| imports(statement)).collect();
     if !imported.iter().any(|module| ["perf", "perf_live"].contains(module)) {
         return Generation::Handlers;
@@ -39,21 +39,22 @@ pub fn generation(source: &str) -> Generation {
 fn imports(statement: &str) -> Vec<&str> {
     let statement = statement.trim();
     let top = |name: &'_ str| -> usize { name.find(['.', ' ', '\t']).unwrap_or(name.len()) };
-    if let Some(names) = statement.strip_prefix("import ") {
+    if let Some(names) = statement.strip_prefix("import").filter(|names| names.starts_with([' ', '\t'])) {
         return names.split(',').map(str::trim).map(|name| &name[..top(name)]).collect();
     }
-    match statement.strip_prefix("from ") {
+    match statement.strip_prefix("from").filter(|name| name.starts_with([' ', '\t'])) {
         Some(rest) => vec![rest.trim()].into_iter().map(|name| &name[..top(name)]).collect(),
         None => Vec::new(),
     }
 }
 
-/// Returns the name of the function that a statement defines, if its parameters are those of the older interface.
+/// Returns the name of the function that a statement defines at the top of the script, if its parameters are those of the
+/// older interface: `(event_name, context, ...)`.
 fn old_handler(statement: &str) -> Option<&str> {
-    let (name, parameters) = statement.trim().strip_prefix("def ")?.split_once('(')?;
-    let words = parameters.split(|of: char| !of.is_alphanumeric() && of != '_');
-    let has_old = words.into_iter().any(|word| OLD_PARAMETERS.contains(&word));
-    let looks_old = name.contains("__") && !name.starts_with("__") && parameters.split(',').count() >= 8;
+    let (name, parameters) = statement.trim_start_matches(['\n', '\r']).strip_prefix("def ")?.split_once('(')?;
+    let parameters: Vec<&str> = parameters.split(',').map(|name| name.trim_matches([' ', '\t', ')'])).collect();
+    let has_old = parameters.get(1) == Some(&OLD_PARAMETER);
+    let looks_old = name.contains("__") && !name.starts_with("__") && parameters.len() >= 8;
     (has_old || looks_old).then_some(name.trim())
 }
 
@@ -119,6 +120,7 @@ mod tests {
     fn programs_import_perf() {
         for source in [
             "import perf",
+            "\u{feff}import\tperf",
             "import sys, perf as p\n",
             "def main():\n    from perf import evlist\n",
             "try: import perf\nexcept ImportError: pass\n",
@@ -157,10 +159,14 @@ mod tests {
         assert!(mixed("from perf_trace_context import *\n").contains("perf_trace_context"));
         let handler = "def sched__sched_switch(event_name, context, common_cpu,\n\tcommon_secs): pass\n";
         assert!(mixed(handler).contains("sched__sched_switch"));
+        assert!(mixed("def trace_unhandled(event_name, context, event_fields_dict):\n").contains("trace_unhandled"));
         assert!(mixed("def a__b(a, b, c, d, e, f, g, h, *rest): pass\n").contains("a__b"));
         // Ported scripts keep the names of their functions.
         let ported =
             "import perf\ndef irq__softirq_entry(sample): pass\ndef trace_begin(): pass\ndef __init__(self, a, b): 0\n";
         assert_eq!(generation(ported), Generation::Program);
+        // Classes of ported scripts keep the words of the older interface too.
+        let class = "import perf\nclass Headers:\n    def __init__(self, context, common_cpu, common_secs): pass\n";
+        assert_eq!(generation(class), Generation::Program);
     }
 }

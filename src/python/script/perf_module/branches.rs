@@ -1,7 +1,9 @@
 //! `perf.branch_stack`: the branches of a sample.
 
 use perf_prof_format::record::Branch;
-use pyo3::{exceptions::PyIndexError, prelude::*};
+use pyo3::prelude::*;
+
+use super::at;
 
 /// The branches of a sample, the latest first: a sequence of branch_entry.
 #[pyclass(frozen, sequence, module = "perf", name = "branch_stack")]
@@ -20,8 +22,8 @@ impl BranchStack {
         self.branches.len()
     }
 
-    fn __getitem__(&self, index: usize) -> PyResult<BranchEntry> {
-        let branch = self.branches.get(index).ok_or_else(|| PyIndexError::new_err("Index out of range"))?;
+    fn __getitem__(&self, index: isize) -> PyResult<BranchEntry> {
+        let branch = at(&self.branches, index)?;
         Ok(BranchEntry { branch: *branch })
     }
 }

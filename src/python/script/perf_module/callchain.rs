@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use perf_prof_events::event::PerfFrame;
-use pyo3::{exceptions::PyIndexError, intern, prelude::*, types::PyString};
+use pyo3::{intern, prelude::*, types::PyString};
 
-use super::super::perf_script::FrameObjects;
+use super::{super::perf_script::FrameObjects, at};
 
 /// The frames of a call chain, innermost first: a sequence of callchain_node.
 #[pyclass(frozen, sequence, module = "perf", name = "callchain")]
@@ -19,8 +19,8 @@ impl Callchain {
         self.frames.len()
     }
 
-    fn __getitem__(&self, index: usize) -> PyResult<CallchainNode> {
-        let frame = self.frames.get(index).ok_or_else(|| PyIndexError::new_err("Index out of range"))?;
+    fn __getitem__(&self, index: isize) -> PyResult<CallchainNode> {
+        let frame = at(&self.frames, index)?;
         Ok(CallchainNode { frame: frame.clone() })
     }
 }
