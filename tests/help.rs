@@ -241,6 +241,10 @@ fn words_that_users_type_lead_to_what_exists() {
     finds("json", &["--json", "perf-prof export"]);
     finds("csv", &["perf-prof export"]);
     finds("time range", &["--time"]);
+    for words in ["truncated", "killed"] {
+        finds(words, &["docs/recordings.md#incomplete-recordings"]);
+    }
+    finds("rotate", &["--max-files"]);
     finds("thread", &["--tid"]);
     finds("call graph", &["--call-graph", "stack"]);
     finds("--mmap-pages", &["--mmap-pages"]);

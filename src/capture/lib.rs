@@ -137,10 +137,9 @@ enum StartTrigger {
     Exec,
     /// The enable ioctl.
     Enable,
-    /// The enable ioctl, called several times, because tasks may inherit the events during the call. A task that is
-    /// created during the ioctl may inherit events that are off: see [`context`]. If contexts are kept, this task does
-    /// not exchange its events with another task, and the next call turns its events on for good. If the kernel cannot
-    /// keep contexts, each call is one more attempt.
+    /// The enable ioctl, called several times: a task that is created during the call may inherit events that are off (see
+    /// [`context`]), and the next call turns them on. That is final if the kernel does not swap the contexts of tasks. If it may
+    /// swap them, each call is one more attempt.
     EnableAgain,
 }
 

@@ -50,7 +50,7 @@ impl Capture {
         .then_some(all)
     }
 
-    /// Calls `each` with each descriptor that is wanted and can be read, its id and its number of lost records. Returns
+    /// For each wanted descriptor that can be read, calls `each` with it, its id and its number of lost records. Returns
     /// false if the kernel does not count lost records.
     pub(super) fn for_each_loss(
         &self,

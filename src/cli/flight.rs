@@ -98,7 +98,9 @@ pub enum FlightError {
     )]
     SwitchEvents,
     /// --threads with a layout beside --before.
-    #[error("--threads={0} and --before cannot be combined: a dump has one file for each CPU; use --threads")]
+    #[error(
+        "--threads={0} and --before cannot be combined: a dump has one file for each CPU, so give --threads no value"
+    )]
     ThreadLayout(Threads),
     /// --buffer-flush beside --before.
     #[error("--buffer-flush and --before cannot be combined: samples are written only when a trigger asks for them")]

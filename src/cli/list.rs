@@ -232,7 +232,7 @@ fn select_events<'a>(
     for glob in globs {
         if !events.iter().any(|(event, _)| matches_event(glob, event)) {
             if let Some(error) = closed {
-                bail!("tracepoints cannot be listed, and no other event matches `{glob}`: {error}");
+                bail!("no event matches `{glob}`, but tracepoints could not be listed: {error}");
             }
             if selectors::is_system_call(glob) {
                 bail!(

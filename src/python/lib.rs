@@ -55,7 +55,7 @@
 //! * a keyword of `trace` and the like: its row in `_options.py`, its arm in `library/options.rs`, its name in messages
 //!   in `library/keywords.rs`
 //! * what a program gets of a run: `library/queue.rs` (between the thread of the run and the program),
-//!   `library/trace.rs` (iteration), `library/dispatch.rs` (handlers), `library/columns.rs` (`table()`, `batches()`)
+//!   `library/trace.rs` (iteration; for asyncio, `_asyncio.py`), `library/dispatch.rs` (handlers), `library/columns.rs` (`table()`, `batches()`)
 //! * an exception of the package: `_errors.py`, `library/errors.rs`
 //! * what a forked child of a program keeps: `library/forks.rs`
 //! * what `make_event` accepts: `testing/members.rs`, `testing/made_span.rs`; what `run_script` calls:

@@ -18,6 +18,7 @@
 //! * the borders of the parts of `--jobs`: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
 //!   (records) and `format/` (descriptions)
+//! * how a recording is opened, and what one gives that was cut off or not finished: `recording.rs`
 //! * what is wrong inside of a file: `error.rs`
 //! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:
 //!   `recorder/existing_state.rs` in the wing `session`

@@ -97,17 +97,17 @@ pub fn terminal_size() -> Option<(usize, usize)> {
     Some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// The function that [`before_messages`] has set; null if there is none. It writes output that is collected elsewhere.
-static COLLECTED: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
+/// The function that [`before_messages`] has set; null if there is none. This function writes output that waits in other buffers.
+static WRITE_WAITING: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Sets a function that is called before each message, so that messages and other output keep their order. `None` removes
 /// it.
 pub fn before_messages(function: Option<fn()>) {
-    COLLECTED.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
+    WRITE_WAITING.store(function.map_or(std::ptr::null_mut(), |function| function as *mut ()), SeqCst);
 }
 
-fn write_collected() {
-    let function = COLLECTED.load(SeqCst);
+fn write_waiting() {
+    let function = WRITE_WAITING.load(SeqCst);
     if !function.is_null() {
         // SAFETY: `before_messages` stored a function of this type.
         unsafe { std::mem::transmute::<*mut (), fn()>(function)() }
@@ -163,7 +163,7 @@ pub fn shown_on_stderr(text: &str) -> Cow<'_, str> {
 /// Writes a line to stderr without a prefix. If this fails, writes it to the stderr that was in use before [`append_to`]
 /// replaced it.
 pub fn write_line(text: &str) {
-    write_collected();
+    write_waiting();
     let line = format!("{text}\n");
     let Err(error) = io::stderr().write_all(line.as_bytes()) else { return };
     note_write_error(&error);
@@ -192,6 +192,6 @@ pub fn write_error() -> Option<io::Error> {
 
 /// Writes a line to stdout. Errors are ignored: a closed pipe is noticed when the script writes.
 pub fn print_line(text: &str) {
-    write_collected();
+    write_waiting();
     let _ = io::stdout().write_all(format!("{text}\n").as_bytes());
 }

@@ -216,7 +216,7 @@ fn errors_name_the_thing_the_cause_and_the_way_out() {
     check(
         &["-A", "true"],
         expect![[r#"
-        perf-prof: --per-cpu: the counts of tasks are not divided by CPU; count CPUs instead (-a or -C)
+        perf-prof: --per-cpu: counts of tasks are not known for each CPU; count all tasks of the CPUs instead (-a or -C)
         status 1
     "#]],
     );

@@ -4,7 +4,7 @@ use super::words::stem;
 
 /// Words that users type, and the words or phrases that are searched for as well. Commas separate them. Names that
 /// exist in perf-prof need no row.
-const SYNONYMS: [(&str, &str); 64] = [
+const SYNONYMS: [(&str, &str); 69] = [
     ("percent, percentage, pct, proportion, ratio", "percentile, %, p99, pct, share of"),
     ("percentile, quantile, median, p50, p90, p95, p99, tail latency", "percentile, p99, p50, distribution"),
     ("bucket, bin", "Log2Hist, Hist, histogram, linear, distribution"),
@@ -37,7 +37,12 @@ const SYNONYMS: [(&str, &str); 64] = [
     ("network, socket, connection, tcp, packet", "tcp, tcplife, connection"),
     ("syscall, system call, strace", "syscall, system call, slowcalls, syscalls.py, trace"),
     ("interrupt, irq, hardirq, softirq", "irq, softirq, irqlat, interrupt"),
-    ("kill, killed, crash, segfault, sigkill", "killsnoop, signal, killed, exit"),
+    ("kill, killed, crash, segfault, sigkill", "killsnoop, signal, killed, exit, recorder was killed"),
+    ("truncated, truncate, unfinished, corrupt, corrupted", "cut off, damaged, Incomplete recordings"),
+    ("rotate, rotation, retention, prune, old dumps, limit dumps", "--max-files, newest dumps"),
+    ("broken pipe, epipe, sigpipe, head", "closed pipe"),
+    ("await, coroutine, event loop", "asyncio, asynchronous iterator"),
+    ("nogil, no gil", "free-threaded"),
     ("error, errno, fail, failure, failing", "failed, errno_name, error, errors"),
     (
         "lost, lose, loss, drop, dropped, missing event, overflow, overrun",

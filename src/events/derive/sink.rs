@@ -21,8 +21,8 @@ const HELD: usize = 1 << 20;
 /// A sink that runs derivations before it delivers to another sink. Without derivations, it costs one comparison per
 /// batch.
 ///
-/// If all events are inputs of derivations, most batches produce no derived samples. So derived samples are held back
-/// until the batch ends, and the other sink is entered only if there are any.
+/// Calling the other sink costs something for each batch, and if all events are inputs of derivations, most batches have no derived
+/// samples. So derived samples are kept until the batch ends, and the other sink is called only if there are any.
 pub struct DerivingSink<'a> {
     sink: &'a mut dyn Sink,
     derivations: Derivations,

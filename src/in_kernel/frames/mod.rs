@@ -1,5 +1,5 @@
 //! The frames of an interpreter, such as Python's, from the memory of the process: one loop that first looks for the thread, and then
-//! follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most [`MOST_TURNS`] turns, and reads
+//! follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most `MOST_TURNS` turns, and reads
 //! that fail give zeros.
 //!
 //! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks the loop
@@ -36,12 +36,13 @@ const WALK: Register = Register::R7;
 const MEMORY: Register = Register::R8;
 /// The register with the number of turns, on kernels without iterators.
 const TURNS: Register = Register::R9;
-/// Where the stack has the memory's address; 0 if there are no frames.
+/// The place on the stack that holds the address of the map value; 0 if there are no frames.
 const KEPT_MEMORY: Place = Place { base: Register::Frame, offset: -104 };
 /// Where the iterator is.
 const ITERATOR: Place = Place { base: Register::Frame, offset: -112 };
 
-/// What the memory has: pointers that are followed, how far the loop is, a copy of the frame, and what the record gets.
+// The map value whose address is in `KEPT_MEMORY`: the pointers that are followed, the state of the loop (`COUNT`, `PHASE`), a copy of
+// the current frame (`COPY`), and what goes into the record (`HEADER`, `FRAMES`).
 const INTERPRETER: Place = MEMORY.at(0);
 const THREAD: Place = MEMORY.at(8);
 const THREAD_ID: Place = MEMORY.at(16);
@@ -229,7 +230,7 @@ fn follow_word(code: &mut Code, from: Place, distance: WalkWord, to: Place) {
     read_word(code, to);
 }
 
-/// Writes the code that loads a part of the copied frame to `R2`. `R1` and `R4` are lost.
+/// Writes the code that loads a part of the copied frame to `R2`. It overwrites `R1` and `R4`.
 fn load_of_copy(code: &mut Code, part: WalkWord, size: Size) {
     code.load(Size::Double, Register::R1, word(part));
     code.operate(Operation::And, Register::R1, if size == Size::Byte { 0x7f } else { 0x78 });

@@ -160,7 +160,8 @@ impl Machine {
         whole.push(Instruction::Set(Register::R1, self.address(STACK)));
         for &instruction in &code.instructions {
             match instruction {
-                // `R5` has the frame here, so the fifth argument of a helper function (a record's length) goes into memory.
+                // In this interpreter, `R5` holds the address of the stack. So the fifth argument of a helper function, the length of
+                // a record, is stored in memory instead.
                 Instruction::Do(Operation::Move, Register::R5, Operand::Register(length)) => {
                     whole.push(Instruction::Set(Register::R0, self.address(LENGTH)));
                     whole.store(Size::Double, Register::R0.at(0), length);

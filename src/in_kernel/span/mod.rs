@@ -416,7 +416,7 @@ fn put(code: &mut Code, flags: u64) {
     code.call(BPF_FUNC_MAP_UPDATE_ELEM);
 }
 
-/// Writes the code that jumps to a label unless events were lost since the span at an address began. `R1` and `R2` are lost.
+/// Writes the code that jumps to a label unless events were lost since the span at an address began. It overwrites `R1` and `R2`.
 fn jump_if_fresh(code: &mut Code, span: Register, to: Label) {
     code.map(Register::R1, MapUse::Counters);
     code.load(Size::Double, Register::R2, Register::R1.at(SpanCounters::GENERATION));

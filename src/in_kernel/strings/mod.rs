@@ -33,7 +33,7 @@ pub(crate) const LENGTH: Register = Register::R8;
 pub struct StringProgram {
     /// The program.
     pub program: Program,
-    /// The size of the largest record, in bytes.
+    /// The size of the map value in which a record is made, in bytes: the largest record, and a word for its length.
     pub record_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ pub fn string_program(
     }
 }
 
-/// Returns the size of the memory for a record: the largest one, and a word for its length so far.
+/// Returns the size of the map value in which a record is made: the largest record, and a word for its length while it is written.
 pub(crate) fn record_bytes(format: &EventFormat) -> usize {
     let longest = longest_string(&format.strings());
     let frames = if format.interpreter_frames_offset().is_some() { LARGEST_FRAMES } else { 0 };

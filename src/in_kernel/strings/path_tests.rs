@@ -46,7 +46,7 @@ const TYPES: PathTypes = PathTypes {
     iterator: None,
 };
 
-/// A kernel with a task. Objects are 256 bytes apart.
+/// A kernel with a task. Objects are 4,096 bytes apart.
 #[derive(Default)]
 struct Kernel {
     objects: Vec<(u64, Vec<u8>)>,

@@ -356,6 +356,8 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
 /// Reports once that a table could not be read. Its rows are not lost: they are read later.
 fn report(has_failed: &mut bool, error: &CallError) {
     if !std::mem::replace(has_failed, true) {
-        output::say(format_args!("a table in the kernel cannot be read now: {error}"));
+        output::say(format_args!(
+            "a table in the kernel cannot be read yet: {error}; nothing is lost, it is read again later"
+        ));
     }
 }

@@ -133,7 +133,7 @@ mod tests {
     enum Step {
         /// Time passes, in milliseconds.
         Pass(u16),
-        /// A record comes so many milliseconds after its time.
+        /// A record comes this many milliseconds after its timestamp.
         Late(u16),
         /// The rings are copied.
         Copy,

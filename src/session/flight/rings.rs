@@ -28,7 +28,7 @@ fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize
     wanted.next_power_of_two().max(present).min(largest(rates.len(), memory))
 }
 
-/// Returns the largest size of each of so many rings. A dump copies all of them, so they get half of the memory.
+/// Returns the largest size of each ring, if there are this many. A dump copies all of them, so they get half of the memory.
 pub fn largest(rings: usize, memory: usize) -> usize {
     let share = (memory / 2 / rings.max(1)).max(page_size());
     1 << share.ilog2()

@@ -87,8 +87,8 @@ impl ChosenEvents {
         file_rights::keep_files(&mut self.tracefs, &self.events);
     }
 
-    /// Like [`ChosenEvents::arm`], for a run that receives the events itself. The command does not outlive the run, and
-    /// the run gives up the rights to files that it no longer needs.
+    /// Like [`ChosenEvents::arm`], for a run whose events are processed in this process. The command is killed
+    /// if this process ends. Drops the capability to read all files, except if the run needs it later.
     pub fn arm_for_run(self, capture: &plan::Capture) -> Result<ArmedEvents> {
         let mut armed = self.arm(|| capture.workload().map(Workload::fork_until_end).transpose())?;
         file_rights::give_up(&mut armed.tracefs, &armed.events);

@@ -37,7 +37,8 @@ use crate::{
 pub struct RecordingWriter {
     container: Container,
     attrs: Vec<EventAttr>,
-    /// The event to which samples with the id of another program's event belong, if this event is known.
+    /// The index of the event that samples with a foreign id (the id of another program's event) are counted as; `None` if that is
+    /// not known.
     stray: Option<usize>,
     strays: Option<ForeignIds>,
     features: Features,

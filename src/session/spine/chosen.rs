@@ -74,7 +74,7 @@ impl Chosen {
         }
     }
 
-    /// Forks the command of the plan, and gives up rights to files that are no longer needed. The command waits until
+    /// Forks the command of the plan, and drops the capability to read all files if it is no longer needed. The command waits until
     /// the run starts. Must be called before an interpreter starts: if a process has several threads, its forked
     /// children may only call async-signal-safe functions.
     pub fn arm(self) -> Result<Armed> {

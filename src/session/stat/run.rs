@@ -56,7 +56,7 @@ pub fn run_with(
         plan.capture.events = parse_events(USUAL[usize::from(of_cpus)])?;
     }
     if plan.rows == Rows::Cpus && !of_cpus {
-        bail!("--per-cpu: the counts of tasks are not divided by CPU; count CPUs instead (-a or -C)");
+        bail!("--per-cpu: counts of tasks are not known for each CPU; count all tasks of the CPUs instead (-a or -C)");
     }
     plan.capture.events.iter().try_for_each(only_counted)?;
     let closing = ClosingHeldOff::new();

@@ -30,7 +30,7 @@ pub const ZERO: f64 = 2.938_735_877_055_719e-39;
 pub struct Scale {
     unit: Unit,
     buckets: Option<Buckets>,
-    /// For each classic bucket: its last range, and the largest value in it.
+    /// For each bucket of the classic histogram: the index of the last range of values in it, and its largest value (`le`).
     ends: Vec<(u32, f64)>,
 }
 

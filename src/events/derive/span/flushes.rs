@@ -4,8 +4,9 @@
 //! (block/blk-flush.c). So a second flush of the same queue shows that the first one is over, although its end was not
 //! delivered. If flushes of several queues may be running, no event says which of them ended.
 //!
-//! Tasks wait for these flushes, and a flush ends the waits of all tasks that began to wait before the kernel made it, in the
-//! order in which they began. The kernel issues a flush after it has made it, so a wait that began after the issue goes on.
+//! Tasks wait for these flushes. The kernel first prepares a flush, and issues it to the device later. The flush ends all waits that
+//! began before it was prepared, the oldest one first. Only the issue is an event: a wait that began after it goes on, and one that
+//! began shortly before it may go on.
 
 use rustc_hash::FxHashMap;
 

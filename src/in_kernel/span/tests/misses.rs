@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Returns the spans that programs make if they miss some events, with the number of these and the counts.
+/// Runs the programs, but not for the events for which `misses` returns true. Returns the number of spans of each key, the number
+/// of missed events, and the counters.
 fn with_misses(
     (prepared, codes): (&Prepared, &SpanCodes),
     all: &[Happened],

@@ -151,12 +151,12 @@ impl Top {
         Ok(Top { largest, plans: Mutex::default(), fed_by: FedBy::default() })
     }
 
-    /// Looks at an event. Raises ValueError if the event does not have one of the names.
+    /// Keeps an event if it is among the largest. Raises ValueError if the event does not have one of the names.
     fn add(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         self.add_event(event)
     }
 
-    /// Looks at an event, so that the object can be called as a handler.
+    /// Does the same as add(). A Top can be called, so it can be a handler.
     fn __call__(&self, event: &Bound<'_, PyAny>) -> PyResult<()> {
         self.add_event(event)
     }

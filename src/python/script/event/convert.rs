@@ -63,7 +63,7 @@ pub unsafe fn string(text: &[u8]) -> *mut ffi::PyObject {
     unsafe { ffi::PyUnicode_DecodeUTF8(text.as_ptr().cast(), text.len() as isize, ERRORS) }
 }
 
-/// Returns a str as a `Bound`; see [`string`].
+/// Returns a str as a `Bound`; see `string`.
 pub fn text<'py>(py: Python<'py>, text: &[u8]) -> PyResult<Bound<'py, PyAny>> {
     // SAFETY: `py` proves that the GIL is held.
     unsafe { Bound::from_owned_ptr_or_err(py, string(text)) }

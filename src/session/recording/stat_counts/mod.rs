@@ -83,7 +83,9 @@ pub enum StatError {
     #[error("the recording is damaged: a count is for CPU {0}, where its event was not counted")]
     UnknownCpu(i32),
     /// The recording does not list the thread.
-    #[error("the recording is damaged: a count is for entry {0} of the list of threads, which is shorter")]
+    #[error(
+        "the recording is damaged: a count is for entry {0} of the list of threads, and the list has fewer entries"
+    )]
     UnknownThread(u32),
     /// There are more counts than a recording may have.
     #[error("a round has more than {MAX_COUNTS} counts")]

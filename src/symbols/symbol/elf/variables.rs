@@ -29,7 +29,7 @@ pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<St
                 continue;
             }
             for symbol in &candidates {
-                // A name in a table that is not for the dynamic linker may have a version: `environ@@GLIBC_2.2.5`.
+                // A name in `.symtab` may include the version of the symbol: `environ@@GLIBC_2.2.5`.
                 let name = table.name_of(symbol).split(|&byte| byte == b'@').next().unwrap_or_default();
                 if let Some(name) = std::str::from_utf8(name).ok().and_then(|name| names.get(name)) {
                     found.entry((*name).to_owned()).or_default().insert(symbol.start);
