@@ -16,12 +16,19 @@ use crate::harness::{
 
 const PROGRAM: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/python_frames.py");
 
-/// Prints the Python frames of each call, and makes the file `done` when the program has reached its end.
+const FREED: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stacks/programs/freed_functions.py");
+
+/// Prints the Python frames of each call, and makes the file `ready` when it sees the program, and `done` when the program has reached
+/// its end.
 const SCRIPT: &str = "\
-import sys
+import os, sys
 def syscalls__sys_enter_getppid(event):
     frames = [frame for frame in event._callchain if frame.get('python')]
     names = [(frame['symbol'].split('.')[-1], frame['dso'], frame['line']) for frame in frames]
+    if any(name[0] == 'ready' for name in names):
+        open(sys.argv[2], 'w').close()
+    if not os.path.exists(sys.argv[2]) or any(name[0] == 'ready' for name in names):
+        return
     print(*('%s@%s:%s' % name for name in names), flush=True)
     if any(name[0] == 'last' for name in names):
         open(sys.argv[1], 'w').close()
@@ -53,28 +60,34 @@ fn stacks_of_faulthandler(text: &str) -> Vec<String> {
     stacks.map(|stack| stack.lines().filter_map(frame).collect::<Vec<_>>().join(" ")).collect()
 }
 
+/// Runs a program with this interpreter. Returns the stacks that perf-prof sees, and what the program writes about them.
 #[track_caller]
-fn check(python: &Path) {
+fn seen_and_truth(python: &Path, program: &str) -> (Vec<String>, String) {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).display().to_string();
-    let (script, truth, done) = (path("frames_of_getppid.py"), path("truth"), path("done"));
+    let [script, truth, done, ready] = ["frames_of_getppid.py", "truth", "done", "ready"].map(path);
     fs::write(&script, SCRIPT).unwrap();
     let python_path = python.display().to_string();
-    let of_events = ["--order", "--python-frames=only", "-e", "syscalls:sys_enter_getppid", &script, &done];
-    let command = ["--exec", &python_path, PROGRAM, &truth, &done];
+    let of_events = ["--order", "--python-frames=only", "-e", "syscalls:sys_enter_getppid", &script, &done, &ready];
+    let command = ["--exec", &python_path, program, &truth, &done, &ready];
     let args = [&["python"][..], &of_events, &command].concat();
     let output = with_patience(&mut perf_prof(&args), 60).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let (seen, truth) = (stdout(&output), stacks_of_faulthandler(&fs::read_to_string(truth).unwrap()));
-    let seen: Vec<&str> = seen.lines().collect();
+    (stdout(&output).lines().map(str::to_owned).collect(), fs::read_to_string(truth).unwrap())
+}
+
+#[track_caller]
+fn check(python: &Path) {
+    let (seen, truth) = seen_and_truth(python, PROGRAM);
+    let truth = stacks_of_faulthandler(&truth);
     assert!(truth.len() > 500, "{}: {}", python.display(), truth.len());
-    let differ = truth.iter().zip(&seen).find(|(truth, seen)| truth != *seen);
+    let differ = truth.iter().zip(&seen).find(|(truth, seen)| truth != seen);
     assert_eq!((seen.len(), differ), (truth.len(), None), "{}", python.display());
 }
 
 #[test]
 fn functions_and_lines_of_python_are_those_of_faulthandler() {
-    needs([Need::Bpf]);
+    needs([Need::Bpf, Need::Python]);
     let found = interpreters();
     if found.is_empty() {
         skip(Need::Python, "there is no CPython 3.11, 3.12 or 3.13");
@@ -83,8 +96,23 @@ fn functions_and_lines_of_python_are_those_of_faulthandler() {
 }
 
 #[test]
+fn a_function_that_was_freed_has_its_own_name_or_none() {
+    needs([Need::Bpf, Need::Python]);
+    // The number of code objects tells them apart since 3.12.
+    let found = interpreters();
+    for ((minor, _), python) in found.iter().filter(|((minor, _), _)| minor != "11") {
+        let (seen, truth) = seen_and_truth(python, FREED);
+        let truth: Vec<&str> = truth.lines().collect();
+        assert_eq!((seen.len(), truth.len()), (1001, 1001), "3.{minor}");
+        let is_named = |seen: &str| !seen.starts_with("[python: ");
+        let wrong = seen.iter().zip(&truth).find(|(seen, truth)| is_named(seen) && !seen.starts_with(*truth));
+        assert_eq!(wrong, None, "3.{minor}");
+    }
+}
+
+#[test]
 fn functions_have_their_place_between_those_of_the_interpreter() {
-    needs([Need::Bpf]);
+    needs([Need::Bpf, Need::Python]);
     let Some(python) = interpreters().into_values().next() else {
         skip(Need::Python, "there is no CPython 3.11, 3.12 or 3.13");
     };

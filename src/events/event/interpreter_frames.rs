@@ -1,5 +1,5 @@
-//! Frames of an interpreter, such as Python's, in a call chain: each native frame of the interpreter's loop stands for the functions
-//! that it runs, and they take its place.
+//! Frames of an interpreter, such as Python's, in a call chain: each native frame of the interpreter's loop stands for the
+//! functions that it runs, and they take its place.
 
 use std::{
     collections::VecDeque,

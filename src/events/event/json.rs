@@ -136,12 +136,17 @@ fn members(sample: &Sample<'_>, context: &Context, out: &mut Vec<u8>) {
     }
 }
 
-fn of_frame(Frame { addr, symbol, offset, origin, dso, .. }: &Frame) -> Json {
+fn of_frame(Frame { addr, symbol, offset, origin, dso, srcline, .. }: &Frame) -> Json {
     let is_inlined = matches!(origin, Origin::Inlined { .. });
     let is_kernel = *origin == Origin::Kernel;
-    json!({
+    let mut object = json!({
         "addr": addr, "symbol": **symbol, "offset": offset, "kernel": is_kernel, "dso": **dso, "inlined": is_inlined
-    })
+    });
+    if matches!(origin, Origin::Python { .. }) {
+        object["python"] = true.into();
+        object["line"] = srcline.as_ref().map(|(_, line)| *line).into();
+    }
+    object
 }
 
 fn scalar(found: Value<'_>, out: &mut Vec<u8>) {

@@ -1,16 +1,16 @@
 //! Formats with a hidden field for the frames of an interpreter, such as those of Python functions, and what records have there.
 //!
 //! A BPF program that writes an event's records reads the frames from the memory of the process when the event happens. They come
-//! behind everything else: a header of 8 bytes, and for each frame, innermost first, four words.
+//! behind everything else: a header of 8 bytes, and for each frame, innermost first, five words.
 
 use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
 /// The name of the field. It is not among the event's own fields.
-pub(super) const FIELD: &str = "interpreter_frames";
+pub(super) const FIELD: &str = "__perf_prof_interpreter_frames";
 /// The most frames of a record.
 pub const MOST_INTERPRETER_FRAMES: usize = 64;
 /// The size of a frame, in bytes.
-pub const INTERPRETER_FRAME_BYTES: usize = 32;
+pub const INTERPRETER_FRAME_BYTES: usize = 40;
 /// The size of the header, in bytes: the state, and in the upper half the number of the process's interpreter.
 pub const INTERPRETER_HEADER_BYTES: usize = 8;
 /// The bits of an instruction's address. Above them is the mark of the frame.
@@ -38,8 +38,8 @@ pub struct InterpreterFrame {
     pub instruction: u64,
     /// A byte that says to whom the frame belongs.
     pub mark: u8,
-    /// Two pointers in the code object. If it has others later, its memory was used again.
-    pub identity: [u64; 2],
+    /// Two pointers in the code object, and a word with its version. If it has others later, its memory was used again.
+    pub identity: [u64; 3],
 }
 
 /// The frames in a record.
@@ -71,7 +71,7 @@ impl<'a> InterpreterFrames<'a> {
                 code,
                 instruction: instruction & ((1 << INSTRUCTION_BITS) - 1),
                 mark: (instruction >> INSTRUCTION_BITS) as u8,
-                identity: [next(), next()],
+                identity: [next(), next(), next()],
             }
         })
     }
@@ -132,13 +132,13 @@ mod tests {
     #[test]
     fn frames_are_read_from_behind_the_fields() {
         let format = EventFormat::parse("sched", SWITCH).unwrap().with_interpreter_frames().unwrap().unwrap();
-        let words = [1 | 5 << 32, 0x1000, 0x2000 | 3 << 56, 0x3000, 0x4000];
+        let words = [1 | 5 << 32, 0x1000, 0x2000 | 3 << 56, 0x3000, 0x4000, 0x5000];
         let body: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
         let location = 24 | (body.len() as u32) << 16;
         let raw = [&[0; 16][..], &location.to_ne_bytes(), &[0; 4], &body].concat();
         let frames = format.interpreter_frames(&raw).unwrap();
         assert_eq!((frames.state, frames.interpreter), (Some(FramesState::Complete), 5));
-        let frame = InterpreterFrame { code: 0x1000, instruction: 0x2000, mark: 3, identity: [0x3000, 0x4000] };
+        let frame = InterpreterFrame { code: 0x1000, instruction: 0x2000, mark: 3, identity: [0x3000, 0x4000, 0x5000] };
         assert_eq!(frames.iter().collect::<Vec<_>>(), [frame]);
         assert!(format.interpreter_frames(&raw[..30]).is_none());
         assert!(format.interpreter_frames(&[0; 24]).is_none());

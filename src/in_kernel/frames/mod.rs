@@ -1,9 +1,9 @@
-//! The frames of an interpreter, such as Python's, from the memory of the process: one loop that first looks for the thread, and then
-//! follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most `MOST_TURNS` turns, and reads
-//! that fail give zeros.
+//! The frames of an interpreter, such as Python's, from the memory of the process: one loop that first looks for the thread, and
+//! then follows its frames. The process cannot be trusted: whatever its memory has, the loop has at most `MOST_TURNS` turns, and
+//! reads that fail give zeros.
 //!
-//! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks the loop
-//! once.
+//! All state is in memory, so the verifier sees the same state in all turns. If the kernel's iterator gives the turns, it checks
+//! the loop once.
 
 use perf_prof_format::{
     abi::bpf::{
@@ -107,7 +107,7 @@ pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
 
 /// Writes the code of a turn that looks at a thread, or at an interpreter's list of threads.
 fn search_thread(code: &mut Code, again: Label, done: Label) {
-    let [is_thread, is_found, in_thread, has_holder] = std::array::from_fn(|_| code.label());
+    let [is_thread, is_found, in_thread, has_holder, has_frame] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R1, THREAD);
     code.jump_if(Condition::NotEqual, Register::R1, 0, is_thread);
     code.load(Size::Double, Register::R1, INTERPRETER);
@@ -133,16 +133,27 @@ fn search_thread(code: &mut Code, again: Label, done: Label) {
     code.store(Size::Double, VALUE, Register::R1);
     code.here(has_holder);
     follow_word(code, VALUE, WalkWord::Current, FRAME);
-    code.store_number(Size::Double, PHASE, FOLLOW);
+    code.load(Size::Double, Register::R1, FRAME);
+    code.jump_if(Condition::NotEqual, Register::R1, 0, has_frame);
+    // The thread may be listed a second time, by another interpreter of the process.
     set_state(code, FramesState::Complete);
+    follow_word(code, THREAD, WalkWord::NextThread, THREAD);
+    code.jump(again);
+    code.here(has_frame);
+    code.store_number(Size::Double, PHASE, FOLLOW);
+    // If the turns are used up before the last frame, frames are missing.
+    set_state(code, FramesState::Cut);
     code.jump(again);
 }
 
 /// Writes the code of a turn that adds a frame, and goes to the one that called it.
 fn follow_frame(code: &mut Code, again: Label, done: Label) {
-    let [is_read, has_room] = std::array::from_fn(|_| code.label());
+    let [is_read, has_room, has_frame] = std::array::from_fn(|_| code.label());
     code.load(Size::Double, Register::R1, FRAME);
-    code.jump_if(Condition::Equal, Register::R1, 0, done);
+    code.jump_if(Condition::NotEqual, Register::R1, 0, has_frame);
+    set_state(code, FramesState::Complete);
+    code.jump(done);
+    code.here(has_frame);
     code.load(Size::Double, Register::R1, COUNT);
     code.jump_if(Condition::Less, Register::R1, MOST_INTERPRETER_FRAMES as i32, has_room);
     set_state(code, FramesState::Cut);
@@ -156,6 +167,11 @@ fn follow_frame(code: &mut Code, again: Label, done: Label) {
     set_state(code, FramesState::Unreadable);
     code.jump(done);
     code.here(is_read);
+    load_of_copy(code, WalkWord::Code, Size::Double);
+    code.operate(Operation::And, Register::R2, !7);
+    code.load(Size::Double, Register::R3, word(WalkWord::Version));
+    code.operate(Operation::Add, Register::R3, Register::R2);
+    read_word(code, VALUE);
     load_of_copy(code, WalkWord::Previous, Size::Double);
     code.store(Size::Double, FRAME, Register::R2);
     load_of_copy(code, WalkWord::Mark, Size::Byte);
@@ -177,6 +193,8 @@ fn follow_frame(code: &mut Code, again: Label, done: Label) {
     code.operate(Operation::Add, Register::R1, i32::from(FRAMES));
     code.store(Size::Double, Register::R1.at(0), Register::R2);
     code.store(Size::Double, Register::R1.at(8), Register::R3);
+    code.load(Size::Double, Register::R4, VALUE);
+    code.store(Size::Double, Register::R1.at(32), Register::R4);
     code.copy(Register::R3, Register::R2);
     code.operate(Operation::And, Register::R3, !7);
     code.load(Size::Double, Register::R4, word(WalkWord::Identity));

@@ -18,7 +18,7 @@ use crate::{
     expression::{CONTEXT, Number, Outcome, start},
     frames::{LARGEST_FRAMES, read_frames, write_frames},
     instruction::{Code, Condition, LONGEST, Label, MapUse, Operation, Place, Program, Register, Size},
-    lower::{Unsuited, lower_filter},
+    lower::{PidNamespace, Unsuited, lower_filter},
     paths::{Found, LONGEST_PATH, NumberIterator, PathTypes, jump_unless, load_path, make_paths},
     select::{Selection, look_up_only},
 };
@@ -129,6 +129,11 @@ pub(crate) fn string_code(
     types: KernelTypes<'_>,
 ) -> Result<Code, Unsuited> {
     selection.check()?;
+    let frames = format.interpreter_frames_offset();
+    if frames.is_some() && selection.ids == PidNamespace::Other {
+        // Processes and threads are found by the ids that the first namespace gives them.
+        return Err(Unsuited::PidNamespace);
+    }
     let test = filter.map(|filter| lower_filter(filter, event, selection.ids)).transpose()?;
     let strings = format.strings();
     let mut code = Code::new();
@@ -143,7 +148,6 @@ pub(crate) fn string_code(
     if let Some((types, (call, arguments))) = of_begin {
         make_paths(&mut code, types, Found::All, (call, |at: usize| CONTEXT.at((arguments + 8 * at) as i16)));
     }
-    let frames = format.interpreter_frames_offset();
     if frames.is_some() {
         read_frames(&mut code, types.iterator);
     }

@@ -12,9 +12,11 @@ use super::{
 };
 use crate::symbol::{elf::Elf, maps};
 
-/// The most processes that are kept, and the most functions of each.
+/// The most processes that are kept, and the most of them that have ended.
 const MOST_PROCESSES: usize = 1 << 14;
-const MOST_FUNCTIONS: usize = 1 << 16;
+const MOST_ENDED: usize = 1 << 10;
+/// The most memory for functions of all processes, in bytes.
+const MOST_FUNCTION_BYTES: usize = 64 << 20;
 /// The most files whose interpreters are kept.
 const MOST_FILES: usize = 1 << 12;
 
@@ -32,6 +34,10 @@ pub struct Interpreters {
     processes: FxHashMap<u32, Interpreter>,
     /// The processes in the order in which they were found. Some may be gone.
     order: VecDeque<u32>,
+    /// The processes that have ended, with the numbers of their interpreters, in the order of their ends.
+    ended: VecDeque<(u32, u32)>,
+    /// The memory for functions, in bytes.
+    function_bytes: usize,
     last: u32,
 }
 
@@ -45,7 +51,18 @@ struct Interpreter {
     /// The distance between addresses in the process and in the file.
     bias: u64,
     state: State,
-    functions: FxHashMap<(u64, [u64; 2]), Arc<Function>>,
+    functions: FxHashMap<(u64, [u64; 3]), Arc<Function>>,
+}
+
+impl Interpreter {
+    fn function_bytes(&self) -> usize {
+        self.functions.values().map(|function| bytes_of(function)).sum()
+    }
+}
+
+/// Returns how much memory a function takes.
+fn bytes_of(function: &Function) -> usize {
+    size_of::<Function>() + function.name.len() + function.file.len() + function.lines.len()
 }
 
 /// Whether a process still runs with its interpreter.
@@ -79,6 +96,8 @@ impl Interpreters {
             files: FxHashMap::default(),
             processes: FxHashMap::default(),
             order: VecDeque::new(),
+            ended: VecDeque::new(),
+            function_bytes: 0,
             last: 0,
         }
     }
@@ -111,7 +130,9 @@ impl Interpreters {
         if let Some(known) = self.files.get(&key) {
             return known.clone();
         }
-        let build = Elf::open(path).ok().and_then(|elf| Build::of(&elf, path).ok()).map(Arc::new);
+        // If the process has ended, the path leads nowhere. Another process may have the same file.
+        let elf = Elf::open(path).ok()?;
+        let build = Build::of(&elf, path).ok().map(Arc::new);
         if self.files.len() >= MOST_FILES {
             self.files.clear();
         }
@@ -125,13 +146,14 @@ impl Interpreters {
         self.last = number;
         self.publish.publish(pid, Some(&walk));
         let interpreter = Interpreter { number, build, bias, state: State::Runs, functions: FxHashMap::default() };
-        if self.processes.insert(pid, interpreter).is_none() {
-            self.order.push_back(pid);
+        match self.processes.insert(pid, interpreter) {
+            Some(replaced) => self.function_bytes -= replaced.function_bytes(),
+            None => self.order.push_back(pid),
         }
         while self.processes.len() > MOST_PROCESSES {
             let Some(first) = self.order.pop_front() else { break };
             self.publish.publish(first, None);
-            self.processes.remove(&first);
+            self.forget(first);
         }
         // Processes that were replaced are in the list several times.
         if self.order.len() > 2 * MOST_PROCESSES {
@@ -151,9 +173,21 @@ impl Interpreters {
 
     /// Notes that a process has ended or executes another program.
     pub fn ended(&mut self, pid: u32) {
-        if let Some(known) = self.processes.get_mut(&pid) {
-            known.state = State::Ended;
-            self.publish.publish(pid, None);
+        let Some(known) = self.processes.get_mut(&pid).filter(|known| known.state == State::Runs) else { return };
+        known.state = State::Ended;
+        self.ended.push_back((pid, known.number));
+        self.publish.publish(pid, None);
+        if self.ended.len() > MOST_ENDED
+            && let Some((first, number)) = self.ended.pop_front()
+            && self.processes.get(&first).is_some_and(|known| known.number == number)
+        {
+            self.forget(first);
+        }
+    }
+
+    fn forget(&mut self, pid: u32) {
+        if let Some(forgotten) = self.processes.remove(&pid) {
+            self.function_bytes -= forgotten.function_bytes();
         }
     }
 
@@ -178,11 +212,17 @@ impl Interpreters {
                 if known.state == State::Ended {
                     return Err(Unnamed::Ended);
                 }
-                let function = Arc::new(python::function(&known.build, &Running(pid), key.0, key.1)?);
-                if known.functions.len() >= MOST_FUNCTIONS {
-                    known.functions.clear();
+                let function = Arc::new(python::function(&known.build, known.bias, &Running(pid), key.0, key.1)?);
+                let bytes = bytes_of(&function);
+                if self.function_bytes + bytes > MOST_FUNCTION_BYTES {
+                    // They are read again from the processes that still run.
+                    self.processes.values_mut().for_each(|process| process.functions.clear());
+                    self.function_bytes = 0;
                 }
-                known.functions.insert(key, Arc::clone(&function));
+                self.function_bytes += bytes;
+                if let Some(known) = self.processes.get_mut(&pid) {
+                    known.functions.insert(key, Arc::clone(&function));
+                }
                 function
             }
         };

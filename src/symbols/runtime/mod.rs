@@ -2,7 +2,7 @@
 //! the names of what it found.
 //!
 //! A program in the kernel reads only pointers when an event happens ([`Walk`] says how). Names and lines are read from the process
-//! later, because the objects that have them do not change, and are kept. What cannot be read is a [`Unnamed`], never another name.
+//! later, because the objects that have them do not change, and are kept. What cannot be read is an [`Unnamed`].
 //!
 //! An interpreter of another language is a file beside [`python`]: it finds a [`Walk`] in an ELF file, and makes [`Function`]s of
 //! objects in memory.
@@ -48,8 +48,9 @@ pub struct Function {
 /// Why a frame has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Unnamed {
-    /// The process was not known when the event happened.
-    #[error("the process was not known yet")]
+    /// No interpreter of the process was known when the event happened: the process is too new, or its interpreter is none of those that
+    /// can be read.
+    #[error("no interpreter that can be read was known in the process")]
     NotKnown,
     /// The process is gone.
     #[error("the process has ended")]

@@ -29,6 +29,8 @@ pub enum WalkWord {
     Mark,
     /// In a code object: the two pointers that identify it.
     Identity,
+    /// In a code object: a word that no other one has, if the interpreter counts them.
+    Version,
 }
 
 /// How to find the frames of a thread. Everything is in the memory of the process.
@@ -37,7 +39,7 @@ pub struct Walk([u64; Walk::WORDS]);
 
 impl Walk {
     /// The number of words.
-    pub const WORDS: usize = WalkWord::Identity as usize + 1;
+    pub const WORDS: usize = WalkWord::Version as usize + 1;
     /// The value of [`WalkWord::Holder`] if the thread itself has the frame.
     pub const ITSELF: u64 = u64::MAX;
     /// The most that is read of a frame, in bytes. [`WalkWord::Code`] and so on are below it.

@@ -1,5 +1,5 @@
-# Calls getppid() in many kinds of functions. Before each call, faulthandler writes the stack to the file argv[1]. The program ends
-# when the file argv[2] exists.
+# Calls getppid() in many kinds of functions. Before each call, faulthandler writes the stack to the file argv[1]. The program begins
+# when the file argv[3] exists, and ends when the file argv[2] exists.
 import asyncio, faulthandler, functools, os, re, sys, threading, time
 
 truth = open(sys.argv[1], "w")
@@ -78,8 +78,15 @@ def last():
         time.sleep(0.01)
 
 
-# perf-prof learns of a new process when it looks at its rings.
-time.sleep(1)
+def ready():
+    # perf-prof learns of a new process when it looks at its rings.
+    end = time.time() + 60
+    while not os.path.exists(sys.argv[3]) and time.time() < end:
+        os.getppid()
+        time.sleep(0.02)
+
+
+ready()
 threads = [threading.Thread(target=every_kind, args=(turn,)) for turn in range(3)]
 for thread in threads:
     thread.start()

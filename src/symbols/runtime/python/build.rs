@@ -1,5 +1,5 @@
-//! A build of CPython: where its structures have what is read. Everything comes from its file, so it is known before the process has
-//! run an instruction.
+//! A build of CPython: where its structures have what is read. Everything comes from its file, so it is known before the process
+//! has run an instruction.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -15,6 +15,8 @@ use crate::{
 const SECTION: &str = ".PyRuntime";
 const RUNTIME: &str = "_PyRuntime";
 const VERSION: &str = "Py_Version";
+/// The classes of code objects, strings and bytes. Extensions use them, so every file has these symbols.
+const CLASSES: [&str; 3] = ["PyCode_Type", "PyUnicode_Type", "PyBytes_Type"];
 /// The start of `_Py_DebugOffsets`, with which the state starts since 3.13.
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
@@ -42,7 +44,26 @@ pub struct Build {
     pub minor: u8,
     /// The address of the state in the file.
     pub runtime: u64,
+    /// The addresses of the classes in the file.
+    pub(super) classes: Classes,
     offsets: Offsets,
+}
+
+/// The addresses of classes, which objects point to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Classes {
+    pub code: u64,
+    pub text: u64,
+    pub bytes: u64,
+}
+
+impl Classes {
+    /// Returns the addresses in a process in which the file is `bias` bytes behind its own addresses.
+    pub fn at(self, bias: u64) -> Classes {
+        let Classes { code, text, bytes } = self;
+        let [code, text, bytes] = [code, text, bytes].map(|class| class.wrapping_add(bias));
+        Classes { code, text, bytes }
+    }
 }
 
 /// Offsets in structures of the interpreter, in bytes.
@@ -70,6 +91,8 @@ pub struct CodeOffsets {
     /// The table of lines is behind it.
     pub name: u64,
     pub first_line: u64,
+    /// The number that the interpreter gave the code object. 3.11 gives none, so this is the word with the first line there.
+    pub version: u64,
     pub instructions: u64,
     /// The text of a string that is not ASCII, and that of one that is.
     pub text: [u64; 2],
@@ -89,7 +112,7 @@ const OF_3_11: Offsets = Offsets {
     previous: 48,
     instruction: 56,
     mark: 68,
-    of_code: CodeOffsets { file: 112, name: 128, first_line: 72, instructions: 184, text: [72, 48] },
+    of_code: CodeOffsets { file: 112, name: 128, first_line: 72, version: 72, instructions: 184, text: [72, 48] },
 };
 
 /// As [`OF_3_11`], from the headers of 3.12.1.
@@ -105,7 +128,7 @@ const OF_3_12: Offsets = Offsets {
     previous: 8,
     instruction: 56,
     mark: 70,
-    of_code: CodeOffsets { file: 112, name: 128, first_line: 68, instructions: 192, text: [56, 40] },
+    of_code: CodeOffsets { file: 112, name: 128, first_line: 68, version: 92, instructions: 192, text: [56, 40] },
 };
 
 /// The number of words of `_Py_DebugOffsets` in 3.13.
@@ -115,15 +138,18 @@ impl Build {
     /// Finds the interpreter in a file.
     pub fn of(elf: &Elf, path: &Path) -> Result<Build, NotSupported> {
         let runtime = elf.section(SECTION).map(|section| section.address);
-        let names = BTreeSet::from([RUNTIME, VERSION]);
+        let names = [RUNTIME, VERSION].into_iter().chain(CLASSES).collect::<BTreeSet<_>>();
         let found = variables(elf, path, &names);
+        let class = |name: &str| found.get(name).copied().ok_or(NotSupported::NoInterpreter);
+        let [code, text, bytes] = CLASSES.map(class);
+        let classes = Classes { code: code?, text: text?, bytes: bytes? };
         let runtime = runtime.or_else(|| found.get(RUNTIME).copied()).ok_or(NotSupported::NoInterpreter)?;
         let read = |address: u64, bytes: usize| elf.read(elf.offset_of(address)?, bytes as u64, 4096).ok();
         let words = read(runtime, 8 * WORDS_OF_3_13).ok_or(NotSupported::NoInterpreter)?;
         if words.starts_with(COOKIE) {
             let words: Vec<u64> =
                 words.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect();
-            return Build::of_debug_offsets(runtime, &words);
+            return Build::of_debug_offsets((runtime, classes), &words);
         }
         let version = found.get(VERSION).and_then(|&address| read(address, 8)).ok_or(NotSupported::NoInterpreter)?;
         let (major, minor) = (version.get(3).copied().unwrap_or(0), version.get(2).copied().unwrap_or(0));
@@ -132,11 +158,11 @@ impl Build {
             (3, 12) => OF_3_12,
             _ => return Err(NotSupported::Version(major, minor)),
         };
-        Ok(Build { minor, runtime, offsets })
+        Ok(Build { minor, runtime, classes, offsets })
     }
 
     /// Takes the offsets from `_Py_DebugOffsets`. The indexes are those of 3.13 (`pycore_runtime.h`).
-    pub(super) fn of_debug_offsets(runtime: u64, words: &[u64]) -> Result<Build, NotSupported> {
+    pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);
         let (major, minor) = ((at(1) >> 24) as u8, (at(1) >> 16) as u8);
         if (major, minor) != (3, 13) {
@@ -162,12 +188,14 @@ impl Build {
                 file: at(35),
                 name: at(37),
                 first_line: at(39),
+                // `co_version` is not among them: `offsetof` in the headers of 3.13.0.
+                version: 92,
                 instructions: at(43),
                 text: [at(70).saturating_add(16), at(70)],
             },
         };
         let is_behind = at(38).checked_sub(8) == Some(offsets.of_code.name);
-        if is_behind { Ok(Build { minor, runtime, offsets }) } else { Err(NotSupported::Offsets) }
+        if is_behind { Ok(Build { minor, runtime, classes, offsets }) } else { Err(NotSupported::Offsets) }
     }
 
     /// Returns how frames are found in a process in which the file is `bias` bytes behind its own addresses.
@@ -189,6 +217,7 @@ impl Build {
             (WalkWord::Instruction, instruction),
             (WalkWord::Mark, mark),
             (WalkWord::Identity, of_code.name),
+            (WalkWord::Version, of_code.version),
         ])
         .ok_or(NotSupported::Offsets)
     }

@@ -4,6 +4,10 @@ use crate::runtime::Function;
 
 /// Returns the line of an instruction of a function. `None` if the instruction is not in the function, or belongs to no line.
 pub fn line(function: &Function, instruction: u64) -> Option<u32> {
+    if instruction.wrapping_add(2) == function.instructions {
+        // In 3.11 and 3.12, a frame has the previous instruction. This one has not run any.
+        return Some(function.first_line);
+    }
     let target = instruction.checked_sub(function.instructions)?;
     let mut table = function.lines.iter().copied();
     let mut line = i64::from(function.first_line);
@@ -12,17 +16,17 @@ pub fn line(function: &Function, instruction: u64) -> Option<u32> {
         let has_line = match first >> 3 & 15 {
             15 => false,
             14 => {
-                line += signed(&mut table)?;
+                line = line.checked_add(signed(&mut table)?)?;
                 // The last line, and the columns.
                 (0..3).try_for_each(|_| unsigned(&mut table).map(|_| ()))?;
                 true
             }
             13 => {
-                line += signed(&mut table)?;
+                line = line.checked_add(signed(&mut table)?)?;
                 true
             }
             form @ 10..=12 => {
-                line += i64::from(form) - 10;
+                line = line.checked_add(i64::from(form) - 10)?;
                 table.nth(1)?;
                 true
             }

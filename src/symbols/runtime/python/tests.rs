@@ -4,7 +4,11 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{build::Build, code::function, lines::line};
+use super::{
+    build::{Build, Classes},
+    code,
+    lines::line,
+};
 use crate::runtime::{Function, Memory, Unnamed, WalkWord};
 
 /// Objects by their addresses.
@@ -36,9 +40,19 @@ fn build() -> Build {
         [(1, 0x030d_00f0), (5, 632), (8, 7264), (9, 7344), (21, 8), (23, 72), (25, 160), (29, 8), (31, 56), (33, 70)];
     let of_code = [(35, 112), (36, 120), (37, 128), (38, 136), (39, 68), (43, 200), (70, 40)];
     set.into_iter().chain(of_code).for_each(|(at, word)| words[at] = word);
-    Build::of_debug_offsets(0x4000, &words).unwrap()
+    Build::of_debug_offsets((0x4000, CLASSES), &words).unwrap()
 }
 
+const CLASSES: Classes = Classes { code: 0x5000, text: 0x5100, bytes: 0x5200 };
+/// How far the process has its interpreter behind the addresses of the file.
+const BIAS: u64 = 0x7000_0000;
+
+fn function(build: &Build, memory: &dyn Memory, code: u64, identity: [u64; 3]) -> Result<Function, Unnamed> {
+    code::function(build, BIAS, memory, code, identity)
+}
+
+const VERSION: u64 = 77;
+const IDENTITY: [u64; 3] = [NAME, LINES, VERSION];
 const CODE: u64 = 0x1_0000;
 const NAME: u64 = 0x2_0000;
 const LINES: u64 = 0x3_0000;
@@ -47,25 +61,55 @@ const FILE: u64 = 0x4_0000;
 fn objects() -> Objects {
     let mut objects = Objects::default();
     let words = [FILE, 0, NAME, LINES].map(u64::to_ne_bytes).concat();
-    objects.add(CODE, &[(68, &7u32.to_ne_bytes()), (112, &words)]);
+    let head = |references: u64, class: u64| [references, class + BIAS].map(u64::to_ne_bytes).concat();
+    objects.add(
+        CODE,
+        &[(0, &head(1, CLASSES.code)), (68, &7u32.to_ne_bytes()), (92, &VERSION.to_ne_bytes()), (112, &words)],
+    );
+    let name = head(u64::from(u32::MAX), CLASSES.text);
     // A width of two bytes, compact.
-    objects.add(NAME, &[(16, &2u64.to_ne_bytes()), (32, &[2 << 2 | 1 << 5]), (56, &[0xe4, 0, b'f', 0])]);
-    objects.add(FILE, &[(16, &4u64.to_ne_bytes()), (32, &[1 << 2 | 1 << 5 | 1 << 6]), (40, b"a.py")]);
-    objects.add(LINES, &[(16, &2u64.to_ne_bytes()), (32, &[0x80 | 11 << 3 | 1, 0])]);
+    objects.add(NAME, &[(0, &name), (16, &2u64.to_ne_bytes()), (32, &[2 << 2 | 1 << 5]), (56, &[0xe4, 0, b'f', 0])]);
+    let file = head(3, CLASSES.text);
+    objects.add(FILE, &[(0, &file), (16, &4u64.to_ne_bytes()), (32, &[1 << 2 | 1 << 5 | 1 << 6]), (40, b"a.py")]);
+    objects.add(LINES, &[(0, &head(1, CLASSES.bytes)), (16, &2u64.to_ne_bytes()), (32, &[0x80 | 11 << 3 | 1, 0])]);
     objects
 }
 
 #[test]
 fn a_function_has_the_names_and_lines_of_its_code_object() {
-    let found = function(&build(), &objects(), CODE, [NAME, LINES]).unwrap();
+    let found = function(&build(), &objects(), CODE, IDENTITY).unwrap();
     let Function { name, file, instructions, first_line, .. } = &found;
     assert_eq!((&**name, &**file, *instructions, *first_line), ("äf", "a.py", CODE + 200, 7));
 }
 
 #[test]
 fn memory_that_was_used_again_gives_no_name() {
-    assert_eq!(function(&build(), &objects(), CODE, [FILE, LINES]), Err(Unnamed::Freed));
-    assert_eq!(function(&build(), &objects(), CODE, [8, LINES]), Err(Unnamed::Unreadable));
+    assert_eq!(function(&build(), &objects(), CODE, [FILE, LINES, VERSION]), Err(Unnamed::Freed));
+    assert_eq!(function(&build(), &objects(), CODE, [8, LINES, VERSION]), Err(Unnamed::Unreadable));
+    assert_eq!(function(&build(), &objects(), CODE, [NAME, LINES, 78]), Err(Unnamed::Freed));
+    // The allocator's list of free memory, a null pointer, and an object of another class.
+    for object in [CODE, NAME, FILE, LINES] {
+        for (at, word) in [(0, 0x7f00_0000_1000), (0, 0), (8, BIAS + 0x6000)] {
+            let mut objects = objects();
+            let bytes = objects.0.get_mut(&object).unwrap();
+            bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(word));
+            assert_eq!(function(&build(), &objects, CODE, IDENTITY), Err(Unnamed::Freed), "{object:#x} {at}");
+        }
+    }
+}
+
+#[test]
+fn numbers_of_lines_that_are_too_large_are_no_lines() {
+    let steps = [&[0xe8, 0x7e][..], &[0x7f; 8], &[0x3f]].concat().repeat(17);
+    let function = Function { name: "f".into(), file: "f".into(), instructions: 0, first_line: 1, lines: steps.into() };
+    assert_eq!(line(&function, 1 << 20), None);
+}
+
+#[test]
+fn control_characters_of_names_are_not_shown() {
+    let mut objects = objects();
+    objects.0.get_mut(&FILE).unwrap()[40..44].copy_from_slice(b"a\x1b\nb");
+    assert_eq!(&*function(&build(), &objects, CODE, IDENTITY).unwrap().file, "a??b");
 }
 
 /// The table that 3.12.1 makes of `def f(x):\n  a = x\n  return (a +\n    1)` in line 10.
@@ -96,7 +140,7 @@ proptest! {
     fn any_memory_gives_a_function_or_a_reason(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
         code in 0u64..700,
-        identity in prop::array::uniform2(0u64..700),
+        identity in prop::array::uniform3(0u64..700),
         instruction in any::<u64>(),
     ) {
         let objects = Objects([(0, bytes)].into());
@@ -121,7 +165,7 @@ proptest! {
         if let Some(free_threaded) = words.get_mut(2) {
             *free_threaded = 0;
         }
-        if let Ok(build) = Build::of_debug_offsets(0, &words) {
+        if let Ok(build) = Build::of_debug_offsets((0, CLASSES), &words) {
             let _ = build.walk(bias, 1);
         }
     }
