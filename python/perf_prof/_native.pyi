@@ -22,11 +22,16 @@ class _KnownFrame(TypedDict):
     dso: str
 
 class _Frame(_KnownFrame, total=False):
-    """One frame of a call chain. User frames have `pid`; `inlined` needs --inline, `srcline` needs --srcline."""
+    """One frame of a call chain. User frames have `pid`; `inlined` needs --inline, `srcline` needs --srcline.
+
+    Functions of Python programs have `python`, `line` and `srcline` without it.
+    """
 
     pid: int
     inlined: bool
     srcline: str
+    python: bool
+    line: int | None
 
 _Type = type[int] | type[bool] | type[str] | type[bytes]
 
@@ -510,7 +515,7 @@ class Top:
 
     def __new__(cls, n: int, value: str, *, where: str | None = None, keep: str | tuple[str, ...] | list[str] | None = None) -> Top: ...
     def add(self, event: PerfEvent) -> None:
-        """Looks at an event. Raises ValueError if the event does not have one of the names."""
+        """Keeps an event if it is among the largest. Raises ValueError if the event does not have one of the names."""
     def update(self, other: Top) -> None:
         """Adds the events of another Top with the same value and the same keep."""
     def clear(self) -> None:
