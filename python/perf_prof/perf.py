@@ -329,9 +329,10 @@ def _run(argv: list[str]) -> None:
     if len(argv) < 2:
         sys.exit("usage: python -m perf_prof.perf FILE [ARGS]")
     _perf_import.use_own()
+    script = argv[1]
     sys.argv[:] = argv[1:]
-    sys.path[0] = os.path.dirname(os.path.realpath(argv[1]))
-    runpy.run_path(argv[1], run_name="__main__")
+    sys.path[0] = os.path.dirname(os.path.realpath(script))
+    runpy.run_path(script, run_name="__main__")
 
 
 if __name__ == "__main__":
