@@ -76,8 +76,8 @@ def sample(s):
     let ours: Vec<String> = printed(&folder, &program(sample), &[&data]).lines().map(str::to_owned).collect();
     let fields = "pid,tid,cpu,time,period,event,ip,sym,dso";
     let theirs = perf(&["script", "--ns", "-G", "-F", fields], &data);
-    // perf has no names for some functions of the procedure linkage table.
-    let name = |word: &str| if word.ends_with("@plt") { "@plt".to_owned() } else { word.to_owned() };
+    // Some functions of the procedure linkage table have no names in perf, and others have none here.
+    let name = |word: &str| if word.ends_with("@plt") { "[unknown]".to_owned() } else { word.to_owned() };
     let words = |line: &str| {
         let line = line.replace('/', " / ");
         line.split_whitespace().map(name).collect::<Vec<_>>().join(" ")
