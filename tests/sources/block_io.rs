@@ -232,6 +232,8 @@ for at in range(20):
 #[test]
 fn flushes_whose_ends_were_not_delivered_are_missing_and_no_other_end_is_theirs() {
     needs([Need::Tracefs, Need::LoopDevices]);
+    // The image is on a device of its own, whose ends of flushes must not be hidden.
+    let _awake = Awake::new();
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(4 << 20).unwrap();
