@@ -65,6 +65,28 @@ impl InKernelOption {
     }
 }
 
+/// How call chains of Python programs are shown.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct PythonFramesOption {
+    /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
+    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
+    #[arg(
+        long = "python",
+        alias = "python-frames",
+        value_name = "yes|only|no",
+        value_parser = interpreter_frames(),
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "yes",
+        default_value = "no",
+        conflicts_with = "input",
+        hide_default_value = true,
+        hide_possible_values = true,
+        help_heading = "Output"
+    )]
+    pub python_frames: InterpreterFrameUse,
+}
+
 /// Parses the value of --python.
 pub fn interpreter_frames() -> impl TypedValueParser<Value = InterpreterFrameUse> {
     PossibleValuesParser::new(InterpreterFrameUse::NAMES).try_map(|which| which.parse::<InterpreterFrameUse>())

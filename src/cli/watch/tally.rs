@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, builder::RangedU64ValueParser};
 use perf_prof_format::spec::{CallGraph, EventKind, EventSpec, SpanStack, parse_events};
 use perf_prof_session::{
-    plan::{InterpreterFrameUse, Origin, RunPlan},
+    plan::{Origin, RunPlan},
     selectors::with_system_calls,
 };
 use perf_prof_tools::watch::{Earlier, Form, Place, TallyPlan};
@@ -19,7 +19,7 @@ use super::options::{Needs, WatchOptions};
 use crate::{
     compared::{Part, earlier},
     option_error::OptionError,
-    values,
+    values::{self, PythonFramesOption},
 };
 
 /// The interval between two drawings of the screen, if the user gives none.
@@ -51,23 +51,8 @@ pub struct TallyOptions {
     /// frame pointers
     #[arg(long, value_name = "HOW", help_heading = "Output")]
     call_graph: Option<CallGraph>,
-    /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
-    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
-    #[arg(
-        long = "python",
-        alias = "python-frames",
-        value_name = "yes|only|no",
-        value_parser = values::interpreter_frames(),
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "yes",
-        default_value = "no",
-        conflicts_with = "input",
-        hide_default_value = true,
-        hide_possible_values = true,
-        help_heading = "Output"
-    )]
-    python_frames: InterpreterFrameUse,
+    #[command(flatten)]
+    python: PythonFramesOption,
     /// Print JSON objects, one per line, for programs
     #[arg(long, help_heading = "Output")]
     json: bool,
@@ -105,7 +90,7 @@ impl TallyOptions {
         let has_cgroup =
             by.iter().any(|key| key.rsplit('.').next().is_some_and(|name| ["cgroup", "_cgroup"].contains(&name)));
         let cgroups = (has_cgroup && !self.of.is_of_recording()).into();
-        let needs = Needs { chains, python: self.python_frames, interval, cgroups };
+        let needs = Needs { chains, python: self.python.python_frames, interval, cgroups };
         let watch = self.of.plan(events, command, needs)?;
         let earlier = watch.input().and_then(|input| earlier(self.diff, self.diff_time, input));
         let earlier = earlier.map(|(input, name)| {

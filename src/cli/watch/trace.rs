@@ -7,11 +7,7 @@ use clap::{
     builder::{PossibleValuesParser, TypedValueParser},
 };
 use perf_prof_format::spec::{CallGraph, parse_events};
-use perf_prof_session::{
-    engine::ExitStatus,
-    plan::{InterpreterFrameUse, Switch},
-    selectors::SYSTEM_CALLS,
-};
+use perf_prof_session::{engine::ExitStatus, plan::Switch, selectors::SYSTEM_CALLS};
 use perf_prof_system::shell::shell_quote;
 use perf_prof_tools::watch::{
     Destination, Form,
@@ -19,7 +15,10 @@ use perf_prof_tools::watch::{
 };
 
 use super::options::{Needs, WatchOptions};
-use crate::{event_as_command, event_filters::EventFilters, failure::Failure, option_error::OptionError, values};
+use crate::{
+    event_as_command, event_filters::EventFilters, failure::Failure, option_error::OptionError,
+    values::PythonFramesOption,
+};
 
 const USAGE: &str = "perf-prof trace [OPTION...] [-e EVENT[,EVENT...]] [--] [CMD [ARGS...]]
        perf-prof trace [OPTION...] --input PATH [-e EVENT,...]";
@@ -92,23 +91,8 @@ pub struct Trace {
     /// frame pointers
     #[arg(long, value_name = "HOW", help_heading = "Output")]
     call_graph: Option<CallGraph>,
-    /// Like -g, and show the functions of Python programs in place of the interpreter's C functions: yes, or only (no native
-    /// frames); for tracepoints and sources, live, and with the right to load BPF programs
-    #[arg(
-        long = "python",
-        alias = "python-frames",
-        value_name = "yes|only|no",
-        value_parser = values::interpreter_frames(),
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = "yes",
-        default_value = "no",
-        conflicts_with = "input",
-        hide_default_value = true,
-        hide_possible_values = true,
-        help_heading = "Output"
-    )]
-    python_frames: InterpreterFrameUse,
+    #[command(flatten)]
+    python: PythonFramesOption,
     /// The time of each line: start (since the first event, the default), delta (since the line before), clock (the
     /// clock of the events) or date (the local date and time)
     #[arg(
@@ -162,7 +146,7 @@ impl Trace {
             events = parse_events(SYSTEM_CALLS)?;
         }
         let chains = self.call_graph.or(self.callchains.then(CallGraph::default));
-        let needs = Needs { chains, python: self.python_frames, interval: None, cgroups: Switch::Off };
+        let needs = Needs { chains, python: self.python.python_frames, interval: None, cgroups: Switch::Off };
         Ok(TracePlan {
             watch: self.of.plan(events, self.command, needs)?,
             times: self.timestamps,

@@ -18,7 +18,7 @@ use perf_prof_symbols::runtime::{Walk, WalkWord};
 use crate::{
     expression::IDS,
     instruction::{Code, Condition, Label, MapUse, Operation, Place, Register, Size},
-    paths::NumberIterator,
+    paths::{NumberIterator, Turns},
     select::{SCRATCH, look_up_only},
 };
 
@@ -87,19 +87,17 @@ pub(crate) fn read_frames(code: &mut Code, iterator: Option<NumberIterator>) {
     set_state(code, FramesState::NoThread);
     code.load(Size::Double, Register::R3, word(WalkWord::Interpreters));
     read_word(code, INTERPRETER);
-    begin_turns(code, iterator);
+    let turns = Turns { iterator, place: ITERATOR, register: TURNS, most: MOST_TURNS };
+    turns.begin(code);
     code.here(again);
-    next_turn(code, iterator, done);
+    turns.next(code, done);
     code.load(Size::Double, Register::R1, PHASE);
     code.jump_if(Condition::Equal, Register::R1, FOLLOW, follow);
     search_thread(code, again, done);
     code.here(follow);
     follow_frame(code, again, done);
     code.here(done);
-    if let Some(iterator) = iterator {
-        code.address(Register::R1, ITERATOR);
-        code.call_kernel(iterator.destroy);
-    }
+    turns.end(code);
     code.here(none);
     code.call(BPF_FUNC_GET_CURRENT_PID_TGID);
     code.copy(IDS, Register::R0);
@@ -259,31 +257,4 @@ fn load_of_copy(code: &mut Code, part: WalkWord, size: Size) {
 
 fn set_state(code: &mut Code, state: FramesState) {
     code.store_number(Size::Byte, MEMORY.at(HEADER), state as i32);
-}
-
-fn begin_turns(code: &mut Code, iterator: Option<NumberIterator>) {
-    match iterator {
-        Some(iterator) => {
-            code.address(Register::R1, ITERATOR);
-            code.copy(Register::R2, 0);
-            code.copy(Register::R3, MOST_TURNS);
-            code.call_kernel(iterator.new);
-        }
-        None => code.copy(TURNS, 0),
-    }
-}
-
-/// Writes the code that begins another turn, or jumps to a label after the last one.
-fn next_turn(code: &mut Code, iterator: Option<NumberIterator>, done: Label) {
-    match iterator {
-        Some(iterator) => {
-            code.address(Register::R1, ITERATOR);
-            code.call_kernel(iterator.next);
-            code.jump_if(Condition::Equal, Register::R0, 0, done);
-        }
-        None => {
-            code.operate(Operation::Add, TURNS, 1);
-            code.jump_if(Condition::Greater, TURNS, MOST_TURNS, done);
-        }
-    }
 }

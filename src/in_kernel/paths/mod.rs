@@ -7,6 +7,7 @@
 
 mod arguments;
 mod find;
+mod turns;
 mod types;
 mod walk;
 
@@ -15,6 +16,7 @@ pub use arguments::{MOST_CALLS, bits_of_call};
 pub(crate) use arguments::{STRINGS, jump_unless, look_up_call};
 use find::find_files;
 pub(crate) use find::{Found, add_file, keep_files};
+pub(crate) use turns::Turns;
 pub use types::{NumberIterator, PathTypes};
 pub(crate) use walk::walk;
 

@@ -9,7 +9,7 @@ use perf_prof_format::abi::bpf::BPF_FUNC_PROBE_READ_KERNEL;
 
 use super::{
     ABSENT, AT, COMPLETE, END, ENTRY, FIRST_SLOT, MOUNT, NAME, NAMED, NEW, NUMBER, OTHER_NUMBER, PATHS, PathTypes,
-    SLOT_BYTES, SLOTS, START, STATE, TEXT, TOP, follow, read,
+    SLOT_BYTES, SLOTS, START, STATE, TEXT, TOP, Turns, follow, read,
 };
 use crate::instruction::{Code, Condition, Label, Operation, Place, Register, Size};
 
@@ -49,9 +49,10 @@ pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     let labels = Labels { again: code.label(), complete: code.label(), unknown: code.label() };
     let [is_new, is_named, next, done] = std::array::from_fn(|_| code.label());
     code.store_number(Size::Double, AT, 0);
-    begin_turns(code, types);
+    let turns = Turns { iterator: types.iterator, place: ITERATOR, register: TURNS, most: MOST_TURNS };
+    turns.begin(code);
     code.here(labels.again);
-    next_turn(code, types, done);
+    turns.next(code, done);
     code.load(Size::Double, Register::R1, AT);
     code.jump_if(Condition::GreaterOrEqual, Register::R1, SLOTS as i32, done);
     code.operate(Operation::Multiply, Register::R1, i32::from(SLOT_BYTES));
@@ -76,37 +77,7 @@ pub(crate) fn walk(code: &mut Code, types: &PathTypes) {
     code.store_number(Size::Double, PATH.at(STATE), ABSENT);
     code.jump(next);
     code.here(done);
-    if let Some(iterator) = types.iterator {
-        code.address(Register::R1, ITERATOR);
-        code.call_kernel(iterator.destroy);
-    }
-}
-
-fn begin_turns(code: &mut Code, types: &PathTypes) {
-    match types.iterator {
-        Some(iterator) => {
-            code.address(Register::R1, ITERATOR);
-            code.copy(Register::R2, 0);
-            code.copy(Register::R3, MOST_TURNS);
-            code.call_kernel(iterator.new);
-        }
-        None => code.copy(TURNS, 0),
-    }
-}
-
-/// Writes the code that begins another turn, or jumps to a label after the last one.
-fn next_turn(code: &mut Code, types: &PathTypes, done: Label) {
-    match types.iterator {
-        Some(iterator) => {
-            code.address(Register::R1, ITERATOR);
-            code.call_kernel(iterator.next);
-            code.jump_if(Condition::Equal, Register::R0, 0, done);
-        }
-        None => {
-            code.operate(Operation::Add, TURNS, 1);
-            code.jump_if(Condition::Greater, TURNS, MOST_TURNS, done);
-        }
-    }
+    turns.end(code);
 }
 
 /// Writes the code of the first turn of a path: the end of its text, or all of it if the file has no place in a tree.
