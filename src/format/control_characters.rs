@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
-/// Returns whether a character is a command to a terminal. The C1 control characters of ECMA-48, U+0080 to U+009F, are among
-/// them: terminals read U+009B as `ESC [`. So are the characters that set the direction of text (UAX #9), which show other
-/// text in a wrong order, and U+2028 and U+2029, which break lines.
+/// Returns whether a terminal or a viewer acts on a character instead of showing it. Such characters are:
+///
+/// * the control characters, without line break and tab. The C1 control characters of ECMA-48 (U+0080 to U+009F) are
+///   among them, because terminals read U+009B as `ESC [`.
+/// * the characters that set the direction of text (UAX #9), because they show text in a wrong order.
+/// * U+2028 and U+2029, because they break lines.
 pub fn is_command(c: char) -> bool {
     c.is_control() && !matches!(c, '\n' | '\t')
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -16,7 +19,7 @@ pub fn commands() -> impl Iterator<Item = char> {
 }
 
 /// Returns the text with its line breaks as `\x0a`, because a name must not look like a line of the output. Other
-/// commands to a terminal are not changed, because the output may go to a file.
+/// characters that terminals act on stay as they are, because the output may go to a file.
 pub fn in_one_line(text: &str) -> Cow<'_, str> {
     without(text, |c| c == '\n')
 }
@@ -62,8 +65,8 @@ pub fn text_for_terminal(text: &str) -> Cow<'_, str> {
     without(text, is_command)
 }
 
-/// Like [`text_for_terminal`], for bytes. Bytes that are not UTF-8 stay as they are, except for those from 0x80 to
-/// 0x9f: they are commands to a terminal without UTF-8.
+/// Like [`text_for_terminal`], for bytes. Bytes from 0x80 to 0x9f that are not part of UTF-8 are escaped too, because a
+/// terminal without UTF-8 acts on them. Other bytes that are not UTF-8 stay as they are.
 pub fn for_terminal(text: &[u8]) -> Cow<'_, [u8]> {
     if text.iter().all(|&byte| matches!(byte, b'\n' | b'\t' | b' '..=b'~')) {
         return text.into();

@@ -1,8 +1,8 @@
 //! What bytes and texts of the kernel mean: records, samples, fields, selectors.
 //!
-//! This wing knows no machine: it makes no system call, so all of it runs in tests and in fuzzing.
+//! This crate makes no system call, so all of it runs in tests and in fuzzing.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules. Each of them uses only those above it:
 //!
 //! * [`abi`]: The perf ABI as data: bits of attrs, records and samples; register names; numbers of perf.data. Must not
 //!   know: system calls.
@@ -25,12 +25,13 @@
 //! * a name of perf for an event that every kernel has: `spec/perf_names.rs`
 //! * the form of values that several options share, such as times, sizes and CPUs: a parser in `spec/`
 //! * what "did you mean" suggests: `spec/near.rs`
-//! * a type of fields: `tracefs/field.rs`; how made events write it: `tracefs/encode.rs`
+//! * a type of fields: `tracefs/field.rs`; how events that a test creates write it: `tracefs/encode.rs`
 //! * a `__print_*` function or a form of `%p`: `tracefs/print_fmt/functions.rs`, `tracefs/print_fmt/pointer.rs`
 //! * events whose text the kernel does not make with the print format: `tracefs/kernel_text.rs`
 //! * the names of flags and values that scripts of `perf script` get: `tracefs/print_fmt/definitions.rs`
 //! * filters on recorded samples: `tracefs/filter/mod.rs`. Live filters are the kernel's own.
-//! * a member of samples: `record/members/mod.rs` (bits, name, type, bytes), for made events also `record/encode.rs`
+//! * a member of samples: `record/members/mod.rs` (bits, name, type, bytes); for events that a test creates also
+//!   `record/encode.rs`
 //! * a type of records: `record/parse.rs`; if programs can receive these records, also `record/other.rs`
 //! * the order of live records: `record/order.rs`
 //! * names of registers, system calls and signals: `abi/`

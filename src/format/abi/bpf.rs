@@ -91,13 +91,13 @@ pub enum MapType {
     Hash = 1,
     /// An array. All its elements exist from the start.
     Array = 2,
-    /// An array with the descriptor of a perf event for each CPU. Programs write records to the rings of these events.
+    /// An array that holds the fd of one perf event for each CPU. Programs write records to the rings of these events.
     PerfEventArray = 4,
     /// An array that exists once for each CPU.
     PerCpuArray = 6,
-    /// Descriptors of cgroups.
+    /// An array of fds of cgroups.
     CgroupArray = 8,
-    /// Descriptors of maps by index.
+    /// An array of fds of maps.
     ArrayOfMaps = 12,
 }
 
@@ -107,7 +107,7 @@ pub enum MapType {
 pub enum ProgramType {
     /// The registers at a kprobe or uprobe.
     Kprobe = 2,
-    /// The record of a tracepoint, whose first 8 bytes are a pointer of the kernel.
+    /// The tracepoint's record. Its first 8 bytes are a pointer that only the kernel uses.
     Tracepoint = 5,
     /// A sample of a perf event.
     PerfEvent = 7,

@@ -9,19 +9,20 @@ use super::string_arguments::string_arguments;
 /// `AT_FDCWD` of include/uapi/linux/fcntl.h: the current folder of the task, in the place of a descriptor.
 pub const AT_FDCWD: i32 = -100;
 
-/// An argument that is a file descriptor: its index, and the kernel's name for it.
+/// A file descriptor among the arguments of a system call: the index of the argument, and the kernel's name for it.
 pub type DescriptorArgument = (usize, &'static str);
 
-/// An argument that is the name of a file.
+/// A file name among the arguments of a system call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NameArgument {
-    /// Its index.
+    /// The index of the argument.
     pub argument: usize,
-    /// The argument with the descriptor of the folder to which a relative name belongs. `None` for the current folder.
+    /// The index of the argument that is the descriptor of a folder. A relative name belongs to this folder. `None`: a
+    /// relative name belongs to the current folder.
     pub folder: Option<usize>,
 }
 
-/// The kernel's names for strings that are names of files.
+/// The kernel's names for arguments that are always file names.
 const NAMES: &[&str] = &[
     "dir_name",
     "filename",
@@ -36,11 +37,13 @@ const NAMES: &[&str] = &[
     "specialfile",
     "to_pathname",
 ];
-/// The calls whose string `name` is the name of a file. In others, it is the name of something else, such as an attribute.
+/// The system calls whose argument `name` is a file name. In other calls, `name` is something else, such as an
+/// attribute.
 const WITH_NAME: &[&str] = &["acct", "name_to_handle_at", "umount2"];
 /// The calls that store the text `oldname` in a symbolic link. They open no file of this name.
 const LINKS: &[&str] = &["symlink", "symlinkat"];
-/// The call whose descriptor is no folder.
+/// The system call that has a descriptor and a file name, but the descriptor is not a folder: it is an inotify
+/// instance.
 const WATCH: &str = "inotify_add_watch";
 
 /// Returns the arguments of a system call that are file descriptors of the calling process, in their order.
@@ -74,7 +77,7 @@ pub fn descriptor_names() -> BTreeSet<&'static str> {
     CALLS.iter().flat_map(|(arguments, _)| arguments.iter().map(|(_, name)| *name)).collect()
 }
 
-/// The calls with each list of arguments.
+/// Lists of arguments. Each list comes with the system calls whose descriptors it describes.
 #[rustfmt::skip]
 const CALLS: &[(&[DescriptorArgument], &[&str])] = &[
     (&[(0, "fd")], &[
@@ -137,7 +140,7 @@ mod tests {
         assert_eq!(names("symlinkat"), [(2, Some(1))]);
         assert_eq!(names("inotify_add_watch"), [(1, None)]);
         assert_eq!(names("umount2"), [(0, None)]);
-        // The names of attributes, of keys and of file systems are no names of files.
+        // These strings name attributes, keys and file systems, not files.
         assert_eq!(["fgetxattr", "add_key", "fsopen"].map(names), [const { Vec::new() }; 3]);
         assert_eq!(names("getxattr"), [(0, None)]);
     }

@@ -14,7 +14,7 @@ pub const PERF_DIR_VERSION: u64 = 1;
 /// numbers.
 pub const FIRST_USER_RECORD_TYPE: u32 = 64;
 
-/// The process id that perf gives to the kernel's own mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
+/// The process id in perf's records of kernel mappings (`HOST_KERNEL_ID` in `tools/perf/util/machine.h`).
 pub const HOST_KERNEL_ID: u32 = u32::MAX;
 
 macro_rules! numbers {

@@ -13,7 +13,7 @@ pub enum RegsAbi {
     Bits32,
     /// The registers of a 64-bit program.
     Bits64,
-    /// A value that is unknown here, from a later kernel.
+    /// A value that perf-prof does not know, from a later kernel.
     Other(u64),
 }
 
@@ -48,7 +48,7 @@ pub enum RegisterSet {
     Arm,
     /// RISC-V.
     RiscV,
-    /// An architecture whose register names are unknown here.
+    /// An architecture whose register names perf-prof does not know.
     Other,
 }
 

@@ -1,5 +1,5 @@
-//! Which arguments of system calls are strings: `const char __user *` in the kernel's prototypes, without buffers whose length
-//! is another argument.
+//! Which arguments of system calls are strings: `const char __user *` in the kernel's prototypes. Buffers with a length
+//! in another argument (`write`) are not strings.
 //!
 //! Source: the formats of `syscalls:sys_enter_*` and `include/linux/syscalls.h` in the Linux tree.
 
@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 /// The most arguments that a system call has.
 pub const MOST_ARGUMENTS: usize = 6;
 
-/// An argument: its index, and the kernel's name for it.
+/// A string among the arguments of a system call: the index of the argument, and the kernel's name for it.
 pub type StringArgument = (usize, &'static str);
 
 /// Returns the arguments of a system call that are strings, in their order.
@@ -120,7 +120,7 @@ mod tests {
         assert!(CALLS.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert_eq!(string_arguments("openat"), [(1, "filename")]);
         assert_eq!(string_arguments("renameat2"), [(1, "oldname"), (3, "newname")]);
-        // The length of its buffer is another argument, so the buffer is no string.
+        // `buf` of `write` is not a string, because another argument is its length.
         assert!(string_arguments("write").is_empty());
         let is_argument = |(at, _): &StringArgument| *at < MOST_ARGUMENTS;
         assert!(CALLS.iter().all(|(_, arguments)| !arguments.is_empty() && arguments.iter().all(is_argument)));

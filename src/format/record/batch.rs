@@ -67,8 +67,8 @@ pub struct SortedRecord {
 /// Records of several rings, in time order.
 #[derive(Clone, Debug, Default)]
 pub struct Sorted {
-    /// The chunks that hold the records, in the order of their numbers, which are consecutive. So the list may contain
-    /// chunks without a record of this batch. The same chunk can be in several batches.
+    /// The chunks with consecutive numbers, from the first to the last that a record of this batch is in. Chunks
+    /// between them may have no record in this batch. A chunk can be in several batches.
     pub chunks: Vec<Arc<Chunk>>,
     /// The number of the first element of `chunks`. Numbers wrap around.
     pub first: u32,
@@ -76,15 +76,15 @@ pub struct Sorted {
     pub records: Vec<SortedRecord>,
 }
 
-/// Whether a ring had room for another record when it was read. When this changes, a mark in a sorted batch says so.
-/// The mark is a PERF_RECORD_LOST with 0 lost records: the kernel writes no such records, and recordings contain none.
-/// A replay finds the times in which a ring was losing events, and adds marks for these times.
+/// Whether a ring had space for another record when perf-prof read it. When the answer changes, a sorted batch contains
+/// a marker: a PERF_RECORD_LOST with 0 lost records. The kernel writes no such record, and recordings contain none. A
+/// replay computes when a ring was losing events, and adds markers for these times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RingRoom {
-    /// The ring had room, so no record was lost.
+    /// The ring had space, so the kernel has not dropped a record.
     #[default]
     Left,
-    /// The ring had no room. Records may be lost until it is read again.
+    /// The ring had no space. The kernel may drop records until the ring is read again.
     Used,
 }
 
@@ -93,29 +93,29 @@ impl RingRoom {
         let mut record = [0; 24];
         record[0] = PERF_RECORD_LOST as u8;
         record[6] = 24;
-        // In a record of the kernel, these bytes are the id of the event. In a mark, they are the number of the
-        // variant.
+        // A PERF_RECORD_LOST of the kernel has the event's id at this offset. A marker has the number of the variant.
         record[8] = self as u8;
         record
     }
 
-    /// Returns the mark for a ring, as a chunk.
+    /// Returns the marker for a ring, as a chunk.
     pub fn chunk(self, ring: u32) -> Chunk {
         Chunk::new(ring, self.record().to_vec(), None)
     }
 
-    /// The ring number of chunks with marks in a replay. Chunks from the recording have other numbers, because their bytes
-    /// may look like a mark.
+    /// The ring number of chunks with markers in a replay. Only this number tells markers from the bytes of a
+    /// recording, which may look like a marker.
     pub const IN_REPLAY: u32 = u32::MAX;
 
-    /// Returns a chunk for a replay with both marks, [`RingRoom::Used`] first, and the offset of the second mark.
+    /// Returns a chunk for a replay: first the marker [`RingRoom::Used`], then [`RingRoom::Left`]. Also returns the
+    /// offset of the second marker.
     pub fn chunk_for_replay() -> (Chunk, u32) {
         let used = RingRoom::Used.record();
         let bytes = [used, RingRoom::Left.record()].concat();
         (Chunk::new(Self::IN_REPLAY, bytes, None), used.len() as u32)
     }
 
-    /// Returns the meaning of a mark; `None` for all records of the kernel.
+    /// Returns what a marker says; `None` for the kernel's records.
     #[inline]
     pub fn of_record(record: &[u8]) -> Option<RingRoom> {
         const RECORDS: [(RingRoom, [u8; 24]); 2] =

@@ -57,8 +57,8 @@ const WRITTEN: u64 = PERF_SAMPLE_IDENTIFIER
     | PERF_SAMPLE_CGROUP;
 
 impl SampleLayout {
-    /// Returns the record of a sample, as the kernel writes it (`perf_output_sample()` in `kernel/events/core.c`). The layout
-    /// must not have members that [`SampleValues`] does not have.
+    /// Returns the record of a sample, as the kernel writes it (`perf_output_sample()` in `kernel/events/core.c`). All
+    /// members of the layout must be members that [`SampleValues`] has.
     pub fn encode(&self, values: &SampleValues) -> Result<Vec<u8>, RecordTooLarge> {
         let sample_type = self.format.sample_type;
         debug_assert_eq!(sample_type & !WRITTEN, 0, "a member that cannot be written");

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-/// The largest ratio of table size to number of ids. If the table would need more entries than this per id, because the
-/// ids are too far apart, a hash map is used instead.
+/// The maximum number of table entries per id. If the ids are so far apart that the table would need more, a hash map is
+/// used instead.
 const SPARSE: usize = 16;
 
 /// A map from ids to event indices. The kernel gives an event one id for each CPU or thread on which it is opened.
@@ -40,7 +40,7 @@ impl EventIds {
         Self { lowest, table, sparse: HashMap::new(), stray: None, closed: Vec::new() }
     }
 
-    /// Sets the event that gets a sample if the sample's id is the id of another program's event.
+    /// Sets the event to which samples with the id of another program's event belong.
     pub fn with_foreign_event(self, stray: Option<usize>) -> Self {
         Self { stray, ..self }
     }
@@ -55,7 +55,7 @@ impl EventIds {
         self.closed.contains(&id)
     }
 
-    /// Returns the event that gets a sample if the sample's id is the id of another program's event.
+    /// Returns the event to which samples with the id of another program's event belong.
     pub fn foreign_event(&self) -> Option<usize> {
         self.stray
     }

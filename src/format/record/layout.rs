@@ -81,10 +81,9 @@ impl SampleLayout {
         Self { format, identifier, ip, tid, time, addr, sample_id, stream_id, cpu, period, id, fixed_end: at }
     }
 
-    /// Returns the layout of the samples that are made from counter readings. A sample with PERF_SAMPLE_READ is split
-    /// into one sample per counter. Each of the new samples has a period, even if the attr does not request one. The
-    /// period is the number of events that were counted since the previous reading. Without PERF_SAMPLE_READ, returns
-    /// the same layout.
+    /// Returns the layout of samples that perf-prof makes from counter readings. A sample with PERF_SAMPLE_READ is
+    /// split into one sample for each counter. Each new sample contains a period, even if the attr does not request
+    /// one: the number of events since the previous reading. Without PERF_SAMPLE_READ, returns this layout.
     pub fn for_counter_readings(&self) -> Self {
         let mut format = self.format;
         if format.sample_type & PERF_SAMPLE_READ != 0 {
@@ -93,16 +92,16 @@ impl SampleLayout {
         Self::from_format(format)
     }
 
-    /// Converts a record of this layout to [the layout of readings](Self::for_counter_readings). The room for the period is
-    /// filled with 0.
+    /// Converts a record of this layout to [the layout of counter readings](Self::for_counter_readings). The period is
+    /// 0 for now.
     pub fn with_room_for_period(&self, record: &[u8]) -> Vec<u8> {
         let mut record = record.to_vec();
         // The period is the last fixed member.
         let at = usize::from(self.fixed_end);
         if self.period == ABSENT && record.len() >= at {
             record.splice(at..at, [0; 8]);
-            // If the record had the maximum size, its new size does not fit into the 16 bits of the header's size
-            // field. The header then contains a size that is too small, but no caller reads it.
+            // A record of the maximum size is now too large for the 16 bits of the header's size field. The header then
+            // contains a size that is too small. No caller reads it.
             let size = u16::try_from(record.len()).unwrap_or(u16::MAX);
             record[6..8].copy_from_slice(&size.to_ne_bytes());
         }
@@ -244,8 +243,8 @@ impl TrailerLayout {
         }
     }
 
-    /// Writes `id`, `cpu` and `time` into the sample id at the end of `record`. The record must have room for a sample
-    /// id.
+    /// Writes `id`, `cpu` and `time` into the sample id at the end of `record`. The record must be long enough for a
+    /// sample id.
     pub fn put(&self, record: &mut [u8], id: u64, cpu: u32, time: u64) {
         for (distance, value) in [(self.id, id), (self.cpu, cpu.into()), (self.time, time)] {
             let at = record.len().saturating_sub(distance.into());
@@ -255,11 +254,13 @@ impl TrailerLayout {
         }
     }
 
-    /// Returns where the sample id of a record ends: at the end of the record, with two exceptions. If several events get the
-    /// same record about code or about a BPF program, the kernel adds the size of the sample id to the size of the record
-    /// again for each event (`perf_event_ksymbol_output()`, `perf_event_bpf_output()`). It writes nothing into this space.
+    /// Returns the offset in `record` at which its sample id ends. This is the end of the record, except for
+    /// PERF_RECORD_KSYMBOL and PERF_RECORD_BPF_EVENT. The kernel writes these two records for several events, and
+    /// enlarges the record by the size of a sample id for each event (`perf_event_ksymbol_output()`,
+    /// `perf_event_bpf_output()`). The additional bytes contain nothing.
     pub fn end(&self, record: &[u8]) -> usize {
-        // The members before the name of a symbol, and all members of a record about a program.
+        // The size of PERF_RECORD_KSYMBOL up to the symbol's name, and of the whole PERF_RECORD_BPF_EVENT. Both include
+        // the header.
         const FIXED: usize = 24;
         let body = match record_type(record) {
             PERF_RECORD_KSYMBOL => {

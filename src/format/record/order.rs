@@ -1,8 +1,8 @@
 //! Sorts the records of several rings by time.
 //!
-//! The reader empties all rings in rounds, again and again. A ring that was emptied in a round cannot later give a
-//! record that is older than the start of that round. So at the end of a round, the records up to the highest time
-//! *seen when the round began* are complete: the round has read every record that is older.
+//! The reader empties all rings in rounds. After a ring was emptied in a round, it can only give records that are
+//! younger than the start of that round. So at the end of a round, the records up to the highest time *seen when the
+//! round began* are complete.
 //!
 //! ```text
 //!             round 1            round 2            round 3
@@ -15,15 +15,14 @@
 //!                    releases nothing   releases a..e      releases f and g, after a..e
 //! ```
 //!
-//! This is only true for records that are already in their ring. A writer first reads the time for its record and then
-//! reserves space in the ring. If the writer is interrupted between these two steps (by an interrupt, or by a
-//! hypervisor that takes the CPU away), the round can miss the record. So a round releases only records up to the
-//! highest time that had been seen a *margin* before the round began. If a ring gets no records, it delays the other
-//! rings by the margin and two rounds at most.
+//! This is only true for records that are already in their ring. A writer first reads the time for its record, and then
+//! reserves space in the ring. An interrupt or a hypervisor may stop the writer between these two steps. Then the round
+//! misses the record. So a round releases only records up to the highest time that had been seen a *margin* before the
+//! round began. A ring without records delays the other rings by the margin and two rounds at most.
 //!
-//! Each record is sorted once, when it is released. The records of one ring are already sorted, or nearly sorted: the record
-//! of an interrupt may come before the older record that the interrupt has hit. The standard library's stable sort is fast if
-//! the input consists of such sorted runs.
+//! Each record is sorted once, when it is released. The records of one ring are nearly sorted: only the record of an
+//! interrupt may come before the older record that the interrupt has hit. The standard library's stable sort is fast
+//! for such runs.
 
 use std::{
     collections::VecDeque,
@@ -37,9 +36,8 @@ use crate::abi::{PERF_RECORD_LOST, PERF_RECORD_SAMPLE};
 /// The default margin.
 pub const MARGIN: Duration = Duration::from_millis(20);
 
-/// The maximum memory in bytes that the sorter needs for one record, in addition to the record itself. There is one
-/// entry for each pending record. When a record is released, its entry is copied to `ready`, so there are two entries
-/// for a short time.
+/// The maximum memory in bytes that the sorter needs for one record, in addition to the record itself. Each pending
+/// record has one entry. While it is released, its entry is also in `ready`.
 pub const INDEX_PER_RECORD: usize = 2 * size_of::<SortedRecord>();
 
 /// The maximum number of records in a batch. The run loop should not need more than a few milliseconds for a batch.
@@ -74,8 +72,8 @@ pub struct Sorter {
 #[derive(Debug, Default)]
 struct Pending {
     records: Vec<SortedRecord>,
-    /// The sort key of the ring's last record: its time, or the time of an earlier record if `push` does not use its
-    /// own.
+    /// The sort key of the ring's last record. It is the time of this record, or of an earlier record if `push` does
+    /// not use the record's own time.
     last: u64,
     /// The highest time of all records of the ring.
     highest: u64,
@@ -126,9 +124,9 @@ impl Sorter {
             let is_sample = record_type(record) == PERF_RECORD_SAMPLE;
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time gets the time of the previous record of its ring, so that it stays after that
-            // record. PERF_RECORD_LOST gets this time too: the kernel writes it when there is room again, but the loss
-            // began right after the previous record. If it were sorted by its own time, it could come too late: events
-            // of other CPUs could have ended spans that began before the loss.
+            // record. PERF_RECORD_LOST gets this time too, because the loss began right after the previous record. The
+            // kernel writes PERF_RECORD_LOST later, when there is space again. With its own time, it could come too
+            // late: after events of other CPUs that end spans from before the loss.
             let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);
@@ -165,7 +163,7 @@ impl Sorter {
     }
 
     /// Releases all records up to the highest time that had been seen when the last ended round began, without waiting
-    /// for the margin. Called when a reader waits for these records, or when their memory is needed.
+    /// for the margin. The source calls this if the run loop waits for these records, or if their memory is needed.
     pub fn release_without_margin(&mut self) {
         if let Some((_, highest)) = self.begins.pop_back() {
             self.begins.clear();
@@ -205,9 +203,9 @@ impl Sorter {
         self.late
     }
 
-    /// Drops the chunks before the first one that still holds a pending or ready record. Chunks are dropped in the
-    /// order in which they were added. So a chunk of delivered records is kept as long as an older chunk of another
-    /// ring is needed. This takes one round at most.
+    /// Drops the chunks before the first chunk that holds a pending or ready record. Chunks are dropped in the order in
+    /// which they were added. So an old chunk of one ring keeps newer chunks of other rings, but not longer than one
+    /// round.
     fn drop_unused_chunks(&mut self) {
         let first = self.first;
         let lowest = |records: &[SortedRecord]| records.iter().map(|record| record.chunk.wrapping_sub(first)).min();

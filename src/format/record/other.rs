@@ -52,7 +52,8 @@ fn bit(kind: u32) -> Option<u128> {
 /// does not request it, or if the record is too short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SampleId {
-    /// The process id and the thread id of the task in which the record was written. Both are all ones if there was none.
+    /// The process id and the thread id of the task in which the record was written. Each is `u32::MAX` if there was no
+    /// task.
     pub pid_tid: Option<(u32, u32)>,
     /// The time, in nanoseconds of the attr's clock.
     pub time: Option<u64>,
@@ -99,8 +100,8 @@ impl Throttle {
 pub struct Switch {
     /// The direction of the switch.
     pub direction: SwitchDirection,
-    /// The process id and the thread id of the other task: of the next task if a task stops, of the previous task if a
-    /// task starts. `None` in records for the events of a task (PERF_RECORD_SWITCH), which do not contain it.
+    /// The process id and the thread id of the other task: the next task if a task stops, the previous task if a task
+    /// starts. `None` in PERF_RECORD_SWITCH, the record for events of a single task.
     pub other_task: Option<(u32, u32)>,
     /// The sample id of the record. It contains the task that starts or stops.
     pub sample_id: SampleId,

@@ -203,10 +203,10 @@ impl<'a> Mmap2<'a> {
             }
         };
         let (prot, flags) = match (u32_at(bytes, 64)?, u32_at(bytes, 68)?) {
-            // A mapping always has MAP_SHARED or MAP_PRIVATE. Kernels before 4.9 did not set the protection and the
-            // flags of mappings without a file (`perf_event_mmap_event()` in kernel/events/core.c). simpleperf never
-            // sets them, but it marks files with generated code with a bit that is no protection
-            // (`PROT_JIT_SYMFILE_MAP` in `simpleperf/record.h` of Android).
+            // A mapping always has MAP_SHARED or MAP_PRIVATE, so these flags of 0 are not real. Kernels before 4.9 left
+            // out the protection and the flags of mappings without a file (`perf_event_mmap_event()` in
+            // kernel/events/core.c). simpleperf never writes them, but sets `PROT_JIT_SYMFILE_MAP` for files with
+            // generated code (`simpleperf/record.h` of Android), which is no protection.
             (prot, 0) if prot & (PROT_READ | PROT_WRITE | PROT_EXEC) == 0 => (prot | protection(misc), 0),
             stated => stated,
         };
@@ -238,24 +238,25 @@ const PROT_READ: u32 = 1;
 const PROT_WRITE: u32 = 2;
 const PROT_EXEC: u32 = 4;
 
-/// Returns the protection of a mapping whose record does not contain it. The header of the record tells if the mapping is
-/// data or code.
+/// Returns the protection of a mapping whose record does not contain it. The flags in the record's header say whether
+/// the mapping is data or code.
 fn protection(misc: u16) -> u32 {
     if misc & PERF_RECORD_MISC_MMAP_DATA != 0 { PROT_READ } else { PROT_READ | PROT_EXEC }
 }
 
-/// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they contain
-/// no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes. The build-id flag of the record
-/// does not prove that there is a build id. While another tracer requests build ids, the kernel also sets the flag for events
-/// that did not request them. (perf_event_mmap_output() in kernel/events/core.c sets the flag for one event and does not
-/// clear it for the next.)
+/// Returns the build id from the bytes that contain either a build id or a device and inode. Returns `None` if they
+/// contain no build id. A build id is stored as its size (one byte), three bytes of 0, and 20 bytes.
+///
+/// The record's flag for build ids is not enough: while another tracer requests build ids, the kernel sets the flag
+/// also for events that did not request them. (`perf_event_mmap_output()` in kernel/events/core.c sets the flag for one
+/// event and does not clear it for the next.)
 fn build_id(bytes: &[u8; 24]) -> Option<&[u8]> {
     let ([size, 0, 0, 0], rest) = bytes.split_first_chunk()? else { return None };
     let (id, unused) = rest.split_at_checked(usize::from(*size))?;
     if id.is_empty() || unused.iter().any(|&byte| byte != 0) {
         return None;
     }
-    // A size of up to 11 can also be the major number of a disk. In that case, the next four bytes are a minor number,
+    // `size` can also be the major number of a disk, if it is at most 11. Then the next four bytes are a minor number,
     // which has 20 bits.
     let minor = u32_at(rest, 0)?;
     (id.len() > 11 || minor >> 20 != 0).then_some(id)
@@ -272,10 +273,10 @@ impl<'a> Record<'a> {
         Self::side_band(kind, bytes, !0).unwrap_or(Record::Other(kind))
     }
 
-    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). The build-id flag of their
-    /// mmap records cannot be trusted. If any tracer on the machine requests build ids, the kernel may set the flag although
-    /// the record holds an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets PERF_RECORD_MISC_MMAP_BUILD_ID for
-    /// one event and does not clear it for the next.)
+    /// Like [`Record::parse`], but for events that did not request build ids (`attr.build_id`). It ignores the build-id
+    /// flag of mmap records. If any tracer on the machine requests build ids, the kernel may set the flag although the
+    /// record holds an inode. (`perf_event_mmap_output()` in kernel/events/core.c sets PERF_RECORD_MISC_MMAP_BUILD_ID
+    /// for one event and does not clear it for the next.)
     #[inline]
     pub fn parse_without_build_ids(bytes: &'a [u8]) -> Record<'a> {
         let kind = record_type(bytes);
@@ -409,8 +410,8 @@ mod tests {
         assert_eq!(prot(0, [0, 2]), (0, 2));
     }
 
-    /// If the flag were trusted, mappings would be unknown and frames would have no names while another tracer is
-    /// running.
+    /// With trust in the flag, perf-prof would not know mappings while another tracer runs, and frames would have no
+    /// names.
     #[test]
     fn records_with_the_build_id_flag_of_another_tracer_have_an_inode() {
         let file = |union: &[u8; 24]| match Record::parse(&mmap2(PERF_RECORD_MISC_MMAP_BUILD_ID, union)) {

@@ -59,14 +59,14 @@ pub trait Source {
     /// [`Wait::Flushed`].
     fn flush(&mut self);
 
-    /// Stops recording. `wait` still returns the records that were recorded before, and then returns [`Wait::Ended`].
+    /// Stops recording. `wait` returns the records that were recorded before, and then [`Wait::Ended`].
     fn stop(&mut self);
 
     /// Returns the kernel's own loss counts (PERF_FORMAT_LOST, kernel 6.0), or `None` if the kernel does not keep them.
     fn losses(&mut self) -> Option<LossCounts>;
 
-    /// Returns how many of the lost records of each ring are side-band records, or `None` if that is not known. This is
-    /// cheaper than [`Source::losses`].
+    /// Returns how many of the lost records of each ring are side-band records, or `None` if that is not known. The
+    /// call is cheaper than [`Source::losses`].
     fn lost_side_band(&mut self) -> Option<Vec<u64>> {
         None
     }
@@ -84,8 +84,8 @@ pub trait Source {
         None
     }
 
-    /// Returns the time of day, in ns, at which live events were turned off; `None` if they are still on, and for
-    /// recordings. Events from before this time may be delivered much later.
+    /// Returns the time of day, in ns, at which live events were turned off. Returns `None` if they are still on, and
+    /// for recordings. The source may deliver events from before this time much later.
     fn off_at(&self) -> Option<i64> {
         None
     }
@@ -93,11 +93,11 @@ pub trait Source {
     /// Returns the number of samples that arrived too late to be delivered in order.
     fn late(&self) -> u64;
 
-    /// Returns the number of samples that were left out because of a limit that the user set. They do not count as
+    /// Returns the number of samples that were left out because of a limit that the user set. They are not counted as
     /// lost.
     fn dropped_by_limit(&self) -> u64;
 
-    /// Returns the number of bytes of records that are in memory: the records have been recorded, but their memory has
-    /// not been handed back to the source yet.
+    /// Returns the number of bytes of the records in memory: the source has read them, and their memory has not been
+    /// handed back to the source yet.
     fn backlog(&self) -> usize;
 }

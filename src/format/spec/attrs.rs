@@ -160,8 +160,8 @@ impl fmt::Display for Attrs {
 /// Returns the attribute that the user may have meant by a filter such as `alia=x`: the name in the filter is the beginning
 /// of the attribute's name, or similar to it.
 pub fn attribute_meant_by(filter: &str) -> Option<&'static str> {
-    // The minimum length, in bytes, of a name that is taken for the beginning of an attribute's name. Shorter names are
-    // the beginning of too many words.
+    // The shortest beginning of an attribute's name that is taken for this attribute, in bytes. Shorter beginnings fit
+    // too many words.
     const SHORTEST: usize = 3;
     let (name, value) = filter.split_once('=').unwrap_or((filter, ""));
     if value.starts_with('=') {

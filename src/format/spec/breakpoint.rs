@@ -29,8 +29,8 @@ pub struct Access {
 /// The start of a breakpoint's selector.
 const PREFIX: &str = "mem:";
 
-/// Parses a breakpoint at the start of `text`. The `/` of its `/LEN` does not start a section. Returns the breakpoint,
-/// its modifiers and the offset of the text after them, or `None` if `text` does not start with `mem:`.
+/// Parses a breakpoint at the start of `text`. The `/` in `mem:ADDR/LEN` does not start a section. Returns the
+/// breakpoint, its modifiers and the offset of the text after them, or `None` if `text` does not start with `mem:`.
 pub(super) fn parse(text: &str) -> Result<Option<(Breakpoint, Modifiers, usize)>, SpecError> {
     let Some(rest) = text.strip_prefix(PREFIX) else { return Ok(None) };
     let word = |text: &str| text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &str) -> Result<Option<(Breakpoint, Modifiers, usize)>
     Ok(Some((Breakpoint { addr, len, access }, modifiers, at)))
 }
 
-/// Parses `ADDR[/LEN][:rwx]`, a breakpoint without `mem:` and without modifiers. Returns `None` if it is something else.
+/// Parses `ADDR[/LEN][:rwx]`, a breakpoint without `mem:` and without modifiers. Returns `None` for any other text.
 pub fn breakpoint_at(text: &str) -> Option<Breakpoint> {
     let selector = format!("{PREFIX}{text}");
     let (breakpoint, modifiers, end) = parse(&selector).ok()??;

@@ -81,8 +81,8 @@ impl EventSpec {
         }
     }
 
-    /// Returns whether the name with its modifiers would be parsed as a tracepoint if no section was written. For
-    /// example, `uncore:u` is a tracepoint, but `uncore//:u` is not.
+    /// Returns whether the name and its modifiers, without any section, would be parsed as a tracepoint. For example,
+    /// `uncore:u` is a tracepoint, but `uncore//:u` is not.
     fn would_be_tracepoint(&self) -> bool {
         match &self.kind {
             EventKind::Source { name, modifiers, .. } => !modifiers.is_empty() && named_event(name).is_none(),
@@ -151,7 +151,7 @@ pub fn handler_name(system: &str, name: &str) -> String {
 /// Python name cannot contain. If the name starts with a digit, an `_` comes first.
 pub fn source_handler_name(name: &str) -> String {
     let first = name.starts_with(|c: char| c.is_ascii_digit()).then_some('_');
-    // A Python name cannot contain all numeric characters, for example no `²`.
+    // Some numeric characters cannot be in a Python name, for example `²`.
     let is_allowed = |c: &char| c.is_alphabetic() || c.is_ascii_digit();
     first.into_iter().chain(name.chars().map(|c| if is_allowed(&c) { c } else { '_' })).collect()
 }

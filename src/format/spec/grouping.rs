@@ -68,8 +68,8 @@ impl<'a> GroupText<'a> {
     pub fn parse(text: &'a str) -> Result<Option<Self>, SpecError> {
         let Some(opened) = text.strip_prefix('{') else { return Ok(None) };
         let unclosed = |bracket| SpecError::Unclosed { bracket, text: text.to_owned() };
-        // A section may contain braces (`CPUS{0,2}`). After a `}` in a section, there is more text of the section.
-        // After the `}` of the group, there is a comma, a colon or the end of the list.
+        // A section may contain braces (`CPUS{0,2}`), and more text of the section follows its `}`. After the `}` of
+        // the group comes a comma, a colon or the end of the list.
         let (mut from, mut wrong) = (0, None);
         let end = loop {
             let Some(end) = find(opened, from, &['}']).map_err(unclosed)? else {

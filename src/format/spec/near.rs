@@ -3,8 +3,7 @@
 /// The lowest similarity of a suggestion. A less similar name would confuse more than help.
 const GOOD: f64 = 0.8;
 
-/// The largest difference between the similarity of the best match and the similarity of another suggestion. Less
-/// similar names are not suggested.
+/// The largest distance of a suggestion's similarity from that of the best match. Less similar names are not suggested.
 const SPREAD: f64 = 0.08;
 
 /// The longest text that is compared, in bytes. No name of an event, option or field is longer. Comparing a longer text
@@ -44,9 +43,9 @@ pub fn did_you_mean_aside(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
 }
 
-/// Returns the similarity of two names from 0 to 1, based on the edit distance relative to the length. If only the
-/// `system:` is missing or wrong, the similarity is at least 0.99. A name with two swapped letters is a good match, even if
-/// it is short.
+/// Returns the similarity of two names from 0 to 1: 1 minus the edit distance relative to the length. If only the
+/// `system:` is missing or wrong, the similarity is at least 0.99. Two swapped letters are a good match even in a short
+/// name.
 fn similarity(wanted: &str, name: &str) -> f64 {
     if wanted.len() == name.len()
         && strsim::damerau_levenshtein(wanted, name) == 1

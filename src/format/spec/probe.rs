@@ -112,7 +112,7 @@ pub enum ProbeSyntaxError {
     /// A quote or a parenthesis that is never closed.
     #[error("the {0} is never closed")]
     Unclosed(Bracket),
-    /// A name that contains both kinds of quotes, or an unquoted path that contains a quote.
+    /// A name with both kinds of quotes, or an unquoted path that contains a quote.
     #[error("`{0}` contains a quote; enclose it in quotes of the other kind")]
     Quotes(String),
     /// A return probe with an offset. Return probes are hit when a function returns, so an offset has no meaning.
@@ -186,7 +186,7 @@ fn user(kind: ProbeKind, text: &str) -> Result<(Probe, &str), ProbeSyntaxError> 
     }
 }
 
-/// Parses `:FUNCTION` at the start of `after`, for a probe in `file`.
+/// Parses `:FUNCTION` at the start of `after`: the rest of `FILE:FUNCTION`.
 fn file_first<'a>(kind: ProbeKind, file: &str, after: &'a str) -> Result<(Probe, &'a str), ProbeSyntaxError> {
     let (location, after) = name(after.strip_prefix(':').unwrap_or_default(), &[',', '/'])?;
     let file = checked_for_quotes(file.trim())?;

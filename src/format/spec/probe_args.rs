@@ -16,8 +16,8 @@ const SAMPLING: [&str; 5] = ["period", "c", "freq", "F", "sample"];
 /// NUL).
 const LONGEST_NAME: usize = 31;
 
-/// An argument of a probe. The kernel documents its fetches and types in `Documentation/trace/uprobetracer.rst` and
-/// `kprobetrace.rst`.
+/// An argument of a probe. `Documentation/trace/uprobetracer.rst` and `kprobetrace.rst` of the kernel describe fetches
+/// and types.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeArgument {
     /// The name of the field. `None` if the user gave only a fetch.

@@ -86,8 +86,8 @@ impl RingSize {
             RingSize::Pages(pages) => pages,
             RingSize::Bytes(bytes) => bytes.div_ceil(page_size.max(1) as u64),
         };
-        // `parse_pages` allows at most MAX_RING. If a larger value was created in another way, the result is the
-        // largest power of two.
+        // `parse_pages` refuses values above MAX_RING. For a larger value from elsewhere, the result is the largest
+        // power of two.
         let rounded = pages.max(1).checked_next_power_of_two().unwrap_or(1 << 63);
         usize::try_from(rounded).unwrap_or(1 << (usize::BITS - 1))
     }
@@ -131,7 +131,7 @@ fn scaled(text: &str) -> Option<(u64, Option<u64>)> {
     Some((number.parse().ok()?, scale))
 }
 
-/// Splits `text` into digits and points, and the rest. If there are no digits, the number fails to parse later.
+/// Splits `text` into a number (digits and points) and the rest. The number may be empty; the caller then reports it.
 fn split_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }

@@ -45,7 +45,8 @@ fn event(text: &str) -> Result<(EventKind, usize), SpanSyntaxError> {
     let blank = text.len() - text.trim_start().len();
     match probe::parse(&text[blank..]) {
         Some(Ok((probe, length))) => return Ok((EventKind::Probe(probe), blank + length)),
-        // A probe without a file is parsed as `system:name`: a recording has the names of probes, but not their files.
+        // A probe without a file is parsed as the tracepoint `system:name`, because a recording contains the names of
+        // probes without their files.
         Some(Err(ProbeSyntaxError::NoFile { .. })) | None => {}
         Some(Err(error)) => return Err(SpanSyntaxError::Probe(error)),
     }
@@ -53,8 +54,8 @@ fn event(text: &str) -> Result<(EventKind, usize), SpanSyntaxError> {
     Ok((tracepoint(text[..length].trim())?, length))
 }
 
-/// Returns the offset of the first `|` or `..` in `text`, which ends the first event, or the length of `text`. The dots in a
-/// path such as `../lib` do not end it.
+/// Returns the length of the first event in `text`. A `|` or `..` ends it, except for the dots of a path such as
+/// `../lib`.
 fn end_of_event(text: &str) -> usize {
     let mut from = 0;
     while let Ok(Some(at)) = find(text, from, &['|', '.']) {

@@ -95,7 +95,7 @@ impl TimeRanges {
             }
         };
         let ranges: Vec<_> = self.0.iter().filter_map(range).collect();
-        // For the callers, an empty list means all times. So a range without records is returned.
+        // For the callers, an empty list means all times. So this returns a range in which no record can be.
         if ranges.is_empty() { vec![(u64::MAX, u64::MAX)] } else { ranges }
     }
 }

@@ -6,13 +6,13 @@ use super::{
     probe::{Probe, ProbeKind, ProbeLocation, ProbeSyntaxError, checked_for_quotes, file, is_path, up_to},
 };
 
-/// Stands for `-` in the names in a file: the file calls a probe `query__start`, and its documentation `query-start`.
+/// The text in a file's names that stands for `-`: the file has `query__start` for the documented probe `query-start`.
 const DASH: &str = "__";
 
 /// Parses a static probe after `usdt:`. Returns the probe and the text after it.
 ///
-/// A provider without a name stands for all its probes. The file may be missing, because the files that a process has
-/// mapped can be searched. `FILE:PROVIDER:NAME` is accepted for paths, as in other tools.
+/// `usdt:PROVIDER:` without a name stands for all probes of the provider. Without a file, the files that a process has
+/// mapped are searched. `FILE:PROVIDER:NAME` is accepted for paths, as in other tools.
 pub(super) fn parse(text: &str) -> Result<(Probe, &str), ProbeSyntaxError> {
     let text = text.trim_start();
     if is_path(text) {
@@ -79,7 +79,7 @@ mod tests {
         }
     }
 
-    /// A recording of perf is selected by the same selector as a live event.
+    /// The selector of a live probe also selects the probe in perf's recordings.
     #[test]
     fn it_is_recorded_under_the_name_that_perf_has_for_it() {
         let mut events = parse_events("usdt:postgresql:query-*@postgres").unwrap();

@@ -1,9 +1,9 @@
 //! Parser for the kernel's BTF (`/sys/kernel/btf/vmlinux`). Reads the values of enumerators, the sizes and members of structs
 //! and unions, and the numbers of functions.
 //!
-//! Print formats need BTF for two things: for enumerators that the kernel has not replaced by their values (with
-//! `TRACE_DEFINE_ENUM`), and for bit-fields of a union (`role.level`). The layout is defined in
-//! `include/uapi/linux/btf.h`.
+//! Print formats need BTF for enumerators and for bit-fields of a union (`role.level`). They contain an enumerator's
+//! name if the kernel has not replaced the name by its value (`TRACE_DEFINE_ENUM`). `include/uapi/linux/btf.h` defines
+//! the layout of BTF.
 
 use std::collections::HashMap;
 
@@ -117,12 +117,12 @@ impl Btf {
         Some(())
     }
 
-    /// Adds the members of each anonymous struct or union to the struct or union that contains it, because C code
-    /// accesses them as members of the outer one.
+    /// Adds the members of each anonymous struct or union to the type that contains it, because C code accesses them
+    /// there.
     fn flatten(&mut self, anonymous: &HashMap<u32, Vec<Member>>) {
         for members in self.members.values_mut() {
             let mut at = 0;
-            // In C, a type cannot contain itself, but in damaged BTF it can. In this case, the limit ends the loop.
+            // C types cannot contain themselves, but types in damaged BTF can. The limit ends the loop for them.
             while at < members.len() && members.len() < 10_000 {
                 let outer = members[at].clone();
                 if outer.name.is_empty() {
@@ -146,7 +146,7 @@ impl Btf {
         self.sizes.get(type_name).copied()
     }
 
-    /// Returns the number of a function, by which programs call it.
+    /// Returns the BTF id of a kernel function. A BPF program calls the function by this id.
     pub fn function(&self, name: &str) -> Option<u32> {
         self.functions.get(name).copied()
     }
@@ -188,7 +188,7 @@ mod tests {
     fn btf() -> Vec<u8> {
         let strings = b"\0A\0B\0C\0role\0level\0access\0word\0next\0";
         let types: &[u32] = &[
-            // An integer type: its entry has one more word.
+            // KIND_INT has one more word.
             &[0, KIND_INT << 24, 4, 32][..],
             &[0, 1 << 31 | KIND_ENUM << 24 | 2, 4, 1, 1, 3, u32::MAX],
             &[0, KIND_ENUM64 << 24 | 1, 8, 5, 0, 1 << 8],

@@ -1,5 +1,5 @@
-//! The formats of many events in one text, as they are shipped with perf-prof: for each event a line `=== system`, and
-//! then the text of its `format` file.
+//! The formats of many events in one text, as perf-prof ships them. Each event has a line `=== system`, and then the
+//! text of its `format` file.
 
 use std::{collections::BTreeMap, fmt::Write, io, ops::Range, sync::Arc};
 

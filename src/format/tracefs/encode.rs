@@ -135,7 +135,7 @@ fn range(ty: IntType) -> (i128, i128) {
 }
 
 fn write_number(field: &Field, value: i128, raw: &mut [u8]) {
-    // A field can have more bytes than its type, as the arguments of system calls do. The kernel extends the value.
+    // A field can be larger than its C type, for example arguments of system calls. The kernel extends the value.
     if let Some(to) = raw.get_mut(field.offset..field.offset + field.size) {
         put(value, to);
     }

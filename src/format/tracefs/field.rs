@@ -48,8 +48,7 @@ pub enum FieldKind {
 /// The type of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementType {
-    /// Text: elements of type `char`. (If the print format shows the array as an address or an identifier, the elements
-    /// are not `Char`.)
+    /// Text: elements of type `char`, except in arrays that the print format shows as an address or an identifier.
     Char,
     /// Integers.
     Int {
@@ -124,8 +123,8 @@ impl ElementType {
 }
 
 impl Field {
-    /// Returns the field's value, or `None` if the raw data ends before the field, or if it is a string of user space that
-    /// could not be read.
+    /// Returns the field's value. Returns `None` if the raw data ends before the field, or if the field is a string of
+    /// user space that could not be read.
     #[inline]
     pub fn value<'a>(&self, raw: &'a [u8]) -> Option<Value<'a>> {
         match self.kind {
@@ -175,8 +174,8 @@ impl Field {
         }
     }
 
-    /// Returns the integer type with which the whole field is loaded from the kernel's struct. Must not be called for
-    /// arrays.
+    /// Returns the type of the integer that fills the whole field, for loading it from the raw data. Must not be called
+    /// for arrays.
     #[inline]
     pub(crate) fn slot(&self) -> IntType {
         let signed = matches!(self.kind, FieldKind::Int { .. }) && self.signed;

@@ -24,7 +24,7 @@ pub struct EventFormat {
     fields: Box<[Field]>,
     /// The number of common fields. They come first in `fields`.
     common: usize,
-    /// The end of the event's own fields in `fields`. The hidden field comes after it.
+    /// The end of the event's own fields in `fields`. The hidden field for interpreter frames may come after it.
     own_end: usize,
     writer: TextSource,
     print_fmt: OnceLock<Result<PrintFmt, PrintFmtError>>,
@@ -88,8 +88,8 @@ impl EventFormat {
         Ok(format)
     }
 
-    /// Changes the type of text fields that the print format shows as an address or an identifier: they hold bytes, not
-    /// text.
+    /// Turns text fields into fields of bytes if the print format shows them as an address or an identifier (`%pM`,
+    /// `%pU`).
     fn mark_binary(&mut self) {
         let text = |field: &Field| field.kind.is_text();
         // Most print formats have no such conversion and are not compiled here.
@@ -105,8 +105,8 @@ impl EventFormat {
         }
     }
 
-    /// Changes the element type of arrays of integers to `Word`, for the format of a span: the value of such an array
-    /// is its numbers, not its bytes.
+    /// Turns arrays of integers into arrays of words, for the format of a span. The value of an array of words is a
+    /// list of numbers; otherwise it would be bytes.
     pub fn with_words(mut self) -> EventFormat {
         let is_array = |field: &&mut Field| matches!(field.kind.element(), Some(ElementType::Int { .. }));
         for field in self.fields.iter_mut().filter(is_array) {
@@ -130,7 +130,7 @@ impl EventFormat {
         &self.fields[self.common.min(self.own_end)..self.own_end]
     }
 
-    /// Returns the size of the raw data without arrays of variable size, in bytes. No event has less.
+    /// Returns the size in bytes of the raw data without arrays of variable size. Each record is at least this large.
     pub fn size(&self) -> usize {
         self.fields.iter().map(|field| field.offset.saturating_add(field.size)).max().unwrap_or(0)
     }
@@ -150,9 +150,9 @@ impl EventFormat {
         self.print_fmt.get_or_init(|| PrintFmt::compile(self.print_fmt_text(), &self.fields)).as_ref()
     }
 
-    /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a script. Like
-    /// perf, also treats each number and each name outside of a list as a flag of the field before it. This field may belong
-    /// to an earlier event: `field` is the last field that was seen, in this event or in earlier ones.
+    /// Returns the names of flags and of values that the print format defines, as `perf script` passes them to a
+    /// script. Like perf, treats each number and each name outside of a list as a flag of the last field that was seen.
+    /// `field` is this field. It is kept between calls, because perf keeps it from one event to the next.
     pub fn definitions(&self, kernel: &dyn Kernel, field: &mut Option<String>) -> Vec<Definition> {
         PrintFmt::definitions(self.print_fmt_text(), kernel, field)
     }

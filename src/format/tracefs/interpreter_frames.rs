@@ -1,7 +1,9 @@
-//! Formats with a hidden field for the frames of an interpreter, such as those of Python functions, and what records have there.
+//! Formats with a hidden field for the frames of an interpreter, such as those of Python functions, and the content of
+//! this field.
 //!
-//! A BPF program that writes an event's records reads the frames from the memory of the process when the event happens. They come
-//! behind everything else: a header of 8 bytes, and for each frame, innermost first, five words.
+//! A BPF program writes the event's records. When the event happens, the program reads the frames from the memory of
+//! the process. The field is the last of the record: a header of 8 bytes, and then five words for each frame, the
+//! innermost frame first.
 
 use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
@@ -11,41 +13,43 @@ pub(super) const FIELD: &str = "__perf_prof_interpreter_frames";
 pub const MOST_INTERPRETER_FRAMES: usize = 64;
 /// The size of a frame, in bytes.
 pub const INTERPRETER_FRAME_BYTES: usize = 40;
-/// The size of the header, in bytes: the state, and in the upper half the number of the process's interpreter.
+/// The size of the field's header, in bytes. Its lower half is the state, its upper half the number of the process's
+/// interpreter.
 pub const INTERPRETER_HEADER_BYTES: usize = 8;
-/// The bits of an instruction's address. Above them is the mark of the frame.
+/// The number of bits of an instruction's address. The bits above it are [`InterpreterFrame::mark`].
 pub const INSTRUCTION_BITS: u32 = 56;
 
-/// How far a program got.
+/// Whether the BPF program could read all frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramesState {
-    /// All frames are there.
+    /// The record contains all frames.
     Complete = 1,
-    /// The thread has more frames than a record.
+    /// The thread has more frames than [`MOST_INTERPRETER_FRAMES`].
     Cut = 2,
-    /// A part of the memory could not be read.
+    /// The program could not read a part of the memory.
     Unreadable = 3,
-    /// The interpreter does not know the thread, or it has too many threads.
+    /// The program did not find the thread in the interpreter's list of threads, or the list was too long.
     NoThread = 4,
 }
 
-/// A frame as the program read it.
+/// A frame as the BPF program read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct InterpreterFrame {
     /// The address of the code object.
     pub code: u64,
     /// The address of the instruction.
     pub instruction: u64,
-    /// A byte that says to whom the frame belongs.
+    /// The interpreter's own byte for the kind of frame: who owns it.
     pub mark: u8,
-    /// Two pointers in the code object, and a word with its version. If it has others later, its memory was used again.
+    /// Two pointers in the code object, and a word with its version. If a later read gives other values, another object
+    /// has this memory.
     pub identity: [u64; 3],
 }
 
-/// The frames in a record.
+/// The interpreter frames in a record.
 #[derive(Clone, Copy, Debug)]
 pub struct InterpreterFrames<'a> {
-    /// How far the program got. `None` if the number is unknown.
+    /// Whether the BPF program could read all frames. `None` if the record contains an unknown state.
     pub state: Option<FramesState>,
     /// The number of the process's interpreter.
     pub interpreter: u32,
@@ -78,7 +82,7 @@ impl<'a> InterpreterFrames<'a> {
 }
 
 impl EventFormat {
-    /// Returns the format with the hidden field. `None` if the fields of the event itself differ in size from record to record.
+    /// Returns the format with the hidden field. Returns `None` if the event has fields of variable size.
     pub fn with_interpreter_frames(&self) -> Result<Option<EventFormat>, FormatError> {
         let is_flexible = |field: &&super::Field| {
             let differs = matches!(field.kind, FieldKind::DataLoc(_) | FieldKind::RelLoc(_)) || field.size == 0;
@@ -99,7 +103,8 @@ impl EventFormat {
         self.field(FIELD).map(|field| field.offset)
     }
 
-    /// Returns the frames in a record. `None` if the program has read none, because it did not know the process.
+    /// Returns the frames in a record. Returns `None` if the BPF program has not read any, because it did not know the
+    /// process.
     pub fn interpreter_frames<'a>(&self, raw: &'a [u8]) -> Option<InterpreterFrames<'a>> {
         let offset = self.interpreter_frames_offset()?;
         let location = u32::from_ne_bytes(*raw.get(offset..)?.first_chunk()?);

@@ -18,7 +18,7 @@ pub struct KernelSymbol<'a> {
     pub module: Option<Cow<'a, str>>,
 }
 
-/// A kernel symbol as perf chooses it. It may have another name and another end than [`KernelSymbol`].
+/// A kernel symbol as perf chooses it. Its name and its end may differ from those of [`KernelSymbol`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PerfKernelSymbol<'a> {
     /// Name of the symbol.
@@ -33,8 +33,8 @@ pub struct PerfKernelSymbol<'a> {
     pub module: Option<Cow<'a, str>>,
 }
 
-/// Facts about the kernel that wrote the events. A query returns `None` if the fact is not known. The text of the event
-/// then contains a `?` instead. For an address without a symbol, it contains the plain number, as in the kernel's own
+/// Facts about the kernel that wrote the events. A query returns `None` for an unknown fact, and the text of the event
+/// then contains a `?`. For an address without a symbol, the text contains the plain number, as in the kernel's own
 /// text.
 pub trait Kernel {
     /// Returns the symbol that contains an address (`/proc/kallsyms`).
@@ -47,7 +47,7 @@ pub trait Kernel {
         Some(PerfKernelSymbol { name, start, end: start.saturating_add(size), binding: 1, module })
     }
 
-    /// Returns the addresses of the kernel's own code, or of the module that contains an address, as perf has them: the
+    /// Returns the range of the kernel's own code, or of the module that contains an address, as perf computes it: the
     /// first address, and the address after the last one.
     fn perf_map(&self, _addr: u64) -> Option<(u64, u64)> {
         None
@@ -61,7 +61,7 @@ pub trait Kernel {
     /// Reports that kernel code was added or removed: for example, a BPF program was loaded or unloaded.
     fn symbol_changed(&self, _symbol: &Ksymbol<'_>) {}
 
-    /// Reports where the kernel's own code or the code of a module is. Recordings contain such mappings.
+    /// Reports the address range of the kernel's own code or of a module. Recordings contain such mappings.
     fn code_mapped(&self, _mapping: &Mmap2<'_>) {}
 
     /// Returns the name of the code at an address, as perf shows it: `[kernel.kallsyms]`, `[ext4]`, the path of a
@@ -101,7 +101,7 @@ pub trait Kernel {
     }
 }
 
-/// Returns the name of the code at an address if nothing is known about it but its symbol.
+/// Returns the name of the code at an address, given only its symbol.
 pub fn dso_of_symbol(addr: u64, symbol: Option<&KernelSymbol<'_>>) -> Arc<str> {
     match symbol.map(|symbol| symbol.module.as_deref()) {
         Some(Some(module)) => format!("[{module}]").into(),

@@ -1,4 +1,4 @@
-//! Writes the text of events that the kernel prints without their print format. Does not know how print formats work.
+//! Writes the text of events for which the kernel does not use the print format. Does not know how print formats work.
 
 use std::io::Write;
 
@@ -14,8 +14,8 @@ pub(super) enum TextSource {
     SyscallEnter,
     /// `print_syscall_exit`, in the same file.
     SyscallExit,
-    /// `print_kprobe_event` and similar functions. Their text is the same as with the print format, except for the
-    /// addresses at the start.
+    /// `print_kprobe_event` and similar functions. Only the addresses at the start of the text differ from the print
+    /// format.
     Probe,
     /// `trace_fn_trace` in `kernel/trace/trace_output.c`.
     Function,

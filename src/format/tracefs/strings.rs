@@ -1,7 +1,8 @@
-//! Formats with fields for strings in user space whose addresses are in other fields.
+//! Formats with additional fields for strings in user space. The addresses of these strings are in the event's own
+//! fields.
 //!
-//! The record of a tracepoint has the address of a string, not the string. A BPF program that reads the string writes its own
-//! record: the tracepoint's fields at the same offsets, and after them the strings. The format of this record is the
+//! A tracepoint records the address of a string, not the string. A BPF program reads the string and writes its own
+//! record: the tracepoint's fields at the same offsets, and then the strings. The format of this record is the
 //! tracepoint's format with more fields.
 
 use thiserror::Error;
@@ -11,11 +12,11 @@ use crate::abi::string_arguments::MOST_ARGUMENTS;
 
 /// The largest string, in bytes, with the NUL at its end.
 pub const LONGEST_STRING: usize = 256;
-/// The last characters of a string that was cut off.
+/// The characters at the end of a string that was cut off.
 pub const CUT_MARK: &str = "...";
 /// The event that ends any system call.
 const END_OF_CALL: (&str, &str) = ("raw_syscalls", "sys_exit");
-/// The prefix of the names that the elements of [`ARGUMENTS`] get: `arg0`, `arg1` and so on.
+/// The prefix of the names for the elements of [`ARGUMENTS`]: `arg0`, `arg1` and so on.
 const ARGUMENT: &str = "arg";
 /// The suffix of the names of fields that contain a string.
 const STRING: &str = "_str";
@@ -27,15 +28,16 @@ pub const USER_TEXT: &str = "__data_loc char __user[]";
 /// `__filename_val` for `filename` (`syscall_get_enter_fields()` in kernel/trace/trace_syscalls.c).
 const OF_KERNEL: (&str, &str) = ("__", "_val");
 
-/// The field of `raw_syscalls:sys_enter` with the arguments of any call. Its strings are `arg0_str`, `arg1_str` and so on.
+/// The field of `raw_syscalls:sys_enter` with the arguments of the system call. Its strings are `arg0_str`, `arg1_str`
+/// and so on.
 pub const ARGUMENTS: &str = "args";
 
-/// The folders from which a call looks up files, besides those in its arguments: the current folder of the task, and its
-/// root. Their fields come after the fields of the arguments.
+/// The folders of the task from which a system call looks up files: its current folder and its root. Their fields come
+/// after the fields of the arguments.
 const FOLDERS: [&str; 2] = ["cwd", "root"];
-/// The fields with the paths of these folders.
+/// The field with the path of the current folder.
 pub const CURRENT_FOLDER: &str = "cwd_str";
-/// As [`CURRENT_FOLDER`], for the root.
+/// The field with the path of the root.
 pub const ROOT_FOLDER: &str = "root_str";
 
 /// Returns the name of the field with the string of an argument, for any system call. The string is the text to which the
@@ -57,7 +59,7 @@ pub enum StringError {
         /// The fields that may point to strings.
         known: String,
     },
-    /// The field is no address.
+    /// The field is not an address.
     #[error("the field `{field}` of {event} does not point to a string; fields that do: {known}")]
     NoAddress {
         /// The event.
@@ -67,7 +69,7 @@ pub enum StringError {
         /// The fields that may point to strings.
         known: String,
     },
-    /// The record has no fixed size.
+    /// The event has fields of variable size, so strings cannot be added after them.
     #[error("{event} cannot have `str=`: the field `{field}` differs in size from record to record")]
     Flexible {
         /// The event.
@@ -85,12 +87,13 @@ pub enum StringError {
 pub struct StringPlace {
     /// The location of the string's address.
     pub address: StringAddress,
-    /// The offset of the `__data_loc` word, which has the offset and the length of the string.
+    /// The offset of the `__data_loc` word, which contains the offset and the length of the string.
     pub location: usize,
     /// The offset of the byte that is 1 if the string was cut off.
     pub cut: usize,
-    /// The index of the argument in [`ARGUMENTS`]: it is a string in some system calls only. The two indexes after the
-    /// arguments are the current folder and the root of the task. `None` if the address is in a field of its own.
+    /// The index of the argument in [`ARGUMENTS`], which is a string only in some system calls. The two indexes after
+    /// the arguments stand for the current folder and the root of the task. `None` if the address is in a field of its
+    /// own.
     pub argument: Option<usize>,
 }
 
@@ -99,11 +102,11 @@ pub struct StringPlace {
 pub enum StringAddress {
     /// The address is in 8 bytes of the record, at this offset.
     Field(usize),
-    /// No field has the address, because the event ends a system call. The BPF program stored the address at the start of the
-    /// call if it could not read the string then. By the end of the call, the kernel may have loaded the string's page into
-    /// memory.
+    /// The event ends a system call, so no field contains the address. The BPF program stored the address at the start
+    /// of the call because it could not read the string then. By the end of the call, the kernel may have loaded the
+    /// string's page into memory.
     Kept,
-    /// There is no address: the string is the path of one of the task's folders.
+    /// There is no address, because the string is the path of one of the task's folders.
     OfTask,
 }
 
@@ -178,8 +181,8 @@ impl EventFormat {
         self.fields().iter().filter_map(place).collect()
     }
 
-    /// Returns the names under which a field's string addresses are known: `arg0`, `arg1` and so on for [`ARGUMENTS`],
-    /// otherwise the name of the field.
+    /// Returns the names of the addresses in a field: `arg0`, `arg1` and so on for [`ARGUMENTS`], otherwise the name of
+    /// the field.
     fn pointers(&self, name: &str) -> Vec<String> {
         let count = if name == ARGUMENTS { self.argument_count() } else { 0 };
         match count {
@@ -191,12 +194,13 @@ impl EventFormat {
         }
     }
 
-    /// Returns whether the event has the paths of the task's folders: it is the entry of any system call.
+    /// Returns whether the event has fields for the task's folders. Only the event at the start of any system call has
+    /// them.
     fn has_folders(&self) -> bool {
         self.argument_count() != 0 && self.field(ARGUMENTS).is_some()
     }
 
-    /// Returns where the strings start in a record: behind all fields.
+    /// Returns the offset at which the strings start in a record: after all fields.
     pub fn first_string(&self) -> usize {
         self.size().next_multiple_of(8)
     }
@@ -249,7 +253,7 @@ impl EventFormat {
     }
 }
 
-/// Returns whether a field is the address of a text: the kernel declares it `const char *`.
+/// Returns whether a field is the address of a text: its type is `const char *`.
 pub fn points_to_text(field: &Field) -> bool {
     let is_text = |text: &str| text.split_whitespace().filter(|word| *word != "__user").eq(["const", "char", "*"]);
     field.kind == FieldKind::Pointer && field.size == 8 && is_text(&field.type_text)
@@ -307,7 +311,7 @@ mod tests {
         assert_eq!(String::from_utf8(text).unwrap(), "sys_openat(dfd: 0, filename: 0 \"/etc\", flags: 0)");
         assert!(format.print_fmt().is_ok(), "{}", format.print_fmt_text());
         assert!(format.print_fmt_text().ends_with("(REC->flags)), __get_str(filename_str)"), "{}", format.text());
-        // A recording holds the text, so it has to parse to the same format.
+        // A recording contains the text of the format, so parsing this text must give the same format.
         let again = EventFormat::parse("syscalls", format.text()).unwrap();
         assert_eq!((again.fields(), again.id), (format.fields(), 700));
     }

@@ -8,7 +8,7 @@ use std::iter;
 use super::layout::{ABSENT, SampleLayout, member, u64_at};
 use crate::{abi::*, value::Value};
 
-/// A member of samples, as the PERF_SAMPLE_* bits of `sample_type` request it.
+/// An optional part of a sample. A bit PERF_SAMPLE_* of `sample_type` requests it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "`SampleMember::doc` says what each is")]
 pub enum SampleMember {
@@ -112,8 +112,8 @@ impl SampleMember {
         ALL.iter().map(|row| row.2)
     }
 
-    /// Returns the bits of `sample_type` that request the member. If the member has several bits, an attr can set only
-    /// one of them.
+    /// Returns the bits of `sample_type` that request the member. If several bits request it, an attr can set only one
+    /// of them.
     pub fn bits(self) -> u64 {
         ALL[self as usize].1
     }
@@ -237,8 +237,8 @@ impl SampleLayout {
             Aux => self.variable(record, of.bits()).map(Value::Bytes),
             StackUser => {
                 let whole = self.variable(record, of.bits())?;
-                // After the data, there is a word with the number of valid bytes. This word is not part of the
-                // documented value.
+                // A word with the number of valid bytes follows the data. The documented value does not include this
+                // word.
                 whole.get(..(whole.len() - 8).max(8)).map(Value::Bytes)
             }
             Weight | DataSrc | Transaction | PhysAddr | Cgroup | DataPageSize | CodePageSize => {
@@ -308,7 +308,7 @@ impl SampleLayout {
         let bytes = self.variable(record, PERF_SAMPLE_READ)?;
         let format = self.format.read_format;
         let has = |bit: u64| format & bit != 0;
-        // The size of `bytes` was computed from the same format, so it holds all words that are read here.
+        // `bytes` has the size of a reading in this format, so it holds all words that are read here.
         let mut words = words(bytes);
         let first = words.next()?;
         let time_enabled = has(PERF_FORMAT_TOTAL_TIME_ENABLED).then(|| words.next()).flatten();
@@ -351,7 +351,7 @@ impl SampleLayout {
             PERF_SAMPLE_CALLCHAIN => count()?.checked_mul(8)?.checked_add(8),
             PERF_SAMPLE_RAW => (u32::from_ne_bytes(*rest.first_chunk()?) as usize).checked_add(4),
             PERF_SAMPLE_BRANCH_STACK => {
-                // An entry is `struct perf_branch_entry`: from, to, flags. The counters of all entries follow the
+                // An entry is `struct perf_branch_entry`: from, to, flags. After all entries come the counters of all
                 // entries.
                 let asked = |bit: u64| usize::from(self.format.branch_sample_type & bit != 0);
                 let each = 24 + 8 * asked(PERF_SAMPLE_BRANCH_COUNTERS);

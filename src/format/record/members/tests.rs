@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::record::SampleFormat;
 
-/// Returns a sample with any subset of the members, each with distinct values. The kernel's order of the members is
-/// written down here a second time, independently of the code under test.
+/// Returns a sample with any subset of the members, each with distinct values. The test states the kernel's order of
+/// the members itself, independently of the code under test.
 fn sample(format: &SampleFormat, regs_abi: u64, stack: &[u8], group: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let has = |bits: u64| format.sample_type & bits != 0;

@@ -106,9 +106,9 @@ fn event<'a>(list: &str, text: &'a str) -> Result<(EventSpec, &'a str), SpecErro
     Ok((spec, text[end..].trim_start()))
 }
 
-/// Parses the part of a selector before its sections. Returns three values: the event if this part is a probe or a
-/// breakpoint, the span if this part names the events of one, and the offset at which this part ends. Probes,
-/// breakpoints and spans have to be parsed, because a `/` in them does not always start a section.
+/// Parses the part of a selector before its sections. Returns the event if this part is a probe or a breakpoint, the
+/// span if this part starts with `span:` or `function:`, and the offset at which this part ends. These kinds are parsed
+/// first, because a `/` in them does not always start a section.
 fn head(text: &str) -> Result<(Option<EventKind>, Option<SpanSpec>, usize), SpecError> {
     if let Some(probe) = probe::parse(text) {
         let wrong = |error| SpecError::Probe { selector: text.trim().to_owned(), error };

@@ -56,7 +56,7 @@ pub enum Node {
     },
 }
 
-/// The data that a comparison reads. The value is an index into the `data` of `Node::holds`.
+/// The data that a comparison reads: an index into the `data` that `Node::holds` gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The raw data of the sample. For a span, the raw data of the sample that ends it.
@@ -178,7 +178,7 @@ impl Filter {
     }
 
     /// Returns whether a span passes the filter. `end` and `begin` are the raw data of its samples, `cpu` is the CPU on
-    /// which it ended.
+    /// which the span ended.
     pub fn passes_span(&self, end: &[u8], begin: &[u8], duration: u64, cpu: Option<u32>) -> bool {
         self.0.holds(&[end, begin, &duration.to_ne_bytes()], cpu).unwrap_or(false)
     }
@@ -214,8 +214,9 @@ impl Filter {
     }
 }
 
-/// Returns `decisive` if the result of one of the nodes is `decisive`. Otherwise returns the opposite, or `None` if a
-/// node has no result because the data ends before its field.
+/// Joins the results of several nodes. Returns `decisive` if one of them is `decisive` (false for "and", true for
+/// "or"). Returns `None` if none is, and the data ends before the field of a node. Otherwise returns the opposite of
+/// `decisive`.
 fn joined(nodes: &[Node], decisive: bool, data: &[&[u8]; 3], cpu: Option<u32>) -> Option<bool> {
     let mut answer = Some(!decisive);
     for node in nodes {

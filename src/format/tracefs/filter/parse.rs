@@ -37,8 +37,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Returns the event in which a name is looked up that `field_of_span` does not know: the event that ends a span,
-    /// or the only event.
+    /// Returns the event whose fields need no prefix such as `begin.`: the event that ends a span, or the only event.
     fn last(self) -> &'a EventFormat {
         let (Scope::Event(last) | Scope::Pair { end: last, .. } | Scope::Span { end: last, .. }) = self;
         last

@@ -14,8 +14,8 @@ use super::{
 };
 use crate::tracefs::{Extent, Field};
 
-/// The maximum number of expressions in a compiled print format. Each use of a local variable is replaced by the value
-/// of the variable, so each variable could double the number.
+/// The maximum number of expressions in a compiled print format. Each use of a local variable is replaced by its value,
+/// so a chain of variables could double the number with each variable.
 const MAX_EXPRESSIONS: usize = 100_000;
 
 /// The longest chain of local variables that refer to each other.
@@ -43,7 +43,7 @@ struct Local<'c, 't> {
     name: &'t str,
     ty: &'c TypeName<'t>,
     value: Option<&'c Ast<'t>>,
-    /// How many locals the initializer of this local can use: those declared before it.
+    /// The number of locals that the initializer of this local can use. These are the locals declared before it.
     sees: usize,
     /// The members that were assigned, with the assigned values.
     members: Vec<(&'t str, &'c Ast<'t>)>,
@@ -127,8 +127,7 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn compile(&mut self, ast: &'c Ast<'t>) -> Compiled {
         self.left = self.left.checked_sub(1).ok_or(PrintFmtError::TooLarge)?;
-        // The value of a local variable replaces the variable's name. So the height of the value's tree is added to the
-        // depth of the name.
+        // A local variable is replaced by its value. So the height of the value's tree counts as depth of the variable.
         self.depth += 1;
         let resolved = if self.depth > MAX_HEIGHT { Err(PrintFmtError::TooDeep) } else { self.resolve(ast) };
         self.depth -= 1;
@@ -184,8 +183,8 @@ impl<'c, 't> Compiler<'c, 't> {
             _ => {}
         }
         self.names.push(name.into());
-        // A name with an upper-case letter is an enumerator; BTF gives its value, which fits in a long. Other names are
-        // variables of the kernel, which are unsigned long.
+        // A name with an upper-case letter is an enumerator. Its value comes from BTF and fits in a long. Other names
+        // are kernel variables of type unsigned long.
         let ty = if name.bytes().any(|b| b.is_ascii_uppercase()) { IntType::LONG } else { IntType::ULONG };
         Ok((Expr::Name(name.into()), Type::Int(ty)))
     }
@@ -229,8 +228,8 @@ impl<'c, 't> Compiler<'c, 't> {
 
     fn block(&mut self, statements: &'c [Statement<'t>]) -> Compiled {
         let (outer, outer_visible) = (self.locals.len(), self.visible);
-        // The block's variables are added at the end of `locals`, and then all locals are visible. So a block is not
-        // supported if some locals must stay hidden in it.
+        // A block adds its variables at the end of `locals`, and makes all locals visible. So a block is not supported
+        // where some locals must stay hidden.
         if outer != outer_visible {
             return Err(unsupported("a block in the value of a local variable"));
         }

@@ -44,8 +44,8 @@ pub enum Defined {
     },
 }
 
-/// The argument has a form that libtraceevent, the parser of perf, does not know. perf ignores such an argument and all
-/// arguments after it.
+/// An error: the argument has a form that libtraceevent, the parser of perf, does not know. perf ignores such an
+/// argument and all arguments after it.
 struct Unknown;
 
 /// Returns the definitions in the arguments of a print format. `field` is the last field that was seen.

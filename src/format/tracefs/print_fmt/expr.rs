@@ -70,7 +70,7 @@ pub(super) enum Expr {
     JiffiesToMsecs(Box<Expr>),
     Swapped(u8, Box<Expr>),
     Function(Box<Function>),
-    /// The text that `trace_seq_printf` printed.
+    /// The text that calls of `trace_seq_printf` in a block print.
     Printed(Box<[PrintFmt]>),
 }
 
@@ -90,7 +90,7 @@ impl Expr {
             Expr::Not(value) => (!value.truth(cx)?).into(),
             Expr::Binary(op, ty, operands) => {
                 let [a, b] = &**operands;
-                // In C, the count of a shift keeps its own type. Converting the count does no harm, because only its
+                // In C, the shift count keeps its own type. Converting the count here changes nothing, because only its
                 // low bits are used.
                 op.apply(*ty, ty.wrap(a.int(cx)?), ty.wrap(b.int(cx)?))?
             }

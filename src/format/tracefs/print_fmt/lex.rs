@@ -91,9 +91,9 @@ impl<'t> Lexer<'t> {
         }))
     }
 
-    /// Reads the format string. `TP_printk` turns its arguments into text with the preprocessor, which keeps the
-    /// backslashes. But the compiler has already processed the escape sequences of the format string. So a quote or a
-    /// line break in the format string has no backslash here.
+    /// Reads the format string. In it, a quote or a line break has no backslash, because the compiler has already
+    /// processed its escape sequences. In the other arguments of `TP_printk`, backslashes are kept: the preprocessor
+    /// has turned these arguments into text.
     fn format_string(&mut self) -> Result<Box<[u8]>, PrintFmtError> {
         let closes = |after: &str| matches!(after.trim_start().bytes().next(), None | Some(b',' | b'"'));
         let (string, len) = literal(self.rest(), closes).ok_or(PrintFmtError::UnclosedString { at: self.at })?;

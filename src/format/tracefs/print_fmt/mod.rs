@@ -134,9 +134,10 @@ impl PrintFmt {
         self.render(Context { raw, kernel }, out);
     }
 
-    /// Appends the text of the first conversion that shows `field` as something other than a plain number. Also appends the
-    /// conversions of the same field that follow without text in between: `sched_switch` shows its state as `%s%s`, and the
-    /// second `%s` is the `+` of a preempted task. Returns `false` if there is no such conversion.
+    /// Appends the text of the first conversion that shows `field` as something other than a plain number. If more
+    /// conversions of this field follow without text in between, appends their text too. For example, `sched_switch`
+    /// shows its state as `%s%s`; the second `%s` is the `+` of a preempted task. Returns `false` if there is no such
+    /// conversion.
     pub(crate) fn show_field(&self, field: &str, raw: &[u8], kernel: &dyn Kernel, out: &mut Vec<u8>) -> bool {
         let shows = |c: &&Conversion| c.field.as_deref() == Some(field) && c.is_more_than_number();
         let conversions = self.pieces.iter().map(|piece| match piece {

@@ -164,8 +164,8 @@ impl<'t> Parser<'_, 't> {
         }
         let next = self.tokens.get(self.at + len + 2)?;
         let sure = ty.pointers > 0 || IntType::named(&ty.text()).is_some() || ty.words.len() > 1;
-        // A single name in parentheses is either an unknown typedef or a value. It is treated as a value if the next
-        // operator can be both unary and binary.
+        // A single name in parentheses is either an unknown typedef or a value. Before an operator that can be unary
+        // and binary (`-`), it is taken for a value.
         let operand = match next {
             Token::Op(op) => matches!(*op, "(" | "~" | "!") || (sure && matches!(*op, "-" | "+" | "*" | "&")),
             _ => true,
