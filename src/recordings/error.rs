@@ -1,5 +1,5 @@
-//! Errors of reading a recording. Each message names the file and the problem. If the user can do something, it says
-//! what.
+//! Errors of reading a recording. Each message names the file and the problem, and what the user can do about it, if
+//! anything.
 
 use std::io;
 
@@ -105,7 +105,7 @@ pub(crate) fn wrong_types(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} left out, because the type in the header is wrong", counted(count, "record"))
 }
 
-/// Returns the warning about samples of tracepoints that lack fields.
+/// Returns the warning about samples of tracepoints that end before their last field.
 pub(crate) fn short_samples(name: &str, count: u64) -> String {
     format!("{name} is damaged: {} shorter than the format of the event says", counted(count, "sample"))
 }

@@ -1,6 +1,6 @@
 //! Recordings: reading and writing perf.data.
 //!
-//! This wing knows neither how events are captured nor what they mean.
+//! This crate knows neither how events are captured nor what they mean.
 //!
 //! [`Recording::open`] reads the header and the feature sections of a recording. [`Recording::replay`] turns the
 //! recording into a `Source`.
@@ -10,18 +10,18 @@
 //! * what a recording says about itself: `format/features.rs` (read), `write/features.rs` (written)
 //! * a type of records of perf's user space: `format/user_records/mod.rs`, `format/swap.rs` (foreign byte order)
 //! * which event a record belongs to, and where its time is: `format/layouts.rs`
-//! * which records of a recording are wanted: `select.rs`
+//! * which records of a recording are selected: `select.rs`
 //! * the order of records: `order/merge.rs` (files), `order/sequential/mod.rs` (pipes and zstd); times in which a ring
 //!   was losing events: `order/gaps.rs`
 //! * the index of blocks: `index/blocks.rs`, `index/compressed.rs`; the index that `perf-prof record` stores:
 //!   `write/block_index.rs` (making it), `index/trailer.rs` (its bytes)
-//! * the borders of the parts of `--jobs`: `index/shards.rs`
+//! * where `--jobs` divides a recording: `index/shards.rs`
 //! * whose recordings are read, and how much memory this may take: `limits.rs`; it is checked in `order/merge.rs`
 //!   (records) and `format/` (descriptions)
-//! * how a recording is opened, and what one gives that was cut off or not finished: `recording.rs`
-//! * what is wrong inside of a file: `error.rs`
+//! * how a recording is opened, also if it was cut off or not finished: `recording.rs`
+//! * the messages about damaged files: `error.rs`
 //! * records about tasks that already ran: `write/synthesis.rs` (their bytes); reading these tasks from the machine:
-//!   `recorder/existing_state.rs` in the wing `session`
+//!   `recorder/existing_state.rs` in the crate `session`
 //! * compression: `write/compress.rs`, `input/decompress.rs`
 
 mod error;

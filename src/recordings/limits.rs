@@ -50,12 +50,12 @@ impl ReadLimits {
 pub(crate) struct MemoryLimit {
     name: String,
     bytes: u64,
-    /// The budget that the limit comes from. Tables and open spans use a part of it.
+    /// The budget that the limit comes from. Tables and open spans use a part of this budget.
     budget: Budget,
 }
 
 /// The memory for the header and the feature sections that is always allowed. The formats and symbols of a kernel take
-/// up to 30 MiB. If the user sets a small limit for records, the recording must still be readable.
+/// up to 30 MiB, and must be readable even if the user sets a small limit for records.
 const DESCRIPTION: u64 = 64 << 20;
 
 /// The memory for records that is always allowed. A replay loads some blocks before it releases any records, even if

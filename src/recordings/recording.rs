@@ -1,4 +1,4 @@
-//! A recording: its events, its feature sections, and where its records are.
+//! A recording: its events, its feature sections, and the location of its records.
 
 use std::{
     collections::HashMap,
@@ -108,8 +108,7 @@ pub(crate) enum Data {
     Stream(RecordReader, Arrival, Option<Stored>),
 }
 
-/// The location of a stream's records in a file, if the stream was saved in one. Unlike the records of a pipe, these
-/// records can be read more than once.
+/// The records of a stream that was saved in a file. Unlike the records of a pipe, they can be read more than once.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub input: Arc<dyn Input>,
@@ -126,8 +125,8 @@ pub(crate) struct Part {
     pub section: Section,
     /// The result of indexing the section. `None` if the section was not indexed yet.
     pub indexed: Option<Indexed>,
-    /// The block index that is stored in the recording, without side-band records. `None` if the recording contains
-    /// none, and after the section was indexed (see `indexed`).
+    /// The block index that is stored in the recording, without side-band records. `None` if the recording contains no
+    /// index, and after `indexed` was set.
     stored: Option<BlockIndex>,
     /// The index that was made by decompressing all records once. `None` if the section is not compressed or this was
     /// not done yet.
@@ -214,8 +213,8 @@ impl Recording {
         let files = directory::files(path).map_err(|error| PerfDataError::io(&name, error))?;
         let mut rings = None;
         if let Data::Parts(parts) = &mut recording.data {
-            // Only a recording that states the version of its directory format must have ring files, because perf makes
-            // directories for other purposes too.
+            // perf makes directories for other purposes too. So only a recording that states the version of its
+            // directory format must have ring files.
             if let (Some(_), Some(Part { input, section, .. })) = (recording.features.dir_format, parts.first()) {
                 let feed = FileFeed::new(input.clone(), *section);
                 rings = directory::rings(&mut RecordReader::new(&name, recording.order, Box::new(feed)))?;
@@ -330,8 +329,8 @@ impl Recording {
 
     fn new(limit: MemoryLimit, order: ByteOrder, described: PipeDescription, data: Data) -> Recording {
         let PipeDescription { attrs, features, kernel, aux, warnings } = described;
-        // The event descriptions and the attrs usually have the same order. If they do not, an attr gets the
-        // description with the same ids.
+        // The event descriptions and the attrs usually have the same order. Otherwise an attr gets the description with
+        // the same ids.
         let by_ids: HashMap<_, _> =
             features.events.iter().rev().map(|event| ((event.attr.kind, &*event.ids), event)).collect();
         let described = |at: usize, ids: &AttrIds| {
@@ -367,7 +366,7 @@ impl Recording {
         &self.layouts
     }
 
-    /// Returns whether the recording contains counts instead of samples. With `perf stat record`, samples contain only
+    /// Returns whether the recording contains counts instead of samples. The samples of `perf stat record` contain only
     /// the id of their event, and in a pipe nothing at all.
     pub fn holds_counts(&self) -> bool {
         self.events.iter().all(|event| event.attr.format.sample_type & !PERF_SAMPLE_IDENTIFIER == 0)
@@ -455,12 +454,12 @@ impl Recording {
 
     /// Starts a replay of the selected records, in time order.
     pub fn replay(mut self, selection: Selection) -> Result<Replay, PerfDataError> {
-        // If all times are selected, every block is read anyway, including its side-band records. Then there is no need
-        // to keep side-band records in memory.
+        // If all times are selected, the replay reads every block with its side-band records. So they need not be in
+        // memory.
         let keeps = !selection.takes_all_times();
         if let Data::Parts(parts) = &mut self.data {
-            // The stored index is used without side-band records. The replay reads the side-band records later, once,
-            // and only as far as they are needed. Otherwise `index_keeping` would read all of them first.
+            // `index_keeping` would first read all side-band records. With the stored index, the replay reads them
+            // later, once, and only as far as it needs them.
             parts.iter_mut().for_each(Part::use_stored_index);
         }
         self.index_keeping(if keeps { ROOM } else { 0 })?;
@@ -478,8 +477,8 @@ impl Recording {
         self.copied().map(|copy| copy.replay(selection)).transpose()
     }
 
-    /// Returns a copy for a replay: with the records, but without the descriptions of the events and the machine.
-    /// Returns `None` for a pipe, because its records can be read only once.
+    /// Returns a copy for a replay. It has the records, but not the descriptions of the events and the machine. Returns
+    /// `None` for a pipe, because its records can be read only once.
     pub fn copied(&self) -> Option<Recording> {
         let data = match &self.data {
             Data::Parts(parts) => Data::Parts(parts.clone()),
@@ -504,7 +503,7 @@ impl Recording {
         self.limit.budget()
     }
 
-    /// Indexes the records if the recording has no index. Its copies then share this index.
+    /// Indexes the records if the recording has no index. Later copies share this index.
     pub fn find_blocks(&mut self) -> Result<(), PerfDataError> {
         let Data::Parts(parts) = &self.data else { return Ok(()) };
         if parts.iter().any(|part| part.indexed.is_none() && part.stored.is_none()) {
@@ -513,7 +512,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Returns the block indexes of all parts; `None` if one of them is not known. They may lack side-band records.
+    /// Returns the block indexes of all parts; `None` if the index of a part is not known. Side-band records may be
+    /// missing from the indexes.
     pub fn known_blocks(&self) -> Option<Vec<Arc<BlockIndex>>> {
         let Data::Parts(parts) = &self.data else { return None };
         let stored = |part: &Part| part.stored.clone().map(Arc::new);

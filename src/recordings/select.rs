@@ -29,18 +29,18 @@ pub struct Selection {
     pub times: Vec<(u64, u64)>,
     /// The types of records other than samples that the program requests. They are selected by CPU and time.
     pub others: OtherRecords,
-    /// Whether the starts of losses are marked among the records.
+    /// Whether markers show where losses start.
     pub gaps: Gaps,
 }
 
-/// Whether a replay marks the times at which rings begin to lose events. To find these times, it reads the blocks with
-/// losses in advance.
+/// Whether a replay adds markers at the times at which rings begin to lose events. To find these times, the replay
+/// reads the blocks with losses in advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gaps {
-    /// There are no marks: only the records about losses are delivered.
+    /// Without markers: only the records about losses are delivered.
     #[default]
     NotMarked,
-    /// The starts of losses are marked. Events that are made of several samples need these marks.
+    /// With markers. Spans and other events that are made of several samples need them.
     Marked,
 }
 
@@ -74,9 +74,9 @@ pub(crate) fn is_side_band(kind: u32) -> bool {
     )
 }
 
-/// Returns whether no recorder writes records of this type. Then the record's header is damaged. So far, kernels use
-/// the types 1 to 22, and perf the types 64 to 90. Both add types over time. A replay leaves out records of unknown
-/// types.
+/// Returns whether no recorder writes records of this type, so that the record's header must be damaged. So far,
+/// kernels use the types 1 to 22, and perf the types 64 to 90. Both add types over time. A replay leaves out records of
+/// unknown types.
 #[inline]
 pub(crate) fn is_impossible(kind: u32) -> bool {
     kind == 0 || kind > u8::MAX.into()
@@ -155,7 +155,7 @@ impl Selection {
         match record_type(record) {
             PERF_RECORD_LOST | PERF_RECORD_LOST_SAMPLES if !self.is_near(record, time, layouts) => Wanted::No,
             // Samples may be missing after this record, but no other record depends on it. So it is delivered only
-            // together with the samples around it, and indexes do not count it.
+            // together with the samples around it. Indexes do not count it.
             PERF_RECORD_THROTTLE if self.is_near(record, time, layouts) => Wanted::SideBand,
             kind if is_side_band(kind) && time <= self.last_time() => Wanted::SideBand,
             kind if self.others.contains(kind) && self.is_near(record, time, layouts) => Wanted::SideBand,
@@ -172,8 +172,7 @@ impl Selection {
         if attrs.is_none() && cpus.is_none() && pids.is_none() && tids.is_none() {
             return true;
         }
-        // A sample with an unknown id is delivered. The code that looks up the events of samples counts the samples
-        // with unknown ids.
+        // A sample with an unknown id is delivered, because the code that looks up its event counts such samples.
         let Some(attr) = layouts.attr_of(record) else { return true };
         if attrs.as_ref().is_some_and(|attrs| !attrs[attr]) {
             return false;
@@ -203,9 +202,8 @@ impl Selection {
     /// Checks the time of the record, and its CPU if the record contains it.
     fn is_near(&self, record: &[u8], time: u64, layouts: &Layouts) -> bool {
         if record_type(record) == PERF_RECORD_LOST_SAMPLES && layouts.time(record).is_none() {
-            // perf writes this record at the end of a recording; it contains a total count. The CPU in the record is
-            // always 0, even if the samples were lost on another CPU. So the record is delivered for every selection of
-            // CPUs.
+            // perf writes this record with a total count at the end of a recording. The CPU in it is always 0, even if
+            // the samples were lost on another CPU. So it is delivered whichever CPUs are selected.
             return self.time(time);
         }
         let cpu = || layouts.cpu(record);

@@ -27,8 +27,8 @@ use super::{
 };
 
 /// The maximum number of bytes to read ahead in a recording that can only be read from front to back, for all streams
-/// together. Runs of compressed records that are read independently have the same limit, because each such run is in
-/// memory as a whole.
+/// together. It is also the limit for runs of compressed records that are read independently, because each such run is
+/// in memory as a whole.
 const AHEAD: usize = 64 << 20;
 
 /// The number of CPUs to assume if the recording does not state it.
@@ -118,7 +118,7 @@ impl StreamOpener {
         let runs: Vec<usize> =
             packed().filter_map(Part::runs).map(|runs| runs.most_for(&self.context.selection)).collect();
         // One run of each file is in memory at a time, and there may be hundreds of files. So runs are used only if the
-        // largest runs of all files together fit into memory.
+        // largest run of every file fits into memory together with the others.
         let runs_fit = runs.iter().sum::<usize>() <= ahead * runs.len();
         let count = parts.len();
         for (number, part) in parts.into_iter().enumerate() {
@@ -195,8 +195,8 @@ impl Replay {
         self.batches.set_wake(wake);
     }
 
-    /// Lets a thread read and sort the records of a file. The thread starts when the first records are requested. The
-    /// records of a pipe are not read by a thread, because a wait for data from a pipe must be interruptible.
+    /// Lets a thread read and sort the records of a file. The thread starts when the first records are requested. No
+    /// thread reads a pipe, because a wait for its data must be interruptible.
     pub fn read_ahead(&mut self) {
         if self.is_file {
             self.batches.read_ahead();
@@ -208,8 +208,8 @@ impl Replay {
         self.warnings.take_all().into_iter().map(|(_, warning)| warning).collect()
     }
 
-    /// Like [`Replay::take_warnings`], but returns only the warnings that other readers of the recording do not find,
-    /// because they read other parts. Drops the warnings that all readers find.
+    /// Like [`Replay::take_warnings`], but drops the warnings that all readers of the recording find. Returns the
+    /// warnings that only the reader of this part finds.
     pub fn take_own_warnings(&mut self) -> Vec<String> {
         let own = self.warnings.take_all().into_iter().filter(|(found, _)| *found == FoundBy::OneReader);
         own.map(|(_, warning)| warning).collect()
@@ -290,8 +290,8 @@ impl Source for Replay {
     }
 }
 
-/// Returns the index of the ring for which records of this CPU are counted. Records without a CPU are counted for the
-/// last ring.
+/// Returns the index of the ring for which records of this CPU are counted. Records without a CPU belong to the last
+/// ring.
 pub fn ring_of(cpu: Option<u32>, rings: usize) -> usize {
     let last = rings.saturating_sub(1);
     cpu.map_or(last, |cpu| (cpu as usize).min(last))

@@ -28,7 +28,7 @@ pub struct Attr {
     pub clockid: i32,
     /// The members that determine the layout of samples.
     pub format: SampleFormat,
-    /// The bytes of the attr as the recording has them.
+    /// The bytes of the attr in the recording.
     pub bytes: Box<[u8]>,
 }
 
@@ -66,7 +66,7 @@ impl Attr {
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<Attr> {
         let mut read = ByteReader::new(bytes.get(..bytes.len().min(512))?, order);
         let (kind, size) = (read.u32()?, read.u32()? as usize);
-        // The size that an attr states may be smaller than `bytes`. A size of 0 stands for the size of the first
+        // The attr states its size, which may be smaller than `bytes`. A size of 0 stands for the size of the first
         // version.
         let size = if size == 0 { SMALLEST_ATTR } else { size };
         let mut read = ByteReader::new(bytes.get(8..size.min(bytes.len()))?, order);

@@ -38,7 +38,8 @@ pub struct Features {
     pub clock: Option<ClockData>,
     /// The version of the directory layout. `None` if the recording is not a directory.
     pub dir_format: Option<u64>,
-    /// The time at which the recorder finished the recording, in seconds since the Unix epoch. Only simpleperf stores it.
+    /// The time at which the recorder finished the recording, in seconds since the Unix epoch. Only simpleperf stores
+    /// this time.
     pub finished: Option<u64>,
     /// How the records are compressed. `None` if they are not compressed.
     pub compressed: Option<Compressed>,
@@ -129,10 +130,10 @@ const READ: [u32; 14] = [
 
 const CUT_OFF: &str = "it is cut off";
 
-/// The end of a warning, which says what is lost if the formats of tracepoints cannot be read.
+/// The end of a warning about formats of tracepoints that cannot be read.
 const FORMATS_LOST: &str = ", so the names and fields of tracepoints are not known";
 
-/// The memory that is counted for reading and parsing a section, in multiples of the section's size.
+/// The memory that is counted for reading and parsing a section, as a multiple of the section's size.
 pub(crate) const PARSED: u64 = 4;
 
 impl Features {

@@ -35,8 +35,8 @@ pub(crate) struct AuxTrace {
 }
 
 impl FirstRecords {
-    /// Reads the records up to the mapping of the kernel, which comes before the records of tasks. Any number of the
-    /// recorder's own records may come before it.
+    /// Reads the records up to the mapping of the kernel. perf writes this mapping before the records of tasks, but any
+    /// number of perf's own records may come before it.
     pub fn read(records: &mut RecordReader) -> Result<FirstRecords, PerfDataError> {
         let mut found = FirstRecords::default();
         while let Next::Record(size) = records.next()? {
@@ -44,7 +44,7 @@ impl FirstRecords {
             let record = records.peek(size);
             found.kernel = KernelMapping::parse(record, order);
             let kind = ByteReader::new(record, order).u32().unwrap_or(0);
-            // Records of these types contain compressed records or are followed by a payload, so the search ends here.
+            // These types contain compressed records, or have a payload after them. The search ends here.
             let is_more = [PERF_RECORD_COMPRESSED, PERF_RECORD_COMPRESSED2, PERF_RECORD_AUXTRACE].contains(&kind);
             let is_of_task = kind < FIRST_USER_RECORD_TYPE && !is_kernel_mapping(record, order);
             if found.kernel.is_some() || is_more || is_of_task {

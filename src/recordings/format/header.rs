@@ -16,9 +16,9 @@ pub(crate) const PIPE_HEADER: u64 = 16;
 /// same.
 const OLD_MAGIC: &[u8; 8] = b"PERFFILE";
 
-/// Marks the features that `perf-prof record` writes before the records, because they are known when the recording
-/// starts. The mark is directly after the file header. After the mark come the bits of these features, the list of
-/// their sections, and the sections themselves, in the same layout as the features after the records.
+/// The start of the early features: features that `perf-prof record` writes before the records, because they are known
+/// at the start. After this magic come the bits of the features, the list of their sections, and the sections, in the
+/// same layout as the features after the records. The magic is directly after the file header.
 pub(crate) const EARLY_FEATURES_MAGIC: [u8; 8] = *b"features";
 
 /// The maximum number of attrs. Valid recordings have fewer, because a recorder needs at least one open descriptor for
@@ -134,9 +134,9 @@ pub(crate) fn read(input: &dyn Input, limit: &MemoryLimit) -> Result<Header, Per
     Ok(Header::File(FileHeader { order, attrs, data, features }))
 }
 
-/// Returns a header with the features that were written before the records. Returns `None` if the file has no such
-/// features. They can be read even if the end of the file is missing. The data section of the returned header is empty
-/// and ends where the list of these features starts. So `feature_list()` returns the location of this list.
+/// Returns a header whose features are the early features (see [`EARLY_FEATURES_MAGIC`]). Returns `None` if the file
+/// has none. They can be read even if the end of the file is missing. The data section of the returned header is empty
+/// and ends where the list of early features starts, so `feature_list()` returns this list.
 pub(crate) fn read_early_features(input: &dyn Input, header: &FileHeader) -> std::io::Result<Option<FileHeader>> {
     let list = FILE_HEADER + 8 + 32;
     let bytes = input.bytes(FILE_HEADER, list - FILE_HEADER)?;
@@ -154,8 +154,8 @@ pub(crate) fn section(read: &mut ByteReader<'_>) -> Option<Section> {
 }
 
 /// Returns the bits that are set in the feature map. The map consists of words of the size of a `long` on the recorded
-/// machine. This size is unknown, but every recording sets the hostname bit. So the right size is the one with which
-/// the hostname bit is set. perf does the same (`perf_file_header__read()`).
+/// machine. The file does not state this size. But every recording sets the hostname bit, so the right size is the one
+/// with which the hostname bit is set. perf does the same (`perf_file_header__read()`).
 fn features(bytes: &[u8], order: ByteOrder) -> Vec<u32> {
     let bits_of = |width: usize| -> Vec<u32> {
         let words = bytes.chunks_exact(width).enumerate();
@@ -209,7 +209,8 @@ fn attrs(
         let ids = self::section(&mut ByteReader::new(ids, order)).unwrap_or_default();
         left =
             left.checked_sub(ids.size / 8).ok_or_else(|| damaged("it states over 16 million event ids".to_owned()))?;
-        // The ids of all events are counted, because a damaged file may state the same bytes as the ids of many events.
+        // The ids are counted once for each event, because a damaged file may state the same bytes as the ids of many
+        // events.
         used = used.saturating_add(ids.size / 8 * ID_MEMORY);
         limit.check(used)?;
         let bytes = input.bytes(ids.offset, ids.size).map_err(|error| PerfDataError::io(name, error))?;

@@ -14,8 +14,8 @@ pub struct Layouts {
     attrs: Vec<(SampleLayout, Option<TrailerLayout>)>,
     ids: EventIds,
     times: TimeLocation,
-    /// For each attr: the positions of the numbers in the raw data of its samples, whose bytes have to be swapped.
-    /// Empty if the recording has native byte order, because then nothing is swapped.
+    /// For each attr: the positions of the numbers in the raw data of its samples. The bytes of these numbers have to
+    /// be swapped. Empty if the recording has native byte order.
     raw: Vec<RawNumbers>,
 }
 
@@ -99,8 +99,8 @@ impl Layouts {
         Layouts { attrs, ids, times: first.map_or(TimeLocation::ByAttr, TimeLocation::At), raw: Vec::new() }
     }
 
-    /// Creates the layouts for a recording that is being written. In all samples of this recording, the time has the
-    /// same position as in `layout`. With these layouts, the event of a record cannot be found.
+    /// Creates the layouts for a recording that perf-prof is writing. All its samples have the time at the same
+    /// position as in `layout`. These layouts cannot find the event of a record.
     pub(crate) fn for_writing(layout: SampleLayout) -> Layouts {
         let trailer = TrailerLayout::new(layout.format.sample_type);
         let times = layout.fixed_offset(SampleMember::Time).map_or(TimeLocation::ByAttr, TimeLocation::At);
@@ -171,8 +171,8 @@ impl Layouts {
         first.or_else(|| self.attr_by_own_offset(sample))
     }
 
-    /// Finds the attr in a recording in which the ids of samples are at several offsets: the id is read at the offset of
-    /// each attr in turn.
+    /// Finds the attr of a sample if the ids are at different offsets for different attrs: reads the id at the offset
+    /// of each attr in turn.
     #[inline(never)]
     fn attr_by_own_offset(&self, sample: &[u8]) -> Option<usize> {
         let own = |attr: &usize| self.attrs[*attr].0.id(sample).and_then(|id| self.ids.event(id)) == Some(*attr);
@@ -187,8 +187,8 @@ impl Layouts {
         id.and_then(|id| self.ids.event(id)).unwrap_or(0)
     }
 
-    /// Returns the time of a record. Returns `None` if the record has no usable time: in perf's own records the time is
-    /// missing, or it is 0 or all ones.
+    /// Returns the time of a record. Returns `None` for perf's own records, in which the time is missing, 0 or all
+    /// ones.
     #[inline(always)]
     pub fn time(&self, record: &[u8]) -> Option<u64> {
         // The fast path: in nearly every recording, nearly all records are samples with the time at a fixed offset.

@@ -28,16 +28,16 @@ pub(crate) struct PipeDescription {
     pub warnings: Vec<String>,
 }
 
-/// The maximum number of bytes of records that are put back (see [`read_description`]).
+/// The maximum number of bytes of records that [`read_description`] puts back.
 const MAX_PUT_BACK: usize = 1 << 20;
 
-/// Reads the records at the start that perf itself wrote, up to the first record of the kernel, or the first count.
+/// Reads the records that perf itself wrote at the start, up to the first record of the kernel or the first count.
 /// `limit` is the maximum memory for the description.
 ///
-/// Some records are not part of the description: mappings of the kernel and of its modules, and records that describe counts.
-/// But updates of events may come after them. So these records are skipped. At the end they are put back, so that they are
-/// read again as normal records. Reading ends at the first count, because `perf stat record -I` writes the next counts only
-/// after an interval.
+/// Some of these records do not describe events: mappings of the kernel and its modules, and records about counts. But
+/// updates of events may come after them. So this function skips such records, and puts them back at the end. They are
+/// read again later as normal records. Reading ends at the first count, because `perf stat record -I` writes the next
+/// count only after an interval.
 pub(crate) fn read_description(
     records: &mut RecordReader,
     limit: &MemoryLimit,
@@ -110,8 +110,8 @@ fn describes_counts(record: &[u8], kind: u32, order: ByteOrder) -> bool {
     }
 }
 
-/// Returns the next record. Ignores interruptions, because the caller can be interrupted only after the first records
-/// were delivered.
+/// Returns the next record. Ignores interruptions, because the caller can handle them only after the first records were
+/// delivered.
 fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
     loop {
         match records.next() {
@@ -124,8 +124,8 @@ fn next(records: &mut RecordReader) -> Result<Next, PerfDataError> {
 const CUT_OFF: &str = "it is cut off";
 
 impl PipeDescription {
-    /// Reads a record. Returns the size in bytes of the payload after the record. An error consists of the name of the
-    /// part that cannot be read, and the reason.
+    /// Reads a record. Returns the size in bytes of the payload after the record. An error names the part that cannot
+    /// be read, and the reason.
     fn record(&mut self, kind: u32, record: &[u8], order: ByteOrder) -> Result<u64, (String, &'static str)> {
         let mut read = ByteReader::new(record.get(8..).unwrap_or(&[]), order);
         match kind {

@@ -27,7 +27,7 @@ pub(crate) fn record(record: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     }
 }
 
-/// Consecutive numbers, whose bytes are swapped one number after the other.
+/// A position in consecutive numbers. Each call swaps the next number or numbers.
 struct SwappingCursor<'a> {
     rest: &'a mut [u8],
 }
@@ -71,8 +71,8 @@ fn foreign(record: &mut [u8], layouts: &Layouts) {
     let kind = record_type(record);
     let misc = u16::from_ne_bytes([record[4], record[5]]);
     if kind == PERF_RECORD_SAMPLE {
-        // The time of a sample with an unknown id is most likely at the same offset as in the other samples. So the
-        // layout of the first attr is used.
+        // The layout of the first attr is used for a sample with an unknown id: its time is most likely at the same
+        // offset.
         let attr = layouts.foreign_attr_of(record).unwrap_or(0);
         sample(&mut record[RECORD_HEADER..], layouts.sample(attr), layouts.raw_words(attr));
         return;
@@ -127,8 +127,8 @@ fn body_of(kind: u32, misc: u16, body: &mut [u8]) -> Option<()> {
         }
         PERF_RECORD_COMPRESSED => None,
         PERF_RECORD_COMPRESSED2 => words.number(8).map(drop),
-        // The bodies of lost-events and throttle records consist of 8-byte numbers. The bodies of all other records are
-        // not used, so it does not matter that they are swapped in the same way.
+        // Lost-event and throttle records consist of 8-byte numbers. The bodies of all other records are not used, so
+        // it does not matter that they are swapped too.
         _ => {
             let count = words.rest.len() as u64 / 8;
             words.longs(count)
@@ -175,7 +175,8 @@ fn trailer(bytes: &mut [u8], sample_type: u64) -> Option<()> {
 /// Swaps an entry of a branch stack.
 fn branch(words: &mut SwappingCursor<'_>) -> Option<()> {
     words.longs(2)?;
-    // The flags of a branch are bit fields. In the opposite byte order, bit fields fill each byte from the other end.
+    // The flags of a branch are bit fields. In the opposite byte order, bit fields fill each byte from the other end,
+    // so all bits are reversed.
     words.next_bytes(8)?.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
     Some(())
 }

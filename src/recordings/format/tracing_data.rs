@@ -28,8 +28,7 @@ pub struct TracingData {
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
 impl TracingData {
-    /// Parses the section. If the section is cut off but contains at least one whole format, returns the part before
-    /// the cut.
+    /// Parses the section. If the section is cut off but contains a whole format, returns the part before the cut.
     pub fn parse(bytes: &[u8]) -> Result<TracingData, &'static str> {
         let mut read = ByteReader::new(bytes, ByteOrder::Native);
         if read.read_bytes(MAGIC.len()) != Some(MAGIC) {
@@ -87,8 +86,7 @@ impl TracingData {
     pub fn by_id(&self) -> HashMap<u64, EventFormat> {
         let id = |text: &str| text.lines().find_map(|line| line.strip_prefix("ID:"))?.trim().parse().ok();
         let format = |(system, text): &(Arc<str>, String)| Some((id(text)?, EventFormat::parse_of(system, text).ok()?));
-        // If several formats have the same id, the first one is used: because of the reverse order, it is inserted
-        // last.
+        // If several formats have the same id, the first format wins, because the reverse order inserts it last.
         self.formats.iter().rev().filter_map(format).collect()
     }
 }

@@ -1,9 +1,8 @@
 //! Indexes the blocks of an uncompressed section: the position of each block in the file, and the range of times of its
 //! records. To make the index, the header and the time of each record are read once.
 //!
-//! With the index, the records are sorted exactly, even if their order in the file is arbitrary. Only the blocks that
-//! overlap in time have to be in memory. If only a range of times is requested, the blocks outside this range are not
-//! read.
+//! With the index, a replay sorts the records exactly, even if their order in the file is arbitrary. Only blocks that
+//! overlap in time have to be in memory. Blocks outside the requested range of times are not read.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -41,9 +40,9 @@ pub struct Block {
     pub records: u32,
     /// The number of samples in the block.
     pub samples: u32,
-    /// The number of side-band records in the block: records about tasks, mappings and lost events. Other records, such
-    /// as ends of rounds and throttle records, do not count: they are delivered only if the program requests them, or
-    /// together with the samples around them.
+    /// The number of side-band records in the block: records about tasks, mappings and lost events. Ends of rounds and
+    /// throttle records do not count. A replay delivers them only if the program requests them, or together with the
+    /// samples around them.
     pub side_band: u32,
     /// The number of side-band records in the section before this block.
     pub side_band_from: u32,
@@ -94,7 +93,7 @@ pub struct BlockIndex {
     pub(crate) gaps: OnceLock<Arc<Vec<Gap>>>,
 }
 
-/// How the selected records of a block are obtained.
+/// How a replay gets the selected records of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
     /// The block has to be read.
@@ -128,9 +127,9 @@ impl BlockIndex {
         self.blocks.iter().map(|block| u64::from(block.samples)).sum()
     }
 
-    /// Returns how to get the selected records of a block. The block has to be read in two cases: it may contain selected
-    /// samples, or other records that the program requests; or it contains side-band records up to the last selected time
-    /// that are not kept in memory.
+    /// Returns how to get the selected records of a block. The block has to be read if it may contain selected samples,
+    /// or other records that the program requests. It also has to be read if some of its side-band records up to the
+    /// last selected time are not kept in memory.
     pub(crate) fn need(&self, block: &Block, selection: &Selection) -> Need {
         if block.samples != 0 && selection.some_time(block.sampled.0, block.sampled.1) {
             return Need::Read;
@@ -204,7 +203,7 @@ enum BlockEnd {
     Compressed,
 }
 
-/// The records that were found in some bytes.
+/// What `scan_block` found in some bytes.
 struct ScannedBlock {
     block: Block,
     end: BlockEnd,
@@ -329,8 +328,8 @@ impl IndexInput<'_> {
                 }
                 BlockEnd::Bytes if block.size != 0 => continue,
                 BlockEnd::Damaged => format!("its last {left} bytes are left out: they are not valid records"),
-                // A payload that fits into the section was handled above, so this payload is longer than the rest of
-                // the section.
+                // Payloads that fit into the section were handled above. So this payload is longer than the rest of the
+                // section.
                 BlockEnd::Bytes | BlockEnd::Payload { .. } | BlockEnd::Compressed => {
                     format!("it is cut off: the last {left} bytes of its records are incomplete")
                 }
@@ -400,8 +399,8 @@ impl IndexInput<'_> {
         Ok(Some(Indexed::Plain(Arc::new(found))))
     }
 
-    /// Guesses an offset near the middle of a section where a record starts. At this offset there must be a sample with
-    /// a time, and after the sample only plausible records up to the end of the bytes that are checked (`WINDOW`).
+    /// Guesses an offset near the middle of a section where a record starts. The bytes there must be a sample with a
+    /// time. All bytes after it, up to the end of the checked `WINDOW`, must be plausible records.
     fn guess(&self, section: Section) -> Result<Option<u64>, PerfDataError> {
         const WINDOW: usize = 1 << 20;
         const LARGEST_RECORD: usize = 64 << 10;
@@ -436,7 +435,7 @@ fn is_plausible(record: &[u8]) -> bool {
     record.len().is_multiple_of(8) && ((1..KERNEL).contains(&kind) || USER.contains(&kind))
 }
 
-/// Converts the records in `bytes` to native byte order. The records were indexed before.
+/// Converts records that were indexed before to native byte order.
 pub(crate) fn swap_records(bytes: &mut [u8], order: ByteOrder, layouts: &Layouts) {
     if order == ByteOrder::Native {
         return;
@@ -498,7 +497,7 @@ mod tests {
         let count = 60_000;
         let times = |number: u64| 1_000_000 + number * 7 % 1000 + number;
         let bytes: Vec<u8> = (0..count).flat_map(|n| sample(times(n), &vec![1; (n % 5) as usize * 8])).collect();
-        // Also with a record that is cut off.
+        // The same with a record that is cut off at the end.
         for cut in [0, 5] {
             let (one, two) = both(bytes[..bytes.len() - cut].to_vec());
             let two = two.unwrap();

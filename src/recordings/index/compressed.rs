@@ -19,8 +19,8 @@ use crate::{
     select::is_side_band,
 };
 
-/// The maximum size in bytes of a run after decompression. It is limited, because a run is in memory as a whole. If
-/// perf writes a single zstd frame for the whole file, the file is too large to be one run.
+/// The maximum size in bytes of a run after decompression. The limit is necessary because a run is in memory as a
+/// whole. If perf writes one zstd frame for the whole file, the file is too large to be one run.
 const RUN: u32 = 16 << 20;
 
 /// The result of decompressing all records.
@@ -170,8 +170,8 @@ pub(crate) struct Source<'a> {
     pub memory: usize,
 }
 
-/// Indexes all records of a section, including compressed records. Leaves out damaged records without a warning: the
-/// replay leaves out the same records, and adds the warning.
+/// Indexes all records of a section, including compressed records. Leaves out damaged records without a warning,
+/// because the replay leaves out the same records and adds the warning.
 pub(crate) fn index(source: Source, section: Section) -> Result<CompressedIndex, PerfDataError> {
     let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get().min(MOST_THREADS));
     if section.size >= LARGE && cpus > 1 {
@@ -278,7 +278,7 @@ impl<'a> Source<'a> {
             };
             let begin = offset + records.consumed();
             if begin != at && packing == Packing::Plain {
-                // The run ends here, because a payload before this record was skipped.
+                // A payload before this record was skipped, so the run ends here.
                 seen.finish_run(at, begin, packing);
             }
             let record = records.peek(size);
@@ -308,8 +308,8 @@ impl<'a> Source<'a> {
                 skip = payload(record);
                 seen.add(record);
                 if unpacker.left() != 0 {
-                    // The first part of a decompressed record is here, but a plain record comes before the rest of it.
-                    // So the records cannot be divided into runs.
+                    // A plain record comes after the first part of a decompressed record and before the rest. So the
+                    // records cannot be divided into runs.
                     seen.runs = None;
                 }
             }
@@ -399,8 +399,8 @@ mod tests {
         let runs = |found: &CompressedIndex| (*found.runs.clone().unwrap()).clone();
         let first_of_pieces = [3, 6];
         let mut expected = runs(&one);
-        // If the first record of a block has a time, the time before the block is not needed, and the thread of the
-        // piece does not know it.
+        // The thread of a piece does not know the time before the piece. If the first record of the piece has a time,
+        // it needs no other time.
         first_of_pieces.iter().for_each(|&first| expected.blocks[first].before = 0);
         assert!(expected.blocks.len() == 9 && runs(&three) == expected);
         assert_eq!((one.samples.samples, one.samples.sample_count()), (Some((2, 180_000)), 9 * 19_999));
@@ -424,8 +424,8 @@ mod tests {
             };
             (0..).zip(&runs.blocks).map(of).sum::<usize>()
         };
-        // The more room there is, the more comm records are kept: first those of the first three frames, then also
-        // those of the next three frames, and finally all. The second and the third piece have half of the room each.
+        // With more space, more comm records are kept: first those of the first three frames, then those of the next
+        // three, finally all. The second and the third piece have half of `room` each.
         for (room, names) in [(0, [0, 0]), (2, [2, 2]), (3, [3, 3]), (5, [5, 5]), (6, [6, 6]), (9, [9, 9])] {
             let (one, three) = both_in(&bytes, room * NAME);
             assert_eq!([kept(&one), kept(&three.unwrap())], names, "{room}");
@@ -437,7 +437,7 @@ mod tests {
         // The first record of each frame has no time, so it needs the time of the record before it.
         let (one, three) = both(&frames(|_| comm(0)));
         assert!(three.is_none() && one.runs.is_some());
-        // The first record depends on the start of a frame.
+        // The first record of the damaged frame needs the start of the frame.
         let mut damaged = frames(comm);
         let end = damaged.len() / 6;
         let cut = (0..).scan(0, |at, _| {

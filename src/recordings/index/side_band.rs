@@ -1,6 +1,6 @@
 //! Keeps the side-band records of a section in memory when the section is indexed. Side-band records are about tasks,
-//! mappings and lost events, and need little memory. Because they are kept, a reader of only some samples has to read
-//! only the blocks with these samples. Knows nothing of files.
+//! mappings and lost events, and need little memory. With them in memory, a reader of some samples reads only the
+//! blocks with these samples. Knows nothing of files.
 
 use perf_prof_format::record::{Chunk, SortedRecord, record_size};
 
@@ -10,8 +10,8 @@ use crate::{
     select::Wanted,
 };
 
-/// The maximum number of bytes of side-band records to keep in memory per recording. If the side-band records of a
-/// block do not fit, the block is read again.
+/// The maximum number of bytes of side-band records to keep in memory per recording. A block is read again if its
+/// side-band records do not fit.
 pub(crate) const ROOM: usize = 32 << 20;
 
 /// The side-band records of a section, in the order of the section.
@@ -51,8 +51,8 @@ impl SideBand {
         self.met = self.met.saturating_add(1);
     }
 
-    /// Appends `other`, the side-band records of the section after this one, if all of them fit into `room` bytes.
-    /// `blocks` are the blocks of that section; their `side_band_from` is updated.
+    /// Appends `other`, the side-band records of the next section, if all records so far are kept and `other` fits into
+    /// `room` bytes. `blocks` are the blocks of the next section; their `side_band_from` is updated.
     pub(crate) fn append(&mut self, other: &SideBand, blocks: &mut [Block], room: usize) {
         let at = self.bytes.len();
         if self.kept.len() == self.met as usize && at + other.bytes.len() <= room.min(u32::MAX as usize) {
@@ -85,7 +85,7 @@ impl SideBand {
         self.records_of(block).is_some()
     }
 
-    /// Returns whether a block may have records about losses. If the block's records were not kept, this is not known.
+    /// Returns whether a block may have records about losses. The answer is yes if its records were not kept.
     pub(crate) fn may_have_losses(&self, block: &Block) -> bool {
         let is_loss = |kept: &KeptRecord| gaps::is_loss(&self.bytes[kept.at as usize..]);
         block.side_band != 0 && self.records_of(block).is_none_or(|kept| kept.iter().any(is_loss))

@@ -1,12 +1,14 @@
 //! The block index that `perf-prof record` stores at the end of a file. perf does not read this part of the file. With
-//! the stored index, a reader can deliver the first record without reading the times of all records first.
+//! a stored index, a reader can deliver the first record without reading the times of all records.
 //!
-//! All numbers have 8 bytes and the byte order of the file. For each file with records, the index has an entry. The
-//! entry consists of the number of the file ([`StoredIndex::DATA`] for the file with the header), the offset of the
-//! first block, the number of blocks, and `WORDS` numbers for each block. There are no gaps between the blocks, and
-//! the last block ends at the end of the records. After the entries come the size of all entries in bytes, the CRC-32
-//! of all entries, and `MAGIC`, which ends the file. The index is not a feature section, because `perf inject` copies
-//! the feature sections of a recording into another recording, and crashes at a feature that it does not know.
+//! All numbers have 8 bytes and the byte order of the file. The index has an entry for each file with records. An entry
+//! consists of the number of the file ([`StoredIndex::DATA`] for the file with the header), the offset of the first
+//! block, the number of blocks, and `WORDS` numbers for each block. There are no gaps between the blocks, and the last
+//! block ends at the end of the records. After the entries come the size of all entries in bytes, the CRC-32 of all
+//! entries, and `MAGIC`, which ends the file.
+//!
+//! The index is not a feature section: `perf inject` copies feature sections into another recording, and crashes at a
+//! feature that it does not know.
 
 use std::io;
 
@@ -47,9 +49,9 @@ impl StoredIndex {
     /// Their number is the number of the ring.
     pub const DATA: u64 = u64::MAX;
 
-    /// Removes and returns the index of the file with the number `file`. `section` is the section with the records of
-    /// this file. Returns `None` if the index does not match the section, because records were appended or cut off. The
-    /// returned index contains no side-band records.
+    /// Removes and returns the index of the file with the number `file`. `section` is the section with this file's
+    /// records. Returns `None` if records were appended or cut off since, so that the index does not match the section.
+    /// The returned index contains no side-band records.
     pub fn take_matching(&mut self, file: u64, section: Section) -> Option<BlockIndex> {
         let at = self.files.iter().position(|(number, _)| *number == file)?;
         let (_, index) = self.files.swap_remove(at);

@@ -58,8 +58,8 @@ pub(crate) fn begins_frame(record: &[u8]) -> bool {
     packed(record).is_some_and(|packed| packed.starts_with(&MAGICNUMBER.to_le_bytes()))
 }
 
-/// Returns a decoder that takes at most about `memory` bytes. A frame states how many bytes of its output the decoder
-/// has to remember (its window), so a small file can request 128 MiB.
+/// Returns a decoder that takes at most about `memory` bytes. A frame states its window: how many bytes of its output
+/// the decoder has to remember. So a small file can request 128 MiB.
 fn decoder(memory: usize) -> std::io::Result<Decoder<'static>> {
     let mut decoder = Decoder::new()?;
     decoder.set_parameter(DParameter::WindowLogMax(memory.max(1).ilog2().clamp(*WINDOWS.start(), *WINDOWS.end())))?;
@@ -87,7 +87,7 @@ impl Decompressor {
         Ok(())
     }
 
-    /// Takes a compressed record in native order as the next input. All input before it must have been decompressed.
+    /// Takes a compressed record in native order as the next input. All earlier input must have been decompressed.
     pub fn set_input(&mut self, record: &[u8]) {
         self.packed.clear();
         self.packed.extend_from_slice(packed(record).unwrap_or(&[]));

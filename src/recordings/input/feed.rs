@@ -20,7 +20,7 @@ use crate::{
 /// The size of the read buffer in bytes; a record has at most 64 KiB.
 const BUFFER: usize = 256 << 10;
 
-/// After this many bytes of a file, `read` returns `Interrupted` once, so that the caller can do other work.
+/// The number of bytes of a file after which `read` returns `Interrupted` once, so that the caller can do other work.
 const BYTES_BETWEEN_PAUSES: u64 = 4 << 20;
 
 /// A source of bytes.
@@ -67,8 +67,8 @@ impl Feed for FileFeed {
         Ok(count)
     }
 
-    /// Makes `read` return `Interrupted` regularly. Reads of a file do not wait, so the eventfd has nothing to
-    /// interrupt. But reading a large file takes long, and the caller has to do other work in between.
+    /// Makes `read` return `Interrupted` regularly. A file needs no eventfd, because reading it does not wait. But a
+    /// large file takes long, and the caller has to do other work in between.
     fn set_wake(&mut self, _wake: RawFd) {
         self.turn = Some(BYTES_BETWEEN_PAUSES);
     }
@@ -112,8 +112,7 @@ pub(crate) struct RecordReader {
     /// The bytes of the buffer from `start` to `end` were read from the feed, but not used yet.
     start: usize,
     end: usize,
-    /// The number of bytes to skip before the next record: the unread rest of the payload that follows the previous
-    /// record.
+    /// The number of bytes to skip before the next record: the unread rest of the previous record's payload.
     skip: u64,
     /// The number of bytes that were used so far.
     consumed: u64,

@@ -30,8 +30,7 @@ pub(crate) trait Stream: Send {
     fn bound(&mut self) -> Result<u64, PerfDataError>;
 
     /// Loads the next block and appends its selected records to `records`. Returns the number of the block, and the
-    /// chunk that contains these records. Returns `None` at the end. A block at a later position in the stream has a
-    /// higher number.
+    /// chunk with these records. Returns `None` at the end. Later blocks have higher numbers.
     fn load(&mut self, records: &mut Vec<SortedRecord>) -> Result<Option<(u32, Chunk)>, PerfDataError>;
 
     /// Returns how many bytes of the recording were read so far.
@@ -52,7 +51,7 @@ struct Problems {
     lacks_records: AtomicBool,
 }
 
-/// States which readers find a problem, if several readers read parts of a recording.
+/// Which readers find a problem, if several readers read parts of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundBy {
     /// Every reader of the recording finds the problem, regardless of the part that it reads.
@@ -73,7 +72,7 @@ impl Warnings {
         self.add(found, warning);
     }
 
-    /// Notes that records are missing. Called before the warning about them can be made.
+    /// Notes that records are missing, before the warning about them can be made.
     pub fn note_damage(&self) {
         self.0.lacks_records.store(true, Relaxed);
     }
@@ -128,11 +127,10 @@ impl ReplayContext {
         Listed { count, samples, impossible, first }
     }
 
-    /// Returns a chunk that contains the selected records of a block. The block has `count` records in all; `listed`
-    /// are the selected records. If few records are selected, they are copied, because otherwise each of them would
-    /// keep the whole block in memory.
+    /// Returns a chunk with the selected records of a block. The block has `count` records in all; `listed` are the
+    /// selected records. If they are few, they are copied. Otherwise each of them would keep the whole block in memory.
     fn compact_chunk(&self, bytes: Vec<u8>, count: u32, listed: &mut [SortedRecord]) -> Chunk {
-        // If more than a quarter of the records are selected, the block stays whole, whatever the sizes of the records.
+        // If more than a quarter of the records are selected, the block stays whole, even if they have few bytes.
         if listed.len() > count as usize / SPARSE_DIVISOR {
             return self.chunk(bytes);
         }
@@ -174,8 +172,8 @@ pub(crate) struct Listed {
     first: u64,
 }
 
-/// The numbers of the blocks of one stream. The numbers of several streams alternate, so that no two blocks have the
-/// same number.
+/// The numbers of the blocks of one stream. The numbers of several streams alternate, so no two blocks have the same
+/// number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Numbers {
     /// The number of the stream's first block.
@@ -214,8 +212,8 @@ pub(crate) struct StreamSetup {
     pub memory: usize,
 }
 
-/// The blocks of an indexed file, sorted by the earliest time in each block. So only the blocks that overlap in time
-/// are in memory at once.
+/// The blocks of an indexed file, sorted by the earliest time in each block. Because of this order, only blocks that
+/// overlap in time are in memory at once.
 pub(crate) struct IndexedStream {
     input: Arc<dyn Input>,
     name: String,
@@ -302,8 +300,8 @@ impl IndexedStream {
     /// Compares the records of a block with the index, and warns if they differ.
     fn check(&mut self, block: &Block, listed: Listed) {
         let Listed { count, samples, impossible, first } = listed;
-        // If the records differ from the index, the file was changed after it was indexed, or after it was recorded.
-        // Records that are earlier than the index states can no longer be sorted.
+        // If the records differ from the index, somebody changed the file after it was indexed or recorded. Records
+        // that are earlier than the index states can no longer be sorted.
         if count != block.records || first < block.first {
             let &Block { offset, size, records, .. } = block;
             let (name, end) = (&self.name, offset + u64::from(size));
@@ -312,7 +310,7 @@ impl IndexedStream {
             self.warnings.add_damage(FoundBy::OneReader, what);
         }
         if count == block.records {
-            // If the index was made by reading all records, it already caused a warning about wrong types.
+            // An index that was made by reading all records already caused a warning about wrong types.
             let impossible = if self.index.impossible == 0 { impossible } else { 0 };
             self.wrong_types += u64::from(block.samples.saturating_sub(samples).max(impossible));
         }

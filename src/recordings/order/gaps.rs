@@ -1,12 +1,12 @@
-//! Finds the times in which each ring was losing events, and adds marks for them to the records. The kernel writes
-//! PERF_RECORD_LOST only when the ring has room again. The loss began earlier, right after the previous record of the
+//! Finds the times in which each ring was losing events, and adds markers for them to the records. The kernel writes
+//! PERF_RECORD_LOST only when the ring has space again. The loss began earlier, right after the previous record of the
 //! same ring. Other rings may have records between these two times.
 //!
 //! ```text
 //!   ring 0   a  b  . . . . . .  LOST  g       . is lost
 //!   ring 1         c  d  e  f
 //!                 ^            ^
-//!                 mark         LOST
+//!                 marker       LOST
 //! ```
 
 use std::{ops::Range, sync::Arc};
@@ -22,7 +22,7 @@ use crate::{
     error::PerfDataError, format::layouts::Layouts, index::blocks::BlockIndex, order::merge, select::Selection,
 };
 
-/// The time in which a ring was losing events. All times are in ns.
+/// A time in which a ring was losing events. All times are in ns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gap {
     /// The time of the last record before the loss; 0 if there is none.
@@ -58,8 +58,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
     }
 
     pub fn find(mut self) -> Result<Vec<Gap>, PerfDataError> {
-        // For losses whose records contain no time: the times at which these records are delivered. Each of these
-        // losses belongs to the ring of the next record with a time.
+        // The losses whose records contain no time, each as the time at which its record is delivered. Such a loss
+        // belongs to the ring of the next record with a time.
         let mut untimed = Vec::new();
         for (at, block) in self.index.blocks.iter().enumerate() {
             if untimed.is_empty() && !self.index.side_band.may_have_losses(block) {
@@ -79,8 +79,7 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
                     match time {
                         Some(time) => self.add(at, self.cpu(record), time, delivered)?,
                         None if record_type(record) != PERF_RECORD_LOST_SAMPLES => untimed.push(delivered),
-                        // The record contains a total count, which perf writes at the end of a recording. It belongs to
-                        // no gap.
+                        // perf writes this record with a total count at the end of a recording. It belongs to no gap.
                         None => {}
                     }
                 }
@@ -106,8 +105,8 @@ impl<'a, R: FnMut(usize) -> Result<Vec<u8>, PerfDataError>> GapFinder<'a, R> {
         Ok(())
     }
 
-    /// Returns the time of the last record of a CPU before the loss: in this block as far as it was read, or in an
-    /// earlier block.
+    /// Returns the time of the last record of a CPU before the loss. The record is in the part of this block that was
+    /// read so far, or in an earlier block.
     fn last_before(&mut self, block: usize, cpu: u32) -> Result<u64, PerfDataError> {
         for at in (0..block).rev() {
             if self.last.get(&cpu).is_some_and(|&(found, _)| found >= at) {
@@ -138,12 +137,12 @@ pub(crate) fn is_loss(record: &[u8]) -> bool {
         && matches!(Record::parse(record), Record::Lost { lost } if lost != 0)
 }
 
-/// The time and the kind of a mark. A mark says that a ring begins to lose events, or that it has room again. The
+/// The time and the kind of a marker. A marker says that a ring begins to lose events, or that it has space again. The
 /// second kind is needed only if no selected record reports the loss.
 type Mark = (u64, RingRoom);
 
-/// Adds the marks of a gap. A mark shows where the gap begins. Its end is shown by the record about the loss, if this
-/// record is selected and has a time. Otherwise a second mark shows it.
+/// Adds the markers of a gap. One marker shows where the gap begins. The record about the loss shows its end, if this
+/// record is selected and has a time. Otherwise a second marker shows the end.
 fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     let &Gap { begin, end, delivered, cpu } = gap;
     let is_delivered = selection.time(delivered);
@@ -151,30 +150,30 @@ fn mark(gap: &Gap, selection: &Selection, marks: &mut Vec<Mark>) {
     if !is_selected {
         return;
     }
-    // The gap begins after the last record before the loss. A mark is sorted before records of the same time. So the
-    // mark is 1 ns later than this last record.
+    // The gap begins after the last record before the loss. Markers are sorted before records of the same time, so the
+    // marker is 1 ns later than this record.
     let begin = begin.saturating_add(1).min(end);
     let Some(begin) = selection.first_time_from(begin).filter(|&begin| begin <= end) else { return };
     marks.push((begin, RingRoom::Used));
-    // A gap that is open at the end of the selected times needs no end: see `Derivation::continue_in`.
+    // A gap that is open at the end of the selected times needs no end: `Derivation::continue_in` handles it.
     if (delivered != end || !is_delivered) && end <= selection.last_time() {
         marks.push((end, RingRoom::Left));
     }
 }
 
-/// The marks of a recording, as a stream. It has to be the first of all streams, so that a mark comes before records of
-/// the same time.
+/// The markers of a recording, as a stream. It has to be the first of all streams, so that a marker comes before
+/// records of the same time.
 pub(crate) struct GapStream {
     marks: Vec<Mark>,
     left: Range<usize>,
     numbers: Numbers,
 }
 
-/// The number of marks that are loaded at once.
+/// The number of markers that are loaded at once.
 const LOT: usize = 1024;
 
 impl GapStream {
-    /// Creates a stream of the marks for the selected times and CPUs. `gaps` are the gaps of all sections.
+    /// Creates a stream of the markers for the selected times and CPUs. `gaps` are the gaps of all sections.
     pub fn new(gaps: &[Arc<Vec<Gap>>], selection: &Selection, streams: usize) -> Self {
         let mut marks = Vec::new();
         gaps.iter().flat_map(|gaps| gaps.iter()).for_each(|gap| mark(gap, selection, &mut marks));
@@ -196,7 +195,7 @@ impl Stream for GapStream {
         }
         self.left.start = lot.end;
         let number = self.numbers.next_number();
-        // All marks of the same kind are one record, which is stored once.
+        // All markers of the same kind are one record, which is stored once.
         let (chunk, second) = RingRoom::chunk_for_replay();
         records.extend(self.marks[lot].iter().map(|&(time, room)| SortedRecord {
             time,

@@ -1,8 +1,8 @@
 //! Merges the records of several streams in time order. Knows nothing of files.
 //!
-//! Each stream has a bound: the earliest time that its unloaded records can have. So all records that are older than
-//! the lowest bound of all streams are already in memory. They can be sorted, and are released. The order is exact if
-//! the bounds are exact.
+//! Each stream has a bound: the earliest time that its unloaded records can have. All records that are older than the
+//! lowest bound of all streams are already in memory. They are sorted and released. The order is exact if the bounds
+//! are exact.
 //!
 //! ```text
 //!   stream 0   [ a  c  e ]                [ g  h ]           bound: g
@@ -21,17 +21,17 @@ use crate::{error::PerfDataError, limits::MemoryLimit};
 /// The maximum number of records in a batch. The run loop should need no more than a few milliseconds for a batch.
 const BATCH: usize = 4096;
 
-/// The number of records to load before records are released, unless a consumer waits for each single record. The
-/// number is small, so that the records are still in the CPU's cache when they are used.
+/// The number of records to load before records are released, unless the consumer waits for each record. The number is
+/// small, so that the records are still in the CPU's cache when the consumer uses them.
 const ROUND: usize = 1 << 10;
 
 /// The number of bytes of blocks to load before records are released, even if fewer than [`ROUND`] records are
 /// selected. The limit is necessary because records that are not selected use memory too.
 const ROUND_BYTES: usize = 1 << 20;
 
-/// An upper limit, in bytes, for the blocks that are loaded between two releases. Below the limit, as many bytes are
-/// loaded as remained in memory after the last release. If a quarter of the remaining bytes is more than the limit,
-/// this quarter is loaded instead. So memory use stays close to the size of the blocks that overlap in time.
+/// The maximum size, in bytes, of the blocks that are loaded between two releases. Up to this maximum, the merger loads
+/// as many bytes as remained in memory after the last release. If a quarter of the remaining bytes is more than the
+/// maximum, it loads this quarter. So the memory use stays close to the size of the blocks that overlap in time.
 const LARGE_LEFT_OVER: usize = 16 << 20;
 
 /// The number of bytes of the recording to read before control returns to the caller. If there are records by then, the
@@ -42,10 +42,11 @@ pub(crate) const BYTES_PER_CALL: u64 = 8 << 20;
 const PILES: usize = 64;
 
 /// The memory that a pending record takes in addition to its block, in bytes: an entry in a pile, an entry in the list
-/// of released records, and space for sorting this list. A pile may have room for twice as many entries as it has.
+/// of released records, and space for sorting this list. A pile may have space for twice as many entries as it has. The
+/// constant covers this too.
 const INDEX_PER_RECORD: usize = 3 * size_of::<SortedRecord>();
 
-/// The memory that is counted for a block at least, in bytes, because even a block with one short record takes a page.
+/// The minimum memory that is counted for a block, in bytes. Even a block with one short record takes a page.
 const SMALLEST_BLOCK: usize = 4096;
 
 /// Determines when records are released.
@@ -66,12 +67,12 @@ pub(crate) struct Merger {
     loaded: Vec<SortedRecord>,
     /// Records that are not released yet.
     pending: Pending,
-    /// The number of pending records, and the bytes of blocks in memory, both measured when loading started after the
-    /// last release. `None` if loading has not started since then.
+    /// The number of pending records, and the bytes of blocks in memory, when loading started after the last release.
+    /// `None` if loading has not started since then.
     left_over: Option<(usize, usize)>,
     /// The blocks with records that were not delivered yet. The element at index 0 is the block with the number
-    /// `first`. The numbers are never far apart, because the numbers of all streams alternate; consecutive blocks of a
-    /// stream are [`stride`] apart.
+    /// `first`. The consecutive blocks of a stream are [`stride`] apart. The numbers of all streams alternate, so they
+    /// are never far apart.
     chunks: VecDeque<Option<Loaded>>,
     first: u32,
     /// The number of bytes of the blocks in `chunks`, and the number of these blocks.
@@ -152,7 +153,7 @@ impl Pending {
         let by = self.by;
         let Some(first) = run.first().map(|first| by.key(first)) else { return };
         // The blocks of the rings come in the same order again and again. So the run usually fits at the end of the
-        // pile that was used last, or of the next pile.
+        // pile that was used last, or of the pile after it.
         for step in 0..self.piles.len() {
             let at = (self.at + step) % self.piles.len();
             if self.piles[at].last().is_none_or(|last| by.key(last) < first) {
@@ -188,7 +189,7 @@ impl Pending {
 const NOT_IN_BATCH: u32 = u32::MAX;
 
 impl Merger {
-    /// Creates a merger of these streams. The records that it has in memory at the same time may take at most `limit`.
+    /// Creates a merger of these streams. The records in memory at the same time may take at most `limit`.
     pub fn new(streams: Vec<Box<dyn Stream>>, release: ReleaseTime, limit: MemoryLimit) -> Self {
         let pending = Pending { by: SortOrder::for_streams(streams.len()), ..Pending::default() };
         Self {
@@ -278,8 +279,8 @@ impl Merger {
     /// Loads blocks, then releases the complete records. Returns `false` at the end.
     fn fill(&mut self) -> Result<bool, PerfDataError> {
         let (left_over, left_bytes) = *self.left_over.get_or_insert((self.pending.len(), self.bytes));
-        // Records that remain after a release are sorted again at the next release. So the next release waits for at
-        // least as many new records, unless they use much memory.
+        // The next release sorts the remaining records again. So it waits for at least as many new records, unless they
+        // use much memory.
         let (enough, enough_bytes) = match self.release {
             ReleaseTime::InRounds => {
                 let bytes = left_bytes.clamp(ROUND_BYTES, LARGE_LEFT_OVER).max(left_bytes / 4);
@@ -308,8 +309,8 @@ impl Merger {
             }
         };
         self.left_over = None;
-        // Records whose time equals the bound are not released. A record with the same time and an earlier position in
-        // the file may still be loaded.
+        // Records whose time equals the bound are not released, because a record with the same time and an earlier
+        // position in the file may still be loaded.
         let count = self.pending.release(bound, &mut self.ready);
         if let Some(last) = self.ready.last() {
             self.released = last.time;
@@ -345,8 +346,7 @@ impl Merger {
             let (chunk, left) = (Arc::new(chunk), new.len());
             self.chunks[at] = Some(Loaded { chunk, left, place: NOT_IN_BATCH });
         }
-        // The limit is checked, because blocks that overlap in time are in memory together, and a file may state any
-        // times.
+        // Blocks that overlap in time are in memory together, and a file may state any times. So the limit is checked.
         let blocks = self.bytes.max(self.blocks * SMALLEST_BLOCK);
         self.limit.check((blocks + self.pending.len() * INDEX_PER_RECORD) as u64)
     }
@@ -488,8 +488,8 @@ mod tests {
         assert!(matches!(merger.next_batch(), Err(PerfDataError::TooMuchMemory { .. })));
     }
 
-    /// A batch used to wait for 1024 selected records, even if their blocks used 128 MiB of memory. With a thread that
-    /// reads ahead, four such batches were in memory.
+    /// A batch used to wait for 1024 selected records, even if their blocks used 128 MiB of memory. A reading thread
+    /// had four such batches in memory.
     #[test]
     fn few_selected_records_in_many_blocks_use_little_memory() {
         const BLOCKS: u32 = 1500;

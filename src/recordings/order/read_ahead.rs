@@ -19,11 +19,12 @@ use perf_prof_system::signals;
 use super::merge::{BYTES_PER_CALL, Merger};
 use crate::error::PerfDataError;
 
-/// The number of bytes that the thread collects in a group of batches before it sends the group to the consumer. Waking
-/// a sleeping thread takes as long as reading a hundred records, or many hundreds on a virtual machine.
+/// The number of bytes that the thread collects in a group of batches before it sends the group to the consumer. Groups
+/// are large because waking a sleeping thread takes as long as reading a hundred records, or many hundreds on a virtual
+/// machine.
 const GROUP: usize = 1 << 20;
 
-/// The maximum time of one wait for a group. A signal does not end a wait on a channel, so the wait ends after this
+/// The maximum time of one wait for a group. A signal does not end a wait on a channel. So the wait ends after this
 /// time, and the caller can handle signals.
 const ATTENTION: Duration = Duration::from_millis(100);
 
@@ -43,11 +44,11 @@ pub(crate) struct Batches {
 enum Producer {
     /// In the thread of the caller.
     Here(Merger),
-    /// In a thread that starts with the first request. If the process forks before the thread starts, the child process
-    /// has a complete copy.
+    /// In a thread that starts at the first request. If the process forks before, the child process has a complete
+    /// copy.
     Later(Merger),
     Thread(Thread),
-    /// Nowhere: all batches were made, or the producer is being replaced.
+    /// All batches were made, or the producer is being replaced.
     Gone,
 }
 
@@ -59,8 +60,8 @@ struct Thread {
 }
 
 impl Thread {
-    /// Returns `Ok(None)`, which marks the end of the batches. Called after the thread has closed its channel. If the
-    /// thread panicked, the panic continues in the caller: otherwise the missing records would look like a normal end.
+    /// Returns `Ok(None)`, the end of the batches, after the thread has closed its channel. If the thread panicked, the
+    /// panic continues in the caller. Otherwise the missing records would look like a normal end.
     fn end(self) -> Next {
         match self.handle.join() {
             Ok(()) => Ok(None),
@@ -134,8 +135,8 @@ impl Batches {
         let (sender, groups) = crossbeam_channel::bounded(GROUPS);
         let state = self.state.clone();
         let thread = thread::Builder::new().name("perf-prof-replay".to_owned());
-        // If the thread cannot be started, its closure is dropped. So the merger is not part of the closure, but is
-        // sent to the thread through a channel.
+        // If the thread cannot be started, its closure is dropped. So the merger is not part of the closure. A channel
+        // sends it to the thread.
         let (give, take) = crossbeam_channel::bounded(1);
         let body = move || {
             signals::block_in_this_thread();
@@ -230,7 +231,7 @@ mod tests {
         order::{block_stream::Stream, merge::ReleaseTime},
     };
 
-    /// Blocks without records. A block consists of its number. `load` is called for each block that is loaded.
+    /// Blocks without records, which the test counts. `load` is called for each block that is loaded.
     struct Blocks<F> {
         left: Range<u32>,
         load: F,

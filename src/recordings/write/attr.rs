@@ -7,8 +7,8 @@ use perf_prof_system::perf::attr_bytes;
 /// (PERF_ATTR_SIZE_VER5).
 const SIZES: [usize; 5] = [112, 120, 128, 136, size_of::<perf_event_attr>()];
 
-/// Returns the smallest attr size that is at least `least` and contains all members that are set in these attrs. The
-/// smallest size is chosen because perf refuses an attr that is larger than the largest attr that it knows.
+/// Returns the smallest attr size that is at least `least` and contains all members that are set in these attrs. A
+/// smaller size is better, because perf refuses an attr that is larger than the largest attr that it knows.
 pub(super) fn common_size<'a>(attrs: impl Iterator<Item = &'a perf_event_attr>, least: usize) -> usize {
     let used = |attr| attr_bytes(attr).iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
     let used = attrs.map(used).max().unwrap_or(0).max(least);

@@ -6,15 +6,15 @@ use std::{fmt, io};
 use perf_prof_format::{abi::perf_data::PERF_RECORD_COMPRESSED, record::Records};
 use zstd::zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer, get_error_name, zstd_sys::ZSTD_EndDirective};
 
-/// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each record
-/// (`comp_mmap_len`). The number is chosen so that even incompressible data fits into one record. This is necessary, because
-/// zstd decompresses only whole blocks. If a record contains only a part of a block, nothing comes out of it, and perf
-/// considers the record damaged (`perf_session__process_compressed_event()`).
+/// The maximum number of uncompressed bytes in one compressed record. A reader allocates this much memory for each
+/// record (`comp_mmap_len`). With this number, even incompressible data fits into one record. This is necessary,
+/// because zstd decompresses only whole blocks. A record with a part of a block decompresses to nothing, and perf
+/// considers it damaged (`perf_session__process_compressed_event()`).
 pub(super) const PIECE: usize = 60 << 10;
 
 /// The number of uncompressed bytes after which a frame ends. The frame ends after the record that reaches this number.
-/// Each frame is compressed without the data of earlier frames. This makes recordings 0.3 % larger; with frames of 1
-/// MiB they would be 1 % larger.
+/// A frame is compressed without the data of earlier frames. This makes recordings 0.3 % larger; frames of 1 MiB would
+/// make them 1 % larger.
 const FRAME: usize = 4 << 20;
 
 /// The number of bytes that fit into a record after the record's header.
@@ -68,8 +68,7 @@ impl Compressor {
     }
 
     /// Compresses these records and appends the result to `out`. No data stays in zstd's buffers. So a reader can
-    /// decompress all of these records from the appended bytes and the earlier bytes of the frame, even before the
-    /// frame ends.
+    /// decompress all of these records even before the frame ends.
     pub fn pack(&mut self, mut records: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         let before = out.len();
         self.raw += records.len() as u64;
@@ -181,7 +180,7 @@ mod tests {
         assert_eq!((unpack(&out), compressor.raw, compressor.packed), (noise, PIECE as u64 + 1000, out.len() as u64));
     }
 
-    /// zstd decompresses a block only after it has read the whole block.
+    /// zstd gives no output for a block before it has the whole block.
     #[test]
     fn every_record_decompresses_to_something() {
         for bits in 1..=8 {

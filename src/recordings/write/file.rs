@@ -1,6 +1,6 @@
 //! Writes a recording to one file. The parts of the file are, in this order: header, features that are known at the
-//! start, ids, attrs, records, other features. The header is completed last. So the data size in the header is 0 if the
-//! recorder was killed.
+//! start, ids, attrs, records, other features. The header is completed last. If the recorder is killed before, the
+//! header states a data size of 0.
 
 use std::{
     fs::File,
@@ -36,8 +36,9 @@ pub struct FileWriter {
 
 impl FileWriter {
     /// Starts a recording in an empty file. `known` contains the events, the layout of all samples, and the features
-    /// that are known already. These features are written first, so that they are in the file even if the recorder is
-    /// killed. `reserve` bytes of disk space are kept free for the end of the recording, on the file system of `folder`.
+    /// that are known already. These features are written first, so that the file has them even if the recorder is
+    /// killed. `reserve` bytes of disk space are kept free for the end of the recording, on the file system of
+    /// `folder`.
     pub fn start(
         mut file: File,
         folder: &Path,
@@ -48,8 +49,8 @@ impl FileWriter {
         let Known { events, layout, features: known } = *known;
         let reserve = Reserve::allocate(folder, reserve as u64);
         if file.metadata()?.file_type().is_fifo() {
-            // In a pipe, the header cannot be completed at the end. Also, the pipe may have no reader yet; then the
-            // first write would block.
+            // The header of a pipe cannot be completed at the end. A pipe without a reader would also block the first
+            // write.
             return Err(io::Error::other("it is a pipe, which needs the pipe format: use `-o -` and redirect stdout"));
         }
         let size = attr::common_size(events.iter().map(|event| &event.attr), 0);
@@ -81,8 +82,8 @@ impl FileWriter {
     }
 
     /// Writes the features, the header and the block index. Returns the size of the file. `lost` contains records about
-    /// losses that the stream could not write after an error. If an event got more ids since the start, `ids` contains
-    /// the index of this event and all of its ids.
+    /// losses that the stream could not write after an error. `ids` contains the index and all ids of each event that
+    /// got more ids since the start.
     pub fn finish(
         mut self,
         lost: &[u8],
@@ -94,13 +95,13 @@ impl FileWriter {
         // The writes below use the reserved disk space.
         self.reserve.into_iter().for_each(Reserve::free);
         if end == self.data {
-            // Without any record, the recording would look as if the recorder had been killed.
+            // A recording without any record would look as if the recorder had been killed.
             self.stream.file().write_all_at(&FINISHED_ROUND, end)?;
             end += FINISHED_ROUND.len() as u64;
         }
         if !lost.is_empty() {
-            // The records about losses come first, because without them the recording would look complete. If there is
-            // no room for them, there is none for the features either, and the recording stays unfinished.
+            // The records about losses come first, because without them the recording would look complete. If the disk
+            // has no space for them, it has none for the features, and the recording stays unfinished.
             let whole = header(self.attrs, self.attr_size, (self.data, end - self.data), [0; 4]);
             self.stream.file().write_all_at(&whole, 0)?;
             self.stream.file().write_all_at(lost, end)?;
@@ -138,7 +139,7 @@ impl FileWriter {
         let mut last = Vec::new();
         blocks.write(&mut last);
         if file.write_all(&last).is_err() {
-            // If there is no room for the block index, it is dropped: the recording is complete without it.
+            // If the disk has no space for the block index, the index is dropped. The recording is complete without it.
             file.set_len(at)?;
             return Ok(at);
         }
@@ -147,8 +148,7 @@ impl FileWriter {
 }
 
 /// Returns the bytes of the list of sections, and the end of the last section. If `elsewhere` returns an offset for a
-/// section, the section is at this offset. All other sections are stored one after the other; the first of them is at
-/// offset `at`.
+/// section, the section is there. All other sections are stored one after the other from offset `at` on.
 fn table(features: &Features, elsewhere: impl Fn(u32, &[u8]) -> Option<u64>, mut at: u64) -> (Vec<u8>, u64) {
     let mut table = Vec::new();
     for (bit, bytes) in features.iter() {

@@ -1,6 +1,6 @@
 //! Handles samples with a foreign id: an id that belongs to no event of the recording. If another program counts the
-//! same software event, the kernel may give samples of the recorded event the id of the other program's event. The
-//! caller says which recorded event such a sample belongs to.
+//! same software event, the kernel may write the id of the other program's event into samples of the recorded event.
+//! The caller says which recorded event such a sample belongs to.
 
 use std::{borrow::Cow, collections::BTreeSet, sync::Arc};
 
@@ -58,7 +58,7 @@ impl ForeignIds {
         met: &mut ForeignIdCounts,
     ) -> Cow<'a, [u8]> {
         let mut out = Cow::Borrowed(records);
-        // The number of bytes that were checked so far, and the number of bytes that were kept of them.
+        // The number of bytes that were checked so far, and how many of them were kept.
         let (mut read, mut kept) = (0, 0);
         for record in Records::new(records) {
             let place = read..read + record.len();

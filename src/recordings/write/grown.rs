@@ -1,4 +1,4 @@
-//! Gives records the size that the kernel meant. If several events get the same record about code or about a BPF program, the
+//! Corrects the sizes of records. If several events get the same PERF_RECORD_KSYMBOL or PERF_RECORD_BPF_EVENT, the
 //! kernel states a size that is too large. perf then reads a wrong id at the end of the record, and stops.
 
 use perf_prof_format::record::{Records, TrailerLayout};
@@ -39,7 +39,7 @@ mod tests {
     fn records_end_behind_their_sample_ids() {
         let trailer = TrailerLayout::new(PERF_SAMPLE_TIME | PERF_SAMPLE_IDENTIFIER);
         let symbol = [&[0; 16][..], b"bpf_prog_1\0\0\0\0\0\0"].concat();
-        // The name fills its last word, so another word has its NUL.
+        // The name fills its last 8 bytes, so the NUL is in 8 more bytes.
         let full = [&[0; 16][..], b"bpf_prog\0\0\0\0\0\0\0\0"].concat();
         let kinds =
             [(PERF_RECORD_KSYMBOL, &symbol), (PERF_RECORD_KSYMBOL, &full), (PERF_RECORD_BPF_EVENT, &vec![0; 16])];

@@ -40,8 +40,8 @@ pub struct Known<'a> {
     pub features: &'a Features,
 }
 
-/// The record that marks the end of a round. Records after this mark are never older than the newest record before the
-/// previous mark. perf needs this guarantee to sort records.
+/// The record that marks the end of a round. Records after it are never older than the newest record before the
+/// previous end of a round. perf needs this guarantee to sort records.
 pub const FINISHED_ROUND: [u8; 8] = {
     let [a, b, c, d] = perf_prof_format::abi::perf_data::PERF_RECORD_FINISHED_ROUND.to_ne_bytes();
     let [low, high] = 8u16.to_ne_bytes();

@@ -10,8 +10,8 @@ use perf_prof_format::abi::perf_data::{
 
 use super::{Dso, Dsos, Known, Level, Stream, attr, features::build_id_record};
 
-/// The size in bytes of perf's attrs since 5.13. Until version 6.5, perf expected the ids of an event at this offset,
-/// even if the attr stated another size.
+/// The size in bytes of perf's attrs since 5.13. Until version 6.5, perf expected the ids of an event directly after
+/// this many bytes, even if the attr stated another size.
 const ATTR_SIZE: usize = 128;
 
 /// Starts a recording in a pipe: writes the events and the features.

@@ -1,8 +1,7 @@
 //! Reserves disk space for the end of a recording, so that a full disk does not make the whole recording unreadable.
 //!
-//! The features come after the records, and the records cannot be read without them. So at the start, a file without a
-//! name reserves disk space for the features. If the disk becomes full, only the records that were not written yet are
-//! lost.
+//! Readers need the features, and the features come after the records. So at the start, a file without a name reserves
+//! disk space for the features. If the disk becomes full, only the unwritten records are lost.
 
 use std::{
     fs::{File, OpenOptions},
@@ -25,10 +24,10 @@ impl Reserve {
         Some(Reserve(file))
     }
 
-    /// Frees the disk space. To close the file is not enough: a forked process, such as one that reads symbols, may still have
-    /// it open.
+    /// Frees the disk space. Closing the file is not enough: a forked process (such as one that reads symbols) may
+    /// still have it open.
     pub fn free(self) {
-        // If this fails, the space is freed when the last process closes the file.
+        // If this fails, the kernel frees the space when the last process closes the file.
         let _ = self.0.set_len(0);
     }
 }

@@ -181,7 +181,7 @@ impl Stream {
         let result = self.file.write_all(&self.buffer);
         let size = self.buffer.len();
         if result.is_err() {
-            // The ids in compressed records are not visible. In this case, `unwritten` has fewer samples than `dropped`.
+            // The ids in compressed records are not visible, so `unwritten` counts fewer samples than `dropped`.
             count_ids(&self.buffer, &self.layout, &mut self.unwritten);
         }
         self.buffer.clear();
@@ -236,7 +236,7 @@ impl Stream {
         &self.unwritten
     }
 
-    /// Tries to write records after an error. Called when there may be free space again.
+    /// Tries to write records after an error, when the disk may have free space again.
     pub fn own_after_failure(&mut self, records: &[u8]) -> io::Result<()> {
         self.file.write_all(records)?;
         self.end += records.len() as u64;

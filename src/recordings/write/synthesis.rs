@@ -10,9 +10,8 @@ use perf_prof_format::{
     record::{RECORD_HEADER, TrailerLayout, misc, record_type},
 };
 
-/// Consecutive records. The sample id at the end of each record is all zeros, as in perf's own records, so the record
-/// has no time and no event. Only the records about losses differ: each of them contains the id of an event, and
-/// PERF_RECORD_LOST also a time.
+/// Consecutive records. As in perf's own records, the sample id at the end is all zeros, so such a record has no time
+/// and no event. Only records about losses differ: each contains the id of an event, and PERF_RECORD_LOST also a time.
 #[derive(Clone, Debug)]
 pub struct Synthesis {
     bytes: Vec<u8>,
@@ -45,8 +44,8 @@ pub struct KernelCode<'a> {
     pub start: u64,
     /// The size in bytes.
     pub len: u64,
-    /// The address of a symbol of the kernel itself; 0 for a module. The difference between the addresses of this
-    /// symbol in two boots shows how far the kernel was moved.
+    /// The address of the kernel's reference symbol; 0 for a module. The addresses of this symbol in two boots show how
+    /// far the kernel was moved.
     pub reference: u64,
     /// The build id, if it is known.
     pub build_id: Option<&'a [u8]>,
@@ -189,8 +188,8 @@ impl Synthesis {
         self.trailer.put(&mut self.bytes, id, cpu, time);
     }
 
-    /// Adds a record of the kernel again, without its sample id. If `task` is given, the record is about this task now. It must
-    /// be a record that begins with the ids of a task.
+    /// Adds a copy of a kernel record, without its sample id. If `task` is given, the copy is about this task. Then the
+    /// record must begin with the ids of a task.
     pub fn again(&mut self, record: &[u8], task: Option<TaskIds>) {
         let end = self.trailer.end(record).saturating_sub(self.trailer.size());
         let Some(body) = record.get(RECORD_HEADER..end) else { return };
@@ -212,7 +211,7 @@ impl Synthesis {
         self.bytes.resize(self.bytes.len() + self.trailer.size(), 0);
         match u16::try_from(self.bytes.len() - start) {
             Ok(size) => self.bytes[start + 6..start + 8].copy_from_slice(&size.to_ne_bytes()),
-            // The record is too large: its path is longer than any path from the kernel.
+            // The record is too large, because its path is longer than any path from the kernel.
             Err(_) => self.bytes.truncate(start),
         }
     }

@@ -56,8 +56,9 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts a run of whole records of one ring. Only the times of the first and the last sample are read, because the
-    /// samples of a ring are nearly sorted. Returns whether records are longer than what the kernel wrote.
+    /// Counts consecutive whole records of one ring. Reads only the times of the first and the last sample, because the
+    /// samples of a ring are nearly sorted. Returns whether a record is longer than its content, so that
+    /// `grown.rs` has to cut it.
     pub fn add(&mut self, records: &[u8], layout: &SampleLayout) -> bool {
         let (mut first, mut last, mut have_grown) = (None, None, false);
         let trailer = TrailerLayout::new(layout.format.sample_type);

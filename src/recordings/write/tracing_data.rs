@@ -33,7 +33,7 @@ impl TracingData {
         out.extend(b"header_event\0");
         sized(out, &self.header_event);
         let (ftrace, others): (Vec<_>, Vec<_>) = self.formats.iter().partition(|(system, _)| *system == "ftrace");
-        // The formats of the system `ftrace` come first, without the name of the system.
+        // The formats of the system `ftrace` come first. The name of this system is not written.
         formats(out, ftrace.first().map_or(&[], |(_, formats)| formats));
         count(out, others.len());
         for (system, of_system) in others {

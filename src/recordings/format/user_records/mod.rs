@@ -42,8 +42,8 @@ pub enum Aggregation {
     /// There is one sum over all CPUs and threads (AGGR_GLOBAL).
     #[default]
     Global,
-    /// Counts stay separate, or are added up only when they are shown: `-A`, `--per-core`, `--per-thread` and others.
-    /// The value is the mode's number in `enum aggr_mode`.
+    /// `perf stat` keeps the counts separate, or adds them up only when it shows them: `-A`, `--per-core`,
+    /// `--per-thread` and others. The value is the mode's number in `enum aggr_mode`.
     Other(u64),
 }
 

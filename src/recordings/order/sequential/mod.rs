@@ -1,14 +1,14 @@
 //! Sorts records that can only be read from front to back: the records of a pipe, and compressed records.
 //!
-//! Unread records may be older than the records that were already read. How much older is limited by rounds. perf marks
-//! the end of each round: after this mark, no record comes that is older than the newest record of the previous round.
-//! If the recording has no such marks, a window of bytes is read ahead, and the unread records are assumed to be newer
-//! than the oldest record in the window.
+//! Unread records may be older than the records that were already read. Rounds limit how much older. perf marks the end
+//! of each round: after this mark, no record comes that is older than the newest record of the previous round. Some
+//! recordings have no such marks. Then a window of bytes is read ahead, and unread records are assumed to be newer than
+//! the oldest record in the window.
 //!
 //! The kernel takes the time of a record before it reserves the record's space in the ring. If a hypervisor stops the
 //! kernel between these two steps, the record misses its round. So a margin is subtracted from the time that a round
-//! guarantees, as in `record/order.rs`. No margin is subtracted if a consumer waits for each record, because the margin
-//! would delay each record until another event happens.
+//! guarantees, as in `record/order.rs`. If a consumer waits for each record, no margin is subtracted, because it would
+//! delay each record until another event happens.
 
 use std::{collections::VecDeque, os::fd::RawFd};
 
@@ -40,7 +40,8 @@ use crate::{
 pub(crate) enum Arrival {
     /// The input is complete.
     Stored,
-    /// The input is still being made, and a consumer waits for each record. So complete records are delivered at once.
+    /// The input is still being made, and a consumer waits for each record. A record is delivered as soon as it is
+    /// complete.
     Live,
 }
 
@@ -58,11 +59,11 @@ pub(crate) struct SequentialStream {
     arrival: Arrival,
     warnings: Warnings,
     window: Window,
-    /// The newest time of all records up to the end of the last round, and the same up to the end of the round before it. The
-    /// margin is already subtracted from both times.
+    /// Two times, minus the margin: the newest time of all records up to the end of the last round, and up to the end
+    /// of the round before it.
     rounds: [u64; 2],
-    /// A second lower bound for the times of unread records. When a block has to be delivered because the window is
-    /// full, unread records are assumed to be newer than the earliest record of this block.
+    /// A second lower bound for the times of unread records. It is set when a block has to be delivered because the
+    /// window is full. Then unread records are assumed to be newer than the earliest record of this block.
     floor: u64,
     ended: bool,
 }
@@ -75,8 +76,8 @@ enum Unpacking {
     Failed,
 }
 
-/// The maximum number of damaged places that get warnings of their own. All further places are only counted, because
-/// there may be one in every 16 bytes.
+/// The maximum number of damaged places that get a warning each. Further places are only counted, because there may be
+/// one in every 16 bytes.
 const REPORTED_PLACES: u64 = 8;
 
 /// Blocks that were read and not delivered yet.
@@ -108,8 +109,8 @@ struct Ready {
 }
 
 impl Ready {
-    /// Returns the memory of the block, in bytes. The list of its records takes more than its bytes if the records are
-    /// short.
+    /// Returns the memory of the block, in bytes. If its records are short, the list of records takes more than their
+    /// bytes.
     fn size(&self) -> usize {
         self.bytes.len() + self.listed.len() * size_of::<SortedRecord>()
     }
@@ -141,8 +142,8 @@ impl Window {
     }
 
     /// Ends a round of `perf stat record`. Records of counts have no times and are delivered in the order of the input.
-    /// For sorting, the records after the round get a later time than the records of the round. So the round can be
-    /// delivered at once.
+    /// For sorting, records after the round get a later time than the records of the round. So the round is delivered
+    /// at once.
     fn end_round_of_counts(&mut self) {
         self.before = self.newest.saturating_add(1);
         self.newest = self.before;
