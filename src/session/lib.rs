@@ -1,13 +1,13 @@
 //! Runs, live or from a recording: the plan, the selected events, and the run loop. Also `record` and `stat`.
 //!
-//! This wing does not know argv, nor Python.
+//! This crate knows neither argv nor Python.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules. Each of them uses only those above it:
 //!
 //! * [`selectors`]: Events other than tracepoints: what a selector opens; built-in sources, one file each; PMU terms;
 //!   `probe/`: from a function to a file and an offset. Must not know: Python.
-//! * [`plan`]: What a run is told before it starts: `draft.rs` is what the user asked for, `selection.rs` and
-//!   `error.rs` say what fits together, `run.rs` is the plan. Must not know: argv.
+//! * [`plan`]: The settings of a run before it starts: `draft.rs` is what the user asked for, `selection.rs` and
+//!   `error.rs` check which options fit together, `run.rs` is the plan. Must not know: argv.
 //! * [`engine`]: The run loop, the pump, intervals, losses, statistics, exit status. Must not know: live events, files,
 //!   where events go.
 //! * [`dividing`]: A recording divided between readers: the parts, the result of a part and its encoding, the sum of
@@ -18,7 +18,7 @@
 //!   its kernel's names. Must not know: scripts.
 //! * [`recorder`]: `perf-prof record` and `--record`: what is written, when, by which threads. Must not know: argv,
 //!   Python.
-//! * [`spine`]: The spine of a run: `RunPlan -> Chosen -> Armed -> Session -> Outcome`, for live events and for
+//! * [`spine`]: The steps of a run: `RunPlan -> Chosen -> Armed -> Session -> Outcome`, for live events and for
 //!   recordings. Must not know: argv, Python.
 //! * [`flight`]: `record --before`: samples stay in rings that the kernel overwrites, and a trigger writes them into a
 //!   recording. Must not know: argv, Python.
@@ -36,8 +36,8 @@
 //! * the effect of an attribute of selectors, sizes of rings and of the buffer, whose events are left out:
 //!   `live/requests.rs`
 //! * wildcards, and the events that spans need: `live/select.rs`, `recording/select.rs`
-//! * which events the kernel adds up, and why others not: `live/in_kernel.rs`; which system calls it pairs: `live/pairs.rs`,
-//!   `engine/call_pairs.rs`; when its tables are read:
+//! * which events BPF programs add up in the kernel, and the reasons if they do not: `live/in_kernel.rs`; which system
+//!   calls they pair: `live/pairs.rs`, `engine/call_pairs.rs`; when the run reads their tables:
 //!   `engine/kernel_tables.rs`
 //! * what a program opens and polls itself: `live/polled.rs`
 //! * what a plain user may trace: `live/unprivileged.rs`; rights that a run gives up: `live/file_rights.rs`
@@ -60,18 +60,18 @@
 //! * how a recording is divided for `--jobs`: `dividing/whole.rs`; what the process of a part passes on:
 //!   `dividing/result.rs` (with a version); the sums: `dividing/results.rs`, `dividing/counts.rs`
 //! * what spans carry from part to part: `recording/carried.rs`, and `continue_in` and `mute` of `Derivation` in the
-//!   wing `events`
+//!   crate `events`
 //! * what happens to files and links at the place of a new recording: `recorder/container.rs`
 //! * facts about the machine in a recording: `recorder/machine.rs`; records of tasks that already ran:
 //!   `recorder/existing_state.rs`
-//! * recording while a script runs: `recorder/tee.rs` (after delivery, marks of rounds), `recorder/lifecycle.rs`
-//!   (start, end)
+//! * recording while a script runs: `recorder/tee.rs` (after delivery, ends of rounds), `recorder/lifecycle.rs` (start,
+//!   end)
 //! * `--control` of `record`: `recorder/control.rs`; `--threads`: `recorder/writer_threads.rs`
 //! * `record --before`: `flight/keeper.rs` (when a dump is made), `flight/dump.rs` (the contents of a dump),
-//!   `flight/side_band.rs` (what is known about tasks), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events
+//!   `flight/side_band.rs` (the state of tasks), `flight/rings.rs` (sizes of rings), `flight/triggers.rs` (the events
 //!   that cause dumps), `flight/beside.rs` (for `snapshot()` in scripts)
 //! * counts of `stat`: `stat/result.rs` (sums, scaling, means), `stat/metric.rs` (such as instructions per cycle). How
-//!   they are shown: the wing `cli`.
+//!   they are shown: the crate `cli`.
 
 pub mod selectors;
 

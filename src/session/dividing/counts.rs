@@ -8,9 +8,10 @@ use perf_prof_format::record::LossCounts;
 pub struct PartCounts {
     /// The counts of delivered and lost events, from [`Stats::counts`].
     pub stats: Vec<u64>,
-    /// The number of lost samples of each event, as perf stored it at the end of the recording. Empty if it stored none.
+    /// The number of lost samples of each event, as perf stored it at the end of the recording. Empty if perf stored no
+    /// numbers.
     pub lost: Vec<u64>,
-    /// The same of each ring.
+    /// The number of lost samples of each ring, as perf stored it.
     pub lost_per_ring: Vec<u64>,
     /// The tasks whose spans are incomplete, from [`Stats::incomplete`].
     pub incomplete: Vec<u64>,
@@ -34,8 +35,8 @@ impl PartCounts {
     }
 
     /// Adds the lost samples that perf stored at the end of the recording to `stats`, the counts of the run. `stats`
-    /// must already contain the counts of all parts. Returns the number of samples that were lost at the end of a ring:
-    /// no PERF_RECORD_LOST reports these losses.
+    /// must already contain the counts of all parts. Returns the number of stored losses that no PERF_RECORD_LOST
+    /// reports: the ring lost these samples at its end.
     pub fn count_losses(&self, stats: &Stats) -> u64 {
         if self.lost.is_empty() {
             return 0;
@@ -109,7 +110,7 @@ mod tests {
             (of_run.per_ring().iter().map(|(_, lost)| *lost).collect::<Vec<_>>(), of_run.total_lost())
         };
         assert_eq!(per_ring(&[&[4, 0, 0], &[0, 3, 0]]), (vec![4, 3, 0], 7));
-        // Nobody knows of which CPU those of the second ring were.
+        // The number for the second ring is missing, so nobody knows which CPU lost the other samples.
         assert_eq!(per_ring(&[&[4, 0, 3]]), (vec![5, 3, 0], 7));
     }
 

@@ -2,8 +2,8 @@
 //! results.
 //!
 //! A [`Recording`](perf_prof_recordings::Recording) becomes [`Part`]s, each reader returns a [`PartResult`], and
-//! [`Results`] adds them up. The readers are forked processes, processes on other machines, or threads. Other rooms
-//! start them and transport their results.
+//! [`Results`] adds up the results. The readers are forked processes, processes on other machines, or threads. Other
+//! modules start the readers and transport their results.
 
 mod counts;
 mod part;

@@ -36,7 +36,8 @@ impl Part {
         self.number + 1 == self.count
     }
 
-    /// Limits `span` to the times of the part. Each interval ends in exactly one part.
+    /// Limits `span` to the times of the part. Each interval is reported by exactly one part: the part in which the
+    /// interval ends.
     pub fn part_of(&self, span: Span) -> Span {
         let (first, last) = self.time;
         Span { intervals_after: span.intervals_after.max(first), end: span.end.min(last.saturating_add(1)), ..span }
@@ -55,8 +56,8 @@ impl Part {
 
     /// Returns the counts of the part. `context` has the names of tasks, and `last` is the time of the last sample.
     pub fn counts(&self, stats: &Stats, context: &Context, stored: &CountedLosses, last: u64) -> PartCounts {
-        // The stored numbers have no time. If the recording is divided by time, each of them is in only one part. If it is
-        // divided by CPU, all parts have the same numbers, and only the first one reports them.
+        // The stored numbers have no time. If the recording is divided by time, exactly one part finds each number. If
+        // it is divided by CPU, all parts find all numbers, and only the first part reports them.
         let own =
             |lost: &[u64]| if self.cpus.is_none() || self.is_first() { lost.to_vec() } else { vec![0; lost.len()] };
         let (lost, lost_per_ring) = (own(&stored.per_event), own(&stored.per_ring));

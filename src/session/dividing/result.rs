@@ -30,7 +30,7 @@ pub struct PartResult {
     pub lost: u64,
     /// How many samples were delivered or left out.
     pub sample_counts: SampleCounts,
-    /// The time up to which the recording was read, in ns since the Unix epoch; 0 if it is not needed.
+    /// The time up to which the reader read the recording, in ns since the Unix epoch; 0 if nobody needs it.
     pub reached: u64,
     /// Says whether a callback raised an exception.
     pub callbacks: Callbacks,
@@ -51,7 +51,7 @@ pub enum PartResultError {
     /// A newer perf-prof has written the result.
     #[error("it was written by a newer perf-prof (version {0} of the format; this one reads version {VERSION})")]
     NewerVersion(u64),
-    /// Bytes are missing at the end.
+    /// The end of the result is missing.
     #[error("unexpected end of file")]
     CutOff,
     /// A part of the result has an impossible value. The text names this part.

@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct Results {
     split: SplitBy,
-    /// The counts. They are the counts of the run only if all parts belong to one recording.
+    /// The counts of all parts. They are the counts of the run only if all parts belong to one recording.
     pub counts: PartCounts,
     /// The number of lost events.
     pub lost: u64,
@@ -44,8 +44,8 @@ impl Results {
         self.damaged |= !damage.is_empty();
         let unknown_ids = self.sample_counts.unknown_ids;
         self.sample_counts.add(&sample_counts);
-        // The CPU of a sample is unknown if the sample belongs to no event. So if the recording is divided by CPU, all
-        // parts have read these samples, and each part has counted all of them.
+        // A sample without an event has no known CPU. So if the recording is divided by CPU, every part has read and
+        // counted all such samples.
         if self.split == SplitBy::Cpu {
             self.sample_counts.unknown_ids = unknown_ids.max(sample_counts.unknown_ids);
         }

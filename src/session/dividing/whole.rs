@@ -30,9 +30,9 @@ pub struct Whole<'a> {
 /// Why a recording cannot be divided.
 #[derive(Debug, Error)]
 pub enum Undividable {
-    /// There are too many intervals to report each one: a replay of the whole recording reports only one interval for a
-    /// long time without samples. A part does not know whether this time continues in other parts. So the parts
-    /// together would report different intervals than a replay of the whole.
+    /// There are too many intervals to report each one. A replay of the whole recording then reports only one interval
+    /// for a long time without samples. A part does not know whether this time continues in other parts. So the parts
+    /// together would report different intervals than one replay.
     #[error(
         "--jobs: {recording} has {intervals} intervals of {every:?}, too many to call __interval__() for each one; use a \
          longer -i, or remove --jobs"
@@ -51,7 +51,7 @@ pub enum Undividable {
          may be in another part; use `--split cpu`"
     )]
     CounterValues(String),
-    /// The span with this selector may be on two CPUs.
+    /// The span with this selector may begin on one CPU and end on another.
     #[error("--split cpu cannot be used with {0}: a span may begin on one CPU and end on another; remove --split cpu")]
     SpanByCpu(String),
     /// Not all samples of the recording with this name have a CPU.
@@ -65,8 +65,8 @@ fn members<'a>(recording: &'a Recording, routes: &'a [Vec<Route>]) -> impl Itera
     events.map(|(event, _)| event.attr.format.sample_type)
 }
 
-/// Returns whether selected samples contain counter values. A part cannot turn them into counts, because a count is the
-/// difference from the previous sample, which may be in another part.
+/// Returns whether selected samples contain counter values. A count is the difference from the previous sample. A part
+/// cannot compute it, because the previous sample may be in another part.
 pub fn has_readings(recording: &Recording, routes: &[Vec<Route>]) -> bool {
     members(recording, routes).any(|members| members & PERF_SAMPLE_READ != 0)
 }

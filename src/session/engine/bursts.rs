@@ -59,7 +59,7 @@ impl Bursts {
     }
 
     /// Returns the ring size that would have held the largest burst, as text for `-m`, and the number of records in
-    /// this burst. Returns `None` if nothing was lost, or if only very large rings would have held the burst.
+    /// this burst. Returns `None` if no record was lost, or if the size would be `LARGEST` or more.
     pub fn ring_that_holds_all(&self) -> Option<(String, u64)> {
         let (records, bytes) = self.measured;
         if self.ring == 0 || self.largest == 0 || records == 0 {
@@ -93,7 +93,7 @@ mod tests {
         bursts.measure(&batch(10, 96));
         bursts.measure(&batch(10, 104));
         bursts.add(&[1000, 0], start);
-        // The ring has 64 KiB, and 1000 lost records of 100 bytes have to fit in addition.
+        // The ring has 64 KiB. The new ring also needs space for 1000 lost records of 100 bytes.
         assert_eq!(bursts.ring_that_holds_all(), Some(("256K".to_owned(), 1000)));
         bursts.add(&[2000, 500], start + APART / 2);
         bursts.add(&[0, 400], start + APART);

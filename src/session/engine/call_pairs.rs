@@ -1,4 +1,5 @@
-//! System calls that BPF programs pair: the counts of the programs, and the splitters of their records.
+//! System calls whose begin and end BPF programs pair: the counts of these programs, and the splitters of their
+//! records.
 
 use perf_prof_events::{derive::PairSplitter, event::Stats};
 use perf_prof_in_kernel::load::{PairsInKernel, SelectedTasks};
@@ -6,7 +7,7 @@ use perf_prof_system::close_in_child::Slow;
 
 use super::kernel_tables::count_spans;
 
-/// The spans of a run whose calls are paired in the kernel.
+/// The spans of system calls that BPF programs pair in the kernel.
 #[derive(Default)]
 pub struct CallPairs {
     /// The tasks whose calls are paired.
@@ -15,19 +16,19 @@ pub struct CallPairs {
     pub spans: Vec<PairedSpan>,
 }
 
-/// A span whose calls are paired in the kernel.
+/// A span whose system calls are paired in the kernel.
 pub struct PairedSpan {
     /// The index of its event type.
     pub event: usize,
     /// Its programs.
     pub in_kernel: PairsInKernel,
-    /// What splits the records.
+    /// Splits the program's record of a call into the samples of its begin and its end.
     pub splitter: PairSplitter,
 }
 
 impl CallPairs {
-    /// Adds what the programs have counted to the counts of the spans. The program of the end has counted a span before its record
-    /// arrives.
+    /// Adds what the programs have counted to the counts of the spans. A program counts a span before its record
+    /// arrives here.
     pub fn count(&mut self, stats: &Stats) {
         for PairedSpan { event, in_kernel, .. } in &mut self.spans {
             if let Some(counts) = stats.span(*event) {
@@ -37,13 +38,13 @@ impl CallPairs {
         }
     }
 
-    /// Notes how often the programs could not run.
+    /// Notes how many events the programs have missed.
     pub fn note_missed(&self, stats: &Stats) {
         let of_tasks = if self.spans.is_empty() { 0 } else { self.selected.missed() };
         self.spans.iter().for_each(|span| stats.set_missed_in_kernel(span.event, span.in_kernel.missed() + of_tasks));
     }
 
-    /// Returns the memory that the open calls take in the kernel.
+    /// Returns the memory that the open calls take in the kernel, in bytes.
     pub fn open_bytes(&self) -> usize {
         self.spans.iter().map(|span| span.in_kernel.open_bytes()).sum()
     }
@@ -53,7 +54,7 @@ impl CallPairs {
         self.spans.iter().map(|span| (span.event, span.splitter.clone()))
     }
 
-    /// Returns the descriptors that keep programs attached.
+    /// Returns the fds that keep the programs attached. Closing them is slow.
     pub fn into_slow(self) -> impl Iterator<Item = Slow> {
         self.spans.into_iter().flat_map(|span| span.in_kernel.into_slow()).chain(self.selected.into_slow())
     }

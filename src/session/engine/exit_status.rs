@@ -16,19 +16,21 @@ pub enum Callbacks {
 }
 
 impl Callbacks {
-    /// Returns `Raised` if a callback raised an exception in this part of the run or in the other one.
+    /// Returns `Raised` if a callback raised an exception according to `self` or `other`.
     pub fn and(self, other: Callbacks) -> Callbacks {
         if self == Callbacks::Raised { self } else { other }
     }
 }
 
-/// Returns the exit status of the process. `at_exit` says how the script's `__exit__` ended. If `__exit__` exited with a
-/// status, the result is this status. Otherwise, if the script or a signal ended the run with a status other than 0, or if
-/// the run failed, the result is the status of the run. Otherwise, if `__exit__` failed, the result is 1. Otherwise, if
-/// the workload exited or the recording was read to its end, the result is `own`, the status of this workload or replay.
+/// Returns the exit status of the process. `at_exit` says how the script's `__exit__` ended. The first of these
+/// statuses that exists is the result:
 ///
-/// If a callback raised an exception, the result is never 0, and never the status of the workload. The workload's status
-/// counts only if the script did not fail.
+/// * the status with which `__exit__` exited
+/// * the status of the run, if the script or a signal ended the run with a status other than 0, or if the run failed
+/// * 1, if `__exit__` failed
+/// * `own`: the status of the command that exited, or of the replay that was read to its end
+///
+/// If a callback raised an exception, the result is never 0, and never the status of the command.
 pub fn exit_status(ending: Ending, at_exit: Option<Stop>, callbacks: Callbacks, own: Option<u8>) -> u8 {
     let own = if callbacks == Callbacks::Raised { Some(1) } else { own };
     let of_stop = |stop: Stop| match stop {

@@ -12,8 +12,8 @@ use super::pump::BreakReason;
 
 /// The longest time for which output is collected while the program receives events.
 const EVERY: Duration = Duration::from_secs(1);
-/// The number of samples between two readings of the clock. Reading the clock takes as long as delivering a sample
-/// without a handler.
+/// The number of samples between two readings of the clock. Reading the clock takes as long as delivering a sample to a
+/// program without a handler.
 const SAMPLES: u32 = 16;
 
 /// When output was last written.
@@ -21,7 +21,7 @@ const SAMPLES: u32 = 16;
 pub(super) struct Flushing {
     /// True if the program collects its output.
     is_needed: bool,
-    /// True if the program was called since the last flush.
+    /// True if the program was called since the last flush, so that it may have new output.
     is_due: bool,
     samples: u32,
     last: Instant,
@@ -42,7 +42,7 @@ impl Flushing {
         self.is_due
     }
 
-    /// Returns the latest time at which the loop has to flush. Threads of the program may write at any time.
+    /// Returns the time at which the loop has to flush at the latest. Threads of the program may write at any time.
     pub fn next(&self) -> Option<Instant> {
         self.is_needed.then(|| self.last + EVERY)
     }

@@ -31,8 +31,8 @@ impl Interval {
         let missed = (now - self.next).as_nanos() / self.every.as_nanos();
         let missed = u32::try_from(missed).unwrap_or(u32::MAX - 1);
         self.next += self.every.saturating_mul(missed + 1);
-        // If the period is very short, the number of missed periods does not fit into 32 bits, and `next` may still be
-        // in the past.
+        // If the period is very short, the number of missed periods may not fit into 32 bits. Then `next` is still in
+        // the past.
         self.next = self.next.max(now);
         true
     }

@@ -1,4 +1,4 @@
-//! Names for the call chains in keys that BPF programs made.
+//! Names the call chains in the keys of tables that BPF programs fill.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use perf_prof_events::{
 use perf_prof_in_kernel::table::{Row, chain::ChainAt};
 use perf_prof_system::clock::{Clock, MonotonicOffset, monotonic_offset};
 
-/// Rows of a table in the kernel, whose call chains have no names yet.
+/// Rows of a kernel table that were read. Their call chains have no names yet.
 #[derive(Debug)]
 pub struct UnnamedRows {
     /// The index of the receiver's table.
@@ -18,30 +18,31 @@ pub struct UnnamedRows {
     pub rows: Vec<Row>,
     /// Their call chains, by id.
     pub chains: HashMap<u64, AddressChain>,
-    /// The relation of the clocks from the previous reading to the reading of these rows.
+    /// How to convert times of these rows to the clock of records.
     pub clock: ProgramClock,
 }
 
-/// The relation between the clock of BPF programs and the clock of records, which run at slightly different speeds.
+/// The relation between the clock of BPF programs and the clock of records. The two clocks run at slightly different
+/// speeds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ProgramClock {
     clock: Clock,
-    /// The last two comparisons.
+    /// The last two comparisons of the clocks.
     compared: Option<[MonotonicOffset; 2]>,
 }
 
 impl UnnamedRows {
-    /// Returns the memory that the call chains take.
+    /// Returns the memory of the call chains, in bytes.
     pub fn bytes_of_chains(&self) -> usize {
         let of_chain = |chain: &AddressChain| size_of_val(chain) + 8 * (chain.kernel.len() + chain.user.len());
         self.chains.values().map(of_chain).sum()
     }
 
-    /// Returns the rows with the names of their call chains in their keys, and the index of the receiver's table.
+    /// Returns the index of the receiver's table, and the rows with the names of their call chains in their keys.
     pub fn named(self, context: &Context) -> (usize, Vec<Row>) {
         let UnnamedRows { target, mut rows, chains, clock } = self;
         for Row { key, first, chain, .. } in &mut rows {
-            // The process had the same program at all events of a row, because an exec makes new rows. So the time of the
+            // An exec makes new rows. So the process ran the same program at all events of a row, and the time of the
             // first event is valid for all of them.
             let time = clock.time(*first);
             let named = |&ChainAt { part, id }: &ChainAt| Some((part, chains.get(&id)?.folded(time, context)));
@@ -61,15 +62,15 @@ impl ProgramClock {
         ProgramClock { clock, compared: None }
     }
 
-    /// Compares the clocks again, for times from the last comparison to this one.
+    /// Compares the clocks again. [`UnnamedRows::clock`] then converts times between the last comparison and this one.
     pub fn compare(&mut self) {
         if let Ok(now) = monotonic_offset(self.clock) {
             self.compared = Some([self.compared.map_or(now, |[_, last]| last), now]);
         }
     }
 
-    /// Returns the time that a record would have had at this time of a program. A millisecond matters: an exec may have
-    /// been as long ago.
+    /// Converts a time of a BPF program to the clock of records. The result must be exact to less than a millisecond,
+    /// because an exec may be that close.
     fn time(&self, of_program: u64) -> u64 {
         let Some([before, after]) = self.compared else { return of_program };
         let passed = i128::from(after.at - before.at).max(1);

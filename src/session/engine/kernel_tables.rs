@@ -1,4 +1,4 @@
-//! Tables that BPF programs in the kernel fill: when they are read, and where their rows go.
+//! Tables that BPF programs fill in the kernel: when the run reads them, and which receiver gets their rows.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -27,17 +27,17 @@ use perf_prof_system::{
 
 use super::kernel_chains::{ProgramClock, UnnamedRows};
 
-/// What the receiver of a run does with the samples of an event.
+/// What the receiver of a run does with an event's samples.
 pub enum EventUse {
     /// The receiver only adds the samples to these tables.
     Tables(Vec<TableUse>),
-    /// The receiver needs the samples themselves. The text is the reason: the end of a message, after `because`.
+    /// The receiver needs the samples. The text is the reason: the end of a message, after `because`.
     Samples(&'static str),
 }
 
 /// A table to which a receiver adds the samples of an event.
 pub struct TableUse {
-    /// What is added up.
+    /// What the table adds up.
     pub definition: Definition,
     /// The definition, compiled for the event's type.
     pub plan: Plan,
@@ -49,7 +49,7 @@ pub struct TableUse {
 /// A table that a receiver shares with the run.
 pub type SharedGroups = Arc<Mutex<Groups>>;
 
-/// How often the run checks whether tables in the kernel need more room.
+/// How often the run checks whether tables in the kernel need more space.
 pub const CHECK_EVERY: Duration = Duration::from_millis(20);
 
 /// A table in the kernel.
@@ -58,60 +58,62 @@ pub struct KernelTable {
     pub event: usize,
     /// The program and its table.
     pub in_kernel: TableInKernel,
-    /// The index of the table that gets the rows.
+    /// The index of the receiver's table that gets the rows.
     pub target: usize,
-    /// The span that is added up, and what its run knows of tasks.
+    /// The span whose occurrences are added up, and the context of its run.
     pub span: Option<(Arc<Span>, Arc<Context>)>,
-    /// Who owns the events. Those of a running task that are missed while perf-prof reads the table are its own.
+    /// The task that owns each event. If it is the running task, the events that are missed while perf-prof reads the
+    /// table are perf-prof's own.
     pub owner: Owner,
-    /// How many events the programs have missed that do not count as lost: those before the run, and perf-prof's own.
+    /// The number of events that the programs have missed and that do not count as lost: events before the run, and
+    /// perf-prof's own events.
     pub not_lost: u64,
 }
 
 impl KernelTable {
-    /// `before` is an earlier number of missed events. Notes that the events that were missed since then do not count as
-    /// lost.
+    /// Excludes the events that were missed since `before` from the losses. `before` is an earlier number of missed
+    /// events.
     fn forgive(&mut self, before: u64) {
         self.not_lost += self.in_kernel.missed().saturating_sub(before);
     }
 }
 
-/// The tables in the kernel of a run. There are none if all events are added up in perf-prof.
+/// The kernel tables of a run. Empty if perf-prof adds up all events itself.
 #[derive(Default)]
 pub struct KernelTables {
     tables: Vec<KernelTable>,
     targets: Vec<SharedGroups>,
     selected: SelectedTasks,
-    /// How many events the programs that follow tasks had missed when the run began.
+    /// The number of events that the programs that follow tasks had missed when the run began.
     missed_by_tasks: u64,
     budget: Option<Budget>,
     /// The memory that all tables in the kernel use, for the budget of the run.
     memory: Option<Holding>,
     /// The memory that open spans use in the kernel.
     open: Option<Holding>,
-    /// How often the tables are read in addition to the reads at intervals and at the end; `None` if never.
+    /// How often the run reads the tables in addition to the reads at intervals and at the end; `None` if never.
     read_every: Option<Duration>,
     has_failed: bool,
     /// The BPF programs that write the records of events with strings. They have no tables.
     writers: StringWriters,
-    /// The programs that pair calls.
+    /// The programs that pair system calls.
     pairs: CallPairs,
-    /// The clock of the programs.
+    /// The relation between the programs' clock and the clock of records.
     clock: ProgramClock,
-    /// Rows that were read, whose call chains have no names yet.
+    /// Rows that the run has read, whose call chains have no names yet.
     unnamed: Vec<UnnamedRows>,
     /// Rows whose call chains have names, each with the index of its table.
     named: Vec<(usize, Vec<Row>)>,
 }
 
-/// Which tables are read.
+/// Which tables the run reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
     /// All tables. The run goes on.
     All,
     /// All tables, at the end of the run.
     Last,
-    /// Only the tables that need more room.
+    /// Only the tables that need more space.
     Filling,
 }
 
@@ -157,30 +159,31 @@ impl KernelTables {
         self.writers.interpreters()
     }
 
-    /// Adds the programs that pair calls.
+    /// Adds the programs that pair system calls.
     pub fn add_pairs(&mut self, pairs: CallPairs, budget: &Budget) {
         self.pairs = pairs;
         self.open.get_or_insert_with(|| budget.hold(HeldFor::Spans));
         self.note_memory();
     }
 
-    /// Returns the programs that pair calls.
+    /// Returns the programs that pair system calls.
     pub fn pairs(&mut self) -> &mut CallPairs {
         &mut self.pairs
     }
 
-    /// Begins the run. Attached programs miss events while other programs are loaded. These events do not count as lost.
+    /// Begins the run. While programs were loaded, the programs that were already attached missed events. These events
+    /// do not count as lost.
     pub fn begin(&mut self) {
         self.tables.iter_mut().for_each(|table| table.forgive(0));
         self.missed_by_tasks = self.selected.missed();
     }
 
-    /// Returns whether the kernel adds up no event.
+    /// Returns whether there are no kernel tables.
     pub fn is_empty(&self) -> bool {
         self.tables.is_empty()
     }
 
-    /// Returns how often tables are read in addition to the reads at intervals and at the end.
+    /// Returns how often the run reads the tables in addition to the reads at intervals and at the end.
     pub fn read_every(&self) -> Option<Duration> {
         self.read_every.filter(|_| !self.is_empty())
     }
@@ -215,7 +218,7 @@ impl KernelTables {
                 table.forgive(before);
             }
             let KernelTable { event, in_kernel, target, span, not_lost, .. } = table;
-            // All programs of an event count the same events, so only the counts of the first one are used.
+            // All programs of an event count the same events. So the counts of the event's first program are used.
             let is_first = last_event.replace(*event) != Some(*event);
             let Some(reading) = reading else { continue };
             if is_first {
@@ -254,18 +257,20 @@ impl KernelTables {
         self.note_memory();
     }
 
-    /// Returns whether keys have call chains. Their names need the side-band records of the rows' times.
+    /// Returns whether keys contain call chains. To name these call chains, the context needs the side-band records up
+    /// to the times of the rows.
     pub fn has_chains(&self) -> bool {
         self.tables.iter().any(|table| table.in_kernel.has_chains())
     }
 
-    /// Returns whether rows were read whose call chains have no names yet. The receiver does not have these rows.
+    /// Returns whether there are rows whose call chains have no names yet. The receiver does not have these rows.
     pub fn has_unnamed(&self) -> bool {
         !self.unnamed.is_empty()
     }
 
-    /// Names the frames of call chains. The caller must meet the conditions of [`Context::with_symbols`], and then call
-    /// [`KernelTables::hand_over_named`]. The side-band records of the rows' times have to be known to the context.
+    /// Names the frames of call chains. The caller must meet the conditions of [`Context::with_symbols`]. The context
+    /// must know the side-band records up to the times of the rows. Afterwards the caller calls
+    /// [`KernelTables::hand_over_named`].
     pub fn name_chains(&mut self, context: &Context) {
         self.named.extend(self.unnamed.drain(..).map(|rows| rows.named(context)));
     }
@@ -297,7 +302,7 @@ impl KernelTables {
         self.open.iter_mut().for_each(|open| open.set(of_open));
     }
 
-    /// Detaches the programs. Closing the last event of a tracepoint takes 40 ms, so a child process does it.
+    /// Detaches the programs. Closing the last event of a tracepoint takes 40 ms, so a child process closes it.
     pub fn close(self) {
         let of_tables = self.tables.into_iter().flat_map(|table| table.in_kernel.into_slow());
         let of_tables = of_tables.chain(self.selected.into_slow()).chain(self.writers.into_slow());
@@ -317,7 +322,7 @@ pub(super) fn count_spans(counts: &SpanCounts, spans: SpanCounters, added: u64) 
     counts.add_delivered(added);
 }
 
-/// Adds to the counts of spans the events that tasks lack.
+/// Adds the events that each task has missed to the counts of its spans.
 fn count_gaps(counts: &SpanCounts, (span, context): (&Span, &Context), gaps: &[Gaps]) {
     for &Gaps { task, comm, count } in gaps {
         let Some(task) = task else {
@@ -340,8 +345,7 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
     }
     rows.sort_by_key(|row| row.first);
     if table.keeps_first_keys() {
-        // Add the rows to the receiver's table directly. A separate table for this reading could fold keys that the
-        // receiver's table has.
+        // Add the rows directly. A table of this reading alone might fold keys that the receiver's table contains.
         rows.iter().for_each(|row| table.add_amount(&row.key, &row.amount));
         return;
     }
@@ -353,7 +357,7 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
     table.merge(&read);
 }
 
-/// Reports once that a table could not be read. Its rows are not lost: they are read later.
+/// Reports the first error of reading a table. Its rows are not lost: a later reading gets them.
 fn report(has_failed: &mut bool, error: &CallError) {
     if !std::mem::replace(has_failed, true) {
         output::say(format_args!(

@@ -27,8 +27,8 @@ pub struct LossReport {
 }
 
 impl LossReport {
-    /// Creates a report without losses. `advice` is the end of each message: it gives the cause of the losses and says
-    /// what the user can do.
+    /// Creates a report without losses. `advice` is the end of each message: the cause of the losses, and what the user
+    /// can do.
     pub fn new(source: &impl Source, advice: &'static str) -> Self {
         let ring_cpus = source.ring_cpus();
         let (records, reported) = (vec![0; ring_cpus.len()], vec![0; ring_cpus.len()]);
@@ -48,9 +48,9 @@ impl LossReport {
         }
     }
 
-    /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if at least a
-    /// second has passed since the last message. `side_band` returns the total number of lost side-band records of each
-    /// ring, or `None` if it is not known. Side-band records are not reported, because they are no events.
+    /// Adds new losses. `losses` contains the number of newly lost records of each ring. Prints a message if the last
+    /// one was at least a second ago. `side_band` returns the total number of lost side-band records of each ring, or
+    /// `None` if it is not known. Side-band records are not events, so they are not reported.
     pub fn add(&mut self, losses: &[u64], side_band: impl FnOnce() -> Option<Vec<u64>>, now: Instant) {
         self.records.iter_mut().zip(losses).for_each(|(sum, new)| *sum += new);
         self.bursts.add(losses, now);
@@ -72,8 +72,8 @@ impl LossReport {
     }
 
     /// Returns how many events of each ring were lost and not yet reported. The kernel counts a lost side-band record
-    /// at once, but the PERF_RECORD_LOST for this loss may come later. So the result may be too low. The next call
-    /// returns the rest.
+    /// at once, but its PERF_RECORD_LOST may arrive later. Until then, the result is too low. The next call returns the
+    /// rest.
     fn take_unreported(&mut self, side_band: &[u64]) -> Vec<u64> {
         let rings = self.records.iter().zip(&mut self.reported).enumerate();
         let unreported = rings.map(|(ring, (records, reported))| {
@@ -100,7 +100,7 @@ fn write_statistics(line: &str) {
     if compat::is_on() { output::print_line(line) } else { output::write_line(line) }
 }
 
-/// How many rings that lost events are named. The others are counted.
+/// The maximum number of rings that a message names. It only counts the other rings.
 const NAMED: usize = 8;
 
 /// Returns, for example, `12 events on CPU 0, 5 events on CPU 3`.
@@ -126,21 +126,23 @@ pub fn report_offline_cpus(source: &mut impl Source) {
     source.take_offline_cpus().into_iter().for_each(report_offline_cpu);
 }
 
-/// Prints that a CPU went offline. Printed even with `-q`, because no counter counts the events that are missing from then
-/// on.
+/// Prints that a CPU went offline. Prints it even with `-q`, because no counter counts the events that are missing from
+/// then on.
 pub fn report_offline_cpu(cpu: u32) {
     output::say(format_args!(
         "CPU {cpu} went offline: its events end here, even if it comes online again; to trace it, start again"
     ));
 }
 
-/// Returns on which CPUs the events of a whole run were lost: `: 12 on CPU 0, 5 on CPU 3`. The text is empty if that is not known.
+/// Returns which CPUs lost events in the whole run: `: 12 on CPU 0, 5 on CPU 3`. The text is empty if this is not
+/// known.
 fn lost_by_cpu(ring_cpus: &[Option<u32>], stats: &Stats) -> String {
     let per_ring = stats.per_ring();
     let lossy = ring_cpus.iter().zip(&per_ring).filter(|&(_, &(_, lost))| lost != 0);
     let lossy: Option<Vec<(u32, u64)>> = lossy.map(|(cpu, &(_, lost))| Some(((*cpu)?, lost))).collect();
     let Some(lossy) = lossy.filter(|lossy| !lossy.is_empty()) else { return String::new() };
-    // Some recordings count the losses of a CPU only together with other records.
+    // Some recordings contain one number for the lost samples and other lost records of a CPU. Such a number is not
+    // shown.
     let of_others = lossy.iter().map(|(_, lost)| lost).sum::<u64>() != stats.total_lost();
     let named = lossy.iter().take(NAMED);
     let mut places: Vec<String> = match of_others {
@@ -158,7 +160,7 @@ fn lost_by_cpu(ring_cpus: &[Option<u32>], stats: &Stats) -> String {
 /// Prints how many events were lost or not delivered, if any. `ring_cpus` are the CPUs of the rings.
 pub fn print_lost(stats: &Stats, ring_cpus: &[Option<u32>]) {
     let (delivered, lost) = (stats.total_delivered(), stats.total_lost());
-    // The C implementation prints each loss, and no sum of them.
+    // The C implementation prints each loss, but no sum.
     if lost != 0 && !compat::is_on() {
         let share = 100.0 * lost as f64 / (delivered + lost) as f64;
         output::say_lost(format_args!(
@@ -193,7 +195,8 @@ fn limited_and_late(by_limit: u64, late: u64, is_compat: bool) -> Vec<String> {
     if by_limit != 0 {
         lines.push(format!("{by_limit} events were not delivered because of --sampling-limit"));
     }
-    // The C implementation counts them in its statistics, and its test suite takes every line on stderr for an error.
+    // The C implementation counts late events in its statistics. Its test suite takes every line on stderr for an
+    // error.
     if late != 0 && !is_compat {
         lines.push(format!("{late} events arrived late and were delivered out of order"));
     }
@@ -226,7 +229,7 @@ pub fn print_unnamed_frames(nameless: &UnnamedFrames, verbosity: Verbosity) {
     }
 }
 
-/// Prints statistics. Called when SIGUSR2 has arrived. `kept` is the number of events that the script keeps in memory.
+/// Prints statistics, after SIGUSR2. `kept` is the number of events that the script keeps in memory.
 pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source, usage: &mut Usage, kept: usize) {
     write_statistics(&usage.line());
     let rings = source.ring_cpus();
@@ -238,7 +241,7 @@ pub fn print_statistics(events: &[EventType], stats: &Stats, source: &dyn Source
     if stats.own_samples() != 0 {
         write_statistics(&format!("  own events left out: {} (--include-self delivers them)", stats.own_samples()));
     }
-    // Longer names are not aligned. A recording may have names of any length, and formatting panics at large widths.
+    // Longer names are not aligned: a recording may contain names of any length, and formatting panics at large widths.
     const WIDEST: usize = 256;
     let widths = events.iter().map(|event| event.shown_name().len()).filter(|&width| width <= WIDEST);
     let width = widths.max().unwrap_or(0);
@@ -263,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// The lines of all rings must not add up to more than the total at the end.
+    /// The numbers of all messages must not add up to more than the total at the end.
     #[test]
     fn reported_losses_are_events_without_side_band_records() {
         let bursts = Bursts::default();
@@ -278,7 +281,7 @@ mod tests {
         // The kernel has counted 5 lost side-band records, but their PERF_RECORD_LOST comes later.
         assert_eq!(told([2, 0], &[8, 0]), [0, 0]);
         assert_eq!(told([7, 0], &[8, 0]), [4, 0]);
-        // The kernel does not count side-band records.
+        // The numbers of lost side-band records are not known.
         assert_eq!(told([1, 1], &[]), [9, 1]);
     }
 
@@ -303,7 +306,7 @@ mod tests {
         // The rings have lost records of other events too.
         stats.set_kernel_counts(Some(LossCounts { per_event: vec![9], ..LossCounts::default() }));
         assert!(text().starts_with(": on CPU 0, on CPU 1, ") && text().ends_with(", on 4 more CPUs"), "{}", text());
-        // Nobody knows where a part was lost.
+        // Nobody knows which CPU lost these 12 events.
         stats.count_lost(12, 1);
         assert_eq!(text(), "");
     }

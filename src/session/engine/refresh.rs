@@ -1,5 +1,5 @@
-//! Lets another thread ask a run to bring its receiver's tables up to date: the records up to now are delivered, and the tables
-//! in the kernel are read.
+//! Lets another thread ask a run to update its receiver's tables: the run delivers the records up to now, and reads the
+//! tables in the kernel.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, PoisonError},
@@ -20,27 +20,27 @@ pub struct Refresh {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many times the tables were asked for.
+    /// The number of requests so far.
     asked: u64,
     /// The number of the last request that was fulfilled.
     met: u64,
-    /// When the tables were brought up to date the last time.
+    /// When the run updated the tables last.
     at: Option<Instant>,
     /// The thread of the run loop; `None` while it does not run.
     thread: Option<ThreadId>,
 }
 
-/// How up to date tables are.
+/// Whether the tables are up to date.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// The tables have what happened up to the request, or up to the age that the caller accepts.
+    /// The tables contain everything up to the request, or are not older than the caller accepts.
     UpToDate,
-    /// The tables are as they were before: the run did not answer in time, has not begun, or has ended.
+    /// The run did not update the tables: it did not answer in time, has not begun, or has ended.
     AsTheyWere,
 }
 
 impl Refresh {
-    /// Creates the requests to a run that `wake` wakes.
+    /// Creates an empty list of requests. `wake` wakes the run.
     pub fn new(wake: EventFd) -> Refresh {
         Refresh { wake, state: Mutex::default(), changed: Condvar::new() }
     }
@@ -49,14 +49,14 @@ impl Refresh {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the run for its tables, and waits until they are up to date. Tables that are not older than `max_age` are not asked
-    /// for. A thread that holds the GIL must not call this.
+    /// Asks the run to update its tables, and waits until it has done so. Returns at once if the tables are not older
+    /// than `max_age`. A thread that holds the GIL must not call this function.
     pub fn ask(&self, max_age: Duration, timeout: Duration) -> Freshness {
         let mut state = self.state();
         if state.at.is_some_and(|at| at.elapsed() <= max_age) {
             return Freshness::UpToDate;
         }
-        // A callback of the run would wait for itself.
+        // In the thread of the run, a callback would wait for itself.
         if state.thread.is_none_or(|thread| thread == thread::current().id()) {
             return Freshness::AsTheyWere;
         }
@@ -74,7 +74,7 @@ impl Refresh {
         self.state().thread = Some(thread::current().id());
     }
 
-    /// Notes that the run loop has ended. Threads that wait go on.
+    /// Notes that the run loop has ended. Waiting threads go on.
     pub(super) fn end(&self) {
         self.state().thread = None;
         self.changed.notify_all();
@@ -86,7 +86,7 @@ impl Refresh {
         (state.asked > state.met).then_some(state.asked)
     }
 
-    /// Notes that the requests up to this one are fulfilled.
+    /// Notes that the requests up to number `request` are fulfilled.
     pub(super) fn met(&self, request: u64) {
         let mut state = self.state();
         state.met = state.met.max(request);

@@ -52,8 +52,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    /// Returns how a run that delivers nothing has ended: by a signal, because the tasks exited, or because its time is
-    /// over.
+    /// Returns how a run without events ended: by a signal, because the tasks exited, or because its time is over.
     pub fn of_tasks(signal: Option<i32>, have_exited: bool) -> Ending {
         match signal {
             Some(number) => Ending::Signal { number, rest: PendingEvents::Delivered },
@@ -71,9 +70,9 @@ impl Ending {
 /// What happened to the recorded events when a signal ended the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PendingEvents {
-    /// They were delivered.
+    /// The events were delivered.
     Delivered,
-    /// They were not delivered, because a second signal arrived.
+    /// The events were not delivered, because a second signal arrived.
     Dropped,
 }
 
@@ -85,7 +84,7 @@ pub enum FinishAs {
     /// The result is merged with the results of other processes, which replay other parts of the same recording.
     /// `__exit__` is not called here.
     Part,
-    /// Like `Part`, for the last part: derived events that other parts carry to the next part end here.
+    /// Like `Part`, for the last part. Derived events that other parts pass on to the next part end here.
     LastPart,
 }
 
@@ -115,7 +114,7 @@ pub struct RunLoop<'a, S: Source> {
     pub calibrate: &'a mut dyn FnMut(),
     /// The end of each message about losses: the cause of the losses, and what the user can do.
     pub loss_advice: &'static str,
-    /// The file that stdout and stderr are appended to, if there is one. It is reopened when SIGUSR1 arrives, for example
+    /// The file that stdout and stderr are appended to, if there is one. The loop reopens it at SIGUSR1, for example
     /// after the file was renamed.
     pub output: Option<&'a Path>,
 }
@@ -124,13 +123,13 @@ pub struct RunLoop<'a, S: Source> {
 pub struct LoopState {
     interval: Option<Interval>,
     usage_interval: Option<Interval>,
-    /// When the run ends (`--duration`); `None` if no time was given, or if this time is over. Records from before the
-    /// end are still delivered.
+    /// When the run ends (`--duration`). `None` if no duration was given, and after the end was reached. Records from
+    /// before the end are still delivered.
     end: Option<Instant>,
     /// True after the end was reached.
     is_over: bool,
     calibration: Interval,
-    /// When the loop next checks whether tables in the kernel need more room; `None` if there are no tables.
+    /// When the loop next checks whether tables in the kernel need more space; `None` if there are no tables.
     check: Option<Interval>,
     /// When the loop next reads the tables in the kernel, in addition to the reads at intervals; `None` if it does not.
     reading: Option<Interval>,
@@ -144,7 +143,8 @@ pub struct LoopState {
     signal: Option<i32>,
 }
 
-/// The work that follows when all records up to a moment were delivered. The tables in the kernel are read in any case.
+/// The work that follows when all records up to a moment were delivered. The loop also reads the tables in the kernel
+/// then.
 #[derive(Clone, Copy, Debug)]
 struct AfterFlush {
     /// Whether `__interval__` is called.
@@ -201,8 +201,7 @@ impl<S: Source> RunLoop<'_, S> {
             .flatten()
             .chain([turns.calibration.next()])
             .min();
-        // If output is due, the wait only checks for records and returns at once. The output is written if there are
-        // none.
+        // If output is due, the wait returns at once. If it returns no records, the output is written.
         let wait = if output.is_due() { self.source.wait(Some(Instant::now())) } else { self.source.wait(next) };
         let flow = match wait {
             Wait::Batch(batch) => self.deliver(&batch, sink, turns),
@@ -239,8 +238,8 @@ impl<S: Source> RunLoop<'_, S> {
         ControlFlow::Continue(())
     }
 
-    /// Does the periodic work that is due: reports losses, starts the flush that has to finish before `__interval__` is
-    /// called or another thread gets the tables, calibrates the clock, and prints statistics.
+    /// Does the periodic work that is due: reports losses, calibrates the clock, prints statistics, and starts flushes.
+    /// A flush has to finish before `__interval__` is called, or before another thread gets the tables.
     fn attend_to_periods(&mut self, turns: &mut LoopState, sink: &mut dyn Sink, now: Instant) {
         turns.losses.add(&self.pump.take_recent_losses(), || self.source.lost_side_band(), now);
         losses::report_offline_cpus(&mut self.source);
@@ -249,8 +248,8 @@ impl<S: Source> RunLoop<'_, S> {
         let request = self.refresh.filter(|_| may_flush).and_then(Refresh::pending);
         if is_interval || request.is_some() {
             turns.after_flush = Some(AfterFlush { is_interval, request });
-            // The flush delivers the side-band records that are needed to name these rows. The side-band records of later
-            // rows might be missing.
+            // The flush delivers the side-band records that name the rows of this reading. For rows of a later reading,
+            // they might be missing.
             if self.tables.has_chains() {
                 self.tables.read(Which::All, &self.stats);
             }
@@ -264,8 +263,8 @@ impl<S: Source> RunLoop<'_, S> {
             (self.calibrate)();
         }
         if turns.after_flush.is_none() && turns.reading.as_mut().is_some_and(|reading| reading.expired(now)) {
-            // Name the rows of the previous reading before the next one: names need the side-band records, which may arrive
-            // later than the rows.
+            // Name the rows of the previous reading before the next reading. Their side-band records may arrive later
+            // than the rows, but should be here now.
             self.name_chains(sink);
             self.tables.read(Which::All, &self.stats);
         } else if turns.check.as_mut().is_some_and(|check| check.expired(now)) {
@@ -276,8 +275,8 @@ impl<S: Source> RunLoop<'_, S> {
         }
     }
 
-    /// Returns how the run ended. Called if a callback was interrupted, either by a second signal that requests the
-    /// end, or by a KeyboardInterrupt that the script itself raised.
+    /// Returns how the run ended, after a callback was interrupted: by a second signal that requests the end, or by a
+    /// KeyboardInterrupt that the script itself raised.
     fn interrupted(&self, signal: Option<i32>) -> Ending {
         let Pending { interrupt, terminate, hangup, .. } = self.signals.take_pending();
         let came = [(terminate, libc::SIGTERM), (hangup, libc::SIGHUP), (interrupt, libc::SIGINT)];
@@ -294,7 +293,7 @@ impl<S: Source> RunLoop<'_, S> {
         sink: &mut dyn Sink,
         turns: &mut LoopState,
     ) -> ControlFlow<BreakReason> {
-        // Add the counts first: a function that gets a span must find it in the counts.
+        // Update the counts first: a function that gets a span must find the span in the counts.
         self.tables.pairs().count(&self.stats);
         let Self { source, pump, events, stats, signals, output: file, .. } = self;
         let LoopState { signal, usage, output, losses, .. } = turns;
@@ -381,8 +380,8 @@ impl<S: Source> RunLoop<'_, S> {
         flow
     }
 
-    /// Reports to the program the losses that were not yet reported. Then, if `last` is [`FinishAs::Program`], calls
-    /// `__exit__`. If one of these calls ended the program, returns how it ended.
+    /// Reports the remaining losses to the program. Then, if `last` is [`FinishAs::Program`], calls `__exit__`. If one
+    /// of these calls ended the program, returns how the program ended.
     pub fn finish(&mut self, ending: Ending, last: FinishAs, sink: &mut dyn Sink, now: u64) -> Option<Stop> {
         // If delivery ended early, the remaining records are neither delivered nor lost.
         let complete = ending.is_complete();
@@ -404,7 +403,7 @@ impl<S: Source> RunLoop<'_, S> {
         let told = self.stats.has_reported_losses()
             || span_report::are_missing(&self.stats)
             || self.stats.total_unattributed() + self.stats.total_throttled() != 0;
-        // If this process replays only a part of a recording, the losses of all parts are printed later, together.
+        // If this process replays only a part of a recording, another process prints the losses of all parts together.
         if last == FinishAs::Program && (complete || told) {
             losses::print_lost(&self.stats, &self.source.ring_cpus());
             span_report::print_missing(&self.stats, self.pump.context());
@@ -417,7 +416,7 @@ impl<S: Source> RunLoop<'_, S> {
     }
 }
 
-/// The parts of the run loop that are needed to handle a signal in the middle of a batch.
+/// The fields of the run loop that handle a signal in the middle of a batch.
 struct LoopDelivery<'a, S: Source> {
     source: &'a mut S,
     events: &'a [EventType],
@@ -453,8 +452,8 @@ impl<S: Source> LoopDelivery<'_, S> {
             program.print_stat(2).map_break(BreakReason::Stop)?;
         }
         for (count, number) in pending.end_requests() {
-            // The first signal stops the source, and recorded events are still delivered. A second signal ends the
-            // delivery.
+            // After the first signal, the source stops, and recorded events are still delivered. A second signal ends
+            // the delivery.
             if signal.replace(number).is_some() || count > 1 {
                 return ControlFlow::Break(BreakReason::Now);
             }

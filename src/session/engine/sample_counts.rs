@@ -44,8 +44,8 @@ impl SampleCounts {
         }
     }
 
-    /// Returns the exit status, if nothing else determines it. The status is 1 if no sample could be delivered because
-    /// all samples had unknown ids: in this case, the empty result is not a valid result.
+    /// Returns the exit status, if nothing else determines it. The status is 1 if all samples had unknown ids, so that
+    /// none could be delivered: then the empty result is not a valid result.
     pub fn status(&self) -> u8 {
         u8::from(self.delivered == 0 && self.unknown_ids != 0 && self.reach == ReadExtent::End)
     }

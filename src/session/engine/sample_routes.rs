@@ -15,7 +15,7 @@ use rustc_hash::FxHashMap;
 
 use crate::plan::Switch;
 
-/// A selected event that gets samples of an attr: those that pass the limits `cpus` and `filter`.
+/// A selected event that gets samples of an attr, if they pass the limits `cpus` and `filter`.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// The index of the event among the selected events.
@@ -41,7 +41,8 @@ pub struct ReplayState {
     counters: FxHashMap<u64, u64>,
     /// For each attr, the number of lost samples that perf wrote at the end of the recording.
     lost: Vec<u64>,
-    /// The numbers in `lost`, by attr and ring. They may be wrong, because perf writes all of these records with CPU 0.
+    /// The numbers in `lost`, by attr and ring. The ring may be wrong, because perf writes all of these records with
+    /// CPU 0.
     lost_in_ring: FxHashMap<(usize, usize), u64>,
     loss_reporting: LossReporting,
     unknown_ids: u64,
@@ -83,8 +84,8 @@ pub struct Intervals {
     next: Option<u64>,
     /// The time, in ns, up to which intervals are reported after the last sample.
     end: u64,
-    /// The maximum number of intervals between two samples that are reported one by one. If there are more intervals
-    /// between two samples, only the last of them is reported.
+    /// The maximum number of intervals between two samples that are reported one by one. If more intervals are between
+    /// two samples, only the last of them is reported.
     most_between_samples: u64,
 }
 
@@ -113,19 +114,19 @@ fn nanos(every: Duration) -> u64 {
     u64::try_from(every.as_nanos()).unwrap_or(u64::MAX).max(1)
 }
 
-/// Where the loss counts that are stored at the end of a recording are reported.
+/// Which process reports the loss counts that are stored at the end of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossReporting {
-    /// In this process, because it replays the whole recording.
+    /// This process, because it replays the whole recording.
     Here,
-    /// In the process that merges the parts, because the counts apply to all parts together.
+    /// The process that merges the parts, because the counts apply to all parts together.
     AfterMerge,
-    /// Never. Only some CPUs are replayed, and the recording does not say how many samples were lost on these CPUs.
+    /// No process. Only some CPUs are replayed, and the recording does not say how many samples these CPUs lost.
     Never,
 }
 
 impl LossReporting {
-    /// Returns where the counts are reported if a single process does the whole replay. `cpus` are the CPUs that are
+    /// Returns which process reports the counts if one process does the whole replay. `cpus` are the CPUs that are
     /// replayed; `None` means all CPUs.
     pub fn for_cpus(cpus: Option<&CpuSet>) -> LossReporting {
         if cpus.is_none() { LossReporting::Here } else { LossReporting::Never }
@@ -137,13 +138,13 @@ impl LossReporting {
     }
 }
 
-/// If a replay has at most this many intervals, every interval is reported. Several processes that each replay a part
-/// then report the same intervals as a single process. A replay can have more intervals than this: a damaged time, or
-/// short intervals in a long recording, can result in any number of intervals.
+/// The maximum number of intervals of a replay in which every interval is reported. Up to this number, several processes
+/// that each replay a part report the same intervals as a single process. A damaged time, or short intervals in a long
+/// recording, may give any number of intervals.
 pub const MAX_INTERVALS: u64 = 10_000_000;
 
 /// The maximum number of intervals between two samples that are reported one by one, if the whole replay has more than
-/// [`MAX_INTERVALS`] intervals. If there are more intervals between two samples, only the last of them is reported.
+/// [`MAX_INTERVALS`] intervals. If more intervals are between two samples, only the last of them is reported.
 const MAX_INTERVALS_BETWEEN_SAMPLES: u64 = 100_000;
 
 impl Intervals {
@@ -185,12 +186,12 @@ impl Intervals {
     }
 }
 
-/// The numbers of lost samples of the selected events, as perf counted them.
+/// The numbers of lost samples, as perf counted them, for the selected events.
 #[derive(Clone, Debug, Default)]
 pub struct CountedLosses {
-    /// Those of each event. Empty if perf counted no losses.
+    /// The number of each event. Empty if perf counted no losses.
     pub per_event: Vec<u64>,
-    /// Those of each ring, as far as perf stored the CPU.
+    /// The number of each ring, as far as perf stored the CPU.
     pub per_ring: Vec<u64>,
 }
 
@@ -278,9 +279,9 @@ impl ReplayState {
         !id.is_some_and(|id| cgroups.contains(id, || context.cgroup_path(id)))
     }
 
-    /// Returns whether a sample is left out because it was taken in a virtual machine, and counts it. perf leaves out
-    /// these samples too (`thread__find_map()` in `tools/perf/util/event.c`), because nothing in the recording says what
-    /// was mapped there.
+    /// Returns whether a sample is left out because it was taken in a virtual machine. If so, counts it. perf leaves
+    /// out these samples too (`thread__find_map()` in `tools/perf/util/event.c`), because a recording does not contain
+    /// the mappings of a virtual machine.
     #[inline]
     pub fn leaves_out(&mut self, record: &[u8]) -> bool {
         let is_left_out = !self.with_guests && is_of_guest(record);
@@ -303,8 +304,8 @@ impl ReplayState {
         self.last
     }
 
-    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event. It is always
-    /// inlined, because returning these values through memory costs more than finding them.
+    /// Returns the attr, time, ring and CPU of a sample. Returns `None` if the sample belongs to no event. Inlined
+    /// always: returning these values through memory costs more than finding them.
     #[inline(always)]
     pub fn sample(&mut self, record: &[u8], rings: usize) -> Option<SampleOrigin> {
         let Some(attr) = self.layouts.attr_of(record) else {
@@ -349,9 +350,9 @@ impl ReplayState {
     }
 
     /// Splits a sample that contains counter values (PERF_SAMPLE_READ). Returns one sample for each counter that has
-    /// increased since it was last read. The period of this sample is the increase. perf does the same
-    /// (`deliver_sample_group()` in `tools/perf/util/session.c`). If only the leader of a group samples, the other
-    /// members of the group get their samples in this way. Returns `None` if the sample contains no counter values.
+    /// increased since the previous reading. The increase is the period of the new sample. perf does the same
+    /// (`deliver_sample_group()` in `tools/perf/util/session.c`). This is how the members of a group get samples if
+    /// only the leader samples. Returns `None` if the sample contains no counter values.
     #[inline]
     pub fn split_readings(&mut self, taken: &SampleOrigin, record: &[u8]) -> Option<Vec<(SampleOrigin, Vec<u8>)>> {
         let layout = *self.layouts.sample(taken.attr);
@@ -407,7 +408,7 @@ impl ReplayState {
 
     /// If the record contains perf's own count of an event's lost samples (PERF_FORMAT_LOST), adds this count and
     /// returns true. Otherwise returns false. perf writes these records at the end of the recording, without a time.
-    /// The same losses are also in the PERF_RECORD_LOST records of the ring, with the times at which they happened.
+    /// PERF_RECORD_LOST also reports these losses, with the times at which they happened.
     pub fn add_loss_count(&mut self, record: &[u8], ring: usize) -> bool {
         if record_type(record) != PERF_RECORD_LOST_SAMPLES || self.layouts.time(record).is_some() {
             return false;
@@ -423,8 +424,9 @@ impl ReplayState {
         true
     }
 
-    /// Returns the numbers of lost samples of the selected events; `None` if perf counted no losses, or if this process
-    /// does not report them. `told` returns the number of records that a ring lost according to PERF_RECORD_LOST.
+    /// Returns the numbers of lost samples of the selected events. Returns `None` if perf counted no losses, or if this
+    /// process does not report them. `told` returns the number of records that a ring lost according to
+    /// PERF_RECORD_LOST.
     pub fn losses(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<LossCounts> {
         let counted = self.loss_reporting == LossReporting::Here && self.lost.iter().any(|&lost| lost != 0);
         counted.then(|| {
@@ -433,8 +435,8 @@ impl ReplayState {
         })
     }
 
-    /// Returns how many samples of the selected events each ring lost. PERF_RECORD_LOST does not say that: it counts the
-    /// other events of the recording too. Returns `None` if the recording does not say which CPU lost them.
+    /// Returns how many samples of the selected events each ring lost. perf's counts say this; PERF_RECORD_LOST counts
+    /// other events of the recording too. Returns `None` if the recording does not say which CPU lost the samples.
     fn lost_per_ring(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<Vec<u64>> {
         let mut all = vec![0u64; rings];
         for (&(_, ring), &lost) in &self.lost_in_ring {
@@ -460,8 +462,8 @@ impl ReplayState {
         selected
     }
 
-    /// Returns the number of lost samples of each selected event, as perf counted them. Returns nothing if perf counted
-    /// no losses. If it counted only losses of other events, such as those of side-band records, all numbers are 0.
+    /// Returns the number of lost samples of each selected event, as perf counted them. Returns an empty list if perf
+    /// counted no losses at all. If perf counted only losses of other events, all numbers are 0.
     pub fn lost_per_event(&self) -> Vec<u64> {
         if self.lost.iter().all(|&lost| lost == 0) {
             return Vec::new();

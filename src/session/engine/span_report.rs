@@ -1,5 +1,5 @@
-//! Messages about the spans of a run, on stderr: which spans are missing, and which conditions no span met. A program that uses
-//! perf-prof as a library reads the counts instead.
+//! Messages on stderr about the spans of a run: which spans are missing, and which conditions no span met. A program
+//! that uses perf-prof as a library reads the counts instead.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -76,7 +76,7 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     lines
 }
 
-/// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no such span met.
+/// Prints, at the end of a run, each selected span that was never delivered, and the conditions that no span met.
 pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context, verbosity: Verbosity) {
     for (at, event) in events.iter().enumerate() {
         let (Format::Span(span), Some(counts)) = (&event.format, stats.span(at)) else { continue };
@@ -90,8 +90,7 @@ pub fn print_unfulfilled(events: &[EventType], stats: &Stats, context: &Context,
 }
 
 /// Returns the reason why no span was delivered, if the user limited the spans. `ended` is the number of spans that
-/// ended. `selects_tasks` says whether spans of all tasks are made, but only the spans of the selected tasks are
-/// delivered.
+/// ended. `selects_tasks` is true if spans of all tasks are made and only those of the selected tasks are delivered.
 fn unfulfilled(conditions: &str, ended: u64, selects_tasks: bool) -> Option<String> {
     match (conditions, ended, selects_tasks) {
         ("", 0, _) | ("", _, false) => None,

@@ -1,4 +1,4 @@
-//! Bounds the age of the oldest sample in the rings. Needs only the positions of the rings' heads.
+//! Finds out how old the oldest sample in the rings can be, from the numbers of bytes that were written into the rings.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use perf_prof_capture::Written;
 /// The maximum number of times that are remembered.
 const REMEMBERED: usize = 1024;
 
-/// For some points in time: how many bytes had been written into each ring.
+/// For some times: the number of bytes that had been written into each ring by then.
 #[derive(Debug, Default)]
 pub struct Ages {
     noted: VecDeque<(u64, Vec<Written>)>,
@@ -22,8 +22,8 @@ impl Ages {
         self.noted.push_back((time, written));
     }
 
-    /// Returns a time before which no sample in the rings was taken, if such a time is known. The rings have these sizes, and
-    /// `now` is the number of bytes that were written into each of them so far.
+    /// Returns the latest time before which no sample in the rings was taken; `None` if no such time is known. `sizes`
+    /// are the sizes of the rings, and `now` is the number of bytes that were written into each ring so far.
     pub fn oldest(&mut self, sizes: &[usize], now: &[Written]) -> Option<u64> {
         let is_gone = |written: &[Written]| {
             let mut rings = written.iter().zip(now).zip(sizes).filter(|(_, size)| **size != 0);
@@ -44,7 +44,7 @@ mod tests {
         let written = |rings: [u64; 3]| rings.map(Written).to_vec();
         let mut ages = Ages::default();
         (1..=3).for_each(|time| ages.note(time, written([time * 100, time * 10, 0])));
-        // The last ring has no events.
+        // The last ring has the size 0, so it does not count.
         assert_eq!(ages.oldest(&[100, 10, 0], &written([199, 20, 0])), None);
         assert_eq!(ages.oldest(&[100, 10, 0], &written([300, 30, 0])), Some(2));
         assert_eq!(ages.oldest(&[100, 10, 0], &written([300, 30, 0])), None, "nothing new");

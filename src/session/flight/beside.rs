@@ -1,5 +1,5 @@
-//! A flight recorder beside a run: it keeps the events of the run in a thread of its own, and the receiver of the events asks
-//! for dumps.
+//! A flight recorder beside a run. It keeps the events of the run in a thread of its own. The receiver of the run's
+//! events asks it for dumps.
 
 use std::{
     path::PathBuf,
@@ -24,13 +24,14 @@ use crate::{
     plan::{Capture, Target},
 };
 
-/// A flight recorder with its events selected, which does not run yet.
+/// A flight recorder that has selected its events and does not run yet.
 pub struct Prepared {
     plan: FlightPlan,
     chosen: ChosenEvents,
 }
 
-/// A flight recorder that keeps the events of a run. Dropping it ends it, also during a dump, which then ends too.
+/// A running flight recorder that keeps the events of a run. Dropping this value ends the recorder and the present
+/// dump.
 #[derive(Debug)]
 pub struct Beside {
     snapshots: Snapshots,
@@ -41,20 +42,20 @@ pub struct Beside {
 #[derive(Clone, Debug)]
 pub struct Snapshots {
     asking: Asking,
-    // Keeps the eventfd open, through which the recorder is asked.
+    // Keeps the eventfd open through which the recorder is asked.
     end: Arc<EndRequests>,
 }
 
 impl Prepared {
-    /// Selects the events. Must be called before the run gives up rights to files.
+    /// Selects the events. The caller must call this before the run gives up rights to files.
     pub fn new(plan: &FlightPlan) -> Result<Prepared> {
         let mut chosen = choose(plan).context("--before")?;
         chosen.keep_files();
         Ok(Prepared { plan: plan.clone(), chosen })
     }
 
-    /// Starts the recorder. `command` is the process of the run's command, if the command is the target. Returns when the
-    /// events are kept.
+    /// Starts the recorder. `command` is the pid of the run's command, if the command is the target. Returns when the
+    /// rings keep the events.
     pub fn begin(self, command: Option<u32>) -> Result<Beside> {
         let Prepared { mut plan, chosen } = self;
         if let Some(pid) = command {
@@ -73,7 +74,8 @@ impl Prepared {
                 || Ok(of_program),
                 |asking| {
                     has_begun = true;
-                    // The run waits for this message. If it does not come, the run waits for the message below.
+                    // The run waits for this message. If the recorder cannot start, the run gets the error below
+                    // instead.
                     let _ = tell.send(Ok(asking));
                 },
             );
@@ -101,7 +103,7 @@ impl Drop for Beside {
     fn drop(&mut self) {
         self.snapshots.end.end();
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has printed why.
+            // A panicked thread has already printed why.
             let _ = thread.join();
         }
     }
@@ -113,13 +115,13 @@ impl Snapshots {
         self.asking.ask(reason, path)
     }
 
-    /// Ends the present dump, without the rest of `--after`.
+    /// Ends the present dump now, without the rest of `--after`.
     pub fn cut(&self) {
         self.asking.send(Request { origin: Origin::Cut, path: None, reply: None });
     }
 }
 
-/// Lets the capture follow the process of a command that another capture has forked.
+/// Makes the capture follow the command, which another capture has forked.
 fn follow(capture: &mut Capture, pid: u32) {
     for target in [Some(&mut capture.target), capture.selected_tasks.as_mut()].into_iter().flatten() {
         if matches!(target, Target::Workload(_)) {

@@ -1,4 +1,4 @@
-//! One dump: the recording that a trigger makes out of what the rings have.
+//! One dump: the recording that a trigger makes from the contents of the rings.
 
 use std::{
     ops::Range,
@@ -22,8 +22,8 @@ use super::{
 };
 use crate::recorder::{Destination, MadeEvent, RecordingWriter, Subject, Summary};
 
-/// The maximum length of a dump, as a multiple of its time after the trigger. Further triggers extend a dump up to this
-/// length.
+/// The maximum length of a dump after its first trigger, as a multiple of `--after`. Later triggers extend a dump up to
+/// this length.
 const LONGEST: u32 = 10;
 
 /// A dump that is being written.
@@ -38,43 +38,43 @@ pub struct Dump {
     pub path: PathBuf,
     /// The first trigger.
     pub trigger: Trigger,
-    /// The number of later triggers that are in this dump too.
+    /// The number of later triggers that are part of this dump.
     pub joined: u64,
-    /// The rings still had all samples since this time.
+    /// The dump contains all samples since this time.
     complete_from: u64,
-    /// The times of the samples that are written.
+    /// Samples at these times are written.
     window: Range<u64>,
-    /// What was copied so far.
+    /// For each ring, the position up to which it was copied.
     since: Vec<Written>,
-    /// What is not written yet.
+    /// Copies and records that are not written yet.
     pieces: Pieces<CopiedRing>,
     /// The mean size of the samples that were written last, in bytes.
     sample_size: u64,
-    /// When the last copy is made, and when it has to be made at the latest.
+    /// When the dump ends. Later triggers move this time.
     pub ends: Instant,
     ends_at_latest: Instant,
     /// For each ring, the estimated number of samples that were overwritten between two copies.
     overwritten: Vec<Lost>,
-    /// Those who wait for the path.
+    /// Threads and commands that wait for the path of the dump.
     pub replies: Vec<mpsc::Sender<Result<PathBuf, String>>>,
     failure_is_told: bool,
 }
 
-/// What a new dump needs beside the recording's subject.
+/// What a new dump needs in addition to the description of the recording.
 pub struct Start<'a> {
     /// The place of the dump.
     pub path: PathBuf,
     /// The first trigger.
     pub trigger: Trigger,
-    /// What the rings had.
+    /// The first copies of the rings.
     pub copies: &'a [CopiedRing],
-    /// The time of the first event that the rings could have.
+    /// The time since which the rings keep events.
     pub began: u64,
-    /// How much of the time before the trigger is written; `None` for all.
+    /// How much of the time before the trigger the dump contains; `None` for all.
     pub before: Option<Duration>,
     /// The time after which no sample is written.
     pub until: u64,
-    /// How long the dump goes on.
+    /// How long the dump continues after the trigger.
     pub after: Duration,
     /// The present time of the events' clock.
     pub now: u64,
@@ -99,7 +99,7 @@ impl Dump {
             writer.list_rings(capture);
         }
         let overwritten = copies.iter().filter(|copied| copied.overwritten != 0);
-        // A ring that was overwritten completely during its copy has no samples in the dump.
+        // Of a ring that was overwritten completely during its copy, the dump contains no samples.
         let oldest = overwritten.map(|copied| copied.oldest(|record| layout.time(record)).unwrap_or(now));
         let oldest = oldest.max().unwrap_or(began);
         let from = before.map_or(0, |before| trigger.time.saturating_sub(before.as_nanos() as u64));
@@ -126,7 +126,7 @@ impl Dump {
         })
     }
 
-    /// Writes what is known about tasks and the kernel's code, and the first trigger.
+    /// Writes the records about tasks and the kernel's code. Adds the first trigger.
     pub fn begin(&mut self, dsos: &Dsos, side_band: &[u8]) {
         self.writer.add_dsos(dsos);
         self.writer.write_records(side_band);
@@ -135,13 +135,14 @@ impl Dump {
 
     fn add_trigger(&mut self, trigger: &Trigger) {
         let kept = trigger.time.saturating_sub(self.complete_from);
-        // The texts of a trigger are cut, so its record is never too large.
+        // The texts of a trigger are shortened, so its record is never too large.
         if let Ok(record) = trigger_event::sample(&self.made.attr, trigger, kept) {
             self.pieces.add(&record);
         }
     }
 
-    /// Adds another trigger. The dump goes on until `after` has passed since this trigger, within limits.
+    /// Adds a later trigger to the dump. The dump then continues until `after` has passed since this trigger, but not
+    /// longer than `LONGEST` allows.
     pub fn join(&mut self, trigger: &Trigger, after: Duration) {
         self.joined += 1;
         self.add_trigger(trigger);
@@ -153,17 +154,17 @@ impl Dump {
         }
     }
 
-    /// Adds records about tasks that came since the start of the dump.
+    /// Adds records about tasks that arrived since the start of the dump.
     pub fn add_side_band(&mut self, records: &[u8]) {
         self.pieces.add(records);
     }
 
-    /// Copies what came since the last copy.
+    /// Copies what was written into the rings since the last copy.
     pub fn copy(&self, capture: &Capture) -> Vec<CopiedRing> {
         capture.copy_overwritten(&self.since)
     }
 
-    /// Returns how large a part of the fullest ring was written since the last copy.
+    /// Returns which share of a ring was written since the last copy, for the ring with the largest share.
     pub fn fill(&self, capture: &Capture) -> f64 {
         let (written, sizes) = (capture.written(), capture.overwritten_sizes());
         let part = |(ring, (written, size)): (usize, (&Written, &usize))| {
@@ -173,7 +174,7 @@ impl Dump {
         written.iter().zip(&sizes).enumerate().map(part).fold(0.0, f64::max)
     }
 
-    /// Takes copies, which begin where the copies before them ended. [`Dump::write_some`] writes them.
+    /// Takes new copies, which begin where the last copies ended. [`Dump::write_some`] writes them later.
     pub fn take(&mut self, copies: Vec<CopiedRing>, which: Copies) {
         for copied in &copies {
             let ring = copied.ring as usize;
@@ -183,12 +184,12 @@ impl Dump {
         self.pieces.take(copies, which, Instant::now());
     }
 
-    /// Returns how many bytes were copied and are not written yet. It is at least 1 if anything is to be written.
+    /// Returns how many copied bytes are not written yet. The result is at least 1 if anything is left to write.
     pub fn backlog(&self) -> usize {
         self.pieces.bytes()
     }
 
-    /// Returns whether another copy of the rings fits into `room` bytes, beside the copies that are not written yet.
+    /// Returns whether the unwritten copies and one more copy of the rings fit into `room` bytes.
     pub fn has_room(&self, room: usize, capture: &Capture) -> bool {
         let (written, sizes) = (capture.written(), capture.overwritten_sizes());
         let due = |(ring, (written, &size)): (usize, (&Written, &usize))| {
@@ -198,7 +199,7 @@ impl Dump {
         self.backlog() + written.iter().zip(&sizes).enumerate().map(due).sum::<usize>() <= room
     }
 
-    /// Writes the copy of one ring; of all rings that were copied together, if threads write the recording.
+    /// Writes the copy of one ring. If several threads write the recording, writes the copies of all rings.
     pub fn write_some(&mut self, capture: &Capture) {
         let count = if self.ring_streams.is_empty() { 1 } else { usize::MAX };
         let Some(Part { beside, copies, which, end }) = self.pieces.next(count) else { return };
@@ -209,7 +210,7 @@ impl Dump {
                 self.note_overwritten(capture, &written);
             }
         }
-        // A mark in the first file of a directory would make perf sort the records of this file alone.
+        // The file `data` of a directory gets no end of a round: perf would then sort the records of this file alone.
         if end == PartEnd::Mark && self.ring_streams.is_empty() {
             self.writer.mark_round();
         }
@@ -230,7 +231,7 @@ impl Dump {
             let copied = copies.iter().find(|copied| copied.ring == *ring)?;
             let mut result = Ok(());
             let written = write_inside(copied, &window, time, |chunk| {
-                // After an error, the stream counts what it does not write.
+                // After an error, the stream only counts the records.
                 result = std::mem::replace(&mut result, Ok(())).and(stream.records(chunk));
             });
             Some((written, result.and_then(|()| stream.flush())))
@@ -243,8 +244,8 @@ impl Dump {
         written.into_iter().flatten().map(keep).collect()
     }
 
-    /// Writes a record about samples that were overwritten between two copies. Their number is estimated from the size of
-    /// other samples.
+    /// Writes a PERF_RECORD_LOST for samples that were overwritten between two copies. The size of other samples gives
+    /// their approximate number.
     fn note_overwritten(&mut self, capture: &Capture, written: &WrittenCopy) {
         let Some((id, cpu)) = capture.rings().nth(written.ring as usize) else { return };
         let count = (written.overwritten / self.sample_size.max(1)).max(1);
@@ -254,7 +255,7 @@ impl Dump {
         self.writer.write_records(out.bytes());
     }
 
-    /// Returns about how many samples were overwritten between two copies.
+    /// Returns the approximate number of samples that were overwritten between two copies.
     pub fn overwritten(&self) -> u64 {
         self.overwritten.iter().map(|lost| lost.count).sum()
     }
@@ -274,24 +275,26 @@ impl Dump {
         self.writer.failure().is_some()
     }
 
-    /// Returns from when on the dump has all samples, as a text that goes on with the first trigger.
+    /// Returns since when the dump contains all samples, as the start of a text about the first trigger: `from 5.0 s
+    /// before`.
     pub fn start(&self) -> String {
         let seconds = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from)).as_secs_f64();
         let (trigger, complete) = (self.trigger.time, self.complete_from);
         match complete > trigger {
-            // The rings were overwritten between the trigger and the copy.
+            // The rings were overwritten after the trigger, before they were copied.
             true => format!("from {:.1} s after", seconds(trigger, complete)),
             false => format!("from {:.1} s before", seconds(complete, trigger)),
         }
     }
 
-    /// Returns how long after its first trigger the dump goes on, at the time `now`.
+    /// Returns the time from the first trigger to the end of the dump, or to `now` if the dump still continues.
     pub fn lasted(&self, now: u64) -> Duration {
         Duration::from_nanos(self.window.end.min(now).saturating_sub(self.trigger.time))
     }
 
-    /// Writes the end of the recording. `side_band` has the losses of records about tasks since the recorder began, because
-    /// each later dump may lack the facts in these records. `None` if the kernel does not count the losses.
+    /// Writes the end of the recording. `side_band` contains the losses of records about tasks since the recorder
+    /// began, because the facts in these records are missing in all later dumps. `None` if the kernel does not count
+    /// these losses.
     pub fn finish(self, side_band: Option<&[Lost]>) -> Result<Summary> {
         let Dump { writer, mut ring_streams, overwritten, .. } = self;
         let lost = side_band.map(|side_band| [side_band, &overwritten].concat());
@@ -299,16 +302,16 @@ impl Dump {
     }
 }
 
-/// The size of a sample before any was seen, in bytes.
+/// The assumed size of a sample, in bytes, before a sample was written.
 const SAMPLE_SIZE: u64 = 100;
 
-/// The size of the parts in which records are written, in bytes. If the disk is full, the parts before stay.
+/// The maximum size of one write, in bytes. If the disk becomes full, the earlier writes remain.
 const CHUNK: usize = 1 << 20;
 
-/// What is known of a copy after it was written.
+/// What is known about a copy after it was written.
 struct WrittenCopy {
     ring: u32,
-    /// How many bytes had been overwritten before the copy.
+    /// The number of bytes that had been overwritten before they could be copied.
     overwritten: u64,
     bytes: u64,
     records: u64,
@@ -316,8 +319,8 @@ struct WrittenCopy {
     first: Option<u64>,
 }
 
-/// Passes the records in a window of time on, the oldest ones first, in chunks of whole records. The records of a ring are nearly
-/// sorted.
+/// Passes the records in a window of time to `write`, the oldest first, in chunks of whole records. The records of a
+/// ring are nearly sorted, so all records between the first and the last record in the window are passed.
 fn write_inside(
     copied: &CopiedRing,
     window: &Range<u64>,

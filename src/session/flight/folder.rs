@@ -12,7 +12,7 @@ use chrono::{DateTime, Local};
 
 /// The length of the date and the time in the name of a file, such as `20261126-090507`.
 const SECOND: usize = 15;
-/// The longest part of a reason that is in the name of a file, in characters.
+/// The maximum length of the reason in a file name, in characters.
 const LONGEST_REASON: usize = 64;
 
 /// The folder of the dumps.
@@ -20,8 +20,8 @@ const LONGEST_REASON: usize = 64;
 pub struct DumpFolder(PathBuf);
 
 impl DumpFolder {
-    /// Returns the folder for what the user gave as the output: the folder itself if it ends with a slash or exists,
-    /// otherwise the folder of this file.
+    /// Returns the folder for `output`, the path that the user gave. If this path ends with a slash or is a folder, the
+    /// result is this folder. Otherwise it is the folder that contains the file `output`.
     pub fn of_output(output: &Path) -> DumpFolder {
         let is_folder = output.as_os_str().as_encoded_bytes().ends_with(b"/") || output.is_dir();
         let folder = if is_folder { output } else { output.parent().unwrap_or(Path::new("")) };
@@ -41,7 +41,7 @@ impl DumpFolder {
         }
     }
 
-    /// Returns the path of a new dump: the local time, and the reason.
+    /// Returns the path of a new dump. Its name consists of the local time and the reason.
     pub fn new_path(&self, now: DateTime<Local>, reason: &str) -> PathBuf {
         let start = format!("{}-{}", now.format("%Y%m%d-%H%M%S"), file_name_of(reason));
         let path = |end: &str| self.0.join(format!("{start}{end}.data"));
@@ -49,11 +49,12 @@ impl DumpFolder {
         std::iter::once(path("")).chain(numbered).find(|path| fs::symlink_metadata(path).is_err()).unwrap_or_default()
     }
 
-    /// Removes the oldest dumps, so that at most `count` remain. Returns those that could not be removed, with the error.
+    /// Removes the oldest dumps, so that at most `count` remain. Returns the dumps that could not be removed, each with
+    /// the error.
     pub fn keep_newest(&self, count: usize) -> Vec<(PathBuf, io::Error)> {
         let Ok(entries) = fs::read_dir(&self.0) else { return Vec::new() };
         let mut dumps: Vec<_> = entries.flatten().map(|entry| entry.file_name()).filter(|name| is_dump(name)).collect();
-        // The names begin with the date and the time. Those of one second are told apart by their files.
+        // The names begin with the date and the time. The modification times order dumps of the same second.
         let modified = |name: &OsStr| fs::symlink_metadata(self.0.join(name)).and_then(|file| file.modified()).ok();
         let second = |name: &OsStr| name.as_encoded_bytes()[..SECOND].to_owned();
         dumps.sort_by_cached_key(|name| (second(name), modified(name)));
@@ -80,7 +81,8 @@ fn is_dump(name: &OsStr) -> bool {
     are_digits(part(), 8) && are_digits(part(), 6) && !part().is_empty()
 }
 
-/// Returns a text that can be a part of the name of a file: letters, digits, `.`, `-` and `_` stay, everything else becomes `_`.
+/// Returns a text that can be a part of a file name: letters, digits, `.`, `-` and `_` stay, other characters become
+/// `_`.
 fn file_name_of(reason: &str) -> String {
     let kept = |letter: char| if letter.is_ascii_alphanumeric() || ".-".contains(letter) { letter } else { '_' };
     let name: String = reason.chars().take(LONGEST_REASON).map(kept).collect();

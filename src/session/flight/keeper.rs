@@ -1,4 +1,4 @@
-//! Keeps what a dump needs while nothing happens, and makes dumps when they are asked for.
+//! Keeps everything that a dump needs, and makes a dump when something asks for it.
 
 use std::{
     path::PathBuf,
@@ -30,28 +30,28 @@ use crate::{
     recorder::{self, Command, Delay, Destination, MadeEvent, Output, Subject},
 };
 
-/// The maximum memory for what is known about tasks, in bytes.
+/// The maximum memory for records about tasks, in bytes.
 const SIDE_BAND: usize = 64 << 20;
 
-/// How often the heads of the rings are noted while side-band records arrive.
+/// How often the keeper notes the positions of the rings while side-band records arrive.
 const NOTED_EVERY: Duration = Duration::from_millis(100);
 
-/// How long side-band records are waited for, before a dump is written without them.
+/// How long a dump waits for side-band records, before it is written without them.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// During a dump, the rings are copied as soon as one of them has filled this part of its size since the last copy.
+/// During a dump, the keeper copies the rings as soon as one ring was filled to this share since the last copy.
 const COPIED_AT: f64 = 0.125;
 
 /// The maximum time between two copies of the rings during a dump.
 const COPIED_EVERY: Duration = Duration::from_millis(250);
 
-/// How often it is checked how full the rings are, during a dump.
+/// How often the keeper checks how full the rings are, during a dump.
 const LOOKED_EVERY: Duration = Duration::from_millis(10);
 
-/// If a dump could not be written, events cause no further dump for at most this time.
+/// After a dump that could not be written, events cause no new dump for at most this time.
 const RETRIED_AFTER: Duration = Duration::from_secs(1);
 
-/// How often the bytes in the rings are counted for `--switch-output=SIZE`.
+/// How often the keeper counts the bytes in the rings for `--switch-output=SIZE`.
 const COUNTED_EVERY: Duration = Duration::from_millis(100);
 
 /// What a dump needs, and the dump that is being written.
@@ -66,37 +66,37 @@ pub struct Keeper<'a> {
     kernel: Dsos,
     made: MadeEvent,
     requests: Requests,
-    /// The first event that the rings can have, by the clock of the events.
+    /// The time since which the rings keep events, in ns of the events' clock.
     began: u64,
-    /// The rate of events, from which the sizes of the rings follow.
+    /// The measurement of the events' rate, which determines the sizes of the rings.
     measurement: Measurement,
     memory: usize,
     dump: Option<Dump>,
     /// When the rings were copied last.
     copied: Instant,
-    /// For this time after a dump, events of `--trigger` cause no further dump.
+    /// The time after a dump in which events of `--trigger` cause no new dump.
     rest: Option<Rest>,
-    /// How many triggers came too soon after a dump.
+    /// The number of triggers that came too soon after a dump.
     too_soon: u64,
     next_in_rhythm: Option<Instant>,
     counted: u64,
-    /// True if a signal or a command arrived while records were waited for.
+    /// True if a signal or a command arrived while the keeper waited for side-band records.
     pub woken: bool,
-    /// How many records about tasks did not fit into the memory for them.
+    /// The number of records about tasks for which the memory was too small.
     forgotten: u64,
-    /// How many records about tasks the kernel has lost, as far as it was told.
+    /// The number of lost records about tasks that was reported last.
     lost: u64,
     failed: u64,
 }
 
-/// A period in which events cause no dump.
+/// A period in which events cause no new dump.
 #[derive(Clone, Copy)]
 struct Rest {
     since: Instant,
     time: Duration,
 }
 
-/// What a keeper needs at its start.
+/// The parameters of [`Keeper::begin`].
 pub struct Kept<'a> {
     /// The plan.
     pub plan: &'a FlightPlan,
@@ -104,7 +104,7 @@ pub struct Kept<'a> {
     pub selected: &'a [Selected],
     /// The formats of tracepoints.
     pub tracefs: &'a Tracefs,
-    /// Where dumps are asked for.
+    /// The queue of requests for dumps.
     pub requests: Requests,
     /// The maximum memory for all rings, in bytes.
     pub memory: usize,
@@ -167,7 +167,7 @@ impl<'a> Keeper<'a> {
         Ok(keeper)
     }
 
-    /// Measures the rate from the moment at which events are on. Called after this command was carried out.
+    /// Handles a command that turned the events on or off: the measurement of their rate starts when they are on.
     pub fn switched(&mut self, command: Command, capture: &Capture) {
         match command {
             Command::Enable => self.measurement.events_are_on(Instant::now(), capture.written()),
@@ -176,8 +176,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Called when all tasks have exited. Returns whether a request may still ask for their last events. The rings then stay
-    /// as they are: a ring with another size would be empty.
+    /// Handles the exit of all traced tasks. Returns whether requests may still ask for their last events. The rings
+    /// keep their sizes from now on, because a ring with a new size would be empty.
     pub fn stays(&mut self) -> bool {
         self.measurement = Measurement::Over;
         self.plan.is_on_request()
@@ -204,7 +204,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Gives up what no later dump needs.
+    /// Drops what no later dump needs.
     fn settle(&mut self, now: u64, capture: &Capture) {
         let of_rings = self.ages.oldest(&capture.overwritten_sizes(), &capture.written());
         let needed = |before: Duration| now.saturating_sub((before + LATEST).as_nanos() as u64);
@@ -213,19 +213,19 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns when the keeper has something to do.
+    /// Returns the time at which the keeper has work to do.
     pub fn next_time(&self) -> Option<Instant> {
         let now = Instant::now();
         let of_dump = self.dump.as_ref().map(|dump| match dump.backlog() {
             0 => dump.ends.min(now + LOOKED_EVERY),
             _ => now,
         });
-        // The rings keep their size during a dump.
+        // During a dump, the rings keep their sizes.
         let measured = self.measurement.due().filter(|_| self.dump.is_none());
         [of_dump, measured, self.next_in_rhythm].into_iter().flatten().min()
     }
 
-    /// Does what is due: answers requests, copies rings during a dump, ends a dump.
+    /// Does the work that is due: answers requests, copies rings during a dump, ends a dump.
     pub fn attend(&mut self, capture: &mut Capture) {
         self.answer_requests(capture);
         let now = Instant::now();
@@ -241,10 +241,10 @@ impl<'a> Keeper<'a> {
     }
 
     fn answer_requests(&mut self, capture: &mut Capture) {
-        // Requests that arrive meanwhile wait for the next turn, so that they cannot delay the copies of the rings.
+        // New requests wait for the next call, so that they cannot delay the copies of the rings.
         for _ in 0..self.requests.count() {
             let Some(request) = self.requests.next() else { break };
-            // A request for a file of its own ends the present dump.
+            // A request with a path ends the present dump, because it asks for a file of its own.
             if self.dump.is_some() && request.path.is_some() {
                 self.end_dump(capture);
             }
@@ -275,11 +275,11 @@ impl<'a> Keeper<'a> {
             return;
         }
         let until = match (is_event, self.plan.after.is_zero()) {
-            // Events that happen while the rings are copied still belong to the requested dump.
+            // The requested dump also contains events that happen while the rings are copied.
             (false, true) => u64::MAX,
             _ => trigger.time.saturating_add(self.plan.after.as_nanos() as u64),
         };
-        // Copy first, because new samples overwrite old ones all the time.
+        // Copy first, because new samples overwrite old samples all the time.
         let copies = capture.copy_overwritten(&[]);
         self.update_side_band(capture);
         match self.begin_dump(&trigger, until, request.path, copies, capture) {
@@ -296,7 +296,8 @@ impl<'a> Keeper<'a> {
         self.copied = Instant::now();
     }
 
-    /// Notes that a dump could not be written. The next trigger tries again, but not at each of many events.
+    /// Notes that a dump could not be written. A later trigger tries again, but frequent events do not try again each
+    /// time.
     fn rest_after_failure(&mut self) {
         self.failed += 1;
         self.rest = Some(Rest { since: Instant::now(), time: self.plan.min_gap.min(RETRIED_AFTER) });
@@ -349,8 +350,8 @@ impl<'a> Keeper<'a> {
         Ok(dump)
     }
 
-    /// Copies the new samples of all rings if one of them is filled to a large part since the last copy. Then writes a part
-    /// of the copied samples. Ends the dump when its time is over.
+    /// Copies the new samples of all rings, if a ring was filled to a large share since the last copy or the last copy
+    /// is old. Then writes a part of the copies. Ends the dump when its time is over.
     fn go_on(&mut self, capture: &mut Capture, now: Instant) {
         let Some(dump) = &self.dump else { return };
         if now >= dump.ends || dump.has_failed() {
@@ -378,7 +379,7 @@ impl<'a> Keeper<'a> {
         rings::room_for_copies(&capture.overwritten_sizes(), self.memory)
     }
 
-    /// Takes all side-band records from before this call.
+    /// Takes all side-band records of events before this call.
     fn update_side_band(&mut self, capture: &mut Capture) {
         let deadline = Instant::now() + PATIENCE;
         capture.flush();
@@ -399,7 +400,7 @@ impl<'a> Keeper<'a> {
     fn end_dump(&mut self, capture: &mut Capture) {
         let room = self.room_for_copies(capture);
         let Some(dump) = &mut self.dump else { return };
-        // A trigger that joined this dump came after the last copy.
+        // Without `--after`, the first copies are all that a dump needs. Only a later trigger needs another copy.
         let copies = match self.plan.after.is_zero() && dump.joined == 0 {
             true => Vec::new(),
             false => {
@@ -448,8 +449,8 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns the records about tasks that were lost so far, and tells if there are new ones. `None` if the kernel does not count
-    /// them.
+    /// Returns the lost records about tasks so far. Prints a message if there are new losses. Returns `None` if the
+    /// kernel does not count them.
     fn lost_side_band(&mut self, capture: &Capture) -> Option<Vec<Lost>> {
         let mut lost = capture.lost()?;
         lost.retain(|lost| lost.what == LostRecords::SideBand);
@@ -470,7 +471,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Makes the dump of the end, if one is wanted, and ends a dump that is being written.
+    /// Ends the present dump. If there is none, makes the dump of the end, if the plan wants it.
     pub fn conclude(&mut self, capture: &mut Capture) {
         self.answer_requests(capture);
         if self.dump.is_some() {
@@ -528,7 +529,7 @@ impl<'a> Keeper<'a> {
         let Resized { count, gone } = rings::resize(rates, before, self.memory, capture);
         self.failed += gone;
         if count != 0 {
-            // The counts and notes were about the former rings.
+            // These values described the old rings.
             (self.counted, self.ages, self.began) = (0, Ages::default(), self.now());
         }
         let sizes = capture.overwritten_sizes();
@@ -542,7 +543,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns a description of a dump's contents, for the message about the dump.
+    /// Returns a text about the contents of a dump, for the message about the dump.
     fn describe(&self, dump: &Dump) -> String {
         let trigger = &dump.trigger;
         let colon = if trigger.event.is_empty() { "" } else { ": " };
@@ -570,7 +571,7 @@ impl<'a> Keeper<'a> {
         }
     }
 
-    /// Returns the present time of the events' clock; 0 if it is not known.
+    /// Returns the current time of the events' clock; 0 if it is not known.
     fn now(&self) -> u64 {
         let offset = clock::realtime_offset(requests::clock(&self.plan.record.capture));
         offset.map_or(0, |offset| (clock::realtime() - offset).max(0) as u64)
@@ -578,7 +579,7 @@ impl<'a> Keeper<'a> {
 }
 
 impl Rhythm {
-    /// Returns the time between two looks.
+    /// Returns the time between two checks of the rhythm.
     fn turn(self) -> Duration {
         match self {
             Rhythm::Every(time) => time,

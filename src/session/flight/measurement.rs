@@ -1,20 +1,21 @@
-//! Measures how many bytes a second events write into each ring, from the moment at which the events are on.
+//! Measures how many bytes per second the events write into each ring. The measurement starts when the events are on.
 
 use std::time::{Duration, Instant};
 
 use perf_prof_capture::Written;
 
-/// How long the rate is measured.
+/// The duration of the measurement.
 const MEASURED: Duration = Duration::from_millis(500);
 
-/// A measurement, which is made once.
+/// The state of the measurement. It happens once.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Measurement {
     /// The events are not on yet.
     Awaited,
-    /// The measurement is going on. It began at this time, when this much had been written into the rings.
+    /// The measurement is going on. The values are its start, and the bytes that had been written into the rings by
+    /// then.
     Since(Instant, Vec<Written>),
-    /// The measurement is complete, or is not needed.
+    /// The measurement has ended, or is not needed.
     Over,
 }
 
@@ -26,14 +27,14 @@ impl Measurement {
         }
     }
 
-    /// Gives up a measurement that is going on: it begins again with the next events.
+    /// Cancels a measurement that is going on. It starts again when the events are on again.
     pub fn events_are_off(&mut self) {
         if let Measurement::Since(..) = self {
             *self = Measurement::Awaited;
         }
     }
 
-    /// Returns when the rates will be known.
+    /// Returns when the measurement ends.
     pub fn due(&self) -> Option<Instant> {
         match self {
             Measurement::Since(start, _) => Some(*start + MEASURED),
@@ -41,7 +42,7 @@ impl Measurement {
         }
     }
 
-    /// Ends the measurement if its time is over, and returns the bytes a second of each ring.
+    /// If the time of the measurement is over, ends it and returns the bytes per second of each ring.
     pub fn take_rates(&mut self, now: Instant, written: &[Written]) -> Option<Vec<f64>> {
         let Measurement::Since(start, before) = self else { return None };
         let elapsed = now.saturating_duration_since(*start);
@@ -75,7 +76,7 @@ mod tests {
         measurement.events_are_on(at(2100), written([500, 500]));
         assert_eq!(measurement.due(), Some(at(2500)));
         assert_eq!(measurement.take_rates(at(2499), &written([9, 9])), None);
-        // The rings are read late: this was 4 s after the start.
+        // The rings are read late, 4 s after the start.
         assert_eq!(measurement.take_rates(at(6000), &written([500, 8])), Some(vec![100.0, 2.0]));
         assert_eq!(measurement.take_rates(at(9000), &written([900, 900])), None, "it is made once");
     }

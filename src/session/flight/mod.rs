@@ -1,10 +1,10 @@
-//! The flight recorder. Samples stay in rings that the kernel overwrites, which costs nothing more. A trigger writes the
-//! samples that are still in the rings into a recording, and those of the seconds after it.
+//! The flight recorder. Samples stay in rings that the kernel overwrites, which costs no more than writing them. A
+//! trigger makes a dump: a recording with the samples that are still in the rings, and the samples of the next seconds.
 //!
-//! Samples are copied out of the rings while events go on (`capture/overwritten.rs`). Records about tasks are delivered all
-//! the time. They are kept as a state in bounded memory (`side_band.rs`), so that each dump is a complete recording. The
-//! events that cause dumps are an ordinary live run in a thread of its own (`triggers.rs`). `keeper.rs` decides when all of
-//! this happens. A script of `perf-prof python --before` asks a recorder beside its run (`beside.rs`).
+//! Samples are copied out of the rings while events continue (`capture/overwritten.rs`). Records about tasks are read
+//! all the time. They become a state in bounded memory (`side_band.rs`), so that each dump is a complete recording. A
+//! live run in a thread of its own receives the events that cause dumps (`triggers.rs`). `keeper.rs` decides when all
+//! of this happens. A script of `perf-prof python --before` asks a recorder beside its run for dumps (`beside.rs`).
 
 mod ages;
 mod beside;

@@ -1,30 +1,30 @@
-//! The data that waits to be written into a dump. It is in an order that readers can sort in bounded memory.
+//! The copies and records that wait to be written into a dump. Their order lets readers sort them in bounded memory.
 //!
-//! Copies of the rings may have to wait while newer copies are made. Records that are not in the rings (records about tasks,
-//! triggers) wait together with them. So the mark of a finished round stays true: no record after the mark is older than a
-//! record before the previous mark.
+//! Copies of the rings may have to wait while newer copies are made. Records that are not in the rings (records about
+//! tasks, triggers) wait together with the copies. So the end of a round (PERF_RECORD_FINISHED_ROUND) keeps its
+//! guarantee: no record after it is older than a record before the previous end of a round.
 
 use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
 
-/// The usual maximum time from a record's own time to its arrival, for records that are not in the rings: a trigger is
-/// delivered later than it happened.
+/// The usual maximum time from the timestamp of a record to its arrival, for records that are not in the rings. For
+/// example, a trigger is delivered later than it happened.
 pub const LATEST: Duration = Duration::from_secs(5);
 
-/// Pieces of a dump, each with copies of the type `C`.
+/// The waiting pieces of a dump. `C` is the type of a ring's copy.
 #[derive(Debug)]
 pub struct Pieces<C> {
     waiting: VecDeque<Piece<C>>,
-    /// Records that came since the last copies.
+    /// Records that arrived since the last copies. They are not in the rings.
     beside: Vec<u8>,
     bytes: usize,
-    /// The time at which the copies before the last mark were made.
+    /// When the copies before the last end of a round were made.
     marked: Option<Instant>,
 }
 
-/// What was copied at one time.
+/// The copies of one moment, and the records that wait with them.
 #[derive(Debug)]
 struct Piece<C> {
     beside: Vec<u8>,
@@ -33,34 +33,34 @@ struct Piece<C> {
     taken: Instant,
 }
 
-/// A part of a piece, to be written now.
+/// The part of a piece that is written next.
 #[derive(Debug)]
 pub struct Part<C> {
     /// The records that were not in the rings.
     pub beside: Vec<u8>,
-    /// The copies.
+    /// The copies of rings.
     pub copies: Vec<C>,
-    /// Which copies these are.
+    /// Whether these are the first copies of the dump.
     pub which: Copies,
-    /// What follows them.
+    /// What is written after this part.
     pub end: PartEnd,
 }
 
-/// What follows a part.
+/// What is written after a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartEnd {
     /// Nothing.
     Open,
-    /// The mark of a finished round.
+    /// The end of a round.
     Mark,
 }
 
-/// Which copies are written.
+/// Whether copies are the first copies of a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// The first copies. The rings may have been overwritten many times before.
+    /// The first copies. The kernel may have overwritten the rings many times before.
     First,
-    /// Later copies, which have to continue the copies before them.
+    /// Later copies, which continue the copies before them.
     Later,
 }
 
@@ -83,7 +83,7 @@ impl<C: AsRef<[u8]>> Pieces<C> {
         self.waiting.push_back(Piece { beside, copies: copies.into(), which, taken });
     }
 
-    /// Returns how many bytes wait. It is at least 1 if anything does.
+    /// Returns how many bytes wait. The result is at least 1 if anything waits.
     pub fn bytes(&self) -> usize {
         self.bytes.max(self.waiting.len())
     }
@@ -152,8 +152,8 @@ mod tests {
     }
 
     proptest! {
-        /// However late the pieces are written, no record after a mark is older than a record before the previous mark, and
-        /// nothing is lost.
+        /// However late the pieces are written, no record after the end of a round is older than a record before the
+        /// previous end of a round. No record is lost.
         #[test]
         fn marks_keep_their_promise(steps in steps()) {
             let (start, mut pieces) = (Instant::now(), Pieces::default());

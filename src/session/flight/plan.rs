@@ -7,23 +7,23 @@ use crate::{plan::Draft, recorder::RecordPlan};
 /// All settings of a flight recorder.
 #[derive(Clone, Debug)]
 pub struct FlightPlan {
-    /// The events and where they are recorded, as for an ordinary recording.
+    /// The events, and the output file or folder, as for an ordinary recording.
     pub record: RecordPlan,
-    /// How much of the time before a trigger a dump has. `None` for all that the rings still have.
+    /// How much of the time before a trigger a dump contains. `None` for everything that is still in the rings.
     pub before: Option<Duration>,
     /// How long a dump goes on after its trigger.
     pub after: Duration,
-    /// The events that cause dumps; `None` if there are none. If a command is the target, the draft selects no tasks.
+    /// The events that cause dumps; `None` if there are none. If the target is a command, this draft selects no tasks.
     pub triggers: Option<Draft>,
-    /// For this time after the end of a dump that was written, events cause no further dump.
+    /// The time after a written dump in which events cause no new dump.
     pub min_gap: Duration,
     /// How many dumps stay in the folder.
     pub max_files: Option<usize>,
     /// When dumps are made without a trigger.
     pub rhythm: Option<Rhythm>,
-    /// Whether the end of the recording makes a dump.
+    /// Whether the recorder makes a dump when it ends.
     pub dumps_at_end: bool,
-    /// What the output is.
+    /// Whether the output is a folder or a file.
     pub into: Into,
 }
 
@@ -43,8 +43,8 @@ impl FlightPlan {
         }
     }
 
-    /// Returns whether only requests cause dumps. The recorder then goes on after the recorded tasks have exited, because a
-    /// request may still ask for their last events.
+    /// Returns whether only requests cause dumps. Then the recorder continues after the recorded tasks have exited,
+    /// because a request may still ask for their last events.
     pub fn is_on_request(&self) -> bool {
         self.triggers.is_none() && self.rhythm.is_none() && !self.dumps_at_end
     }
@@ -53,13 +53,13 @@ impl FlightPlan {
 /// When dumps are made without a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rhythm {
-    /// After each of these times.
+    /// Each time this much time has passed.
     Every(Duration),
-    /// When this many bytes of samples were written since the last dump.
+    /// Each time this many bytes of samples were written.
     Bytes(u64),
 }
 
-/// What the output of a flight recorder is.
+/// Whether the output of a flight recorder is a folder or a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Into {
     /// A folder of dumps, each with a name of its own.

@@ -15,20 +15,20 @@ use perf_prof_system::eventfd;
 
 use super::trigger_event::Trigger;
 
-/// How many events of `--trigger` wait for the recorder at most. Each has a text of up to some KiB.
+/// The maximum number of events of `--trigger` that wait for the recorder. Each has a text of up to some KiB.
 const EVENTS: usize = 1024;
 
-/// How many requests wait at most. Signals, commands and programs have room beside the events.
+/// The maximum number of requests that wait. Half of it is left for signals, commands and programs.
 const ALL: usize = 2 * EVENTS;
 
 /// A request for a dump.
 #[derive(Debug)]
 pub struct Request {
-    /// Why it is made.
+    /// What asks for the dump.
     pub origin: Origin,
-    /// Where the dump is written. `None` for a new file in the folder of the dumps.
+    /// The path of the dump. `None` for a new file in the folder of the dumps.
     pub path: Option<PathBuf>,
-    /// Gets the path of the dump when it is complete, or the reason why there is none.
+    /// Receives the path of the complete dump, or the reason why there is no dump.
     pub reply: Option<mpsc::Sender<Result<PathBuf, String>>>,
 }
 
@@ -37,9 +37,9 @@ pub struct Request {
 pub enum Origin {
     /// An event of `--trigger`.
     Event(Trigger),
-    /// Something else, such as a signal: the reason.
+    /// A signal, a command or a program. The text is the reason.
     Asked(String),
-    /// Nothing: the present dump ends now, without the rest of `--after`.
+    /// Ends the present dump now, without the rest of `--after`. Asks for no dump.
     Cut,
 }
 
@@ -47,7 +47,7 @@ pub enum Origin {
 #[derive(Clone, Debug)]
 pub struct Asking {
     requests: Sender<Request>,
-    /// How many requests had no room.
+    /// The number of requests that were dropped because too many waited.
     missed: Arc<AtomicU64>,
     /// The eventfd that wakes the recorder.
     wake: RawFd,
@@ -66,12 +66,12 @@ impl Requests {
         self.waiting.len()
     }
 
-    /// Returns the request that waits longest.
+    /// Returns the request that has waited longest.
     pub fn next(&self) -> Option<Request> {
         self.waiting.try_recv().ok()
     }
 
-    /// Returns how many requests had no room so far.
+    /// Returns the number of requests that were dropped because too many waited.
     pub fn missed(&self) -> u64 {
         self.missed.load(Relaxed)
     }
@@ -80,22 +80,22 @@ impl Requests {
 impl Asking {
     /// Returns both ends of a queue of requests. `wake` is the eventfd that wakes the recorder.
     pub(super) fn new(wake: RawFd) -> (Asking, Requests) {
-        // `send` limits the number of requests in the channel. A bounded channel would keep requests whose receiver has
-        // ended, and nobody would answer them.
+        // The channel is unbounded; `send` limits the number of requests. A bounded channel would keep requests after
+        // the recorder has ended, and nobody would answer them.
         let ((requests, waiting), missed) = (unbounded(), Arc::default());
         (Asking { requests, missed: Arc::clone(&missed), wake }, Requests { waiting, missed })
     }
 
-    /// Asks for a dump. The answer is its path when it is complete, or the reason why there is none. If the recorder has ended,
-    /// there is no answer. The signals of the recorder must still exist.
+    /// Asks for a dump. The answer is the path of the complete dump, or the reason why there is no dump. After the
+    /// recorder has ended, no answer comes. The caller must keep the eventfd of the recorder open.
     pub fn ask(&self, reason: &str, path: Option<PathBuf>) -> mpsc::Receiver<Result<PathBuf, String>> {
         let (reply, answer) = mpsc::channel();
         self.send(Request { path, reply: Some(reply), ..Request::asked(reason) });
         answer
     }
 
-    /// Sends a request. If the recorder has ended, the request is dropped, and with it the place of the answer. If too many
-    /// requests wait, it is only counted.
+    /// Sends a request. If the recorder has ended, drops the request and its reply channel. If too many requests wait,
+    /// only counts the request.
     pub(super) fn send(&self, request: Request) {
         let is_event = matches!(request.origin, Origin::Event(_));
         if self.requests.len() >= if is_event { EVENTS } else { ALL } {

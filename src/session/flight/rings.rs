@@ -1,4 +1,4 @@
-//! The sizes of the rings: large enough for the time before a trigger, at the rate of a short measurement.
+//! The sizes of the rings. A ring should hold the events of the time before a trigger, at the measured rate.
 
 use std::time::Duration;
 
@@ -7,56 +7,56 @@ use perf_prof_system::{mmap::page_size, output};
 
 use crate::recorder;
 
-/// The size of a ring while the rate is measured, in bytes.
+/// The size of a ring during the measurement, in bytes.
 pub const AT_FIRST: usize = 1 << 20;
 
-/// The memory of all rings and copies together that is used if the user sets none, in bytes. Less if the machine has less.
+/// The default memory for all rings and copies together, in bytes. It is smaller on machines with little memory.
 pub const DEFAULT_MEMORY: usize = 1 << 30;
 
-/// A trigger is noticed at most this long after it happened, if perf-prof gets a CPU.
+/// The maximum time from a trigger to the moment at which perf-prof notices it, if perf-prof gets a CPU.
 const NOTICED: Duration = Duration::from_millis(500);
 
-/// The rate may grow after the measurement.
+/// The ring is larger than the measured rate requires by this factor, because the rate may grow.
 const HEADROOM: f64 = 1.5;
 
-/// Returns the size of each ring in bytes, the same for all rings: the task that is busy on one CPU may be on another one
-/// later. `rates` are the measured bytes a second in each ring, and `present` is the size that the rings have. `memory` is
-/// the maximum for all rings and their copies together.
+/// Returns the size of each ring in bytes. All rings get the same size, because a busy task may move to another CPU.
+/// `rates` are the measured bytes per second of each ring. `present` is the current size of the rings. `memory` is the
+/// maximum for all rings and their copies together.
 fn size(rates: &[f64], before: Duration, present: usize, memory: usize) -> usize {
     let highest = rates.iter().copied().fold(0.0, f64::max);
     let wanted = (highest * (before + NOTICED).as_secs_f64() * HEADROOM).min((1u64 << 40) as f64) as usize;
     wanted.next_power_of_two().max(present).min(largest(rates.len(), memory))
 }
 
-/// Returns the largest size of each ring, if there are this many. A dump copies all of them, so they get half of the memory.
+/// Returns the maximum size of each of `rings` rings. A dump copies all of them, so the rings get half of the memory.
 pub fn largest(rings: usize, memory: usize) -> usize {
     let share = (memory / 2 / rings.max(1)).max(page_size());
     1 << share.ilog2()
 }
 
-/// Returns how many bytes of copies may wait to be written: what the rings leave of the memory. All of them can be copied once, also
-/// if the user has made them larger.
+/// Returns how many bytes of copies may wait to be written. This is the memory that the rings leave, but always enough
+/// for one copy of all rings, even if the user has made them larger.
 pub fn room_for_copies(sizes: &[usize], memory: usize) -> usize {
     let rings = sizes.iter().sum();
     memory.saturating_sub(rings).max(rings)
 }
 
-/// Returns for how long the rings keep their samples at these rates; `None` if nothing is written into any of them.
+/// Returns how long the rings keep their samples at these rates; `None` if nothing is written into any ring.
 fn kept(rates: &[f64], sizes: &[usize]) -> Option<Duration> {
     let of_ring = |(&rate, &size): (&f64, &usize)| (rate > 0.0).then(|| size as f64 / rate);
     let shortest = rates.iter().zip(sizes).filter_map(of_ring).min_by(f64::total_cmp)?;
     Some(Duration::from_secs_f64(shortest.min(1e9)))
 }
 
-/// What became of the rings.
+/// The result of [`resize`].
 pub struct Resized {
-    /// How many were replaced by empty ones.
+    /// The number of rings that were replaced by empty rings.
     pub count: usize,
-    /// The number of rings that exist no more, because the kernel refused every size.
+    /// The number of rings that no longer exist, because the kernel refused every size.
     pub gone: u64,
 }
 
-/// Makes the rings as large as these rates require. Messages say what failed.
+/// Makes the rings as large as these rates require. Prints a message for each ring that did not get this size.
 pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capture) -> Resized {
     let present = capture.overwritten_sizes();
     let size = size(rates, before, present.iter().copied().max().unwrap_or(0), memory);
@@ -82,14 +82,14 @@ pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capt
     resized
 }
 
-/// Says how much the rings keep.
+/// Prints how many bytes of events the rings keep.
 pub fn say_sizes(sizes: &[usize]) {
     let (count, total) = (sizes.iter().filter(|size| **size != 0).count(), sizes.iter().sum::<usize>());
     let what = if count == 1 { "ring keeps" } else { "rings keep" };
     output::say(format_args!("{count} {what} the newest {} of events", recorder::bytes(total as u64)));
 }
 
-/// Says if the rings keep less than the time `before`.
+/// Prints a message if the rings keep less than the time `before`.
 pub fn say_kept(rates: &[f64], sizes: &[usize], before: Duration) {
     if let Some(kept) = kept(rates, sizes)
         && kept < before

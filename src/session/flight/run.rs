@@ -35,10 +35,10 @@ use crate::{
     recorder::{self, Command, Control, Delay, Destination, Output},
 };
 
-/// The size of the rings for what happens to tasks, in bytes.
+/// The size of each ring for side-band records, in bytes.
 const SIDE_BAND_RING: usize = 512 << 10;
 
-/// The memory for records about tasks that were read and not noted yet, in bytes.
+/// The memory for side-band records that were read and are not processed yet, in bytes.
 const SIDE_BAND_BACKLOG: usize = 32 << 20;
 
 /// Carries out a plan and returns the exit status.
@@ -46,8 +46,8 @@ pub fn run(plan: &FlightPlan) -> Result<ExitStatus> {
     run_with(plan, || Ok(Signals::install()?), |_| {})
 }
 
-/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the recorder
-/// handles. `begun` is called when the events are on.
+/// Carries out a plan for a program that has signal handlers of its own. `signals` returns the signals that the
+/// recorder handles. `begun` gets the queue for requests as soon as the events are on.
 pub fn run_with(
     plan: &FlightPlan,
     signals: impl FnOnce() -> Result<Signals>,
@@ -65,7 +65,7 @@ pub(super) fn choose(plan: &FlightPlan) -> Result<ChosenEvents> {
     Ok(chosen)
 }
 
-/// Does what [`run_with`] does, with events that were selected before.
+/// Like [`run_with`], with events that were selected before.
 pub(super) fn run_chosen(
     plan: &FlightPlan,
     chosen: ChosenEvents,
@@ -109,7 +109,7 @@ pub(super) fn run_chosen(
     Ok(if flight.keeper.are_complete() { ExitStatus(status) } else { ExitStatus(1) })
 }
 
-/// Checks whether dumps can be written, and creates their folder.
+/// Checks whether dumps can be written. Creates their folder.
 fn check_output(plan: &FlightPlan) -> Result<()> {
     let Output::File(path) = &plan.record.output else {
         bail!("-o -: a dump is a file of its own; give a folder for the dumps, for example -o incidents/");
@@ -127,7 +127,7 @@ fn check_output(plan: &FlightPlan) -> Result<()> {
     }
 }
 
-/// How large the rings are at first, and how much memory all of them may use, in bytes.
+/// The first size of each ring, and the maximum memory for all rings, in bytes.
 struct KeptSizes {
     ring: usize,
     memory: usize,
@@ -144,7 +144,7 @@ fn sizes(plan: &FlightPlan, requests: &[EventRequest]) -> KeptSizes {
     KeptSizes { ring: if is_measured { at_first() } else { ring }, memory }
 }
 
-/// Opens the events, and starts the programs that write the records of events with strings.
+/// Opens the events. Starts the BPF programs that write the records of events with strings.
 fn open(
     plan: &FlightPlan,
     (selected, tracefs, sizes): (&[Selected], &Tracefs, &KeptSizes),
@@ -153,7 +153,7 @@ fn open(
     wake: RawFd,
 ) -> Result<(Capture, StringWriters)> {
     let of_plan = &plan.record.capture;
-    // A command that only runs during the recording is not the target.
+    // The command is the target only in this case. Otherwise it only runs during the recording.
     let traced = workload.filter(|_| matches!(of_plan.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(of_plan, selected)?;
     let target = requests::target(of_plan, traced.map(Workload::pid))?;
@@ -198,12 +198,12 @@ struct Flight<'a> {
     begin_at: Option<Instant>,
     /// When the recording ends; `None` if there is no such time, or if it is over.
     end_at: Option<Instant>,
-    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last line.
+    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last such line.
     usage: Option<(Interval, Usage)>,
 }
 
 impl Flight<'_> {
-    /// Waits and makes dumps until something ends the recording. Returns the signal that ended it, if it was a signal.
+    /// Waits and makes dumps until something ends the recording. Returns the signal if a signal ended it.
     fn run(&mut self) -> Option<i32> {
         let mut signal = None;
         loop {
@@ -227,14 +227,15 @@ impl Flight<'_> {
         }
     }
 
-    /// Makes the dumps that are asked for until the recorder is told to end: the rings still have the last events of the tasks.
+    /// Makes the requested dumps until a signal ends the recorder. The traced tasks have exited, but the rings still
+    /// contain their last events.
     fn answer_requests(&mut self) -> Option<i32> {
         loop {
             self.keeper.attend(&mut self.capture);
             if let Some((_, signal)) = self.signals.take_pending().end_requests().next() {
                 return Some(signal);
             }
-            // A wake-up may have come while the side-band records of a dump were waited for.
+            // A signal or a command may have arrived while a dump waited for side-band records.
             if !std::mem::take(&mut self.keeper.woken)
                 && self.capture.wait_woken(self.keeper.next_time()) == Reading::Over
             {
@@ -257,7 +258,7 @@ impl Flight<'_> {
         }
     }
 
-    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
+    /// Handles signals, and commands from `--control`, after the recorder was woken.
     fn handle_wakeup(&mut self, signal: &mut Option<i32>) {
         losses::report_offline_cpus(&mut self.capture);
         let pending = self.signals.take_pending();

@@ -1,9 +1,9 @@
-//! What is known about tasks, mappings, code and cgroups, in bounded memory. Each dump begins with it, so that all samples
-//! in the dump have their names.
+//! The state of tasks, mappings, code and cgroups, in bounded memory. Each dump begins with it, so that all samples in
+//! the dump get their names.
 //!
-//! Records that are newer than the oldest samples are kept unchanged: a task that has exited since may have samples from
-//! before its exit. Of older records, only the resulting state is kept: a task that has exited is removed, and a new mapping
-//! replaces an old one.
+//! Records that are newer than the oldest samples are kept unchanged: a task that has exited may have samples from
+//! before its exit. Of older records, only the resulting state is kept: an exited task is removed, and a new mapping
+//! replaces an old mapping.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -16,7 +16,7 @@ use perf_prof_format::{
 };
 use perf_prof_recordings::write::{Synthesis, TaskIds};
 
-/// The state of all tasks at some time, and the records since that time.
+/// The state of all tasks at some time, and the newer records.
 #[derive(Debug)]
 pub struct SideBand {
     trailer: TrailerLayout,
@@ -25,7 +25,7 @@ pub struct SideBand {
     recent_bytes: usize,
     /// The maximum memory, in bytes.
     limit: usize,
-    /// How many records were added to the state too early, or dropped, because memory is limited.
+    /// The number of records that were added to the state too early, or dropped, because memory is limited.
     forgotten: u64,
 }
 
@@ -36,12 +36,12 @@ struct Recent {
     record: Box<[u8]>,
 }
 
-/// Who wrote a record about the creation of a process.
+/// The author of a record about a new process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Author {
-    /// The kernel, at the fork: the child has the mappings of its parent.
+    /// The kernel, at a fork: the child gets the mappings of its parent.
     Kernel,
-    /// The list of existing processes, which has the mappings of each.
+    /// perf-prof, for an existing process: the mappings of the process follow as records.
     List,
 }
 
@@ -55,7 +55,7 @@ struct State {
     /// Loaded BPF programs, by id.
     programs: BTreeMap<u32, Box<[u8]>>,
     cgroups: BTreeMap<u64, Box<[u8]>>,
-    /// Counts mappings, in the order in which they were made.
+    /// The number of mappings so far. It gives each mapping its place in the order in which they were made.
     mapped: u64,
     /// The approximate memory, in bytes.
     bytes: usize,
@@ -79,11 +79,11 @@ struct Thread {
 struct Mapped {
     end: u64,
     order: u64,
-    /// The record. A child has the mappings of its parent, so that record may name the parent.
+    /// The record of the mapping. A child shares its parent's mappings, so the record may contain the parent's pid.
     record: Arc<[u8]>,
 }
 
-/// The memory of a small entry beside its bytes.
+/// The memory of a small entry in addition to its bytes.
 const ENTRY: usize = 64;
 
 impl SideBand {
@@ -98,7 +98,7 @@ impl SideBand {
         Records::new(records).for_each(|record| self.state.apply(record, Author::List));
     }
 
-    /// Adds a record of the kernel.
+    /// Adds a record from the kernel.
     pub fn add(&mut self, record: &[u8]) {
         let time = self.trailer.time(record).unwrap_or(0);
         self.recent.push_back(Recent { time, record: record.into() });
@@ -108,7 +108,8 @@ impl SideBand {
         }
     }
 
-    /// Frees memory. No later dump has samples from before `time`.
+    /// Adds the records from before `time` to the state, because no later dump contains samples from before `time`.
+    /// This frees memory.
     pub fn settle_before(&mut self, time: u64) {
         while self.recent.front().is_some_and(|oldest| oldest.time < time) {
             self.settle_oldest();
@@ -126,12 +127,12 @@ impl SideBand {
         true
     }
 
-    /// Returns the number of records since the last call that could not be kept as long as necessary.
+    /// Returns the number of records that could not be kept long enough, since the last call.
     pub fn take_forgotten(&mut self) -> u64 {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// Returns the state as records without times, then the newer records.
+    /// Returns the records of a dump: the state as records without times, then the newer records.
     pub fn records(&self) -> Vec<u8> {
         let mut out = Synthesis::new(self.trailer);
         self.state.describe(&mut out);
@@ -176,7 +177,7 @@ impl State {
                     thread.namespaces = Some(record.into());
                 }
             }
-            // Losses of side-band records and throttling say nothing about tasks.
+            // Records about lost side-band records and throttling say nothing about tasks.
             _ => {}
         }
     }
@@ -225,7 +226,7 @@ impl State {
         self.mapped += 1;
         let new = Mapped { end, order: self.mapped, record: record.into() };
         self.bytes += new.cost();
-        // Another mapping may begin at the same address and be longer. The new one has replaced its start.
+        // The new mapping has replaced the start of this mapping, even if this mapping is longer.
         let old = process.mappings.insert(start, new);
         self.bytes -= old.map_or(0, |old| old.cost());
     }
@@ -253,7 +254,7 @@ impl State {
 }
 
 impl Mapped {
-    /// The memory of a mapping. Its record is counted once for each process that has it, which is too much after forks.
+    /// Returns the memory of a mapping. A record that several processes share is not counted for any of them.
     fn cost(&self) -> usize {
         ENTRY + if Arc::strong_count(&self.record) == 1 { self.record.len() } else { 0 }
     }
@@ -272,7 +273,7 @@ fn thread_of<'a>(process: &'a mut Process, tid: u32, bytes: &mut usize) -> &'a m
     })
 }
 
-/// Keeps a record under a key, or forgets the record that was kept.
+/// Keeps a record under a key. If `is_removed`, only forgets the record that was kept under the key.
 fn keep<K: Ord>(records: &mut BTreeMap<K, Box<[u8]>>, key: K, record: &[u8], is_removed: bool, bytes: &mut usize) {
     let former = if is_removed {
         records.remove(&key)
@@ -334,7 +335,7 @@ mod tests {
         at(time, |out| out.mmap2(ids(pid, pid), &range))
     }
 
-    /// Returns what a dump would have, one line for each record.
+    /// Returns the contents of a dump, one line for each record.
     fn shown(side_band: &SideBand) -> Vec<String> {
         let bytes = side_band.records();
         let line = |record: &[u8]| {
@@ -404,7 +405,7 @@ mod tests {
     }
 
     proptest! {
-        /// The memory is counted right: nothing is left when all tasks have exited.
+        /// When all tasks have exited, no memory is counted any more.
         #[test]
         fn no_memory_is_left_when_all_tasks_have_exited(steps in prop::collection::vec((0u8..5, 1u32..6, 1u32..6), 0..200)) {
             let mut side_band = SideBand::new(trailer(), 1 << 30);
@@ -422,7 +423,7 @@ mod tests {
             }
             side_band.settle_before(1001);
             let left: Vec<u32> = side_band.state.processes.keys().copied().collect();
-            // A process is kept even if none of its threads is known, only its mappings.
+            // A process is kept as long as its mappings are known, even if none of its threads is.
             let bytes: usize = left.iter().map(|pid| {
                 side_band.state.processes[pid].mappings.values().map(Mapped::cost).sum::<usize>()
             }).sum();

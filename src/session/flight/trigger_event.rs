@@ -1,5 +1,5 @@
-//! The event `perf-prof:trigger` of a dump: it says when and why the dump was made. It has the form of a tracepoint, so
-//! every reader of recordings shows it.
+//! The event `perf-prof:trigger` in a dump. Its sample says when and why the dump was made. It looks like a tracepoint,
+//! so all readers of recordings show it.
 
 use perf_prof_format::{
     abi::{PERF_SAMPLE_RAW, PERF_TYPE_TRACEPOINT, perf_event_attr},
@@ -9,13 +9,13 @@ use perf_prof_format::{
 /// The system of the event.
 pub const SYSTEM: &str = "perf-prof";
 
-/// The id of the event as a tracepoint. The kernel gives such ids from 1 on, and has a few thousand of them.
+/// The tracepoint id of the event. The kernel numbers its tracepoints from 1 on, and has a few thousand of them.
 const TRACEPOINT_ID: u16 = u16::MAX;
 
-/// The id in the samples. The kernel counts its ids from 1 on.
+/// The id of the event in its samples. The kernel numbers perf events from 1 on.
 const PERF_ID: u64 = u64::MAX - 1;
 
-/// The maximum length of a text, in bytes.
+/// The maximum length of a text in the sample, in bytes.
 const LONGEST_TEXT: usize = 4096;
 
 /// The format, as tracefs would show it.
@@ -40,13 +40,13 @@ const TEXTS: usize = 24;
 /// Why a dump was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
-    /// A word, such as `fsync` or `signal`. It is in the name of the file.
+    /// The reason in one word, such as `fsync` or `signal`. The file name contains this word.
     pub reason: String,
-    /// The text of the event or span that caused the dump. Empty if there was none.
+    /// The text of the event or span that caused the dump. Empty if another reason caused it.
     pub event: String,
     /// The time, in nanoseconds of the events' clock.
     pub time: u64,
-    /// The task.
+    /// The process id and the thread id of the task.
     pub task: (u32, u32),
     /// The CPU.
     pub cpu: u32,
@@ -68,7 +68,8 @@ pub fn attr(like: &EventAttr) -> EventAttr {
     EventAttr { name: format!("{SYSTEM}:trigger"), attr, ids: vec![PERF_ID], ..EventAttr::default() }
 }
 
-/// Returns the sample of a trigger. `kept_ns` is the time before the trigger for which the rings still had all samples.
+/// Returns the sample of a trigger. `kept_ns` is the time before the trigger for which the rings contain all samples,
+/// in ns.
 pub fn sample(of: &EventAttr, trigger: &Trigger, kept_ns: u64) -> Result<Vec<u8>, RecordTooLarge> {
     let mut raw = TRACEPOINT_ID.to_ne_bytes().to_vec();
     raw.extend([0; 2]);

@@ -1,4 +1,5 @@
-//! The events that make dumps: an ordinary live run in a thread of its own, whose sink asks for a dump at each event.
+//! The events that cause dumps. A live run in a thread of its own receives them, and its sink asks for a dump at each
+//! event.
 
 use std::{
     ops::ControlFlow,
@@ -27,7 +28,7 @@ use crate::{
     spine::{About, Chosen, Slice},
 };
 
-/// A run whose events make dumps.
+/// A run whose events cause dumps.
 #[derive(Debug)]
 pub struct Triggers {
     end: Arc<EndRequests>,
@@ -37,7 +38,7 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Opens the events of `draft`. Nothing is requested before [`Triggers::start`]. At each event, the run asks for a dump.
+    /// Opens the events of `draft`. From [`Triggers::start`] on, the run asks for a dump at each event.
     pub fn open(draft: Draft, asking: Asking) -> Result<Triggers> {
         let plan = draft.checked().map_err(|error| anyhow!("--trigger: {}", error.message(|_| "a target option")))?;
         let end = Arc::new(EndRequests::new()?);
@@ -64,16 +65,16 @@ impl Triggers {
 impl Drop for Triggers {
     fn drop(&mut self) {
         self.end.end_now();
-        // A thread that waits for its start ends when nobody can start it.
+        // If the thread still waits for its start, it ends when this sender is dropped.
         self.start = bounded(0).0;
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has printed why.
+            // A panicked thread has already printed why.
             let _ = thread.join();
         }
     }
 }
 
-/// Opens the events, tells whether this succeeded, and delivers them until the run is ended.
+/// Opens the events, reports whether this succeeded, and delivers them until something ends the run.
 fn run(
     plan: &RunPlan,
     signals: &Signals,

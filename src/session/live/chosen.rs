@@ -22,8 +22,8 @@ use crate::plan;
 
 /// The selected events of this kernel. Nothing is opened yet.
 pub struct ChosenEvents {
-    /// Keeps other perf-prof processes from closing tracepoints, until the events are open and the formats for a
-    /// recording were read.
+    /// Keeps other perf-prof processes from closing tracepoints. It is needed until the events are open and a recording
+    /// has read the formats.
     closing: ClosingHeldOff,
     tracefs: Tracefs,
     /// The events that are opened.
@@ -34,8 +34,8 @@ pub struct ChosenEvents {
 
 /// The selected events, ready to be opened.
 pub struct ArmedEvents {
-    /// Keeps other perf-prof processes from closing tracepoints, until the events are open and the formats for a
-    /// recording were read.
+    /// Keeps other perf-prof processes from closing tracepoints. It is needed until the events are open and a recording
+    /// has read the formats.
     pub closing: ClosingHeldOff,
     /// The events that this kernel has.
     pub tracefs: Tracefs,
@@ -43,7 +43,8 @@ pub struct ArmedEvents {
     pub events: Vec<Selected>,
     /// The derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
-    /// The index of the event about moves of tasks between cgroups. It is the last event, and no program receives it.
+    /// The index of the event about moves of tasks between cgroups, `cgroup:cgroup_attach_task`. It is the last event.
+    /// No program receives it.
     pub moves: Option<usize>,
     /// The events that were limited to user space.
     pub limits: LimitedEvents,
@@ -60,7 +61,8 @@ impl ChosenEvents {
         Ok(ChosenEvents { closing, tracefs, events, derived, moves })
     }
 
-    /// Replaces spans by the events that they are made of. For recordings: spans are made when the recording is read.
+    /// Replaces spans by the events that they are made of, for a recording. The spans are made when the recording is
+    /// read.
     pub fn recorded(self, capture: &plan::Capture) -> Result<ChosenEvents> {
         let events = Selection { events: self.events, derived: self.derived, moves: None }.recorded(capture)?;
         Ok(ChosenEvents { events, derived: Vec::new(), moves: None, ..self })
@@ -87,8 +89,8 @@ impl ChosenEvents {
         file_rights::keep_files(&mut self.tracefs, &self.events);
     }
 
-    /// Like [`ChosenEvents::arm`], for a run whose events are processed in this process. The command is killed
-    /// if this process ends. Drops the capability to read all files, except if the run needs it later.
+    /// Like [`ChosenEvents::arm`], for a run whose events are processed in this process. The kernel kills the command
+    /// if this process ends. Drops the capability to read all files, unless the run needs it later.
     pub fn arm_for_run(self, capture: &plan::Capture) -> Result<ArmedEvents> {
         let mut armed = self.arm(|| capture.workload().map(Workload::fork_until_end).transpose())?;
         file_rights::give_up(&mut armed.tracefs, &armed.events);

@@ -9,9 +9,9 @@ use super::select::Selected;
 const FILES: [&str; 5] =
     ["available_events", "printk_formats", "saved_cmdlines", "events/header_page", "events/header_event"];
 
-/// Gives up CAP_DAC_READ_SEARCH, after reading the files in tracefs that the run still needs. The executable's file may
-/// give users this capability, so that they can read tracefs. A script that kept it could read every file of the
-/// machine.
+/// Gives up CAP_DAC_READ_SEARCH, after reading the files in tracefs that the run still needs. The file of the
+/// executable may give users this capability, so that they can read tracefs. With it, a script could read every file of
+/// the machine.
 pub fn give_up(tracefs: &mut Tracefs, selected: &[Selected]) {
     keep_files(tracefs, selected);
     if capability::is_right_to_read_held_back() {

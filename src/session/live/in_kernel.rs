@@ -1,5 +1,5 @@
-//! Decides which events are added up in the kernel, and starts the BPF programs that do it. These events are then not
-//! opened for samples.
+//! Decides which events are added up in the kernel, and starts the BPF programs that add them up. These events are then
+//! not opened for samples.
 
 use std::sync::Arc;
 
@@ -36,15 +36,15 @@ use crate::{
     plan::{CgroupsOfEvents, Face, InKernel, RunPlan, Verbosity},
 };
 
-/// How often the kernel's tables are read for a receiver that looks at its tables without waiting for an interval, and for
-/// call chains that need names.
+/// How often perf-prof reads the kernel's tables in two cases: the receiver looks at its tables without waiting for an
+/// interval, or call chains need names.
 const READ_EVERY: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// The maximum number of tables in the kernel. Each table takes file descriptors, and memory from the start. For many
+/// The maximum number of tables in the kernel. Each table takes file descriptors, and memory from the start. For more
 /// events, such as those of a pattern, samples cost less.
 const MOST_TABLES: usize = 16;
 
-/// The events of a run, which are open and not enabled.
+/// The events of a run. They are open, but not enabled.
 pub struct OpenEvents<'a> {
     /// The plan of the run.
     pub plan: &'a RunPlan,
@@ -62,18 +62,18 @@ pub struct OpenEvents<'a> {
     pub workload: Option<u32>,
     /// The memory of the run.
     pub budget: &'a Budget,
-    /// What the run knows of tasks.
+    /// The context of the run, which knows tasks.
     pub context: &'a Arc<Context>,
-    /// Counts what the kernel adds up.
+    /// The counts of the run, to which the events in the kernel are added.
     pub stats: &'a Stats,
 }
 
 /// The compiled programs of an event.
 struct Compiled<'a> {
     event: usize,
-    /// The opened events that need no samples if these programs run.
+    /// The opened events that need no samples while these programs run.
     opened: Vec<usize>,
-    /// Where the programs of a span run.
+    /// The hook at which the programs of a span run.
     at: Hook,
     tables: Vec<(Programs, &'a TableUse)>,
 }
@@ -81,7 +81,7 @@ struct Compiled<'a> {
 /// The programs of a table.
 enum Programs {
     OfEvent(Program, Shape),
-    /// The programs of spans. At most this many spans may be open.
+    /// The programs of spans, and the maximum number of open spans.
     OfSpans(SpanPrograms, u32),
 }
 
@@ -100,18 +100,18 @@ struct Attempt {
     tables: KernelTables,
     /// The events that are added up in the kernel.
     in_kernel: Vec<usize>,
-    /// The opened events that therefore need no samples.
+    /// The opened events that need no samples because of this.
     opened: Vec<usize>,
-    /// The spans that are paired there.
+    /// The spans whose system calls are paired in the kernel.
     paired: Vec<usize>,
     /// The other events that the receiver gets, each with the reason why the kernel does not add it up.
     kept: Vec<(usize, Reason)>,
 }
 
 impl OpenEvents<'_> {
-    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. Also starts the
-    /// programs that write records with strings, and those that write `pairs`. `uses` says what
-    /// the receiver does with each type of events; it is empty if it gets all samples. The run cannot start after an error.
+    /// Adds up in the kernel what can be added up there, and closes the events that then need no samples. Also starts
+    /// the programs that write records with strings, and the programs of `pairs`. `uses` says what the receiver does
+    /// with each type of events; it is empty if the receiver needs all samples. After an error, the run cannot start.
     pub fn add_up(
         &self,
         uses: &[EventUse],
@@ -156,8 +156,8 @@ impl OpenEvents<'_> {
         if self.workload.is_some() || !first.opened.iter().any(leaves_out_threads) {
             return Ok(first.tables);
         }
-        // The program contains the ids of perf-prof's threads, and now there is one more thread. So the programs are
-        // made again. A command has none of these threads.
+        // The programs contain the ids of perf-prof's threads, and this call adds a thread. So the programs are made
+        // again. A command as target has none of these threads.
         capture.start_reader()?;
         let second = self.attempt(uses, &requests, &target);
         first.tables.close();
@@ -167,8 +167,8 @@ impl OpenEvents<'_> {
         }
     }
 
-    /// Of the events that are not added up in the kernel, takes the spans that are paired there. Their tables are still not added
-    /// up in the kernel.
+    /// Takes the spans that are paired in the kernel out of the events that the kernel does not add up. A span with
+    /// tables stays in the list, because perf-prof still adds up its tables.
     fn claim_pairs(&self, attempt: &mut Attempt, uses: &[EventUse], pairs: &mut PreparedPairs) {
         pairs.retain(|event| !attempt.in_kernel.contains(&event));
         attempt.paired = pairs.events().collect();
@@ -212,11 +212,12 @@ impl OpenEvents<'_> {
         let refused = |event: usize, refusal: &Refusal| {
             kernel_target::refused(&self.types[event], "added up", refusal, self.plan.verbosity)
         };
-        // A span has the events of several tasks.
+        // A span consists of events of several tasks.
         let owner = |event: usize| requests.get(event).map_or(Owner::NoTask, |request| request.owner);
         match selected {
             Ok(selected) => {
-                // Frames of processes are named while the run still knows the processes: it forgets those that ended long ago.
+                // The frames of a process have to be named while the run still knows the process. It forgets processes
+                // that ended long ago.
                 let is_read_often = self.plan.face == Face::Program || has_processes;
                 let every = is_read_often.then_some(READ_EVERY);
                 tables = KernelTables::new(self.budget.clone(), selected, every, requests::clock(&self.plan.capture));
@@ -241,8 +242,8 @@ impl OpenEvents<'_> {
         Attempt { tables, in_kernel, opened, paired, kept }
     }
 
-    /// Prints with `-v` where each event is added up. Fails if all events must be added up in the kernel, and some
-    /// cannot.
+    /// Prints with `-v` where each event is added up. Fails if all events must be added up in the kernel, but one
+    /// cannot be.
     fn report(&self, Attempt { in_kernel, paired, kept, .. }: &Attempt) -> Result<()> {
         let name = |event: usize| self.types[event].shown_name();
         paired.iter().for_each(|&event| self.stats.set_paired_in_kernel(event));
@@ -332,7 +333,7 @@ impl OpenEvents<'_> {
         Ok(Compiled { event, opened: inputs.clone(), at, tables })
     }
 
-    /// Returns which samples of a span's event count.
+    /// Returns which samples of a span's input are selected.
     fn selected_input(&self, input: usize, request: &EventRequest, target: &Target) -> Result<SelectedInput, Reason> {
         check_event(&self.selected[input], request)?;
         let Some(format) = self.types[input].format.tracepoint() else { return Err("it is no tracepoint".into()) };
@@ -344,8 +345,8 @@ impl OpenEvents<'_> {
         KernelTarget { capture: &self.plan.capture, tracefs: self.tracefs, target }
     }
 
-    /// Returns which events of a tracepoint are added up. perf-prof's own events are left out here, because no reader
-    /// does it.
+    /// Returns which events of a tracepoint are added up. The program leaves out perf-prof's own events here, because
+    /// no reader does.
     fn selection(&self, format: &EventFormat, request: &EventRequest, target: &Target) -> Result<Selection, Reason> {
         let target = self.kernel_target(target);
         Ok(Selection { own: target.own(request)?, ..target.selection(format, request)? })
@@ -364,7 +365,7 @@ impl OpenEvents<'_> {
         reasons.into_iter().find(|(applies, _)| *applies).map_or(Ok(()), |(_, reason)| Err(reason.into()))
     }
 
-    /// Loads the programs of an event. `share` is the memory that a table may have, and as much its open spans.
+    /// Loads the programs of an event. `share` is the maximum memory of a table. The open spans may take as much.
     fn loaded<'u>(
         &self,
         Compiled { event, opened, at, tables }: &mut Compiled<'u>,

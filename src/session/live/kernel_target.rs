@@ -1,5 +1,5 @@
-//! The target of a run, in the form that BPF programs use: tasks, CPUs, cgroups, and perf-prof's own threads, which are
-//! left out.
+//! The target of a run, in the form that BPF programs use: tasks, CPUs and cgroups. Also perf-prof's own threads, which
+//! programs leave out.
 
 use std::{
     collections::BTreeSet,
@@ -45,7 +45,7 @@ pub struct KernelTarget<'a> {
     pub target: &'a Target,
 }
 
-/// Why something is not done in the kernel. The text is the end of a message, after `because`.
+/// The reason why something is not done in the kernel. The text is the end of a message, after `because`.
 pub struct Reason(pub String);
 
 impl<T: fmt::Display> From<T> for Reason {
@@ -55,10 +55,11 @@ impl<T: fmt::Display> From<T> for Reason {
 }
 
 impl KernelTarget<'_> {
-    /// Returns which events of a tracepoint are selected. perf-prof's own events are among them.
+    /// Returns which events of a tracepoint are selected. They include perf-prof's own events.
     pub fn selection(&self, format: &EventFormat, request: &EventRequest) -> Result<Selection, Reason> {
         let has_tasks = matches!(self.target, Target::Processes(_) | Target::Threads(_) | Target::Workload { .. });
-        // The kernel also gives these events to the task that they name. So the program would run twice for one event.
+        // The kernel gives these events to two tasks: the running task, and the task in the event's fields. So the
+        // program would run twice for one event.
         let names_task = ["sched_wak", "sched_stat_"].iter().any(|start| format.name.starts_with(start));
         if has_tasks && &*format.system == "sched" && names_task {
             return Err("tasks are selected, and each of its events belongs to two tasks".into());
@@ -81,13 +82,13 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns the call chains of an event that the kernel follows.
+    /// Returns the call chains of an event that the program stores: only those that the kernel itself can follow.
     fn chains(&self, format: &EventFormat, request: &EventRequest) -> Option<Chains> {
         let chains = self.capture.callchain;
         let of_kernel = chains.how == CallGraph::FramePointer && chains.python == InterpreterFrameUse::No;
         let Callchain { kernel, user, max_stack } = request.callchain.filter(|_| of_kernel)?;
-        // Samples of these events have the registers of the process, so they have no frames of the kernel
-        // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). Programs get other registers.
+        // The samples of these events contain the registers of the process, so they have no kernel frames
+        // (perf_syscall_enter() in kernel/trace/trace_syscalls.c). A program gets other registers.
         let has_kernel = &*format.system != "syscalls";
         Some(Chains {
             kernel: has_kernel && kernel == Frames::Sampled,
@@ -96,7 +97,7 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns how a program recognizes perf-prof's own events, which are left out.
+    /// Returns how a program recognizes perf-prof's own events. It leaves them out.
     pub fn own(&self, request: &EventRequest) -> Result<Own, Reason> {
         let own = std::process::id();
         let nothing = Own { owner: request.owner, ..Own::NOTHING };
@@ -115,7 +116,7 @@ impl KernelTarget<'_> {
         }
     }
 
-    /// Returns the tasks whose spans are added up. The events of sources may belong to other tasks.
+    /// Returns the tasks whose spans are added up. A source may need events of other tasks for these spans.
     pub fn span_tasks(&self, span: &Span) -> Result<SpanTasks, Reason> {
         if !span.spec().is_source() {
             return Ok(SpanTasks::ALL);
@@ -129,7 +130,7 @@ impl KernelTarget<'_> {
         })
     }
 
-    /// Returns whether the events of all tasks are needed for the spans of some.
+    /// Returns whether the events of all tasks are needed for the spans of the selected tasks.
     fn selects_spans(&self) -> Result<bool, Reason> {
         match (&self.capture.selected_tasks, self.capture.spans_of) {
             (None, _) | (_, SpansOf::AllTasks) => Ok(false),
@@ -161,13 +162,13 @@ impl KernelTarget<'_> {
         let (fork, free, rename) = (fork?, free?, self.format("task", "task_rename")?);
         selected.select_tasks(&first, TaskEvents { fork: &fork, free: &free, rename: &rename })?;
         if let (FirstTasks::These(processes), Target::UntilExit(_)) = (&first, self.target) {
-            // Spans are selected by their threads. Those that start from now on are added by the programs.
+            // Spans are selected by their threads. The programs add threads that start later.
             selected.also_select(&threads_of(processes))?;
         }
         Ok(selected)
     }
 
-    /// Notes from now on since when processes have their mappings.
+    /// Starts the programs that note when each process got its mappings.
     pub fn follow_mappings(&self, selected: &mut SelectedTasks) -> Result<(), Refusal> {
         let names = ["sched_process_fork", "sched_process_free", "sched_process_exec"];
         let [fork, free, exec] = names.map(|name| self.format("sched", name));
@@ -180,7 +181,8 @@ impl KernelTarget<'_> {
     }
 }
 
-/// Returns where the kernel's structures have what paths are made of. `None` if programs cannot know it, or if no event has paths.
+/// Returns the layout of the kernel's structures from which paths are made. Returns `None` if no event has paths, or if
+/// programs may not read the kernel's memory.
 pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<PathTypes> {
     let has_paths =
         |format: &Arc<EventFormat>| format.strings().iter().any(|string| string.address == StringAddress::OfTask);
@@ -190,15 +192,15 @@ pub fn path_types<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -
     are_known.then(|| *TYPES.get_or_init(|| PathTypes::of(&read_btf(PathTypes::needs))))?
 }
 
-/// Returns the kernel's iterator for loops, if one of the events has frames of an interpreter.
+/// Returns the kernel's iterator for loops in BPF programs, if an event has frames of an interpreter.
 pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> Option<NumberIterator> {
     static ITERATOR: OnceLock<Option<NumberIterator>> = OnceLock::new();
     let has_frames = formats.any(|format| format.interpreter_frames_offset().is_some());
     has_frames.then(|| *ITERATOR.get_or_init(|| NumberIterator::of(&read_btf(NumberIterator::needs))))?
 }
 
-/// Loads a program that makes paths, in the form that this kernel accepts. It does without the kernel's iterator if the
-/// kernel's compiler cannot call functions of the kernel. It makes no paths if the kernel's memory cannot be followed.
+/// Loads a program that makes paths, in a form that this kernel accepts. The second form does not use the kernel's
+/// iterator, because some kernels cannot compile calls of kernel functions. The last form makes no paths.
 pub fn load_with_paths<T>(
     types: Option<&PathTypes>,
     mut load: impl FnMut(Option<&PathTypes>) -> Result<T, Refusal>,
@@ -230,8 +232,9 @@ fn threads_of(processes: &[u32]) -> Vec<u32> {
     processes.iter().flat_map(|&pid| procfs::tasks(pid).unwrap_or_default()).collect()
 }
 
-/// Returns the reason why the programs of an event were refused. The work is then `done` in perf-prof. A refusal by the
-/// verifier is a defect of perf-prof, so it is always printed, unless the kernel is locked down.
+/// Returns the reason why the kernel refused the programs of an event. `done` says what perf-prof does with the event
+/// instead. A refusal by the verifier is a defect of perf-prof. So it is always printed, unless the kernel is locked
+/// down.
 pub fn refused(event: &EventType, done: &str, refusal: &Refusal, verbosity: Verbosity) -> Reason {
     let is_defect = verbosity > Verbosity::Quiet && !lockdown::hides_kernel_memory();
     if let (Refusal::Verifier(log), true) = (refusal, is_defect) {

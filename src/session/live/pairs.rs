@@ -1,5 +1,6 @@
-//! Decides which system calls are paired in the kernel although their samples are needed, and starts that. A program then writes
-//! one record for each call that passes, and the tracepoints are not opened. So this is decided before the events are opened.
+//! Decides which system calls BPF programs pair in the kernel if their samples are needed, and starts these programs. A
+//! program writes one record for each call that passes the filters. The tracepoints are then not opened, so the
+//! decision comes before the events are opened.
 
 use anyhow::{Context as _, Result};
 use perf_prof_capture::{Capture, EventRequest, Writer};
@@ -34,15 +35,15 @@ pub struct UnopenedEvents<'a> {
     pub plan: &'a RunPlan,
     /// The events that this kernel has.
     pub tracefs: &'a Tracefs,
-    /// The events that are made of opened ones.
+    /// The derived events.
     pub derived: &'a [Derived],
-    /// The number of opened events that the run receives. The event about moves comes after them.
+    /// The number of opened events that the run receives. Only the event about moves between cgroups comes after them.
     pub received: usize,
-    /// The process of the command that is the target.
+    /// The pid of the command that is the target.
     pub workload: Option<u32>,
 }
 
-/// The spans of system calls of a run: those that can be paired in the kernel, and the others.
+/// The spans of system calls of a run: those that can be paired in the kernel, and the other spans.
 #[derive(Default)]
 pub struct PreparedPairs {
     /// The tasks of the target, if a span needs them.
@@ -54,14 +55,14 @@ pub struct PreparedPairs {
 /// A span whose programs are loaded.
 struct PreparedPair {
     event: usize,
-    /// The events that begin and end it.
+    /// The indices of the events that begin and end the span.
     inputs: [usize; 2],
     in_kernel: PairsInKernel,
 }
 
 impl UnopenedEvents<'_> {
-    /// Loads the programs of the spans that can be paired in the kernel. The requests of their events then say that a program
-    /// writes the samples.
+    /// Loads the programs of the spans that can be paired in the kernel. Changes the requests of their events: a
+    /// program writes the samples.
     pub fn prepare_pairs(&self, selected: &mut [Selected]) -> Result<PreparedPairs> {
         let mut prepared = PreparedPairs::default();
         if self.plan.capture.in_kernel == InKernel::Never || !self.derived.iter().any(is_of_calls) {
@@ -86,7 +87,7 @@ impl UnopenedEvents<'_> {
         Ok(prepared)
     }
 
-    /// Loads the programs of a span. `tasks` are those of the target, or nothing if there is no target yet.
+    /// Loads the programs of a span. `tasks` are the tasks of the target. If they are not known yet, sets them.
     fn prepared(
         &self,
         Derived { span, inputs }: &Derived,
@@ -125,8 +126,8 @@ impl UnopenedEvents<'_> {
         Ok(([enter, exit], in_kernel))
     }
 
-    /// Returns which calls are paired. perf-prof's own threads are left out by programs if they can know them, so that it sleeps
-    /// while it writes what they made. Otherwise the reader leaves them out.
+    /// Returns which calls are paired. If the programs can recognize perf-prof's own threads, they leave these threads
+    /// out, so that perf-prof's writes make no new records. Otherwise the reader leaves them out.
     fn selection(
         &self,
         target: &KernelTarget<'_>,
@@ -141,7 +142,7 @@ impl UnopenedEvents<'_> {
         Ok(Selection { own, ..target.selection(format, request)? })
     }
 
-    /// Returns why this run needs the samples of both events.
+    /// Fails with the reason if this run needs the samples of both events.
     fn check_run(&self) -> Result<(), Reason> {
         let capture = &self.plan.capture;
         let reasons = [
@@ -155,17 +156,17 @@ impl UnopenedEvents<'_> {
 }
 
 impl PreparedPairs {
-    /// Takes the spans of system calls that cannot be paired in the kernel, and why.
+    /// Removes and returns the spans of system calls that cannot be paired in the kernel, each with the reason.
     pub fn take_kept(&mut self) -> Vec<(usize, Reason)> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Returns the spans that are ready to be paired.
+    /// Returns the indices of the spans that are ready to be paired.
     pub fn events(&self) -> impl Iterator<Item = usize> {
         self.pairs.iter().map(|pair| pair.event)
     }
 
-    /// Gives up the spans that are added up in the kernel.
+    /// Gives up the spans that the kernel adds up.
     pub fn retain(&mut self, is_paired: impl Fn(usize) -> bool) {
         self.pairs.retain(|pair| is_paired(pair.event));
     }
@@ -190,7 +191,7 @@ impl PreparedPairs {
     }
 }
 
-/// Sets who writes the samples of the events that begin and end a span.
+/// Sets the writers of the samples of a span's two events.
 fn set_writers(selected: &mut [Selected], inputs: &[usize], writers: [Writer; 2]) {
     for (&input, writer) in inputs.iter().zip(writers) {
         selected[input].request.writer = writer;

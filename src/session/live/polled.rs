@@ -24,7 +24,7 @@ use crate::plan::Capture;
 pub struct PolledSelection {
     /// The name that is shown.
     pub name: String,
-    /// The bytes of the attr. It has only what the selector says; members of samples are up to the program.
+    /// The bytes of the attr. It contains only what the selector says. The program adds the members of samples.
     pub attr: Vec<u8>,
     /// The filter of a tracepoint.
     pub filter: Option<String>,
@@ -32,7 +32,7 @@ pub struct PolledSelection {
     pub tracepoint: Option<(String, String)>,
 }
 
-/// Resolves selectors. Fails for events that are made of others, and for probes that would have to be defined.
+/// Resolves selectors. Fails for derived events, and for probes that would have to be defined.
 pub fn resolve(events: Vec<EventSpec>) -> Result<Vec<PolledSelection>> {
     let capture = Capture { events, ..Capture::default() };
     let tracefs = unprivileged::tracefs(&capture)?;

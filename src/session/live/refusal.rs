@@ -16,8 +16,8 @@ use super::select::Selected;
 /// kernel's reason and the fields of the event.
 pub fn open_error(mut error: CaptureError, selected: &[Selected]) -> anyhow::Error {
     if let Some(name) = error.event_mut() {
-        // All breakpoints have the same name, and all events of a PMU have the same name. Their selectors differ, so
-        // the message contains the selector.
+        // All breakpoints have the same name, and so do all events of a PMU. Their selectors differ, so the message
+        // contains the selector.
         let mut of_name = selected.iter().filter(|event| event.request.name == *name);
         if let (Some(event), None) = (of_name.next(), of_name.next()) {
             match event.spec.kind {
@@ -63,7 +63,8 @@ fn calls_meant_by(name: &str) -> Option<String> {
     let calls = || system_calls::names().into_iter().filter(|call| system_calls::number(ARCH, call).is_some());
     let mut near = similar_names(name, calls());
     if near.is_empty() {
-        // In a short name, one wrong letter is a large part, so it is searched for separately.
+        // In a short name, one wrong letter makes the similarity small. So names with one wrong letter are searched for
+        // separately.
         let differs_in_one = |call: &&str| {
             call.len() == name.len() && call.bytes().zip(name.bytes()).filter(|(one, other)| one != other).count() == 1
         };

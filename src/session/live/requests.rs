@@ -33,14 +33,14 @@ use crate::{
 
 /// The maximum default memory of all rings together, in bytes.
 const ALL_RINGS: usize = 256 << 20;
-/// The smallest and the largest usual size of a ring, in bytes. On machines with many CPUs, the smallest size is used
-/// even if all rings together then need more than [`ALL_RINGS`]. If samples are large, rings are larger.
+/// The smallest and the largest usual size of a ring, in bytes. Machines with many CPUs use the smallest size, even if
+/// all rings together then need more than [`ALL_RINGS`]. Large samples need larger rings.
 const RING: std::ops::RangeInclusive<usize> = 512 << 10..=2 << 20;
 
 /// The smallest default size of a ring, in bytes, on machines with little memory.
 const SMALLEST_RING: usize = 64 << 10;
-/// The number of samples that a ring has room for. A program that samples its own stack at full speed fills a ring
-/// faster than the reader can empty it.
+/// The number of samples that fit into a ring. A program that samples its own stack at full speed fills a ring faster
+/// than the reader can empty it.
 const BURST: usize = 1024;
 
 /// Returns the target of the capture. `workload` is the pid of the command, if the command is the target.
@@ -252,9 +252,9 @@ pub fn buffer(plan: &plan::Capture, available: Option<usize>) -> Budget {
 }
 
 /// Returns the default size of a ring. `largest` is the size of the largest sample, and `available` the memory that can
-/// be used, in bytes. A ring has room for [`BURST`] of these samples, if all rings together then need at most
-/// [`ALL_RINGS`]. On machines with little memory, rings are smaller, because the rings are locked in memory and the
-/// buffer has to hold their contents twice.
+/// be used, in bytes. [`BURST`] of these samples fit into a ring, if all rings together then need at most
+/// [`ALL_RINGS`]. On machines with little memory, rings are smaller: rings are locked in memory, and the buffer has to
+/// hold their contents twice.
 fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
     let share = ALL_RINGS / rings;
     let usual = share.clamp(*RING.start(), *RING.end());
@@ -263,8 +263,8 @@ fn default_ring(rings: usize, largest: usize, available: usize) -> usize {
     1 << ring.ilog2()
 }
 
-/// Reports what the opened events lack, and with `-v` what was opened. `done` is the word for what happens to samples:
-/// `delivered` or `recorded`.
+/// Reports what is missing in the opened events, and with `-v` what was opened. `done` is the word for what happens to
+/// samples: `delivered` or `recorded`.
 pub fn report_opened(planned: &Sizes, selected: &[Selected], capture: &Capture, verbosity: Verbosity, done: &str) {
     report_missing_calls_of_children(capture.of_children());
     report_smaller_rings(planned, capture, verbosity);
@@ -314,9 +314,9 @@ fn report_capture(planned: &Sizes, selected: &[Selected], capture: &Capture) {
     selected.iter().filter_map(|event| event.note.as_ref()).for_each(output::say);
 }
 
-/// Opens a capture with rings of the default size. If the kernel does not allow that much locked memory, tries again
-/// with half the size, down to one page. How much memory is allowed depends on how much memory other processes of the
-/// user have locked (`perf_mmap()` in kernel/events/core.c). If the plan sets a ring size, no smaller size is tried.
+/// Opens a capture with rings of the default size. If the kernel does not allow that much locked memory, tries half the
+/// size again and again, down to one page. The allowed memory depends on how much memory other processes of the user
+/// have locked (`perf_mmap()` in kernel/events/core.c). If the plan sets a ring size, tries no smaller size.
 pub fn open_with_rings_that_fit<T>(
     plan: &plan::Capture,
     mut options: Options,
@@ -361,8 +361,8 @@ pub fn options(plan: &plan::Capture, sizes: &Sizes, mappings: Mappings, wake: st
         buffer: sizes.buffer.clone(),
         watermark_percent: plan.watermark.unwrap_or(25),
         clock: clock(plan),
-        // A process may map code on one CPU and be sampled on another. The mapping record has to be delivered before
-        // the sample.
+        // A process may map code on one CPU and be sampled on another CPU. The mapping has to be delivered before the
+        // sample.
         order: (plan.delivery_order() == plan::DeliveryOrder::Time || mappings == Mappings::Delivered)
             .then(RecordOrder::default),
         mappings,
@@ -390,8 +390,8 @@ pub fn own_threads(plan: &plan::Capture) -> OwnThreads {
     }
 }
 
-/// Returns who writes the samples of an event. A program does it if the kernel's own records have no strings, or if it pairs
-/// calls.
+/// Returns who writes the samples of an event. A BPF program writes them if they contain strings that the kernel does
+/// not record, or if the program pairs calls.
 fn writer(event: &Selected) -> Result<Writer> {
     if event.request.writer != Writer::Kernel || !event.needs_program() {
         return Ok(event.request.writer);
@@ -402,9 +402,9 @@ fn writer(event: &Selected) -> Result<Writer> {
     Ok(Writer::Program)
 }
 
-/// Returns the task that an event belongs to. Events of the scheduler belong to the task in their field `pid`, because
-/// they happen while any task runs: for example, this task is woken up. Moves between cgroups belong to no task, so
-/// that the moves that perf-prof itself makes are not left out.
+/// Returns the task that an event belongs to. An event of the scheduler belongs to the task in its field `pid`, because
+/// it happens while another task runs: for example, when the task is woken up. Moves between cgroups belong to no task.
+/// Otherwise the moves that perf-prof itself makes would be left out.
 fn owner(event: &Selected) -> Owner {
     let is_of_tasks = |format: &&Arc<EventFormat>| &*format.system == "sched" || is_move(format);
     match event.format.tracepoint().filter(is_of_tasks) {
@@ -453,7 +453,7 @@ mod tests {
         assert_eq!(kept(&["/c", "/c/a"]), folders(&["/c"]));
     }
 
-    /// Without this, a user who may lock only little memory would have to specify a ring size for every recording.
+    /// Otherwise a user who may lock only little memory would have to specify a ring size for every recording.
     #[test]
     fn rings_become_smaller_until_they_may_be_locked() {
         let refused = |kib| {

@@ -43,7 +43,7 @@ pub struct Selected {
     pub limit: Option<u64>,
     /// A note about the event. It is printed with `-v`.
     pub note: Option<String>,
-    /// What the event's samples lack.
+    /// What is missing in the event's samples, as texts for a message.
     pub lacks: Vec<String>,
 }
 
@@ -63,7 +63,8 @@ impl Selected {
         EventType { alias: alias.clone(), format: self.format.clone(), layout, max_stack: *max_stack }
     }
 
-    /// Returns whether the event has more than the kernel's own records, so that a program has to write its samples.
+    /// Returns whether the event's samples contain more than the kernel's own records, so that a BPF program has to
+    /// write them.
     pub fn needs_program(&self) -> bool {
         let needs =
             |format: &Arc<EventFormat>| !format.strings().is_empty() || format.interpreter_frames_offset().is_some();
@@ -99,13 +100,14 @@ pub struct Selection {
     pub events: Vec<Selected>,
     /// The selected derived events. Their inputs are in `events`.
     pub derived: Vec<Derived>,
-    /// The index of the event about moves of tasks between cgroups. It is the last event, and no program receives it.
+    /// The index of the event about moves of tasks between cgroups, `cgroup:cgroup_attach_task`. It is the last event.
+    /// No program receives it.
     pub moves: Option<usize>,
 }
 
 /// Resolves the selectors, in their order, to events of this machine that are sampled. Fails if two of the events are
-/// the same software event, because the kernel gives the samples of both the same id. If the plan needs the moves of
-/// tasks between cgroups, adds the event about moves at the end.
+/// the same software event, because the kernel gives the samples of both events the same id. If the plan needs the
+/// moves of tasks between cgroups, adds the event about moves at the end.
 pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = resolve(plan, tracefs)?;
     refuse_repeated_software_events(&selection.events)?;
@@ -123,8 +125,8 @@ pub fn select(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     Ok(selection)
 }
 
-/// Resolves the selectors, in their order, to events of this machine that are only counted. Because there are no
-/// samples, the same software event may be selected several times.
+/// Resolves the selectors, in their order, to events of this machine that are only counted. The same software event may
+/// be selected several times, because counted events have no samples.
 pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
     let mut selection = Selection::default();
     plan.events.iter().try_for_each(|spec| selection.add(plan, spec, tracefs))?;
@@ -132,7 +134,8 @@ pub fn resolve(plan: &Capture, tracefs: &Tracefs) -> Result<Selection> {
 }
 
 impl Selection {
-    /// Returns the events that are opened for a recording. Spans are not among them: they are made when it is read.
+    /// Returns the events that are opened for a recording. Spans are not included, because they are made when the
+    /// recording is read.
     pub fn recorded(self, plan: &Capture) -> Result<Vec<Selected>> {
         let of_source = |spec: &&EventSpec| matches!(&spec.kind, EventKind::Span(span) if span.is_source());
         if let Some(source) = plan.events.iter().find(of_source)
@@ -193,7 +196,7 @@ impl Selection {
         let mut spec = spec.clone();
         for (system, name) in matching {
             match tracepoint(&spec, tracefs, system, name) {
-                // The event was a probe of another program. That program has removed the probe since the list was read.
+                // Another program had defined this probe, and has removed it since the list was read.
                 Err(_) if !tracefs.has_event(system, name) => continue,
                 found => self.events.push(found?),
             }
@@ -280,8 +283,8 @@ pub fn may_have_foreign_ids(selected: &[Selected]) -> bool {
     selected.iter().any(is_software_counter)
 }
 
-/// Returns the index of the selected event to which samples with the id of another program's event belong. Returns
-/// `None` if these samples may belong to several selected events.
+/// Returns the index of the selected event that gets the samples with the id of another program's event. Returns `None`
+/// if these samples may belong to several selected events.
 pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
     let mut counted = selected.iter().enumerate().filter(|(_, event)| is_software_counter(event));
     match (counted.next(), counted.next()) {
@@ -290,7 +293,8 @@ pub fn event_of_foreign_ids(selected: &[Selected]) -> Option<usize> {
     }
 }
 
-/// Says which events have no frames of Python functions, although the user wants them. Fails if no event has them.
+/// Reports the events that have no frames of Python functions although the user requested them. Fails if no event has
+/// such frames.
 fn tell_missing_interpreter_frames(selected: &[Selected]) -> Result<()> {
     let has_frames = |event: &&Selected| {
         event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
@@ -306,8 +310,8 @@ fn tell_missing_interpreter_frames(selected: &[Selected]) -> Result<()> {
     Ok(())
 }
 
-/// Returns the end of a message about a probe whose file is the name of a folder in the working directory. A relative
-/// path has to start with `./`, because a `/` behind a name begins a filter.
+/// Returns the end of a message about a probe whose file is the name of a folder in the working directory. Without
+/// `./`, the `/` after the name begins a filter.
 fn path_meant(file: &str) -> String {
     let is_folder = !file.is_empty() && !file.contains('/') && std::path::Path::new(file).is_dir();
     if is_folder { format!("; write a path below the folder {file} as ./{file}/NAME") } else { String::new() }
@@ -342,8 +346,8 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
         Err(SourceError::Unknown { name }) => bail!("{}", unknown_source(&name, &machine, tracefs)),
         Err(error) => return Err(error.into()),
     };
-    // All events of a run use the same rings, and each ring belongs to a CPU or a thread. So all events must have the
-    // same target.
+    // All events of a run use the same rings, and a ring belongs to a CPU or a thread. So all events must have the same
+    // target.
     let name = &source.request.name;
     match (&source.tasks, &plan.target) {
         (Tasks::Inherit, _) => {}
@@ -376,7 +380,7 @@ fn source(plan: &Capture, spec: &EventSpec, tracefs: &Tracefs) -> Result<Selecte
 }
 
 fn unknown_source(name: &str, machine: &dyn Machine, tracefs: &Tracefs) -> String {
-    // If tracefs cannot be read, only the names of other events are suggested.
+    // If tracefs cannot be read, the suggestions contain no tracepoints.
     let tracepoints = tracefs.events().unwrap_or_default();
     let mut names: Vec<String> = tracepoints.iter().map(|(system, name)| format!("{system}:{name}")).collect();
     names.extend(selectors::names(machine).into_iter().map(|(name, _)| name));
@@ -396,7 +400,7 @@ fn tracepoint(spec: &EventSpec, tracefs: &Tracefs, system: &str, name: &str) -> 
     let text = tracefs.format(system, name)?;
     let format =
         EventFormat::parse(system, &text).map_err(|error| anyhow!("the format of {system}:{name}: {error}"))?;
-    // If a probe was defined in tracefs, its format does not say whether the probe is in the kernel or in a program.
+    // The format of a probe in tracefs does not say whether the probe is in the kernel or in a program.
     let format = format.with_strings(&spec.attrs.strings).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let is_probe = ["__probe_ip", "__probe_func"].iter().any(|field| format.field(field).is_some());
     let place =
@@ -410,7 +414,7 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
         return format!("{typed}: a probe in user space needs a file; write {typed}@\"/path/or/name\"");
     }
     let mut names: Vec<String> = all.iter().map(|(system, name)| format!("{system}:{name}")).collect();
-    // The user may have typed the wrong system with the right name.
+    // The system may be wrong and the name right.
     let elsewhere = all.iter().filter(|(_, n)| n == name).map(|(system, name)| format!("{system}:{name}"));
     let mut guesses: Vec<String> = elsewhere.collect();
     if guesses.is_empty() {
@@ -429,9 +433,9 @@ fn unknown(system: &str, name: &str, all: &[(String, String)]) -> String {
     }
 }
 
-/// Returns the functions in `names` that are never called, each with the reason. Each of them has the name of a handler
-/// of an event in `all`, or nearly the name of a function in `called` that the script does not have. `names` contains
-/// all functions of the script with a name that looks like a callback.
+/// Returns the functions in `names` that are never called, each with the reason. These are functions with the name of a
+/// handler of an event in `all`, and functions with nearly the name of a callback in `called` that the script does not
+/// have. `names` contains all functions of the script whose names look like callbacks.
 pub fn uncalled_handlers(
     names: &[String],
     called: &[String],

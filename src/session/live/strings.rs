@@ -1,4 +1,4 @@
-//! Events with strings: BPF programs write their records. The programs are started when the events are open.
+//! Starts the BPF programs that write the records of events with strings. The events are already open.
 
 use anyhow::{Result, anyhow};
 use perf_prof_capture::{Capture, EventRequest, Writer};
@@ -19,9 +19,9 @@ use super::{
 };
 use crate::plan;
 
-/// Requests the strings of sources that have them, if BPF programs can read them here.
+/// Requests the strings of the sources that can have them, if BPF programs can read strings here.
 pub fn add_where_possible(capture: &mut plan::Capture) {
-    // Programs know only cgroups of version 2. They also see other task ids than a process in a PID namespace.
+    // BPF programs know only cgroups of version 2. In a PID namespace, they see other task ids than processes do.
     let is_possible = |capture: &plan::Capture| {
         !matches!(capture.target, plan::Target::Cgroups { .. })
             && procfs::is_in_first_pid_namespace()
@@ -37,8 +37,8 @@ pub fn add_where_possible(capture: &mut plan::Capture) {
     }
 }
 
-/// Starts the programs that write the records of the events with strings. `capture` has the open events. No record is
-/// written before the events are enabled.
+/// Starts the programs that write the records of events with strings. `capture` contains the open events. The programs
+/// write no record before the events are enabled.
 pub fn start(
     target: &KernelTarget<'_>,
     events: &[Selected],
@@ -46,7 +46,7 @@ pub fn start(
     capture: &Capture,
 ) -> Result<StringWriters> {
     let of_program = |&at: &usize| {
-        // Other programs write events that say so themselves.
+        // Events with another writer are not started here.
         let is_own = events[at].request.writer == Writer::Kernel && requests[at].writer == Writer::Program;
         is_own && capture.outputs(at).next().is_some()
     };
@@ -81,7 +81,7 @@ fn add(
     let ty = event.event_type(capture.layout(at));
     let Some(format) = ty.format.tracepoint() else { return Err("it is no tracepoint".into()) };
     let filter = request.filter.as_ref().map(|text| Filter::parse(text, format)).transpose()?;
-    // The reader leaves out perf-prof's own samples, as it does for other events.
+    // The reader leaves out perf-prof's own samples, as it does for all events.
     let selection = target.selection(format, request)?;
     let tracepoint = Tracepoint { name: &format.name, id: format.id };
     let mut add = |types: KernelTypes<'_>| {
@@ -91,7 +91,7 @@ fn add(
     let mut iterator = types.iterator;
     let added = kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }));
     let added = match added {
-        // The compiler of an older kernel knows no calls of functions of the kernel.
+        // An older kernel cannot compile calls of kernel functions.
         Err(Refusal::Verifier(_)) if iterator.take().is_some() => {
             kernel_target::load_with_paths(types.paths, |paths| add(KernelTypes { paths, iterator }))
         }
@@ -104,7 +104,7 @@ fn has_frames(event: &Selected) -> bool {
     event.format.tracepoint().is_some_and(|format| format.interpreter_frames_offset().is_some())
 }
 
-/// Reports how many events have no record, because their programs could not run.
+/// Reports how many events have no record, because the kernel could not run their programs.
 pub fn report_missed(writers: &StringWriters) {
     let missed = writers.missed().map(|(_, missed)| missed).max().unwrap_or(0);
     if missed != 0 {

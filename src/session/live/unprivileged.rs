@@ -32,7 +32,7 @@ pub struct LimitedEvents {
 enum Cause {
     /// `kernel.perf_event_paranoid` has this value, which is too high.
     Level(i32),
-    /// The reason is unknown: `kernel.perf_event_paranoid` and the capabilities allow it.
+    /// `kernel.perf_event_paranoid` and the capabilities allow it, so the reason is unknown.
     #[default]
     Unknown,
 }
@@ -92,8 +92,7 @@ fn has_both_sides(request: &EventRequest) -> bool {
     !in_kernel_alone && request.definition.is_none() && !request.excluded.kernel && !request.excluded.user
 }
 
-/// Returns whether the event happens only in the kernel. Such an event never happens in user space, so it cannot be
-/// limited to user space.
+/// Returns whether the event happens only in the kernel, so that it cannot be limited to user space.
 fn is_kernel_only(event: &PerfEvent) -> bool {
     const OF_KERNEL: [u64; 4] = [
         PERF_COUNT_SW_CONTEXT_SWITCHES,
@@ -104,8 +103,8 @@ fn is_kernel_only(event: &PerfEvent) -> bool {
     event.kind == PERF_TYPE_SOFTWARE && OF_KERNEL.contains(&event.config)
 }
 
-/// Removes the events that happen only in the kernel, if this process may not trace the kernel. Used for the default
-/// events, because the user did not select them explicitly.
+/// Removes the events that happen only in the kernel, if this process may not trace the kernel. This is only done for
+/// default events, which the user did not select.
 pub fn remove_kernel_only_events(selected: &mut Vec<Selected>) {
     if !RunningMachine.can_trace_kernel() {
         selected.retain(|event| !is_kernel_only(&event.request.event));
@@ -113,8 +112,8 @@ pub fn remove_kernel_only_events(selected: &mut Vec<Selected>) {
 }
 
 impl LimitedEvents {
-    /// Reports which events were limited to user space. Called after these events were opened. The message is printed even with
-    /// `-q`, because the output of a script does not show that the kernel's part is missing.
+    /// Reports which events were limited to user space, after they were opened. The message is printed even with `-q`,
+    /// because the output of a script does not show that the kernel's part is missing.
     pub fn report(&self) {
         if !self.events.is_empty() {
             output::say(self);
@@ -128,8 +127,8 @@ impl fmt::Display for LimitedEvents {
     }
 }
 
-/// Finds tracefs. If tracefs cannot be read, fails only if the plan contains a tracepoint, because other events do not
-/// need tracefs.
+/// Finds tracefs. If tracefs cannot be read, fails only if the plan contains a tracepoint. Other events do not need
+/// tracefs.
 pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
     let is_in_tracefs = |spec: &&EventSpec| matches!(spec.kind, EventKind::Tracepoint { .. } | EventKind::Span(_));
     match (Tracefs::find(), plan.events.iter().find(is_in_tracefs)) {
@@ -144,8 +143,8 @@ pub fn tracefs(plan: &Capture) -> anyhow::Result<Tracefs> {
     }
 }
 
-/// Returns the end of an error message: which permission is needed in addition to access to tracefs. Without it, users
-/// might make tracefs readable for all and then find that events are still refused.
+/// Returns the end of an error message about tracefs: the permission that is needed too. Without this hint, users might
+/// make tracefs readable for all, and then find that events are still refused.
 fn paranoid_level_hint(spec: &EventSpec, target: &Target, level: i32) -> Option<String> {
     let of_tasks = matches!(target, Target::Processes(_) | Target::Threads(_) | Target::Workload(_));
     if of_tasks && is_of_system_calls(spec) {
@@ -184,7 +183,7 @@ mod tests {
         resolve(&plan, &Tracefs::at_usual_place()).unwrap().events
     }
 
-    /// The message gives the sysctl as the cause only if it is the cause.
+    /// The message blames the sysctl only if the sysctl is the cause.
     #[test]
     fn the_level_is_named_only_if_it_is_the_cause() {
         let causes = [(Some(2), false), (Some(1), false), (Some(2), true), (None, false)];

@@ -24,7 +24,7 @@ pub fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
                 return status.code().or(of_signal).map(|status| status as u8);
             }
             Ok(None) => {}
-            // The script has already read the exit status, because it waits for any child (`os.wait()`).
+            // The script has already read the exit status. For example, `os.wait()` waits for any child.
             Err(_) => return None,
         }
         if begun.elapsed() > PATIENCE {
@@ -37,8 +37,8 @@ pub fn end_workload(mut workload: Workload, signal: Option<i32>) -> Option<u8> {
     }
 }
 
-/// Waits in a thread until a command that outlives its run has exited. The program may go on for long after the run,
-/// and no other code waits for the command.
+/// Waits in a thread until the command has exited, if it outlives its run. The program may continue for long after the
+/// run, and no other code waits for the command.
 fn reap_later(mut workload: Workload) {
     let wait = move || {
         signals::block_in_this_thread();

@@ -20,7 +20,7 @@ use super::{
     TaskSelection, Verbosity, live_target, recorded_tasks, selection::AllCpus,
 };
 
-/// The options of a run as the user gave them. Each value is valid, but it is not known yet whether the options fit
+/// The options of a run as the user gave them. Each value is valid, but nothing has checked whether the options fit
 /// together.
 #[derive(Clone, Debug, Default)]
 pub struct Draft {
@@ -59,7 +59,7 @@ pub struct Draft {
     /// The time after which a live run ends.
     pub duration: Option<Duration>,
 
-    /// The recording to read. Without one, the events are live.
+    /// The recording to read. `None` for live events.
     pub input: Option<PathBuf>,
     /// The owners of recordings that may be read.
     pub owner: Owner,
@@ -96,7 +96,7 @@ pub struct Draft {
 #[derive(Default)]
 struct LiveTarget {
     target: Target,
-    /// The selected tasks, if the target has more tasks than these.
+    /// The selected tasks, if the target contains more tasks than these.
     selected_tasks: Option<Target>,
     spans_of: SpansOf,
 }
@@ -150,9 +150,9 @@ impl Draft {
         })
     }
 
-    /// Returns the call chains. `-g` means the same as in `perf-prof record`: kernel and user frames. A replay shows
-    /// the frames that were recorded. `-g --no-kernel-callchain` samples no frames, as in the C implementation, which
-    /// adds user frames only together with kernel frames.
+    /// Returns the call chains. `-g` selects kernel frames and user frames, as in `perf-prof record`. A replay shows
+    /// the frames that were recorded. With `--no-kernel-callchain`, `-g` samples no frames: the C implementation adds
+    /// user frames only together with kernel frames.
     fn callchain(&self) -> Callchain {
         let Callchain { every_event, user, kernel, .. } = self.callchain;
         let has_both = every_event == Switch::On && kernel != Some(Switch::Off) && self.input.is_none();
@@ -160,8 +160,8 @@ impl Draft {
         Callchain { user: user.or(both), ..self.callchain }
     }
 
-    /// Returns the target of live events. With `-a`, the events and spans of all tasks are delivered. Without it,
-    /// sources may still need the events of all tasks, but then only the spans of the selected tasks are delivered.
+    /// Returns the target of live events. With `-a`, the run delivers the events and spans of all tasks. Without `-a`,
+    /// sources may still need the events of all tasks. Then the run delivers only the spans of the selected tasks.
     fn target(&self) -> Result<LiveTarget, PlanError> {
         let (target, selected_tasks) = self.selection.clone().target_and_selected_tasks()?;
         self.selection.refuse_idle_tasks()?;
@@ -216,7 +216,7 @@ impl Draft {
             (RunOption::SamplingLimit, self.sampling_limit.is_some()),
             (RunOption::Monotonic, self.clock == Clock::Monotonic),
             (RunOption::Duration, self.duration.is_some()),
-            // A command shows the result of the whole recording.
+            // A command has no intervals, because it shows the result of the whole recording.
             (RunOption::Interval, self.interval.is_some() && self.face == Face::Command),
             (RunOption::Recording, self.recording.is_some()),
             (RunOption::InKernel, self.in_kernel == InKernel::Always),

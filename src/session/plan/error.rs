@@ -1,5 +1,5 @@
-//! Why options do not fit together. An error holds options and not their names, because each face spells an option in
-//! its own way.
+//! Why options do not fit together. An error contains options without their names, because command lines and keyword
+//! arguments spell an option differently.
 
 use std::ffi::OsString;
 
@@ -41,7 +41,7 @@ pub enum PlanError {
     TwoTargets(RunOption, RunOption),
     /// The id 0 of the idle tasks, for live events.
     IdleTaskId(RunOption),
-    /// A command that is not traced itself needs all CPUs as the target, but another target was given.
+    /// A command that only runs meanwhile needs all CPUs as the target, but another target was given.
     CommandBesideTarget,
     /// Both a sample period and a sample frequency.
     PeriodAndFrequency,
@@ -49,11 +49,11 @@ pub enum PlanError {
     LiveOptionWithInput(RunOption),
     /// A command, together with a recording.
     CommandWithInput(Vec<OsString>),
-    /// A part of a recording, but no recording.
+    /// A range of time of a recording, but no recording.
     TimeWithoutInput,
     /// A pipe cannot be divided between processes.
     JobsOfPipe,
-    /// A limit on delivered events, for several processes: none of them knows how many events the others have
+    /// A limit on delivered events, for several processes. No process knows how many events the other processes have
     /// delivered.
     JobsWithLimit,
     /// A way to divide a recording, for only one process.

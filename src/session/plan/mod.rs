@@ -26,9 +26,9 @@ pub struct Capture {
     pub events: Vec<EventSpec>,
     /// What the events are attached to.
     pub target: Target,
-    /// The tasks that the user selected, if `target` is nevertheless all CPUs: with `-a` or `--all-cpus`, or for
-    /// sources that need the events of all tasks. The run ends when these tasks have exited, unless they were selected
-    /// by cgroups.
+    /// The tasks that the user selected, if `target` contains more than these. This happens with `-a` or `--all-cpus`,
+    /// and for sources that need the events of all tasks. The run ends when these tasks have exited, unless they were
+    /// selected by cgroups.
     pub selected_tasks: Option<Target>,
     /// Whether only the spans of `selected_tasks` are delivered.
     pub spans_of: SpansOf,
@@ -66,14 +66,14 @@ pub struct Capture {
 
 impl Capture {
     /// Returns whether the moves of tasks between cgroups have to be traced. They show the cgroup of a task that does
-    /// not run, which is needed for spans of the whole machine and to select tasks of these spans.
+    /// not run. Spans of the whole machine need this, and so does the selection of tasks for such spans.
     pub fn needs_moves(&self) -> bool {
         let selects = matches!(self.selected_tasks, Some(Target::Cgroups { .. }));
         selects || self.cgroups == Switch::On && matches!(scope(&self.events), Ok(Scope::Machine) | Err(_))
     }
 
-    /// Returns the order in which events are delivered. Spans need the order of time, because they may begin on one CPU and
-    /// end on another one.
+    /// Returns the order in which events are delivered. Spans need the order of time, because a span may begin on one
+    /// CPU and end on another.
     pub fn delivery_order(&self) -> DeliveryOrder {
         let has_span = self.events.iter().any(|event| matches!(event.kind, EventKind::Span(_)));
         if has_span { DeliveryOrder::Time } else { self.order }
@@ -93,7 +93,7 @@ pub struct Input {
     pub pids: Option<Vec<u32>>,
     /// If set, only the samples of these threads are read.
     pub tids: Option<Vec<u32>>,
-    /// The cgroups whose samples are read, with those below them: paths or glob patterns; empty for all.
+    /// The cgroups whose samples are read, including the cgroups below them: paths or glob patterns; empty for all.
     pub cgroups: Vec<String>,
     /// What `pids`, `tids` and `cgroups` select.
     pub tasks: TaskSelection,
@@ -107,12 +107,12 @@ pub struct Input {
     pub guests: Switch,
     /// The number of processes that replay the recording. If it is `None`, this process replays the whole recording.
     pub jobs: Option<Jobs>,
-    /// If another process has started this one: the number of processes that read recordings on this machine at the
+    /// If another process has started this process: the number of processes that read recordings on this machine at the
     /// same time. They share the allowed memory.
     pub processes: Option<usize>,
 }
 
-/// How the selected processes, threads and cgroups limit what is read from a recording and delivered.
+/// How the selected processes, threads and cgroups limit which samples are read and delivered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskSelection {
     /// Only the samples of these tasks are read.
@@ -189,13 +189,12 @@ pub enum Target {
 /// Which of the target's cgroups each event is attached to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupsOfEvents {
-    /// All cgroups together. A cgroup inside another one is not counted twice.
+    /// All cgroups together. A cgroup inside another cgroup is not counted twice.
     #[default]
     All,
     /// Each cgroup separately.
     Each,
-    /// One cgroup: the first event to the first cgroup, the second event to the second cgroup, and so on (`-G` of
-    /// perf).
+    /// The first event to the first cgroup, the second event to the second cgroup, and so on (`-G` of perf).
     OneEach,
 }
 
@@ -264,14 +263,14 @@ impl Callchain {
         Callchain::with_frames_of(how, frames, frames)
     }
 
-    /// Returns the settings for the frames of all call chains. With `how`, every event has call chains. Without it,
-    /// only the events that request them do.
+    /// Returns the settings for the frames of all call chains. With `how`, every event has call chains. Without `how`,
+    /// only the events that request call chains have them.
     pub fn with_frames_of(how: Option<CallGraph>, user: Option<Switch>, kernel: Option<Switch>) -> Callchain {
         let python = InterpreterFrameUse::No;
         Callchain { every_event: how.is_some().into(), how: how.unwrap_or_default(), user, kernel, python }
     }
 
-    /// Sets whether call chains have the frames of Python functions. If so, every event has a call chain.
+    /// Sets whether call chains contain the frames of Python functions. If so, every event has a call chain.
     pub fn with_python(self, python: InterpreterFrameUse) -> Callchain {
         if python == InterpreterFrameUse::No {
             return self;
@@ -297,7 +296,7 @@ impl From<bool> for Switch {
     }
 }
 
-/// Where events are added up, if the receiver needs nothing but the sums.
+/// Where events are added up, if the receiver only needs sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InKernel {
     /// In the kernel where this is possible, otherwise in perf-prof.

@@ -1,4 +1,4 @@
-//! The plan of a run: all settings of a run before it starts. Every face of perf-prof fills this plan.
+//! The plan of a run: all settings of a run before it starts. Command lines and keyword arguments become this plan.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -17,8 +17,8 @@ use super::{Capture, Input, Verbosity};
 pub struct RunPlan {
     /// The events. For live events also the target, and how they are captured.
     pub capture: Capture,
-    /// The number of events that the script itself selects. They come first in the list of events. Some of these events
-    /// may be missing in a recording.
+    /// The number of events that the script itself selects. They are the first events. Some of them may be missing in a
+    /// recording.
     pub own_events: usize,
     /// Where the events come from.
     pub origin: Origin,
@@ -36,7 +36,7 @@ pub struct RunPlan {
     pub usage_every: Option<Duration>,
     /// The file that stdout and stderr are appended to. It is reopened when SIGUSR1 arrives.
     pub output: Option<PathBuf>,
-    /// The receiver of the events. It decides which messages about the run are printed besides its result.
+    /// The receiver of the events. It determines which messages about the run are printed in addition to its result.
     pub face: Face,
     /// How many messages are printed to stderr.
     pub verbosity: Verbosity,
@@ -51,7 +51,7 @@ pub enum Origin {
     Recorded(Box<Input>),
 }
 
-/// The settings that only a run on live events has.
+/// The settings of a run on live events only.
 #[derive(Clone, Debug, Default)]
 pub struct LivePlan {
     /// The recording to write while the events are delivered.
@@ -72,12 +72,12 @@ pub struct RecordingOutput {
 /// The receiver of a run's events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Face {
-    /// A script. It may need the time of day of events at any time. Its first line may select events.
+    /// A script. Its first line may select events. It may need the time of day of events at any time.
     #[default]
     Script,
-    /// A program that uses perf-prof as a library. It prints its own results, and can filter messages itself.
+    /// A program that uses perf-prof as a library. It prints its own results, and can filter messages.
     Program,
-    /// A command without a script. All that it needs is on its command line.
+    /// A command without a script. Its command line contains all that it needs.
     Command,
 }
 
@@ -87,7 +87,7 @@ pub enum Naming {
     /// The rules that the options select.
     #[default]
     Own,
-    /// The rules of perf: names without parameters, and source lines and inlined functions only in stacks that
+    /// The rules of perf: names without parameters. Source lines and inlined functions are only in stacks that
     /// perf-prof unwinds.
     Perf,
 }

@@ -22,17 +22,17 @@ pub struct Selection {
     /// A command that is the target.
     pub exec: Option<Vec<OsString>>,
     /// A command after the options, as in perf; empty for none. It is the target if no other target is selected.
-    /// Otherwise the run lasts as long as the command.
+    /// Otherwise the run ends when the command exits.
     pub command: Vec<OsString>,
 }
 
 /// What the selection of all CPUs means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AllCpus {
-    /// They are not selected.
+    /// All CPUs are not selected.
     #[default]
     NotSelected,
-    /// They are the target, as in perf. A list of CPUs, tasks or cgroups is a more precise target.
+    /// All CPUs are the target, as in perf. A list of CPUs, tasks or cgroups overrides this target.
     Target,
     /// The events of all tasks are delivered, even if tasks are selected. The script can check which tasks are
     /// selected.
@@ -46,8 +46,8 @@ impl Selection {
         if self.pids.is_some() { Some(RunOption::Pids) } else { of_threads }
     }
 
-    /// Returns the target of the events, and a command that is not traced itself, if there is one. The target is traced
-    /// as long as this command runs.
+    /// Returns the target of the events. Also returns a command that is not traced itself, if there is one: the run
+    /// ends when it exits.
     pub fn target(self) -> Result<(Target, Option<Vec<OsString>>), PlanError> {
         let is_of_all = self.all_cpus == AllCpus::Target;
         let given = [
@@ -80,8 +80,8 @@ impl Selection {
         })
     }
 
-    /// Returns the target of the events that are delivered. Also returns the selected tasks, if the target has more
-    /// tasks than the selected ones.
+    /// Returns the target of the events that are delivered. Also returns the selected tasks, if the target contains
+    /// other tasks too.
     pub fn target_and_selected_tasks(self) -> Result<(Target, Option<Target>), PlanError> {
         let all_cpus = self.all_cpus;
         match self.target()? {
@@ -95,7 +95,8 @@ impl Selection {
         }
     }
 
-    /// Fails if the idle tasks are selected. Their samples can be read, but no events can be attached to them.
+    /// Fails if an idle task is selected. A recording may contain samples of idle tasks, but no events can be attached
+    /// to them.
     pub(super) fn refuse_idle_tasks(&self) -> Result<(), PlanError> {
         let has_idle = |ids: &Option<Vec<u32>>| ids.as_ref().is_some_and(|ids| ids.contains(&0));
         match (has_idle(&self.pids), has_idle(&self.tids)) {

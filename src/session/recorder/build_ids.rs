@@ -37,8 +37,8 @@ impl MappedFileBuildIds {
     /// Returns the build id of the file that a process has mapped.
     pub fn find(&mut self, pid: u32, mapping: &Mapping) -> Option<BuildId> {
         let found = self.0.entry((mapping.device, mapping.inode)).or_insert_with(|| {
-            // This link leads to the mapped file itself, even if another file has replaced it at its path. Only
-            // processes with CAP_SYS_ADMIN can read the link.
+            // This link leads to the mapped file, even if another file is at its path now. Only processes with
+            // CAP_SYS_ADMIN can read the link.
             let link = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
             let by_path = || {
                 let path = mapping.path.strip_prefix("/").ok().filter(|_| !mapping.deleted)?;

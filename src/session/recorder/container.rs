@@ -1,5 +1,5 @@
-//! The output of a recording: a file, a directory or a pipe. If an older recording has the same name, it is renamed
-//! first. So the recorder always creates its files, and never writes into an existing file or through a symbolic link:
+//! The output of a recording: a file, a directory or a pipe. An older recording with the same name is renamed first. So
+//! the recorder always creates its files. It never writes into an existing file or through a symbolic link, because
 //! another user may have put it there.
 
 use std::{
@@ -45,7 +45,7 @@ pub struct Container {
 /// What existed at the path of the recording before.
 #[derive(Debug)]
 enum PreviousRecording {
-    /// Nothing, or a file that does not have to be kept and was removed.
+    /// Nothing, or a file that could be removed.
     Nothing,
     /// An older recording, or a symbolic link. It was renamed to this path.
     Renamed(PathBuf),
@@ -67,8 +67,8 @@ impl Container {
     pub fn create(destination: Destination, known: &Known<'_>) -> Result<Container> {
         let cannot = || format!("cannot write {destination}");
         let former = keep_previous(&destination).with_context(cannot)?;
-        // The space, in bytes, that is reserved for feature sections that are written at the end, mostly for the names
-        // and build ids of files.
+        // The space, in bytes, that is reserved for feature sections that are written at the end. Most of it is for the
+        // names and build ids of files.
         const LEARNT: usize = 1 << 20;
         let reserve = known.features.size() + LEARNT;
         let writer = match &destination {
@@ -123,8 +123,8 @@ impl Container {
     }
 
     /// Writes the feature sections, without which the recording is not readable. Returns the size of the recording in
-    /// bytes. `lost` contains records about losses that the stream could not write after an error. `ids` is set if an
-    /// event got more ids during the recording: it contains the index of the event and all of its ids.
+    /// bytes. `lost` contains records about losses that the stream could not write after an error. `ids` contains the
+    /// index and all ids of an event that got more ids during the recording.
     pub fn finish(
         self,
         lost: &[u8],
@@ -137,8 +137,8 @@ impl Container {
         match self.writer {
             Writer::File(file) => file.finish(lost, features, blocks, ids).with_context(cannot),
             Writer::Pipe(mut stream) => {
-                // This may fail. The standard output may be a file on a full disk, or a pipe whose reader has gone and
-                // needs no records.
+                // An error does not matter: the standard output may be a file on a full disk, or a pipe whose reader
+                // has gone.
                 let _ = stream.own_after_failure(lost);
                 stream.own(&pipe::build_ids(dsos)).and_then(|()| stream.flush()).with_context(cannot)?;
                 Ok(stream.end())
@@ -148,7 +148,7 @@ impl Container {
 }
 
 impl Destination {
-    /// Checks whether the recording can be written, as far as this is possible without changing anything on disk.
+    /// Checks whether the recording can be written, without changing anything on disk.
     pub fn check(&self) -> Result<()> {
         let (Destination::File(path, _) | Destination::Directory(path, _)) = self else { return Ok(()) };
         output_path::check(path, output_path::ExistingFile::Renamed)?;
@@ -207,8 +207,8 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PreviousRecording::Nothing),
         Err(error) => Err(error),
         Ok(found) if found.is_dir() && is_empty(path)? => Ok(PreviousRecording::EmptyFolder),
-        // An empty file is not kept, because no data is lost. It is still removed: its owner and its mode could let
-        // other users read the recording.
+        // An empty file contains no data, so it is removed. It is not reused: with its owner and mode, other users
+        // might read the recording.
         Ok(found) if found.is_file() && found.len() == 0 => {
             fs::remove_file(path)?;
             Ok(PreviousRecording::Nothing)
@@ -218,8 +218,8 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
         }
         Ok(found) if found.is_dir() || found.is_file() || found.is_symlink() => {
             let old = with_suffix(path, ".old");
-            // If `NAME.old` exists, it is removed first. Otherwise the rename would fail if one of the two paths is a
-            // file and the other is a directory.
+            // An existing `NAME.old` is removed first. A rename fails if one of the two paths is a file and the other
+            // path is a directory.
             match fs::symlink_metadata(&old) {
                 Ok(former) if former.is_dir() => directory::remove(&old)?,
                 Ok(_) => fs::remove_file(&old)?,
@@ -234,7 +234,7 @@ fn keep_previous(destination: &Destination) -> io::Result<PreviousRecording> {
 
 /// Removes the new output, and renames the older recording back to its former name.
 fn restore_previous(destination: &Destination, former: PreviousRecording) {
-    // Errors are ignored. If the older recording cannot be renamed back, it keeps the name `NAME.old`.
+    // Errors are ignored. In the worst case, the older recording keeps the name `NAME.old`.
     let (path, _) = match (destination, &former) {
         (Destination::File(path, _), _) => (path, remove_file(path)),
         (Destination::Directory(path, _), PreviousRecording::EmptyFolder) => (path, directory::clear(path)),
@@ -246,8 +246,7 @@ fn restore_previous(destination: &Destination, former: PreviousRecording) {
     }
 }
 
-/// Removes a file or a symbolic link. Devices and other special files are kept, because they existed before the
-/// recording.
+/// Removes a file or a symbolic link. Devices and other special files stay, because the recorder has not created them.
 fn remove_file(path: &Path) -> io::Result<()> {
     let kind = fs::symlink_metadata(path)?.file_type();
     if kind.is_file() || kind.is_symlink() { fs::remove_file(path) } else { Ok(()) }

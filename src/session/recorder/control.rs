@@ -1,6 +1,6 @@
-//! Reads commands for a running recording: `enable`, `disable`, `ping`, `snapshot` and `stop`, one per line, as in perf. When a
-//! command is done, the answer `ack` is sent. If a command is unknown, a message lists the known commands, and no
-//! answer is sent.
+//! Reads commands for a running recording: `enable`, `disable`, `ping`, `snapshot` and `stop`, one per line, as in
+//! perf. After a command was carried out, the answer `ack` is sent. For an unknown command, a message lists the known
+//! commands, and no answer is sent.
 
 use std::{
     fs::{File, OpenOptions},
@@ -47,7 +47,8 @@ pub enum Command {
 }
 
 impl Command {
-    /// Turns the events on or off, or ends the capture. Other commands do nothing here. A message says if it fails.
+    /// Turns the events on or off, or ends the capture. Does nothing for other commands. Prints a message if the kernel
+    /// refuses.
     pub fn switch(self, capture: &mut Capture) {
         let done = match self {
             Command::Enable => capture.enable_events(),
@@ -73,13 +74,13 @@ impl Control {
     /// Opens the pipes or descriptors, and starts a thread that reads commands. When a command arrives, the thread
     /// makes the eventfd `wake` readable.
     pub fn open(place: &ControlSpec, wake: RawFd) -> Result<Control> {
-        // The pipe is opened for reading and writing. So opening does not wait for the other side, and reading does not
+        // The pipe is opened for reading and writing. So `open` does not wait for the other side, and reading does not
         // end when the other side closes the pipe.
         let fifo = |path: &Path| {
             let mut options = OpenOptions::new();
             options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
             let file = options.open(path).with_context(|| format!("--control: cannot open '{}'", path.display()))?;
-            // The answers would overwrite the start of a regular file.
+            // In a regular file, the answers would overwrite the start of the file.
             if !file.metadata().is_ok_and(|found| found.file_type().is_fifo()) {
                 bail!("--control: '{}' is not a named pipe; make one with mkfifo", path.display());
             }
@@ -143,7 +144,7 @@ fn listen(mut control: File, epoll: Epoll, commands: &Sender<Command>, wake: Raw
 fn command(line: &[u8]) -> Option<Command> {
     let word = line.trim_ascii();
     let known = KNOWN.into_iter().find(|(name, _)| name.as_bytes() == word).map(|(_, command)| command);
-    // A program that ends its lines with a newline and a NUL also sends empty lines.
+    // A program that ends its lines with a newline and a NUL also sends empty lines, which are no errors.
     if known.is_none() && !word.is_empty() {
         say_unknown(word);
     }

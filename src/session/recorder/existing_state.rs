@@ -16,7 +16,7 @@ use super::build_ids::{self, MappedFileBuildIds as BuildIds};
 pub fn kernel(out: &mut Synthesis, dsos: &mut Dsos) {
     let build_id = build_ids::of_kernel();
     let list = fs::read("/proc/kallsyms").unwrap_or_default();
-    // If the kernel hides its addresses, all are 0, and there is no mapping to write.
+    // If the kernel hides its addresses, all addresses are 0, and there is no mapping to write.
     if let Some((name, start, end)) = kernel_text(&list) {
         out.kernel(&KernelCode {
             name: format!("[kernel.kallsyms]{name}").as_bytes(),
@@ -53,7 +53,7 @@ fn symbol(line: &[u8]) -> Option<(u64, &[u8])> {
 /// address at which the code ends.
 fn kernel_text(list: &[u8]) -> Option<(&'static str, u64, u64)> {
     let (mut text, mut stext) = (None, None);
-    // All lines have to be read, because they are not sorted by address. There are 200,000 of them.
+    // The lines are not sorted by address, so all 200,000 lines have to be read.
     for line in list.split(|&byte| byte == b'\n') {
         match line.get(19..) {
             Some(b"_text") => text = symbol(line),
@@ -69,12 +69,12 @@ fn kernel_text(list: &[u8]) -> Option<(&'static str, u64, u64)> {
     None
 }
 
-/// Returns the name, address and size of each loaded BPF program. kallsyms has no sizes, so it is assumed that a
-/// program ends where the next one starts. The programs are at the end of the list (`s_next()` in kernel/kallsyms.c).
+/// Returns the name, address and size of each loaded BPF program. kallsyms contains no sizes, so a program is assumed
+/// to end where the next program starts. The programs are at the end of the list (`s_next()` in kernel/kallsyms.c).
 /// Only probes come after them.
 fn bpf_programs(list: &[u8]) -> Vec<(&[u8], u64, u32)> {
-    /// The maximum size of a program, in bytes. The last program gets this size, because there is no next program where
-    /// it could end.
+    /// The maximum size of a program, in bytes. It is also the assumed size of the last program, which has no next
+    /// program.
     const LONGEST: u64 = 64 << 10;
     let lines = list.rsplit(|&byte| byte == b'\n').skip_while(|line| line.is_empty());
     let mut programs: Vec<(u64, &[u8])> = lines
@@ -177,7 +177,7 @@ fn permissions(line: &[u8]) -> (u32, u32) {
     (prot as u32, flags as u32)
 }
 
-/// Adds the build ids that were in no record. They are read from the files that are now at the recorded paths.
+/// Reads the build ids that no record contained, from the files that are now at the recorded paths.
 pub fn fill_in_build_ids(dsos: &mut Dsos) {
     for (path, dso) in dsos.iter_mut().filter(|(_, dso)| dso.build_id.is_none() && dso.of == DsoOwner::User) {
         use std::os::unix::ffi::OsStrExt;

@@ -1,5 +1,5 @@
-//! A recording that is being written: starts it, writes records into it, and finishes it. A script may receive the same
-//! events at the same time. Does not know the loops that wait for events.
+//! A recording that perf-prof writes: starts it, writes records, and finishes it. A script may receive the same events
+//! at the same time. Does not know the loops that wait for events.
 
 use std::{collections::BTreeMap, io};
 
@@ -32,13 +32,13 @@ use crate::{
     selectors,
 };
 
-/// A recording that is being written.
+/// A recording that perf-prof is writing.
 #[derive(Debug)]
 pub struct RecordingWriter {
     container: Container,
     attrs: Vec<EventAttr>,
-    /// The index of the event that samples with a foreign id (the id of another program's event) are counted as; `None` if that is
-    /// not known.
+    /// The index of the event to which samples with the id of another program's event belong; `None` if it is not
+    /// known.
     stray: Option<usize>,
     strays: Option<ForeignIds>,
     features: Features,
@@ -62,7 +62,7 @@ pub struct Subject<'a> {
     pub tracefs: &'a Tracefs,
     /// The time of day minus the capture's clock in ns, if it is known.
     pub offset: Option<i64>,
-    /// An event that perf-prof itself writes, if there is one.
+    /// An event whose samples perf-prof itself writes, if there is one.
     pub made: Option<&'a MadeEvent>,
 }
 
@@ -85,15 +85,14 @@ pub struct Summary {
     pub samples: u64,
     /// The number of samples that the kernel dropped.
     lost: u64,
-    /// The number of samples that arrived after a write had failed, and were therefore not written.
+    /// The number of samples that were not written because a write had failed.
     pub dropped: u64,
-    /// The number of samples that were left out because the kernel gave them the id of another program's event, so
-    /// their own event is unknown (see `say_left_out`).
+    /// The number of samples with the id of another program's event that were left out, because their own event is
+    /// unknown (see `say_left_out`).
     left_out: u64,
     /// The size of the recording.
     pub bytes: u64,
-    /// Why the recording is cut off; `None` if it is complete. It is not a failure if the reader of a pipe closes the pipe
-    /// early.
+    /// Why the recording is cut off; `None` if it is complete. A pipe whose reader closes it early counts as complete.
     pub failure: Option<WriteError>,
 }
 
@@ -110,8 +109,8 @@ pub fn check(selected: &[Selected]) -> Result<()> {
     }
 }
 
-/// Adds to the requests and options everything that a recording needs: addresses in samples, mappings with build ids,
-/// and the sample members that perf expects.
+/// Adds to the requests and options what a recording needs: addresses in samples, mappings with build ids, and the
+/// sample members that perf expects.
 pub fn with_members_of_recordings(
     plan: &plan::Capture,
     mut requests: Vec<EventRequest>,
@@ -122,8 +121,8 @@ pub fn with_members_of_recordings(
     (requests, Options { members: CommonMembers::Recording, mappings, ..options })
 }
 
-/// Adds the sample id to all requests if one of the events is not a tracepoint. In scripts, the sample id is a member
-/// of events other than tracepoints.
+/// Adds the sample id to all requests if an event is not a tracepoint. Scripts see the sample id as a member of such
+/// events.
 pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Selected]) -> Vec<EventRequest> {
     if selected.iter().any(|event| event.format.tracepoint().is_none()) {
         requests.iter_mut().for_each(|request| request.samples.sample_type |= PERF_SAMPLE_ID);
@@ -131,8 +130,8 @@ pub fn with_members_of_scripts(mut requests: Vec<EventRequest>, selected: &[Sele
     requests
 }
 
-/// Gives each probe the name that it has in recordings, and returns the systems and formats of the probes with these
-/// names. The names in tracefs are different and temporary.
+/// Gives each probe the name that it has in recordings. Returns the systems and formats of the probes with these names.
+/// In tracefs, probes have other, temporary names.
 fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(String, String)> {
     let mut formats = Vec::new();
     for (event, attr) in selected.iter().zip(attrs) {
@@ -146,8 +145,8 @@ fn probes(attrs: &mut [EventAttr], selected: &[Selected]) -> Vec<(String, String
 }
 
 /// Decides how to handle samples with the id of another program's event. Returns the event to which these samples
-/// belong, as an index among the events that can be sampled, and the rule for the recorder. With this rule, the
-/// recording contains the same samples that a script would get.
+/// belong (an index among the events that can be sampled) and the rule for the recorder. With this rule, the recording
+/// contains the samples that a script would get.
 fn strays(
     attrs: &[EventAttr],
     selected: &[Selected],
@@ -177,8 +176,8 @@ fn mapped(plan: &plan::Capture) -> MappingScope {
     }
 }
 
-/// Returns records of the kernel and of the existing tasks and mappings. `workload` is the pid of a command that has not
-/// called exec yet.
+/// Returns records of the kernel and of the existing tasks and mappings. `workload` is the pid of a command that has
+/// not called exec yet.
 pub fn existing(plan: &plan::Capture, trailer: TrailerLayout, workload: Option<u32>, dsos: &mut Dsos) -> Synthesis {
     let mut synthesis = Synthesis::new(trailer);
     existing_state::kernel(&mut synthesis, dsos);
@@ -189,9 +188,8 @@ pub fn existing(plan: &plan::Capture, trailer: TrailerLayout, workload: Option<u
         plan::Target::AllCpus | plan::Target::Cpus(_) | plan::Target::Cgroups { .. } => procfs::processes(),
     };
     if let Some(workload) = workload {
-        // At its exec, the workload becomes another program, so its current mappings are not written. perf keeps
-        // the mappings from before an exec. It would use these old mappings for the new program, and could not
-        // unwind any stack of the new program.
+        // The exec of the workload replaces its current mappings, so they are not written. perf would keep them after
+        // the exec, use them for the new program, and could not unwind its stacks.
         pids.retain(|&pid| pid != workload);
         existing_state::task(&mut synthesis, workload);
     }
@@ -251,7 +249,7 @@ impl RecordingWriter {
         self.container.stream().gather(bytes);
     }
 
-    /// Writes records of the existing tasks and mappings, and then starts the events.
+    /// Writes records of the existing tasks and mappings. Then starts the events.
     pub fn begin(
         &mut self,
         plan: &plan::Capture,
@@ -274,7 +272,7 @@ impl RecordingWriter {
     fn describe(&mut self, plan: &plan::Capture, workload: Option<&Workload>) {
         let existing = existing(plan, self.trailer, workload.map(Workload::pid), &mut self.dsos);
         let stream = self.container.stream();
-        // These records are written at once: if the disk becomes full later, the names are more useful than the last
+        // These records are written at once. If the disk becomes full later, the names are more useful than the last
         // samples.
         let result = stream.own(existing.bytes()).and_then(|()| stream.flush());
         self.keep_failure(result);
@@ -309,7 +307,8 @@ impl RecordingWriter {
         self.keep_failure(result);
     }
 
-    /// Writes the mark of a finished round. No record after this mark is older than a record before the previous mark.
+    /// Writes the end of a round (PERF_RECORD_FINISHED_ROUND). No record after it is older than a record before the
+    /// previous end of a round.
     pub fn mark_round(&mut self) {
         let stream = self.container.stream();
         let result = stream.own(&FINISHED_ROUND).and_then(|()| stream.flush());
@@ -328,7 +327,7 @@ impl RecordingWriter {
         self.failure.as_ref().is_some_and(|error| error.0.kind() == io::ErrorKind::BrokenPipe)
     }
 
-    /// If the recording cannot be written any more, returns the reason.
+    /// Returns the reason if the recording cannot be written any more.
     pub fn failure(&self) -> Option<&WriteError> {
         self.failure.as_ref()
     }
@@ -343,8 +342,8 @@ impl RecordingWriter {
         self.container.folder()
     }
 
-    /// Returns the rule for samples with the id of another program's event. Other threads that write a part of the
-    /// recording need it.
+    /// Returns the rule for samples with the id of another program's event, for other threads that write a part of the
+    /// recording.
     pub fn strays(&self) -> Option<&ForeignIds> {
         self.strays.as_ref()
     }
@@ -371,12 +370,11 @@ impl RecordingWriter {
         for (id, count) in ring_streams.iter().flat_map(|(_, stream)| stream.unwritten()) {
             *by_id.entry(*id).or_default() += count;
         }
-        // Only little space is reserved, so one record counts the samples of all CPUs.
+        // The reserved space is small, so one record counts the samples of all CPUs.
         let of_event = |attr: &EventAttr| attr.ids.iter().filter_map(|id| by_id.get(id)).sum::<u64>();
         let mut events: Vec<(u64, u64)> =
             self.attrs.iter().filter_map(|attr| Some((*attr.ids.first()?, of_event(attr)))).collect();
-        // The ids of the other dropped samples are not known. They are counted for the first event, so that the sum is
-        // right.
+        // The ids of the other dropped samples are not known. The first event gets them, so that the sum is right.
         let known: u64 = events.iter().map(|(_, count)| count).sum();
         events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
         if let (Some((id, _)), 1..) = (events.first(), dropped) {
@@ -385,8 +383,8 @@ impl RecordingWriter {
         events.iter().filter(|(_, count)| *count != 0).for_each(|&(id, count)| out.lost_samples(count, id, NO_CPU));
     }
 
-    /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the streams
-    /// that writer threads have written, each with the number of its ring.
+    /// Writes the end of the recording. `lost` contains the kernel's counts of losses. `ring_streams` contains the
+    /// streams of the writer threads, each with the number of its ring.
     pub fn finish(mut self, lost: Option<&[Lost]>, ring_streams: &mut [(u32, Stream)]) -> Result<Summary> {
         let stream = self.container.stream();
         let result = stream.flush();
@@ -406,7 +404,7 @@ impl RecordingWriter {
             let result = stream.own(about_losses.bytes()).and_then(|()| stream.flush());
             self.keep_failure(result);
         }
-        // After a failure, these records are written into the reserved space at the end of the recording.
+        // After a failure, these records go into the reserved space at the end of the recording.
         if self.failure.is_some() {
             self.unwritten(ring_streams, dropped, &tally, &mut about_losses);
         }
@@ -443,8 +441,7 @@ impl RecordingWriter {
 }
 
 impl Summary {
-    /// Reports the number of samples that were left out. Not called if a script runs, because then the end of the run
-    /// reports these samples.
+    /// Reports the number of samples that were left out. With a script, the end of the run reports them instead.
     pub fn report_left_out(&self) {
         if self.left_out != 0 {
             output::say(format_args!(
@@ -455,8 +452,8 @@ impl Summary {
         }
     }
 
-    /// Reports the size, the samples and the losses of the recording. `more` is text that is inserted after 'a larger
-    /// -m' in the advice against losses, such as ', --threads'; it may be empty.
+    /// Reports the size, the samples and the losses of the recording. `more` is inserted after 'a larger -m' in the
+    /// advice against losses, for example ', --threads'. It may be empty.
     pub fn report(&self, more: &str, verbosity: Verbosity) {
         let Summary { name, samples, lost, dropped, .. } = self;
         if *dropped != 0 && self.failure.is_some() {
@@ -477,12 +474,12 @@ impl Summary {
     }
 }
 
-/// The CPU in records about losses in rings without a CPU, such as the ring of a thread.
+/// The CPU in records about losses of rings without a CPU, such as the ring of a thread.
 const NO_CPU: u32 = u32::MAX;
 
 /// Writes records of losses that are missing in the kernel's own records. The kernel reports a loss together with the
-/// next record in the ring, so losses at the end of a ring are missing. Also, the kernel's records do not say to which
-/// events the lost samples belong.
+/// next record in the ring, so it does not report losses at the end of a ring. The kernel also does not say which
+/// events the lost samples belong to.
 fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
     let mut told = tally.lost.clone();
     let mut rings: BTreeMap<Option<u32>, (u64, u64)> = BTreeMap::new();
@@ -490,7 +487,7 @@ fn losses(out: &mut Synthesis, lost: &[Lost], tally: &Tally) {
         rings.entry(lost.cpu).or_insert((0, lost.id)).0 += lost.count;
     }
     let last = tally.times.map_or(0, |(_, last)| last);
-    // Rings without a CPU come last. They get all losses that the kernel reported and that belong to no other ring.
+    // Rings without a CPU come last. They get the reported losses that belong to no other ring.
     for (cpu, (count, id)) in rings.into_iter().rev() {
         let told = match cpu {
             Some(cpu) => told.remove(&cpu).unwrap_or(0),

@@ -13,7 +13,7 @@ use perf_prof_system::{
     tracefs::{Tracefs, TracefsError},
 };
 
-/// The clock id that is written for perf's default clock, which has no id. Readers use the id only to show the name of
+/// The clock id that is written for perf's default clock, which has no id. Readers only use the id to show the name of
 /// the clock.
 const NO_CLOCK: u32 = u32::MAX;
 
@@ -68,13 +68,12 @@ pub fn tracing_data<'a>(
         page_size: page_size() as u32,
         header_page: tracefs.read("events/header_page")?.into_bytes(),
         header_event: tracefs.read("events/header_event")?.into_bytes(),
-        // If these two files cannot be read, little is missing later: some comms, and the strings of formats that print
-        // the addresses of strings.
+        // Without these two files, little is missing later: some comms, and strings that events refer to by address.
         printk_formats: tracefs.printk_formats().unwrap_or_default().into_bytes(),
         saved_cmdlines: tracefs.read("saved_cmdlines").unwrap_or_default().into_bytes(),
         ..TracingData::default()
     };
-    // If an event is selected both with strings and without them, the longer format is right for the samples of both.
+    // If an event is selected with strings and without strings, the longer format fits the samples of both.
     let mut longest: BTreeMap<(&str, &str), &EventFormat> = BTreeMap::new();
     for format in formats {
         let known = longest.entry((&format.system, &format.name)).or_insert(format);
@@ -106,7 +105,7 @@ fn cpu_topology(available: u32) -> CpuTopology {
             let texts = names.iter().map(|name| topology::of_cpu(cpu, name));
             texts.into_iter().find(|text| !text.is_empty())
         };
-        // A CPU that is offline has no topology. perf writes -1 for it.
+        // An offline CPU has no topology. perf writes -1 for it.
         let number = |name| read(&[name]).and_then(|text| text.parse::<i32>().ok()).unwrap_or(-1) as u32;
         let mut note = |list: fn(&mut CpuTopology) -> &mut Vec<String>, names: &[&str]| {
             if let Some(text) = read(names).filter(|text| !list(&mut topology).contains(text)) {

@@ -24,15 +24,15 @@ pub struct RecordPlan {
     pub flush_bytes: Option<usize>,
     /// When the events are turned on.
     pub delay: Delay,
-    /// The time after which the recording ends. It starts when the events are turned on. If only a command turns them
-    /// on, it starts with the recording.
+    /// The duration of the recording. It starts when the events are turned on. If only a command turns them on, it
+    /// starts with the recording.
     pub duration: Option<Duration>,
     /// How often perf-prof's own CPU and memory use is printed.
     pub usage_self: Option<Duration>,
     /// Where commands to the recorder are read from, if anywhere.
     pub control: Option<Control>,
-    /// A command that is run during the recording. The recording ends when the command exits. If the command itself is
-    /// recorded, it is in [`plan::Target::Workload`] instead.
+    /// A command that runs during the recording without being recorded. The recording ends when the command exits. A
+    /// command that is recorded is in [`plan::Target::Workload`] instead.
     pub untraced_command: Option<Vec<OsString>>,
     /// How much is printed to stderr.
     pub verbosity: plan::Verbosity,
@@ -51,7 +51,8 @@ pub enum Delay {
 }
 
 impl Delay {
-    /// Returns the time after which the events are turned on; `None` if they are on at once, or if a command turns them on.
+    /// Returns the time after which the events are turned on. Returns `None` if they are on from the start, or if a
+    /// command turns them on.
     pub fn time(self) -> Option<Duration> {
         match self {
             Delay::For(time) => Some(time),

@@ -62,7 +62,7 @@ pub fn run(plan: &RecordPlan) -> Result<ExitStatus> {
     Ok(if failure.is_none() { status } else { ExitStatus(1) })
 }
 
-/// Says that a recording has the events of all spans, also of those that are shorter than the selected ones.
+/// Says that the recording also contains the events of shorter spans, if the user selected a minimum length.
 fn hint_at_minima(plan: &RecordPlan) {
     if plan.verbosity < plan::Verbosity::Normal {
         return;
@@ -115,11 +115,11 @@ pub fn run_with(
         plan::Target::Workload(command) => Some(command),
         _ => plan.untraced_command.as_ref(),
     };
-    // If the recording goes to the standard output, the command's own output must not mix with it.
+    // If the recording goes to the standard output, the command's output must not be mixed with it.
     let stdout = if plan.output == Output::Stdout { Stdout::ToStderr } else { Stdout::Inherited };
     let armed = chosen.arm(|| command.map(|command| Workload::fork_with(command, stdout)).transpose())?;
     let ArmedEvents { closing, tracefs, events: selected, limits, mut workload, .. } = armed;
-    // The clocks are compared before the rings are opened, because the rings may use all the memory that the user may
+    // The clocks are compared before the rings are opened, because the rings may take all the memory that the user may
     // lock.
     let offset = clock::realtime_offset(requests::clock(&plan.capture)).ok();
     let requests = requests::requests(&plan.capture, &selected)?;
@@ -192,9 +192,9 @@ fn begin(
     Ok(shared)
 }
 
-/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records stay in it only until they
-/// are written. If the recorder is slower than the events for a long time, a larger buffer would become full as well, and
-/// events would be lost too.
+/// Returns the sizes in the plan, or default sizes. The default buffer is small, because records stay in it only until
+/// they are written. If the recorder is too slow for a long time, a larger buffer becomes full too, and events are lost
+/// anyway.
 fn sizes(plan: &plan::Capture, requests: &[EventRequest]) -> Sizes {
     let sizes = requests::sizes(plan, requests);
     let buffer = plan.buffer.unwrap_or(sizes.buffer.bytes().min(DEFAULT_BACKLOG));
@@ -209,7 +209,7 @@ fn open(
     workload: Option<&Workload>,
     wake: RawFd,
 ) -> Result<(Capture, StringWriters)> {
-    // A command that only runs during the recording is not the target.
+    // The command is the target only in this case. Otherwise it only runs during the recording.
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(&plan.capture, selected)?;
     let target = requests::target(&plan.capture, traced.map(Workload::pid))?;
@@ -241,12 +241,12 @@ struct Recorder<'a> {
     end_at: Option<Instant>,
     /// The programs that write the records of events with strings.
     writers: StringWriters,
-    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last line.
+    /// The timer for lines about perf-prof's own CPU and memory use, and the use up to the last such line.
     usage: Option<(Interval, Usage)>,
 }
 
 impl Recorder<'_> {
-    /// Records until something ends the recording. Returns the signal that ended it, if it was a signal.
+    /// Records until something ends the recording. Returns the signal if a signal ended it.
     fn run(&mut self) -> Option<i32> {
         let mut signal = None;
         loop {
@@ -291,11 +291,11 @@ impl Recorder<'_> {
         }
     }
 
-    /// Called when the recorder was woken. Handles signals, and commands from `--control`.
+    /// Handles signals, and commands from `--control`, after the recorder was woken.
     fn handle_wakeup(&mut self, signal: &mut Option<i32>) -> EndRequest {
         for (count, number) in self.signals.take_pending().end_requests() {
-            // The first signal stops the events, and the records in the rings are still written. At a second signal,
-            // the recording ends at once.
+            // After the first signal, the events stop, and the records in the rings are still written. After a second
+            // signal, the recording ends at once.
             if signal.replace(number).is_some() || count > 1 {
                 return EndRequest::Impatient;
             }
@@ -317,7 +317,7 @@ impl Recorder<'_> {
         command.switch(&mut self.source.source);
     }
 
-    /// Writes the end of the recording, and prints a summary. Returns why the recording is cut off, if it is.
+    /// Writes the end of the recording, and prints a summary. If the recording is cut off, returns the reason.
     fn finish(mut self, plan: &RecordPlan) -> Result<Option<WriteError>> {
         let lost = self.source.source.lost();
         strings::report_missed(&self.writers);
@@ -334,8 +334,8 @@ impl Recorder<'_> {
     }
 }
 
-/// Ends the command, as perf does, if it is still running. Returns the exit status of perf-prof: if a signal ended the recording,
-/// the status for this signal; the exit status of the command if it ended by itself; otherwise 0.
+/// Ends the command, as perf does, if it still runs. Returns the exit status of perf-prof: the status for the signal,
+/// if a signal ended the recording; the command's own status, if it exited by itself; otherwise 0.
 pub fn end_command(mut workload: Option<Workload>, signal: Option<i32>) -> u8 {
     let has_exited = |workload: &mut Workload| matches!(workload.try_wait(), Ok(Some(_)) | Err(_));
     let to_end = (!workload.as_mut().is_none_or(has_exited)).then_some(libc::SIGTERM);
@@ -349,8 +349,8 @@ pub fn end_command(mut workload: Option<Workload>, signal: Option<i32>) -> u8 {
 /// How the recorder goes on after a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndRequest {
-    /// It still writes the records in the rings.
+    /// The recorder still writes the records in the rings.
     Patient,
-    /// It ends at once.
+    /// The recorder ends at once.
     Impatient,
 }

@@ -1,8 +1,8 @@
 //! A source of records that also writes each record into a recording, after the record has been delivered.
 //!
-//! The recording contains exactly the records that were delivered. If delivery ends within a batch, the recording ends at the
-//! same record. perf sorts the records with the help of marks at the end of rounds. A mark is written when a flush is done,
-//! whether the recording or the run loop has requested it.
+//! The recording contains exactly the records that were delivered. If delivery ends within a batch, the recording ends
+//! at the same record. perf sorts the records with the help of PERF_RECORD_FINISHED_ROUND, the end of a round. It is
+//! written when a flush is done, whether the recording or the run loop has requested the flush.
 
 use std::{
     collections::VecDeque,
@@ -14,8 +14,9 @@ use perf_prof_system::output;
 
 use super::lifecycle::RecordingWriter;
 
-/// The minimum length of a round. After a round has ended, perf may sort its records. The kernel may be interrupted between
-/// reading a record's time and reserving the record's place in the ring. A round has to be longer than such an interruption.
+/// The minimum length of a round. After a round has ended, perf may sort its records. The kernel may be interrupted
+/// after it has read a record's time and before it reserves the record's place in the ring. A round has to be longer
+/// than such an interruption.
 const ROUND: Duration = Duration::from_millis(100);
 
 /// A source of records, and the recording that the records are written to, if there is one.
@@ -35,7 +36,7 @@ pub struct RecordingTee<S> {
 pub enum AfterFailure {
     /// The source is stopped, because it was opened only for the recording.
     Stop,
-    /// The source goes on, because the records are also used by a script.
+    /// The source continues, because a script also receives the records.
     GoOn,
 }
 
@@ -61,13 +62,13 @@ impl<S: Source> RecordingTee<S> {
         self.recording.take()
     }
 
-    /// If the recording cannot be written any more, reports the reason. Then stops the source or lets it go on,
-    /// depending on [`AfterFailure`]. Only the first call after the failure does this; later calls do nothing.
+    /// If the recording cannot be written any more, reports the reason, and then stops the source or not (see
+    /// [`AfterFailure`]). Only the first call after the failure does this.
     pub fn handle_failure(&mut self) {
         let Some(recording) = self.recording.as_ref().filter(|_| !self.failed) else { return };
         let Some(error) = recording.failure() else { return };
         self.failed = true;
-        // The reader of a pipe may close it early; this is not a failure.
+        // It is no failure if the reader of a pipe closes it early.
         if !recording.was_closed() {
             let what = format!("cannot write {}: {error}; the recording ends here", recording.destination());
             match self.then {
@@ -176,9 +177,9 @@ enum FlushRequester {
 /// Decides when the rounds of a recording end.
 #[derive(Debug)]
 struct Rounds {
-    /// True if records were written since the last mark.
+    /// True if records were written since the last end of a round.
     any: bool,
-    /// The requested flushes that are not done yet, oldest first, each with the time of the request.
+    /// The requested flushes that are not done yet, each with the time of the request. The oldest is the first.
     asked: VecDeque<(FlushRequester, Instant)>,
     last: Instant,
 }
@@ -201,9 +202,9 @@ impl Rounds {
         self.asked.push_back((asker, now));
     }
 
-    /// Called when the oldest requested flush is done. Returns which part of the program had requested the flush, and
-    /// whether the flush ends a round. It ends a round if it was requested at least [`ROUND`] after the last mark. In
-    /// this case, all later records are newer than the records before the last mark.
+    /// Called when the oldest requested flush is done. Returns who requested it, and whether it ends a round. It does
+    /// if it was requested at least [`ROUND`] after the last end of a round. Then all later records are newer than the
+    /// records before the last end of a round.
     fn answered(&mut self, now: Instant) -> (FlushRequester, bool) {
         let Some((asker, at)) = self.asked.pop_front() else { return (FlushRequester::RunLoop, false) };
         let mark = self.any && at >= self.last + ROUND;

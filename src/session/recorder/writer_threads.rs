@@ -22,9 +22,9 @@ use perf_prof_system::{
 
 use super::container::Destination;
 
-/// The maximum time for which records are collected before they are written, so that few records are lost if the
-/// recorder is killed. Without this limit, the records of a CPU with few but steady events would be written late: the
-/// thread would never pause, and the buffer would be full only after minutes.
+/// The maximum time for which a thread collects records before it writes them. So few records are lost if the recorder
+/// is killed. Without this limit, a CPU with few but steady events would write late: its thread never pauses, and its
+/// buffer is full only after minutes.
 const GATHER: Duration = Duration::from_millis(100);
 
 /// The results that the writer threads leave for the recorder.
@@ -153,7 +153,7 @@ fn group(threads: &Threads, cpu: u32) -> CpuSet {
     }
 }
 
-/// Writes the records that a thread reads. The records of each ring go into a separate file.
+/// Writes the records that a thread reads. The records of each ring go into a file of their own.
 struct Writer {
     streams: Vec<(u32, Stream)>,
     shared: Arc<WriterResults>,
@@ -222,8 +222,8 @@ mod tests {
         expected.assert_eq(&shown);
     }
 
-    /// Without this, the files of a killed recorder could be empty. If a CPU always has a few events, its thread never
-    /// pauses, and the buffer is not full for a long time.
+    /// If a CPU always has a few events, its thread never pauses, and its buffer takes long to fill. Without a limit,
+    /// the files of a killed recorder could be empty.
     #[test]
     fn a_few_events_all_the_time_are_written_soon() {
         let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,5 +1,5 @@
 //! Finds the binaries that were mapped when a recording was made: by the build ids in the recording, and in the folder
-//! where perf keeps copies of binaries.
+//! in which perf keeps copies of binaries.
 
 use std::{
     env,
@@ -13,13 +13,13 @@ use perf_prof_symbols::symbol::RecordedBinaries;
 
 use super::{clock::start_time, kernel};
 
-/// Returns the file with the header of a recording: the recording itself, or the file `data` if it is a directory.
+/// Returns the file that contains the header of a recording: the recording itself, or the file `data` of a directory.
 pub fn data_file(path: &Path) -> PathBuf {
     if path.is_dir() { path.join("data") } else { path.to_owned() }
 }
 
-/// Returns the facts for finding the binaries of a recording: the build ids in it, the time at which it was started,
-/// the folder where perf keeps copies of binaries, and whether its kernel is the one that runs now.
+/// Returns what is needed to find the binaries of a recording: its build ids, the time at which it was started, the
+/// folder in which perf keeps copies of binaries, and whether its kernel is the running kernel.
 pub fn binaries(recording: &mut Recording, path: &Path) -> Result<RecordedBinaries> {
     let begin = start_time(recording, path)?;
     let ids = recording.features.build_ids.iter();

@@ -1,12 +1,14 @@
-//! The state of derived events, such as spans, that is carried from one part of a recording to the next. Each part is
-//! replayed by another process, so the parts before it have to be read in advance.
+//! The state of derived events, such as spans, at the end of a part of a recording. The next part continues with it.
+//! Another process replays each part, so the parts before it have to be read in advance.
 //!
-//! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the previous
-//! part. It does so without an interpreter, and reads only the samples that derived events are made of. Apart from that, it
-//! selects the same records as the process that replays this part, so that losses come at the same place between the samples.
-//! The forked process is a copy of the parent, so it has the open spans and continues with them. They cost no extra memory
-//! until they change. The counts of each process start at 0, and the counts of all parts are added up. Only the last part
-//! delivers the spans that are open at the end.
+//! The processes of the parts are forked one after another. Before the parent forks the next process, it reads the
+//! previous part in advance. It uses no interpreter, and reads only the samples that derived events are made of.
+//! Otherwise it selects the same records as the process of this part, so that losses come at the same place between the
+//! samples.
+//!
+//! The forked process is a copy of the parent, so it has the open spans and continues with them. They take no extra
+//! memory until they change. The counts of each process start at 0, and the counts of all parts are added up. Only the
+//! last part delivers the spans that are open at the end.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -45,8 +47,8 @@ pub struct Carried {
 }
 
 impl Carried {
-    /// Reads a part in the same way as the process that replays it, so that losses come at the same place between the
-    /// samples. `check` is called after each batch and can end the reading.
+    /// Reads a part as the process that replays it does, so that losses come at the same place between the samples.
+    /// `check` is called after each batch and can end the reading.
     pub fn read(
         &mut self,
         recording: &Recording,
@@ -76,7 +78,7 @@ impl Carried {
                 Wait::Ended(_) => break,
                 Wait::Woken | Wait::Timeout | Wait::Flushed => continue,
             };
-            // Nothing can end the delivery: `Discard` never does, and the closure always continues.
+            // Nothing ends the delivery: `Discard` never does, and the closure always continues.
             sink.enter(&mut |program| {
                 let _ = pump.deliver(&batch, program, |_| ControlFlow::Continue(()));
             });
@@ -112,8 +114,7 @@ impl Carried {
         }
     }
 
-    /// Returns whether samples were lost that no PERF_RECORD_LOST reported, in the parts that were read or in the last
-    /// part.
+    /// Returns whether samples were lost without a PERF_RECORD_LOST, in the parts that were read or in the last part.
     pub(super) fn unreported_losses(mut self, stats: &Stats, state: Option<&ReplayState>) -> Losses {
         self.add_losses(stats, state);
         if self.lost_by_count > self.lost_by_records { Losses::Unreported } else { Losses::Reported }

@@ -17,9 +17,9 @@ use crate::{engine::sample_routes::Span, plan::Input};
 /// CLOCK_MONOTONIC (include/uapi/linux/time.h).
 const MONOTONIC: i32 = 1;
 
-/// Returns the time range that is replayed: from the first to the last time in `times`, but not before the first or
-/// after the last sample. If `times` is empty, this is the time range of all samples. Returns `None` if the times of
-/// the samples are not known yet.
+/// Returns the time range that is replayed. It goes from the first to the last time in `times`, and is limited to the
+/// times of the samples. If `times` is empty, it is the range of all samples. Returns `None` if the times of the
+/// samples are not known yet.
 pub fn span(times: &[(u64, u64)], recording: &mut Recording) -> Result<Option<Span>> {
     let Some((first, last)) = recording.times()? else { return Ok(None) };
     let begin = times.iter().map(|&(from, _)| from).min().unwrap_or(0).max(first);
@@ -46,17 +46,17 @@ pub enum RealtimeOffset {
 pub struct Guess {
     /// The number to add to the times of records.
     pub offset: i64,
-    /// How the time of the end of the recording is known.
+    /// How the time at which the recording ended is known.
     end: RecordingEnd,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordingEnd {
-    /// The recorder stored it, in whole seconds.
+    /// The recorder stored it in the recording, in whole seconds.
     Stored,
-    /// It is the time at which the file was last changed. This was after the last sample, so the guess is late, by at
-    /// most this many ns. The maximum is known from the time at which the file was created, which was before the first
-    /// sample. `None` if the file system does not store when a file was created.
+    /// The file was last changed at this time. This was after the last sample, so the guess is late by at most this
+    /// many ns. The maximum comes from the time at which the file was created, which was before the first sample.
+    /// `None` if the file system does not store when a file was created.
     FileChanged(Option<i64>),
 }
 
@@ -83,9 +83,10 @@ impl Guess {
 }
 
 /// Returns the number to add to the times of records to get nanoseconds since the Unix epoch. The number is exact if
-/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise it is guessed: the
+/// the recording contains the relation of its clock to the time of day (`perf record -k`). Otherwise it is a guess: the
 /// last sample is assumed to be from the time at which the recorder finished the file. Some recorders store this time.
-/// If not, it is the time at which the file was last modified, but only if the recorder itself wrote this file.
+/// Without a stored time, it is the time at which the file was last modified, but only if the recorder itself wrote
+/// this file.
 pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<RealtimeOffset> {
     if let Some(clock) = recording.features.clock {
         return Ok(RealtimeOffset::Exact((clock.wall as i64).wrapping_sub(clock.time as i64)));
@@ -99,8 +100,8 @@ pub fn realtime_offset(recording: &mut Recording, path: &Path) -> Result<Realtim
     })
 }
 
-/// Like [`realtime_offset`], but for a compressed recording that does not contain the time of its last sample in its
-/// header. Unpacks the records to find this time. Returns `None` if the offset is not known.
+/// Like [`realtime_offset`], for a compressed recording whose header does not contain the time of the last sample.
+/// Unpacks the records to find this time. Returns `None` if the offset is not known.
 pub fn realtime_offset_by_unpacking(path: &Path, limits: &ReadLimits) -> Option<Guess> {
     let mut recording = Recording::open_with(path, limits).ok()?;
     let times = recording.times().ok()??;
@@ -128,7 +129,7 @@ fn offset_by_end(recording: &Recording, path: &Path, (first, last): (u64, u64)) 
     Some(Guess { offset, end: RecordingEnd::FileChanged(late) })
 }
 
-/// Returns the clock of a recording's times, if this machine may have the same clock.
+/// Returns the clock of the times in a recording, if this machine may have the same clock.
 fn clock(recording: &Recording) -> Option<Clock> {
     let attr = &recording.events.first()?.attr;
     match (attr.has(AttrFlag::UseClockid), attr.clockid) {
@@ -138,11 +139,11 @@ fn clock(recording: &Recording) -> Option<Clock> {
     }
 }
 
-/// Returns whether the recorder itself wrote a file. The recorder's own file was created before the first sample and
-/// last modified after the last sample. A copy of the file is recognized by these two times: they are closer together
-/// than the first and the last sample, or in reverse order. Copying a recording of a few milliseconds may take longer
-/// than recording it. So the two times are also compared with the times of the samples, if `clock` still runs on this
-/// machine. Returns `None` if the file system does not store the time at which the file was created.
+/// Returns whether the recorder itself wrote a file. Such a file was created before the first sample and last modified
+/// after the last sample. For a copy of the file, these two times are usually closer together than the first and the
+/// last sample, or in reverse order. But copying a recording of a few milliseconds may take longer than recording it.
+/// So the two times are also compared with the times of the samples, if `clock` still runs on this machine. Returns
+/// `None` if the file system does not store the time at which the file was created.
 fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64), clock: Option<Clock>) -> Option<bool> {
     let (Ok(created), Ok(changed)) = (file.created(), file.modified()) else { return None };
     let written = changed.duration_since(created).unwrap_or_default();
@@ -150,8 +151,8 @@ fn was_written_by_recorder(file: &fs::Metadata, (first, last): (u64, u64), clock
     Some(is_long_enough && clock.and_then(|clock| holds_samples(created, changed, (first, last), clock)) != Some(false))
 }
 
-/// Returns whether a file was created before the first and modified after the last sample, by the running clock.
-/// Returns `None` if this clock cannot show it: the file was created before the machine was started, the machine was
+/// Returns whether a file was created before the first sample and modified after the last sample, by the running clock.
+/// Returns `None` if this clock cannot tell: the file was created before the machine started, the machine was
 /// suspended, or the user may not read the clock.
 fn holds_samples(created: SystemTime, changed: SystemTime, (first, last): (u64, u64), clock: Clock) -> Option<bool> {
     const SECOND: i64 = 1_000_000_000;
@@ -172,11 +173,11 @@ fn own_hostname() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim_end().to_owned()
 }
 
-/// Returns the time at which the recording was started, or an earlier time, in ns since the Unix epoch. Returns `None`
-/// if the recording was made on another machine, or if the time is not known.
+/// Returns a time, in ns since the Unix epoch, at or before which the recording was started. Returns `None` if another
+/// machine made the recording, or if the time is not known.
 ///
-/// If the recording has no clock data, the time at which its file was created is returned, but only if the recorder
-/// itself wrote this file.
+/// For a recording without clock data, this is the time at which its file was created, but only if the recorder itself
+/// wrote this file.
 pub fn start_time(recording: &mut Recording, path: &Path) -> Result<Option<i64>> {
     if recording.features.hostname != Some(own_hostname()) {
         return Ok(None);

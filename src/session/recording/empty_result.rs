@@ -15,8 +15,7 @@ use crate::plan::{Input, Verbosity};
 
 pub use crate::engine::sample_counts::{ReadExtent, SampleCounts};
 
-/// The maximum number of samples that are read to list their CPUs. If the recording has more samples, the message does
-/// not list CPUs.
+/// The maximum number of samples that are read to list their CPUs. With more samples, the message does not list CPUs.
 const LOOKED_AT: u64 = 2_000_000;
 
 /// The start of the message that is printed if no sample was selected.
@@ -81,7 +80,7 @@ impl SelectionSource {
 
 fn empty_result_message(input: &Input, events: &[EventSpec]) -> Option<String> {
     let selecting_options = selecting_options(input, events)?;
-    // A pipe cannot be read again, so it is not known whether the pipe contained samples.
+    // A pipe cannot be read again, so nobody knows whether it contained samples.
     if !input.path.is_file() && !input.path.is_dir() {
         return Some(format!("no sample matches `{selecting_options}`"));
     }

@@ -23,8 +23,8 @@ pub fn event_name(attr: &Attr) -> String {
     }
 }
 
-/// Returns the modifiers of an event. Follows `perf_evsel__add_modifiers()` in `tools/perf/util/evsel.c`, with one
-/// exception: if nothing is excluded, there are no letters. perf adds `HG` in version 6.1, but not in later versions.
+/// Returns the modifiers of an event, like `perf_evsel__add_modifiers()` in `tools/perf/util/evsel.c`. There is one
+/// exception: without exclusions, there are no letters. perf adds `HG` in version 6.1, but not in later versions.
 fn modifiers(attr: &Attr) -> String {
     use AttrFlag::*;
     let mut letters = String::new();

@@ -1,5 +1,5 @@
-//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Facts that are not in the
-//! recording are taken from the running kernel, but only if it is the same build, because a wrong name is worse than no name.
+//! The facts about the recorded kernel that rendering needs: symbols, strings, constants and types. Missing facts come
+//! from the running kernel, but only if it is the same build, because a wrong name is worse than no name.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -27,7 +27,7 @@ pub struct RecordedKernel {
     list: OnceLock<Option<ShiftedSymbols>>,
     /// Code that was generated while the kernel ran, by its start address.
     generated_code: Mutex<BTreeMap<u64, GeneratedCode>>,
-    /// Where the kernel's own code and its modules are.
+    /// The address ranges of the kernel's own code and of its modules.
     code: Mutex<KernelCode>,
     strings: HashMap<u64, Box<[u8]>>,
     /// The build ids of the kernel and of its modules, by their names.
@@ -41,7 +41,7 @@ struct GeneratedCode {
     /// The first address after the code.
     end: u64,
     name: Box<str>,
-    /// The module that kallsyms gives for the code.
+    /// The module that kallsyms states for the code.
     module: Option<&'static str>,
 }
 
@@ -49,26 +49,26 @@ struct GeneratedCode {
 enum Symbols {
     /// The text of kallsyms in the recording.
     Text(Vec<u8>),
-    /// A file with a list of symbols of the same build, and the recorded address of the kernel. When the list was made,
-    /// the kernel may have been at another address.
+    /// A file with a list of symbols of the same build, and the recorded address of the kernel. The addresses in the
+    /// list may be those of another boot.
     File(PathBuf, KernelMapping),
     /// There are no names, for this reason.
     None(String),
 }
 
-/// A list of kernel symbols, and the position of the recorded kernel relative to the addresses in the list. The kernel
-/// may be loaded at a different address at each boot.
+/// A list of kernel symbols, and how far the recorded kernel is from the addresses in the list. Each boot may load the
+/// kernel at another address.
 struct ShiftedSymbols {
     list: Kallsyms,
     from: Shift,
 }
 
-/// The address of the recorded kernel minus its address in the list.
+/// The distance of the recorded kernel from the addresses in the list.
 enum Shift {
-    /// At the addresses in the list.
+    /// The kernel was at the addresses in the list.
     Unshifted,
-    /// At other addresses. Only the kernel's image has moved by this distance, but not the modules and other code
-    /// outside of the image.
+    /// The kernel was at other addresses. Only the kernel's image has moved by this distance. Modules and other code
+    /// outside of the image have not.
     Shifted {
         /// The recorded address minus the address in the list, in bytes, modulo 2^64.
         shift: u64,
@@ -114,12 +114,14 @@ impl RecordedKernel {
         Self { symbols, list, generated_code, code, strings, build_ids, running }
     }
 
-    /// Locks the ranges of code. Callers hold the interpreter's lock, if there is an interpreter, so no thread ever waits.
+    /// Locks the ranges of code. No thread ever waits, because callers hold the interpreter's lock if there is an
+    /// interpreter.
     fn code(&self) -> MutexGuard<'_, KernelCode> {
         self.code.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks the generated code. Callers hold the interpreter's lock, if there is an interpreter, so no thread ever waits.
+    /// Locks the generated code. No thread ever waits, because callers hold the interpreter's lock if there is an
+    /// interpreter.
     fn generated_code(&self) -> MutexGuard<'_, BTreeMap<u64, GeneratedCode>> {
         self.generated_code.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -129,21 +131,21 @@ impl RecordedKernel {
     }
 
     /// Returns the generated code at an address: its first address, the address after its last one, its name, and the
-    /// module that kallsyms gives for it.
+    /// module that kallsyms states for it.
     fn generated(&self, addr: u64) -> Option<(u64, u64, String, Option<&'static str>)> {
         let generated_code = self.generated_code();
         let (&start, GeneratedCode { end, name, module }) = generated_code.range(..=addr).next_back()?;
         (addr < *end).then(|| (start, *end, name.to_string(), *module))
     }
 
-    /// Returns whether a symbol of the list, which belongs to `module`, was at this address in the recorded kernel too.
+    /// Returns whether the recorded kernel had the listed symbol at this address. The symbol belongs to `module`.
     fn is_at(&self, addr: u64, module: Option<&str>) -> bool {
-        // If the list was made at another time, other BPF programs were at these addresses. So the names of BPF
-        // programs in such a list are ignored.
+        // A list from another time contains other BPF programs at these addresses. So the names of BPF programs in such
+        // a list are ignored.
         if module == Some(BPF) && !matches!(self.symbols, Symbols::Text(_)) {
             return false;
         }
-        // If the list was made in another boot, the addresses may have belonged to other modules.
+        // In a list from another boot, the addresses may belong to other modules.
         let code = self.code();
         code.module(addr).is_none_or(|mapped| module.is_some_and(|name| mapped.is_named(name)))
     }
@@ -164,13 +166,13 @@ impl RecordedKernel {
     }
 }
 
-/// The name of the kernel's own code, if the recording lists no file for it.
+/// The name of the kernel's own code, if the recording does not name a file for it.
 const KERNEL: &str = "[kernel.kallsyms]";
 
-/// The module name that kallsyms has for BPF programs.
+/// The module name of BPF programs in kallsyms.
 const BPF: &str = "bpf";
 
-/// Returns the module name that kallsyms has for code that was generated while the kernel ran
+/// Returns the module name in kallsyms for code that was generated while the kernel ran
 /// (`ftrace_get_trampoline_kallsym()` in kernel/trace/ftrace.c, `kprobe_cache_get_kallsym()` in kernel/kprobes.c).
 fn module(kind: KsymbolKind, name: &str) -> Option<&'static str> {
     match (kind, name) {
@@ -231,7 +233,8 @@ impl Kernel for RecordedKernel {
     fn perf_symbol(&self, addr: u64) -> Option<PerfKernelSymbol<'_>> {
         if let Some((start, end, name, module)) = self.generated(addr) {
             let (name, module) = (name.into(), module.map(Into::into));
-            // As `symbol__new()` is called in `machine__process_ksymbol_register()` (`tools/perf/util/machine.c`).
+            // The same values as in `machine__process_ksymbol_register()`, which calls `symbol__new()`
+            // (`tools/perf/util/machine.c`).
             return Some(PerfKernelSymbol { name, start, end, binding: 0, module });
         }
         let found = self.list()?.lookup_as_perf(addr).filter(|found| self.is_at(addr, found.module))?;
@@ -299,14 +302,14 @@ fn kernel_files(recording: &Recording) -> impl Iterator<Item = &BuildId> {
     recording.features.build_ids.iter().filter(move |id| of_kernel(id.misc))
 }
 
-/// Returns the build id of a recording's kernel, if the recording has it.
+/// Returns the build id of a recording's kernel, if the recording contains it.
 fn recorded_build_id(recording: &Recording) -> Option<&Vec<u8>> {
     // The kernel itself is listed as [kernel.kallsyms], or with the path of a vmlinux file.
     let listed = kernel_files(recording).find(|id| module_name(&id.path).is_none());
     listed.map(|id| &id.id).or(recording.kernel.as_ref().and_then(|kernel| kernel.build_id.as_ref()))
 }
 
-/// Returns whether the kernel of a recording is the one that runs now, by its build id.
+/// Returns whether a recording is from the running kernel, by its build id.
 pub(super) fn is_running(recording: &Recording) -> bool {
     recorded_build_id(recording).is_some_and(|id| running_build_id().as_ref() == Some(id))
 }

@@ -1,5 +1,5 @@
-//! Opens a recording by the path that the user typed. If the recording is a directory, refuses the path of a single
-//! file in this directory, because most of the events are in other files.
+//! Opens a recording by the path that the user typed. Refuses a single file of a recording that is a directory, because
+//! most of the events are in other files.
 
 use std::{ffi::OsStr, fs, path::Path, sync::Arc};
 
@@ -16,7 +16,7 @@ pub fn open(path: &Path, limits: &ReadLimits) -> Result<Recording> {
     if has_rings(folder(path)) {
         bail!(part_of_directory_message(path));
     }
-    // perf also writes directories with all samples in the file `data`. In this case, the file is complete.
+    // perf also writes directories with all samples in the file `data`. Then this file is complete.
     if recording.index()?.iter().flatten().all(|index| index.sample_count() == 0) {
         let name = &recording.name;
         let warning = format!(

@@ -42,7 +42,7 @@ pub struct ReplayRun<'a> {
     pub events: &'a [EventType],
     /// The derived events among `events`.
     pub derived: &'a [Derived],
-    /// The state of derived events after the parts before this one.
+    /// The state of derived events at the end of the part before this part.
     pub carried: Carried,
     /// Resolves tasks and addresses to names.
     pub context: Arc<Context>,
@@ -115,7 +115,7 @@ impl ReplayRun<'_> {
         let of_pump = if derived.is_empty() { limit } else { None };
         let sink = DerivingSink::start(sink, events, derived, &stats, &context).with_limit(limit);
         let (rings, others) = (replay.ring_cpus().len(), replay.other_records());
-        // The pump is made before the carried state is used, which adds to the cgroups of tasks that it sets up.
+        // The pump sets up the cgroups of tasks, and the carried state adds to them. So the pump is made first.
         let pump = Pump::for_recording(replay_state, context.clone(), stats.clone(), rings, of_pump)
             .with_other_records(others)
             .with_cgroups(task_cgroups);
@@ -165,7 +165,7 @@ impl ReplayRun<'_> {
     }
 }
 
-/// Prints how far the results reach: to the time `last` of the recording.
+/// Prints up to which time of the recording the results reach.
 fn say_interrupted(last: u64) {
     let (seconds, micros) = (last / 1_000_000_000, last / 1000 % 1_000_000);
     output::say(format_args!("interrupted: the following results are for the recording up to {seconds}.{micros:06}"));
@@ -184,7 +184,7 @@ struct ReplayWithProgress {
     warnings: Warnings,
     /// The warnings so far.
     damage: Vec<String>,
-    /// The counts of the run. They store that records are missing, before a table of the events so far is shown.
+    /// The counts of the run. They note missing records before a table of the events so far is shown.
     stats: Arc<Stats>,
     bar: Option<ProgressBar>,
 }

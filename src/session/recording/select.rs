@@ -43,11 +43,11 @@ pub struct Selected {
     pub derived: Vec<Derived>,
     /// The attr of the event about moves of tasks between cgroups, if it was recorded.
     pub moves: Option<usize>,
-    /// The names of events that the script's first line selects, but that were not recorded.
+    /// The names of events that the script's first line selects and that were not recorded.
     pub missing_events: Vec<String>,
     /// The selectors of probes in files. A recording has the names of probes, but not their files.
     with_files: Vec<String>,
-    /// The names of selected events for which call chains were requested in the selector, but not recorded.
+    /// The names of selected events whose selectors request call chains that were not recorded.
     without_chains: Vec<String>,
     /// The selectors that request strings (`str=`) of events without strings in the recording.
     without_strings: Vec<String>,
@@ -56,9 +56,9 @@ pub struct Selected {
 /// The attrs of the events that a span is made of, each with the indices of its rules.
 type SpanInputs = Vec<(usize, Vec<usize>)>;
 
-/// Resolves the selectors. If there are no selectors, selects all events that can have samples. The first `own`
-/// selectors come from the script. If the events of these selectors were not recorded, this is not an error here; the
-/// events are listed in [`Selected::missing_events`].
+/// Resolves the selectors. Without selectors, selects all events that can have samples. The first `own` selectors come
+/// from the script. If the events of these selectors were not recorded, this is not an error here:
+/// [`Selected::missing_events`] lists them.
 pub fn select(specs: &[EventSpec], own: usize, recording: &Recording) -> Result<Selected> {
     let formats: Vec<Format> = recording.events.iter().map(format).collect();
     let are_moves =
@@ -131,7 +131,7 @@ fn span_inputs(spec: &EventSpec, span: &SpanSpec, recording: &Recording, formats
     let rules = SpanRule::all(span).map_err(|error| anyhow!("{}: {error}", spec.selector))?;
     let mut inputs = vec![Vec::new(); formats.len()];
     let mut found: Vec<&SpanRule> = Vec::new();
-    // Rules that only apply to recordings come last, because their events stand in for events that were not recorded.
+    // Rules that only apply to recordings come last. Their events replace events that were not recorded.
     let mut in_order: Vec<(usize, &SpanRule)> = rules.iter().enumerate().collect();
     in_order.sort_by_key(|(_, rule)| rule.presence == Presence::OnlyRecorded);
     for (at, rule) in in_order {
@@ -157,8 +157,7 @@ fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Resu
     if let (true, Some(source)) = (matching.is_empty(), built_in(spec)) {
         let of =
             |&wanted| (0..formats.len()).filter(|&attr| has_type_and_config(&recording.events[attr], wanted)).collect();
-        // The periods of different events cannot be added up. So only the first of these events that was recorded is
-        // selected.
+        // The periods of different events cannot be added up. So only the first event that was recorded is selected.
         let mut recorded = source.recorded_as.iter().map(of);
         matching = recorded.find(|attrs: &Vec<usize>| !attrs.is_empty()).unwrap_or_default();
     }
@@ -168,9 +167,9 @@ fn matching(spec: &EventSpec, recording: &Recording, formats: &[Format]) -> Resu
     Ok(matching)
 }
 
-/// Assigns attrs to selectors, if an event was recorded several times. If there are as many selectors for the event as attrs,
-/// each selector gets its own attr: it is assumed that the recording was made with the same selectors in the same order.
-/// Otherwise each selector gets all attrs of the event.
+/// Assigns attrs to selectors. If an event was recorded several times and has as many selectors as attrs, each selector
+/// gets its own attr: the recording was probably made with the same selectors in the same order. Otherwise each
+/// selector gets all attrs of the event.
 fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec<usize>> {
     let mut attrs_of: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (attr, format) in formats.iter().enumerate() {
@@ -189,15 +188,13 @@ fn pair_with_selectors(matching: Vec<Vec<usize>>, formats: &[Format]) -> Vec<Vec
 }
 
 /// Keeps one attr for each event that a span is made of. Each span opens its own events, so a recording of several
-/// spans may have several attrs of the same event. If a span used all of these attrs, it would begin once for each
-/// attr.
+/// spans may contain several attrs of the same event. A span that used all of them would begin once for each attr.
 ///
-/// If an event has as many attrs as spans that use it, it is assumed that the recording was made with the same spans in
-/// the same order. Otherwise a span gets the first attr. If the span shows call chains, it gets the first attr with
-/// call chains.
+/// If an event has as many attrs as spans that use it, the recording was probably made with the same spans in the same
+/// order. Otherwise a span gets the first attr, or, if the span shows call chains, the first attr with call chains.
 fn take_each_event_once(spans: &mut [(&SpanSpec, &mut SpanInputs)], recording: &Recording, formats: &[Format]) {
-    // The places of a static probe are several events with the same name if their arguments have different types. So
-    // the name includes the types.
+    // A static probe becomes several events of the same name if its arguments have different types at its places. So
+    // this name includes the types.
     let name = |attr: usize| {
         let fields = formats[attr].tracepoint().map(|format| format.fields()).unwrap_or_default();
         fields.iter().fold(formats[attr].name(), |name, field| name + " " + &field.c_type())
@@ -293,8 +290,8 @@ impl Selected {
             ("user frames", user, AttrFlag::ExcludeCallchainUser, PERF_SAMPLE_STACK_USER),
             ("kernel frames", kernel, AttrFlag::ExcludeCallchainKernel, 0),
         ] {
-            // If the samples contain a copy of the stack, it is unwound. Then there are user frames, even if the kernel
-            // left them out of the call chain.
+            // A copy of the stack in the samples is unwound. It gives user frames even if the kernel left them out of
+            // the call chain.
             let lacks = |recorded: &RecordedEvent, event: &EventType| {
                 has_chains(event) && recorded.attr.has(excluded) && event.layout.format.sample_type & instead == 0
             };
@@ -361,8 +358,8 @@ impl Selected {
 
     /// Like [`Selected::attrs`], but only for the attrs of samples that derived events are made of.
     pub fn attrs_of_inputs(&self, recording: &Recording) -> Option<Vec<bool>> {
-        // If records have no times, a loss is reported at the next selected sample of its ring. So all selected samples
-        // are needed.
+        // If records have no times, a loss is reported at the next selected sample of its ring. Then all selected
+        // samples are needed.
         let has_times = recording.events.iter().all(|event| event.trailer().is_some());
         if !has_times || recording.events.iter().any(holds_counters) {
             return self.attrs(recording);
@@ -404,8 +401,8 @@ fn is_dummy(event: &RecordedEvent) -> bool {
     (event.attr.kind, event.attr.config) == (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY.into())
 }
 
-/// Returns the type of an event. If the selector does not limit the length of call chains, the limit in the recording
-/// is used.
+/// Returns the type of an event. If the selector does not limit the length of call chains, uses the limit in the
+/// recording.
 fn event_type(event: &RecordedEvent, format: &Format, spec: Option<&EventSpec>) -> EventType {
     let asked = spec.and_then(|spec| spec.attrs.max_stack);
     let max_stack = asked.or((event.attr.sample_max_stack != 0).then_some(event.attr.sample_max_stack));
@@ -450,9 +447,8 @@ fn built_in(spec: &EventSpec) -> Option<&'static BuiltIn> {
     }
 }
 
-/// Returns whether an event has this type and config. The upper half of the config is ignored: on machines with several
-/// kinds of CPUs, it contains the kind of CPU that the event is for (PERF_PMU_TYPE_SHIFT in
-/// include/uapi/linux/perf_event.h).
+/// Returns whether an event has this type and config. Ignores the upper half of the config: on machines with several
+/// kinds of CPUs, it contains the kind of CPU (PERF_PMU_TYPE_SHIFT in include/uapi/linux/perf_event.h).
 fn has_type_and_config(event: &RecordedEvent, wanted: NamedEvent) -> bool {
     (event.attr.kind, event.attr.config & u64::from(u32::MAX)) == (wanted.kind, wanted.config)
 }
@@ -467,8 +463,8 @@ fn matches(spec: &EventSpec, format: &Format) -> bool {
     let plain = EventSpec { attrs: Default::default(), filter: None, ..spec.clone() }.to_string();
     *name == plain
         || match &spec.kind {
-            // The options of a built-in source only say how to sample. They are ignored, because the samples were
-            // already taken.
+            // The options of a built-in source only say how to sample. The samples were already taken, so the options
+            // are ignored.
             EventKind::Source { name: wanted, .. } if selectors::built_in(wanted).is_some() => name == wanted,
             EventKind::Source { name: wanted, option: None, modifiers } if modifiers.is_empty() => {
                 let name = name.split_once([':', '/']).map_or(name.as_str(), |(name, _)| name);

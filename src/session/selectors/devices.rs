@@ -21,7 +21,7 @@ pub fn with_numbers(span: &SpanSpec) -> Result<SpanSpec> {
     Ok(span)
 }
 
-/// Fails if the span has names of devices. A recording contains only their numbers.
+/// Fails if the span contains names of devices. A recording contains only their numbers.
 pub fn refuse_names(span: &SpanSpec) -> Result<()> {
     if let Some(name) = names(&mut span.clone()).next() {
         bail!("{SOURCE}: a recording has no names of devices; write {DEVICE}=MAJOR:MINOR in place of {DEVICE}={name}");

@@ -1,4 +1,4 @@
-//! Why events other than tracepoints cannot be used. Each message says what is wrong, with what, and what to do.
+//! Why events other than tracepoints cannot be used. Each message names the problem, the event, and the way out.
 
 use perf_prof_format::spec::{CpuSetError, did_you_mean_aside};
 use perf_prof_system::CallError;

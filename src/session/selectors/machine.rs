@@ -39,13 +39,13 @@ impl RunningMachine {
         let config = PERF_COUNT_SW_DUMMY.into();
         let mut attr = perf_event_attr { type_: PERF_TYPE_SOFTWARE, config, ..Default::default() };
         attr.set_disabled(1);
-        // This asks the kernel itself. The sysctl and the capabilities of this process would give the wrong answer in a
-        // user namespace, because the kernel does not accept its capabilities here.
+        // This asks the kernel. In a user namespace, the sysctl and the capabilities of this process would give a wrong
+        // answer, because the kernel does not accept these capabilities here.
         !perf::open(&attr, Attach::Thread(0, None))
             .is_err_and(|error| [libc::EACCES, libc::EPERM].contains(&error.errno()))
     }
 
-    /// Returns whether an event's PMU can exclude user space or the kernel. PMUs outside of the cores cannot
+    /// Returns whether an event's PMU can exclude user space or the kernel. PMUs outside of the cores cannot do this
     /// (`PERF_PMU_CAP_NO_EXCLUDE` in `perf_try_init_event()` of kernel/events/core.c).
     pub fn can_exclude(&self, event: &PerfEvent) -> bool {
         if event.kind <= PERF_TYPE_BREAKPOINT {
@@ -76,7 +76,7 @@ impl Machine for RunningMachine {
         let mut attr = perf_event_attr { type_: kind, config, ..Default::default() };
         attr.__bindgen_anon_1.sample_period = u64::MAX >> 1;
         attr.set_disabled(1);
-        // Every user may sample user space. So if the kernel refuses this event, the machine cannot sample it.
+        // Every user may sample user space. So if the kernel refuses this event, the machine cannot sample the event.
         attr.set_exclude_kernel(1);
         attr.set_exclude_hv(1);
         perf::open(&attr, Attach::Thread(0, None)).is_ok_and(|fd| perf::id(fd.as_fd()).is_ok())

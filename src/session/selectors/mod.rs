@@ -33,8 +33,8 @@ pub use self::{
 pub struct BuiltIn {
     /// Its name in selectors.
     pub name: &'static str,
-    /// The events that replace the source in a recording that has no event with the source's name. Only the first of
-    /// these events that the recording has is used.
+    /// The events that stand for the source in a recording without an event of the source's name. The first of these
+    /// events that was recorded is used.
     pub recorded_as: &'static [NamedEvent],
     /// Returns the source for these options.
     source: fn(options: &str, machine: &dyn Machine) -> Result<Source, SourceError>,
@@ -88,7 +88,7 @@ pub enum Tasks {
     Threads(Vec<u32>),
 }
 
-/// The default rate of clocks and hardware events: 997 samples per second. A round number could run in step with work
+/// The default rate of clocks and hardware events, in samples per second. A round number could run in step with work
 /// that a program does every millisecond.
 const FREQUENCY: Sampling = Sampling::Frequency(997);
 
@@ -126,8 +126,7 @@ pub fn source(spec: &EventSpec, rate: Option<Rate>, machine: &dyn Machine) -> Re
     }
     request.sampling = match (own.or(spec.attrs.rate).or(rate), request.sampling) {
         (Some(rate), _) => sampling(rate, machine)?,
-        // The maximum may be lower than the default, because the kernel lowers it if taking samples needs too much
-        // time.
+        // The maximum may be lower than the default: the kernel lowers it if taking samples needs too much time.
         (None, Sampling::Frequency(default)) => {
             Sampling::Frequency(machine.max_sample_rate().map_or(default, |max| default.min(max)))
         }
@@ -158,8 +157,8 @@ fn add_registers(source: &mut Source) -> Result<(), SourceError> {
         .try_for_each(|name| samples::add(name, &mut source.request, &mut source.stacks))
 }
 
-/// Applies the modifiers (the letters after the event's name) as perf does. If one or more of user space, kernel and
-/// hypervisor are selected, the others are excluded. Hardware events exclude guests unless guests are selected.
+/// Applies the modifiers (the letters after the event's name) as perf does. Selecting user space, the kernel or the
+/// hypervisor excludes those that are not selected. Hardware events exclude guests unless guests are selected.
 fn modify(request: &mut EventRequest, modifiers: Modifiers, machine: &dyn Machine) {
     let Modifiers { user, kernel, hv, guest, host, not_idle, precise } = modifiers;
     let places = user || kernel || hv;
@@ -196,7 +195,7 @@ pub fn names(machine: &dyn Machine) -> Vec<(String, &'static str)> {
 }
 
 /// Returns the events other than tracepoints that this machine has, each with its kind. Hardware events are included
-/// only if the hardware can sample them. The events in the lists of PMUs are included as well.
+/// only if the hardware can sample them. The events in the lists of PMUs are included too.
 pub fn available(machine: &dyn Machine) -> Vec<(String, &'static str)> {
     let mut events = names(machine);
     events.retain(|(name, _)| match named_event(name) {

@@ -57,7 +57,7 @@ pub(super) fn apply<'a>(source: &mut Source, name: &str, text: &'a str) -> Resul
     Ok(other)
 }
 
-/// Returns whether the text of a first section contains options, not perf's terms.
+/// Returns whether the text of a first section contains options. Otherwise it contains perf's terms.
 pub(super) fn are_in(text: &str) -> bool {
     text.trim_start().starts_with('-')
 }

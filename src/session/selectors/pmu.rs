@@ -19,8 +19,8 @@ pub(super) fn configs(pmu: &Pmu, given: &[Term], own: &[&str]) -> Result<[u64; 4
             set(&mut configs, pmu, bits, term)?;
         } else if let Some((_, event)) = pmu.events.iter().find(|(name, _)| *name == term.name && term.value.is_none())
         {
-            // The definition of an event may contain only terms of the PMU's format, so all other terms are ignored.
-            // The name of another event among them would be a bug of the kernel.
+            // The kernel's definition of an event contains only terms of the PMU's format. All other terms are ignored.
+            // If a definition contains the name of another event, this is a bug of the kernel.
             let of_format = |term: &Term| pmu.format.iter().any(|(name, _)| *name == term.name) || is_config(term);
             let inner: Vec<Term> = terms(event).into_iter().filter(of_format).collect();
             let inner = self::configs(pmu, &inner, own)?;
@@ -36,8 +36,8 @@ fn is_config(term: &Term) -> bool {
     CONFIGS.contains(&term.name.as_str())
 }
 
-/// Puts a term's value into the bits in `bits`, a format such as `config1:0-7,32-35`. The lowest bits of the value go
-/// into the first range.
+/// Puts a term's value into the bits that `bits` describes, for example `config1:0-7,32-35`. The lowest bits of the
+/// value go into the first range.
 fn set(configs: &mut [u64; 4], pmu: &Pmu, bits: &str, term: &Term) -> Result<(), SourceError> {
     let given = value(&pmu.name, term)?;
     let (config, ranges) = bits.split_once(':').unwrap_or((bits, "0-63"));

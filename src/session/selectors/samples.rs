@@ -8,7 +8,7 @@ use super::{SourceError, Stacks};
 /// The number of bytes of the user stack that are copied into each sample. This is perf's default.
 const STACK_USER: u32 = 8192;
 
-/// The name of another form of `weight`. [`SampleMember`] has no name for this form.
+/// Another form of `weight`. [`SampleMember`] has no name for it.
 const WEIGHT_STRUCT: &str = "weight_struct";
 
 /// Adds the member with this name to the samples of `request`.

@@ -17,8 +17,8 @@ pub fn parse(list: &str) -> Result<Vec<EventSpec>, SpecError> {
     with_system_calls(parse_events(list)?)
 }
 
-/// Turns names of system calls into one selector of the source `syscall`: `openat,read` becomes `syscall/name=openat|read/`. A
-/// call with attributes, such as `openat//stack/`, gets a selector of its own.
+/// Replaces names of system calls by one selector of the source `syscall`: `openat,read` becomes
+/// `syscall/name=openat|read/`. A name with attributes, such as `openat//stack/`, becomes a selector of its own.
 pub fn with_system_calls(events: Vec<EventSpec>) -> Result<Vec<EventSpec>, SpecError> {
     let mut selected = Vec::new();
     let mut calls: Vec<String> = Vec::new();
@@ -40,13 +40,13 @@ pub fn is_system_call(name: &str) -> bool {
     system_calls::number(ARCH, name).is_some()
 }
 
-/// Returns the name of a system call, if the selector is only this name. Names of other events take precedence. An
-/// event in a group is never a system call.
+/// Returns the name of a system call, if the selector consists only of this name. Names of other events take
+/// precedence. An event in a group is never a system call.
 fn system_call(event: &EventSpec) -> Option<String> {
     let EventKind::Source { name, option: None, modifiers } = &event.kind else { return None };
     let is_alone = modifiers.is_empty() && event.grouping == Grouping::Alone;
-    // `read` is also the code `ead` of a hardware event. Here the system call wins: the code can be written as
-    // `cpu/config=0xead/`.
+    // `read` is also the code `ead` of a hardware event. The system call takes precedence here, because the code can be
+    // written as `cpu/config=0xead/`.
     let is_named = named_event(name).is_some_and(|event| event.kind != PERF_TYPE_RAW);
     let is_event = is_named || built_in(name).is_some();
     (is_alone && !is_event && is_system_call(name)).then(|| name.clone())
@@ -63,7 +63,7 @@ mod tests {
         assert_eq!(selected("fsync"), plain("syscall/name=fsync/"));
         assert_eq!(selected("openat,cycles,read"), plain("cycles,syscall/name=openat|read/"));
         assert_eq!(selected("openat//stack/,read").len(), 2);
-        // A name of another event stays this event, and an unknown name stays unknown.
+        // `offcpu` stays the source of this name, and the unknown name `fsycn` stays unknown.
         assert_eq!(selected("syscall,offcpu,fsycn"), ["syscall", "offcpu", "fsycn"]);
     }
 }

@@ -301,8 +301,8 @@ fn a_probe_in_a_program_names_its_file_and_offset() {
     }
 }
 
-/// The owner of a file can replace it after its symbols were read. In the new file, the offset would be somewhere
-/// within an instruction.
+/// The owner of a file can replace it after its symbols were read. In the new file, the offset could be in the middle
+/// of an instruction.
 #[test]
 fn the_kernel_gets_the_file_whose_symbols_were_read() {
     let folder = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ pub struct About {
     pub machine: Option<String>,
     /// The selector of each event type, as the user wrote it. The list is empty if the events come from a recording.
     pub selectors: Vec<String>,
-    /// Asks the run for its tables; `None` if the events come from a recording.
+    /// Lets other threads ask the run to update its tables; `None` if the events come from a recording.
     pub refresh: Option<Refresh>,
     /// All tracepoints that could have been selected.
     pub available: Available,

@@ -18,7 +18,7 @@ use crate::{
     recorder,
 };
 
-/// The selected events of a run. Their types are known. A recording is open already; live events are not.
+/// The selected events of a run. Their types are known. A recording is already open, live events are not.
 pub enum Chosen {
     /// Events of the running kernel.
     Live(Arc<RunPlan>, ChosenEvents),
@@ -59,7 +59,7 @@ impl Chosen {
         }
     }
 
-    /// Prints what the selected events lack in a recording.
+    /// Prints what is missing in the recording for the selected events.
     pub fn warn(&self) {
         if let Chosen::Recorded(chosen) = self {
             chosen.warn();
@@ -74,9 +74,9 @@ impl Chosen {
         }
     }
 
-    /// Forks the command of the plan, and drops the capability to read all files if it is no longer needed. The command waits until
-    /// the run starts. Must be called before an interpreter starts: if a process has several threads, its forked
-    /// children may only call async-signal-safe functions.
+    /// Forks the command of the plan. Drops the capability to read all files if the run no longer needs it. The command
+    /// waits until the run starts. Must be called before an interpreter starts: if a process has several threads, its
+    /// forked children may only call async-signal-safe functions.
     pub fn arm(self) -> Result<Armed> {
         Ok(match self {
             Chosen::Live(plan, chosen) => {
@@ -92,7 +92,7 @@ impl Chosen {
 pub enum Armed {
     /// Events of the running kernel. The command of the plan was forked.
     Live(Arc<RunPlan>, ArmedEvents),
-    /// Events of a recording. It can be divided between processes.
+    /// Events of a recording, which can be divided between processes.
     Recorded(Box<ChosenRecording>),
 }
 
@@ -105,8 +105,8 @@ impl Armed {
         }
     }
 
-    /// Delivers the events to the receiver that `receive` creates, closes them, and prints the messages of the end of the
-    /// run (`Outcome::report`). `held` keeps signals blocked until the run's signal handlers are installed.
+    /// Delivers the events to the receiver that `receive` creates, closes them, and prints the messages at the end of
+    /// the run (`Outcome::report`). `held` keeps signals blocked until the run's signal handlers are installed.
     pub fn deliver<R: Receiver>(
         mut self,
         held: Option<BlockedSignals>,

@@ -68,7 +68,7 @@ pub(super) struct LiveSession {
 /// Opens the events.
 pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
     let ArmedEvents { closing, tracefs, events: mut selected, derived, moves, limits, workload } = armed;
-    // The last event may be the event about moves between cgroups, which no program receives.
+    // The last event may be the event about moves of tasks between cgroups, which no program receives.
     let received = moves.unwrap_or(selected.len());
     let of_live = plan.live().cloned().unwrap_or_default();
     let unopened = UnopenedEvents {
@@ -81,7 +81,8 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     let pairs = unopened.prepare_pairs(&mut selected)?;
     let requests = requests::requests(&plan.capture, &selected)?;
     let (mappings, sizes) = (requests::mappings(&requests), requests::sizes(&plan.capture, &requests));
-    // The clock is calibrated before the rings are opened: they may use all the memory that the user may lock.
+    // The clock is calibrated before the rings are opened, because the rings may take all the memory that the user may
+    // lock.
     let mut calibration = Calibration::new(requests::clock(&plan.capture)).map_err(CaptureError::of_clock)?;
     let recorded = of_live.recording.is_some();
     let capture =
@@ -91,8 +92,8 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
     requests::report_opened(&sizes, &selected, &capture, plan.verbosity, "delivered");
     let processes = if mappings == Mappings::Delivered { Processes::Followed } else { Processes::Ignored };
     let offset = calibration.realtime_offset()?;
-    // A context switch belongs to two tasks. So switches between perf-prof and other tasks arrive too. The context
-    // leaves them out.
+    // A context switch belongs to two tasks. So the kernel also reports switches between perf-prof and other tasks. The
+    // context leaves these switches out.
     let left_out = (plan.capture.own_threads == OwnThreads::LeftOut).then(std::process::id);
     let context = Context::new(Box::new(RunningKernel::new(tracefs.clone())), offset)
         .with_budget(sizes.buffer)
@@ -138,7 +139,7 @@ pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) ->
 }
 
 impl LiveSession {
-    /// Returns the process of the command, which waits until the run starts.
+    /// Returns the pid of the command, which waits until the run starts.
     pub(super) fn command(&self) -> Option<u32> {
         self.workload.as_ref().map(Workload::pid)
     }
@@ -246,21 +247,22 @@ fn selectors(plan: &RunPlan, selected: &[Selected], types: &[EventType]) -> Vec<
     of_selected.chain(types.iter().skip(selected.len()).map(of_derived)).collect()
 }
 
-/// Returns what [`RunLoop::finish`] has to do after a run. If the run did not start, a command without a script has no
-/// result to show. But the exit handler of a script is called even if the run did not start.
+/// Returns what [`RunLoop::finish`] has to do after a run. A command without a script has no result if the run did not
+/// start. The exit handler of a script is called even then.
 fn last_part(ending: Ending, face: Face) -> FinishAs {
     let has_result = !matches!(ending, Ending::NotStarted) || face != Face::Command;
     if has_result { FinishAs::Program } else { FinishAs::Part }
 }
 
-/// Prints what spans, call chains and cgroups lack.
+/// Prints which spans, call chains and cgroups are missing.
 fn print_shortcomings(About { context, stats, events, .. }: &About, verbosity: Verbosity) {
     span_report::print_unfulfilled(events, stats, context, verbosity);
     losses::print_endings(context.endings(), verbosity);
     losses::print_unknown_cgroups(context);
 }
 
-/// Returns the pump for the records of the capture. `moves` is the index of the event about moves between cgroups.
+/// Returns the pump for the records of the capture. `moves` is the index of the event about moves of tasks between
+/// cgroups.
 fn pump(
     plan: &RunPlan,
     capture: &Capture,
@@ -316,7 +318,7 @@ fn loss_advice(face: Face) -> &'static str {
     }
 }
 
-/// The events to enable, and the recording that is written while they are delivered.
+/// The events that are enabled, and the recording that is written while they are delivered.
 struct TeeSubject<'a> {
     capture: &'a plan::Capture,
     output: Option<&'a RecordingOutput>,
@@ -357,7 +359,7 @@ impl TeeSubject<'_> {
     }
 }
 
-/// Returns the tasks that the user selected, if the events of all tasks are delivered.
+/// Returns the tasks that the user selected, if the run delivers the events of all tasks.
 fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Result<Option<Targets>> {
     let Some(selected) = &capture.selected_tasks else { return Ok(None) };
     Ok(Some(match (selected, workload) {
@@ -376,7 +378,7 @@ fn targets(capture: &plan::Capture, workload: Option<&Workload>) -> Result<Optio
 /// If there is a recording, finishes it.
 fn finish_recording(source: &mut RecordingTee<Capture>, ending: Ending) -> Result<Option<Summary>> {
     let Some(recording) = source.take_recording() else { return Ok(None) };
-    // If delivery ended early, the kernel's counts also include events that were lost after the end of the recording.
+    // If delivery ended early, the kernel's counts include losses from after the end of the recording.
     let lost = if ending.is_complete() { source.source.lost() } else { None };
     recording.finish(lost.as_deref(), &mut []).map(Some)
 }
@@ -411,8 +413,8 @@ fn note_existing(plan: &RunPlan, context: &Arc<Context>) {
     context.find_mappings();
 }
 
-/// Starts a thread that reads the names of all tasks. A machine may have a hundred thousand tasks, and the run should
-/// not wait until all names are read.
+/// Starts a thread that reads the names of all tasks. A machine may have a hundred thousand tasks, so the run does not
+/// wait for their names.
 fn note_tasks(context: &Arc<Context>) {
     let context = context.clone();
     let body = move || {

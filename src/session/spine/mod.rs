@@ -1,4 +1,4 @@
-//! A run, from its plan to its outcome. All faces of perf-prof take the same steps:
+//! A run, from its plan to its outcome. Scripts, programs and commands take the same steps:
 //!
 //! ```text
 //!   RunPlan ── select ──> Chosen ── arm ──> Armed ── open ──> Session ── run(&mut dyn Sink) ──> Outcome
@@ -10,8 +10,8 @@
 //!
 //! The steps are separate, because other work happens between them. The command is forked and rights are given up
 //! before there is any thread or interpreter. Signal handlers are installed after the interpreter has started, and
-//! before the events are opened. A recording that is a pipe is opened before the handlers are installed: opening may
-//! block, and Ctrl-C has to end the process then. The program is loaded between `open` and `run`.
+//! before the events are opened. But a pipe is opened before the handlers are installed: opening may block, and Ctrl-C
+//! then has to end the process. The program is loaded between `open` and `run`.
 
 mod about;
 mod chosen;

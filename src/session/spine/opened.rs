@@ -40,8 +40,8 @@ impl Session {
         Session { about: Arc::new(about), source, uses: Vec::new() }
     }
 
-    /// Sets what the sink does with each type of events. If the sink only adds up an event, the kernel may add it up
-    /// instead. The sink then gets no samples of this event. Without this call, the sink gets all samples.
+    /// Sets what the sink does with each type of events. If the sink only adds up an event, BPF programs may add it up
+    /// in the kernel. The sink then gets no samples of this event. Without this call, the sink gets all samples.
     pub fn with_uses(self, uses: Vec<EventUse>) -> Session {
         Session { uses, ..self }
     }
@@ -51,7 +51,7 @@ impl Session {
         &self.about
     }
 
-    /// Returns the process of the run's command; `None` if the run has none.
+    /// Returns the pid of the run's command; `None` if the run has no command.
     pub fn command(&self) -> Option<u32> {
         match &self.source {
             Source::Live(session) => session.command(),

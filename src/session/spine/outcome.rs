@@ -33,7 +33,7 @@ pub struct Outcome {
     pub lost: u64,
     /// The exit status of the command or of the replay. It is used if the run ended by itself.
     pub(super) own: Option<u8>,
-    /// Why the run could not begin or go on: the events were not enabled, or the recording is damaged.
+    /// Why the run could not begin or continue: the events were not enabled, or the recording is damaged.
     pub(super) failure: Option<Error>,
     /// The recording that was written during the run, if there is one.
     pub(super) recorded: Result<Option<Summary>>,
@@ -57,7 +57,7 @@ pub struct Replayed {
     pub damage: Vec<String>,
 }
 
-/// Open events of a run that has ended. Closing them is slow, so it is done last, after all output was written.
+/// Open events of a run that has ended. Closing them is slow, so it comes last, after all output was written.
 #[derive(Default)]
 pub struct Closing {
     pub(super) capture: Option<Capture>,
@@ -103,8 +103,8 @@ impl Outcome {
         self.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Returns the exit status of a process that has replayed a part of a recording for another process. It is 0 if the
-    /// part has a result, and also after a signal.
+    /// Returns the exit status of a process that has replayed a part of a recording for another process. The status is
+    /// 0 if the part has a result, and also after a signal.
     pub fn status_of_part(&self) -> ExitStatus {
         match self.ending {
             Ending::Signal { .. } => ExitStatus(0),

@@ -46,7 +46,7 @@ use crate::{
     },
 };
 
-/// An open recording with its selected events. No samples were read yet.
+/// An open recording with its selected events. Nothing has read its samples yet.
 pub struct ChosenRecording {
     pub(super) plan: Arc<RunPlan>,
     input: Input,
@@ -65,7 +65,7 @@ struct Prepared {
     /// The time range that is replayed, if the plan needs it and the recording contains it.
     span: Option<Span>,
     context: Arc<Context>,
-    /// Readable until one of the processes has printed the warning that the time of day is guessed or unknown.
+    /// An eventfd that is readable until a process has printed the warning about the time of day (guessed or unknown).
     warns: Arc<EventFd>,
 }
 
@@ -89,8 +89,8 @@ impl ChosenRecording {
     }
 
     /// Finds the times to replay, the names of tasks and the clock. This may read and unpack the whole file. Commands
-    /// call it before they install signal handlers, so that Ctrl-C ends the process at once. Scripts leave it to
-    /// [`ChosenRecording::open`], because their handlers are already installed.
+    /// call it before they install signal handlers, so that Ctrl-C ends the process at once. For scripts,
+    /// [`ChosenRecording::open`] does it, because their handlers are already installed.
     pub fn prepare(&mut self) -> Result<()> {
         self.prepared().map(drop)
     }
@@ -147,8 +147,7 @@ impl ChosenRecording {
         }
     }
 
-    /// Fails if none of the selected events has samples with the cgroups of their tasks. `option` is the option that
-    /// needs them.
+    /// Fails if no selected event has samples with the cgroups of their tasks. `option` is the option that needs them.
     pub fn require_cgroups(&self, option: &str) -> Result<()> {
         if self.selected.types.iter().any(|event| event.layout.has_cgroup()) {
             return Ok(());
@@ -159,10 +158,10 @@ impl ChosenRecording {
         )
     }
 
-    /// Prints what the selected events lack in the recording.
+    /// Prints what is missing in the recording for the selected events.
     pub fn warn(&self) {
         let Self { plan, recording, selected, .. } = self;
-        // This warning is printed even with -q, because the samples may come from other probes than the user selected.
+        // This warning is printed even with -q: the samples may come from other probes than the user selected.
         selected.unknown_files(recording).iter().for_each(|warning| messages::say(format_args!("warning: {warning}")));
         let is_said = match plan.face {
             Face::Script => plan.verbosity > Verbosity::Quiet,
@@ -207,7 +206,7 @@ impl ChosenRecording {
         derive::are_delivered(self.selected.types.len(), &self.selected.derived)
     }
 
-    /// Also delivers records other than samples to the sink. Called before [`ChosenRecording::prepare`].
+    /// Lets the sink also receive these records. Must be called before [`ChosenRecording::prepare`].
     pub fn request_records(&mut self, others: OtherRecords) {
         self.others = others;
     }
@@ -244,8 +243,8 @@ impl ChosenRecording {
         Ok(parts.map(Box::new))
     }
 
-    /// Divides the recording into parts. Fails if the parts together would not have the same result as a replay of the
-    /// whole.
+    /// Divides the recording into parts. Fails if the parts together would have another result than a replay of the
+    /// whole recording.
     pub fn divide(&mut self, jobs: &Jobs) -> Result<Vec<Part>> {
         let span = self.prepared()?.span;
         let Self { plan, recording, selected: Selected { routes, derived, .. }, .. } = self;
@@ -254,9 +253,9 @@ impl ChosenRecording {
         Ok(whole.divide(jobs)?)
     }
 
-    /// Reads a part in advance, without an interpreter, if derived events may continue after it. The process of a part
-    /// is forked when the previous part has been read, so it has a copy of the spans that are open at the start of its
-    /// own part. `check` is called after each batch and can end the reading.
+    /// Reads a part in advance, without an interpreter, if derived events may continue in the next part. The process of
+    /// the next part is forked afterwards, so it has a copy of the open spans. `check` is called after each batch and
+    /// can end the reading.
     pub fn read_in_advance(
         &mut self,
         part: &Part,
@@ -352,13 +351,13 @@ impl RecordedSession {
     pub(super) fn run(self, about: &About, sink: &mut dyn Sink, signals: &Signals) -> Outcome {
         let RecordedSession { plan, input, mut replay, replay_state, task_cgroups, derived, slice } = self;
         let (verbosity, warnings, last) = (plan.verbosity, slice.warnings(), slice.finish_as());
-        // For a whole recording, the counts of samples decide the status of the run. A part may have no samples.
+        // The counts of samples decide the status of the run only for a whole recording. A part may have no samples.
         let is_whole = matches!(slice, Slice::Whole);
         let has_status = is_whole && plan.face != Face::Program;
         let carried = match slice {
             Slice::Part(_, carried) => *carried,
             Slice::Whole | Slice::OneOfSeveral | Slice::Merge => {
-                // If there are several parts, their processes already use all CPUs, so reading ahead would not help.
+                // With several parts, their processes already use all CPUs, so reading ahead would not help.
                 replay.read_ahead();
                 Carried::default()
             }
@@ -424,7 +423,7 @@ fn report_unknown_names(context: &Context, input: &Input) {
 
 /// Returns how the recording is opened. Several processes share the allowed memory.
 fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
-    // If there are spans, one more process reads parts in advance.
+    // For spans, one more process reads parts in advance.
     let readers = usize::from(events.iter().any(|event| matches!(event.kind, EventKind::Span(_))));
     let of_jobs = || input.jobs.map_or(1, |jobs| jobs.count + readers);
     let processes = input.processes.unwrap_or_else(of_jobs);
@@ -432,10 +431,10 @@ fn limits(input: &Input, events: &[EventSpec]) -> ReadLimits {
     ReadLimits { memory: Some(memory), ..input.limits }
 }
 
-/// Creates the context of the replay. All names and clock offsets come from the recording. Nothing is taken from the
+/// Creates the context of the replay. All names and clock offsets come from the recording, and nothing from the
 /// programs that run on this machine now.
 ///
-/// The first process that needs the time of day reads `warns`. Only this process prints the warning.
+/// The first process that needs the time of day drains `warns`. Only this process prints the warning.
 fn context(
     plan: &RunPlan,
     input: &Input,

@@ -1,4 +1,4 @@
-//! The part of a run that one session carries out. Several sessions may carry out a run together.
+//! The part of a run that one session carries out. A run may consist of several sessions.
 
 use perf_prof_recordings::Selection;
 
@@ -17,12 +17,12 @@ pub enum Slice {
     /// The whole run.
     #[default]
     Whole,
-    /// One of several recordings. The program continues with the next one.
+    /// One of several recordings. The program continues with the next recording.
     OneOfSeveral,
-    /// A part of a recording, and the state of derived events after the parts before it. Other processes replay the
-    /// other parts.
+    /// A part of a recording, and the state of derived events at the end of the part before it. Other processes replay
+    /// the other parts.
     Part(Part, Box<Carried>),
-    /// Nothing is replayed: this process merges the results of the parts.
+    /// This process replays nothing. It merges the results of the parts.
     Merge,
 }
 
@@ -31,7 +31,7 @@ impl Slice {
         if let Slice::Part(part, _) = self { Some(part) } else { None }
     }
 
-    /// Limits a selection to the slice. Returns where lost samples without a time are reported.
+    /// Limits a selection to the slice. Returns which process reports lost samples without a time.
     pub(super) fn limit(&self, selection: &mut Selection) -> LossReporting {
         let Some(part) = self.part() else { return LossReporting::for_cpus(selection.cpus.as_ref()) };
         let reporting = LossReporting::for_part(selection.cpus.as_ref());
@@ -39,13 +39,13 @@ impl Slice {
         reporting
     }
 
-    /// Limits `span` to the times of the slice. Each interval ends in exactly one slice.
+    /// Limits `span` to the times of the slice. Each interval is reported in exactly one slice: the slice in which it
+    /// ends.
     pub(super) fn part_of(&self, span: Span) -> Span {
         self.part().map_or(span, |part| part.part_of(span))
     }
 
-    /// Returns which process prints warnings about the recording. If there are several processes, only one of them
-    /// prints the warnings.
+    /// Returns which process prints warnings about the recording. Only one of several processes prints them.
     pub(super) fn warnings(&self) -> Warnings {
         match self {
             Slice::Whole | Slice::OneOfSeveral => Warnings::Printed,

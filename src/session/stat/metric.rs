@@ -20,8 +20,7 @@ pub struct Metric {
 /// The unit of rates.
 pub const PER_SECOND: &str = "/sec";
 
-/// Pairs of hardware events with a meaningful quotient of counts: the dividend, the divisor, and the unit of the
-/// quotient.
+/// Pairs of hardware events whose counts are divided: the dividend, the divisor, and the unit of the quotient.
 const QUOTIENTS: [(u64, u64, Quotient); 5] = [
     (PERF_COUNT_HW_INSTRUCTIONS, PERF_COUNT_HW_CPU_CYCLES, Quotient::Number("insn per cycle")),
     (PERF_COUNT_HW_BRANCH_MISSES, PERF_COUNT_HW_BRANCH_INSTRUCTIONS, Quotient::Percent("of all branches")),
@@ -36,8 +35,8 @@ enum Quotient {
     Percent(&'static str),
 }
 
-/// Returns the metric of a row. The metric is the row's count divided by another count of the same CPU and
-/// cgroup in `all`, or divided by a time. `elapsed` is the elapsed time in seconds.
+/// Returns the metric of a row: the row's count, divided by another count of the same CPU and cgroup in `all`, or by a
+/// time. `elapsed` is the elapsed time in seconds.
 pub fn metric_of_row(row: &Row<'_>, all: &[Row<'_>], elapsed: f64) -> Option<Metric> {
     let value = row.tally.value()? as f64;
     let beside = |is_it: &dyn Fn(&Event) -> bool| {
@@ -72,8 +71,7 @@ pub fn metric_of_row(row: &Row<'_>, all: &[Row<'_>], elapsed: f64) -> Option<Met
         let name = perf_event_name(NamedEvent { kind, config: config & !MISS }).unwrap_or_default();
         return metric(100.0 * value / accesses, &format!("% of all {name}"));
     }
-    // If a clock event was counted, rates refer to the time during which CPUs were in use. Otherwise they refer to the
-    // elapsed time.
+    // If a clock event was counted, rates are per second of CPU time. Otherwise they are per second of elapsed time.
     let clock = beside(&|event| event.unit() == Unit::Nanoseconds);
     if (kind, config) == (PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES) {
         return clock.and_then(|nanoseconds| metric(value / nanoseconds, "GHz"));

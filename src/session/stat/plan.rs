@@ -9,8 +9,8 @@ use crate::plan::{self, Verbosity};
 pub struct StatPlan {
     /// The events, and their target. If there are no events, a default set is counted.
     pub capture: plan::Capture,
-    /// A command that is run while events are counted. Counting ends when the command exits. If the events of the
-    /// command itself are counted, it is in [`plan::Target::Workload`] instead.
+    /// A command that runs while events are counted, without being counted itself. Counting ends when the command
+    /// exits. A command whose events are counted is in [`plan::Target::Workload`] instead.
     pub untraced_command: Option<Vec<OsString>>,
     /// How often counts are shown. `None` means only once, at the end.
     pub interval: Option<Duration>,

@@ -1,10 +1,11 @@
 //! Turns the counts of descriptors into the rows that are shown: adds up counts, scales them to the whole time, and
 //! computes the mean of several runs. Pure: no I/O.
 //!
-//! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares differ,
-//! because other users may occupy the counters of one CPU only, or count one task only. If an event is opened for a task on
-//! one CPU, its count is not scaled. The kernel treats such an event as enabled while the task runs on other CPUs, where it
-//! is never counted.
+//! The count of each descriptor is scaled by its own share of the time, and then the counts are summed. The shares
+//! differ, because other users may occupy the counters of one CPU only, or count one task only.
+//!
+//! There is one exception: an event that is opened for a task on one CPU is not scaled. The kernel treats it as enabled
+//! while the task runs on other CPUs, where it is never counted.
 
 use std::time::Duration;
 
@@ -73,9 +74,8 @@ pub struct Counted {
 impl Tally {
     /// Adds up the counts of an event's descriptors. If there is no descriptor, the event is not supported.
     ///
-    /// Each count is scaled separately, because descriptors had counters for different shares of the time. If a
-    /// descriptor never had a counter, it is assumed that its event happened as often per time as those
-    /// of the other descriptors.
+    /// Each count is scaled separately, because descriptors had counters for different shares of the time. A descriptor
+    /// that never had a counter is assumed to have the same rate of events as the other descriptors.
     pub fn sum(counts: impl Iterator<Item = Count>) -> Tally {
         let (mut any, mut seen, mut unseen) = (false, 0u128, 0u128);
         let mut sum = Counted::default();
@@ -135,7 +135,7 @@ impl Tally {
 /// enable their events again (`perf_event_exit_cpu()` in kernel/events/core.c). `elapsed` is the time from the start of
 /// the counting until just before the readings.
 pub fn cpus_cut_off(readings: &[CounterReading], elapsed: Duration) -> Vec<u32> {
-    // The descriptors are read one after the other, and the clocks of two CPUs differ a little.
+    // The descriptors are read one after the other, and the clocks of two CPUs may differ a little.
     const TOLERANCE: Duration = Duration::from_millis(20);
     let least = elapsed.saturating_sub(elapsed / 100 + TOLERANCE).as_nanos();
     let cut_off = readings.iter().filter(|reading| u128::from(reading.count.enabled) < least);
@@ -147,8 +147,8 @@ pub fn cpus_cut_off(readings: &[CounterReading], elapsed: Duration) -> Vec<u32> 
 
 /// Scales `value`, which was counted during `part` of the time, to the time `whole`. Rounds the result.
 fn scaled(value: u128, whole: u128, part: u128) -> u128 {
-    // The product of a count and a time fits in 96 bits for centuries, so it does not overflow. If a reading is
-    // inconsistent, the result saturates.
+    // A count times a time fits in 96 bits for centuries, so there is no overflow. For inconsistent readings, the
+    // result saturates.
     if whole == part || part == 0 { value } else { value.saturating_mul(whole).saturating_add(part / 2) / part }
 }
 
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(cpus_cut_off(&readings, second), [3]);
         assert_eq!(cpus_cut_off(&readings[..1], 2 * second), [0]);
         // An event of a task is enabled only while the task runs, so it says nothing about its CPU. A short run is not
-        // judged either.
+        // judged.
         assert!(cpus_cut_off(&[enabled(None, 0)], second).is_empty());
         assert!(cpus_cut_off(&[enabled(Some(0), 0)], Duration::from_millis(15)).is_empty());
     }

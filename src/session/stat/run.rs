@@ -31,8 +31,8 @@ use crate::{
     plan::{self, CgroupsOfEvents, Target, Verbosity},
 };
 
-/// The events that are counted by default: the first list if tasks are counted, the second list if CPUs are. They show
-/// how much CPU time a program uses, and how efficient the program is.
+/// The default events: the first list if tasks are counted, the second list if CPUs are counted. They show how much CPU
+/// time a program uses, and how efficient the program is.
 const USUAL: [&str; 2] = [
     "task-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses",
     "cpu-clock,context-switches,cpu-migrations,page-faults,cycles,instructions,branches,branch-misses",
@@ -66,7 +66,7 @@ pub fn run_with(
         unprivileged::remove_kernel_only_events(&mut selected);
     }
     let limits = unprivileged::limit_to_user_space(&mut selected);
-    // For the default events, the limit to user space is not reported, because their names show it (`:u`).
+    // The limit to user space is not reported for the default events, because their names show it (`:u`).
     let limits = if is_usual { LimitedEvents::default() } else { limits };
     let requests = requests::requests(&plan.capture, &selected)?;
     drop(closing);
@@ -110,7 +110,7 @@ impl Session<'_> {
         let (mut runs, mut status) = (Vec::new(), 0);
         for nr in 0..self.plan.runs {
             let RunOutcome { run, signal, status: of_run } = self.once(nr == 0, show)?;
-            // If a signal cut off a run, its counts would distort the mean of the other runs.
+            // The counts of a run that a signal cut off would distort the mean of the other runs.
             if signal.is_none() || runs.is_empty() {
                 runs.push(run);
             }
@@ -134,7 +134,7 @@ impl Session<'_> {
         };
         let wake = self.signals.wake_fd();
         let mut workload = command.map(|command| Workload::fork(command)).transpose()?;
-        // A command that only runs while events are counted is not the target.
+        // The command is the target only in this case. Otherwise it only runs while events are counted.
         let counted = workload.as_ref().filter(|_| matches!(capture.target, Target::Workload(_)));
         let target = requests::target(capture, counted.map(Workload::pid))?;
         let ends =
@@ -160,7 +160,7 @@ impl Session<'_> {
         }
         let waited = self.wait(&mut counters, &mut shown, show);
         let has_ended = Instant::now();
-        // If the command is still running when counting ends, SIGTERM is sent to the command.
+        // A command that still runs when counting ends gets SIGTERM.
         let to_end = if let Ok(RunEnd::ByItself) = waited { None } else { Some(libc::SIGTERM) };
         let status = workload.and_then(|workload| workload_end::end_workload(workload, to_end));
         let end = waited?;
@@ -308,14 +308,14 @@ impl Session<'_> {
     }
 }
 
-/// What was shown last: the time and the readings of the previous table, and the start of the counting.
+/// The time and the readings of the previous table, and the start of the counting.
 struct LastTable {
     begun: Instant,
     at: Instant,
     readings: Vec<CounterReading>,
 }
 
-/// Fails if the event has an attribute that only applies to samples, because it would have no effect here.
+/// Fails if the event has an attribute that only applies to samples. The attribute would have no effect.
 fn only_counted(spec: &EventSpec) -> Result<()> {
     let Attrs { stack, max_stack, rate, sample, .. } = &spec.attrs;
     let of_samples = [

@@ -31,8 +31,8 @@ pub enum BreakReason {
 pub enum LossWindow {
     /// The times of the samples before and after the loss.
     Times,
-    /// Both times are 0. Used if events are not delivered in order of time, because then the times of different CPUs cannot be
-    /// compared.
+    /// Both times are 0. Events that are not delivered in order of time need this, because times of different CPUs
+    /// cannot be compared.
     Zero,
 }
 
@@ -41,7 +41,7 @@ pub enum LossWindow {
 struct Ring {
     /// The time of the last sample, in ns.
     last: u64,
-    /// The number of records that were lost after the last sample and were not yet reported to the program.
+    /// The number of records that were lost after the last sample and are not yet reported to the program.
     lost: u64,
 }
 
@@ -172,9 +172,8 @@ impl Pump {
         self.samples_left
     }
 
-    /// Returns how many records of `batch` were handled: all records up to and including the last delivered sample.
-    /// Called if delivery stopped in the middle of the batch. `left` is the number that [`Pump::samples_left`] returned
-    /// before the batch.
+    /// Returns how many records of `batch` were handled before delivery stopped: all records up to and including the
+    /// last delivered sample. `left` is the number that [`Pump::samples_left`] returned before the batch.
     #[cold]
     pub fn records_handled(&self, batch: &Batch, left: u64) -> usize {
         let mut samples = left - self.samples_left;
@@ -203,8 +202,8 @@ impl Pump {
             self.replay_state = Some(replay_state);
             return flow;
         }
-        // There is one loop for each kind of batch, and the body is inlined in both. If both loops used the same
-        // closure, the closure would not be inlined, and each record would cost a call.
+        // Each kind of batch has a loop of its own, so that the body is inlined in both loops. A closure that both
+        // loops call would not be inlined, and each record would cost a call.
         match batch {
             Batch::Ring(chunk) => {
                 for record in chunk.records() {
@@ -336,8 +335,8 @@ impl Pump {
         if !self.has_unreported_losses || time == 0 {
             return ControlFlow::Continue(());
         }
-        // The loss is reported here, at the time of its record, and not at the next sample of the ring. The next sample
-        // may be in another part of the recording.
+        // The loss is reported here, at the time of its record. The next sample of the ring may be in another part of
+        // the recording, so reporting does not wait for it.
         while let Some(end) = replay_state.interval_passed(time) {
             self.interval(end, program)?;
         }
@@ -402,7 +401,7 @@ impl Pump {
     }
 
     /// Returns whether a sample is delivered to a selected event. This includes samples with the id of another
-    /// program's event, if a selected event gets these samples.
+    /// program's event, if a selected event gets them.
     fn delivers(&self, record: &[u8]) -> bool {
         let event = self.layout.id(record).and_then(|id| self.ids.event(id).or(self.ids.foreign_event()));
         event.is_some_and(|event| !self.cgroups.as_ref().is_some_and(|cgroups| cgroups.are_moves(event)))
@@ -433,7 +432,7 @@ impl Pump {
     /// Returns the event that gets a sample with the id of another program's event: see [`EventIds::with_foreign_event`].
     #[cold]
     fn foreign_event(&self, record: &[u8]) -> Option<usize> {
-        // A truncated record has no id. It is not counted as unattributed.
+        // A truncated record has no id. It does not count as unattributed.
         let id = self.layout.id(record)?;
         if self.ids.is_closed(id) {
             return None;
@@ -455,10 +454,11 @@ impl Pump {
         self.report_ring_loss(ring, program, before, after)
     }
 
-    /// Reports losses whose records have no CPU and no time. They end at `after`, the time of the next sample in any ring.
+    /// Reports losses whose records contain no CPU and no time. They end at `after`, the time of the next sample in any
+    /// ring.
     #[cold]
     fn report_losses_without_cpu(&mut self, after: u64, program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
-        // The program is told here that the loss begins, because the loss is reported at once.
+        // The loss is reported right away, so tell the program first that it begins.
         program.loss_begins().map_break(BreakReason::Stop)?;
         self.report_loss_before(self.rings.len() - 1, after, program)
     }
@@ -544,7 +544,8 @@ impl Pump {
         if let Some(replay_state) = &self.replay_state
             && let Some(counts) = replay_state.losses(self.rings.len(), |ring| self.stats.lost_records(ring))
         {
-            // Samples that were lost at the end of a ring have no PERF_RECORD_LOST. perf's own counts include them.
+            // The recording has no PERF_RECORD_LOST for samples that were lost at the end of a ring. perf's own counts
+            // include them.
             let unsaid = counts.per_event.iter().sum::<u64>().saturating_sub(self.stats.total_lost());
             if unsaid != 0 {
                 self.lost(self.rings.len() - 1, unsaid);
@@ -577,7 +578,7 @@ impl Pump {
     }
 }
 
-/// Tells the program that a ring begins to lose records, or that it has room again.
+/// Tells the program that a ring begins to lose records, or that it has space again.
 #[cold]
 fn room_changed(record: &[u8], program: &mut dyn Deliver) -> ControlFlow<BreakReason> {
     let flow = match RingRoom::of_record(record) {

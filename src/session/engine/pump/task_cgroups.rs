@@ -1,11 +1,11 @@
-//! Follows in which cgroup each task is, for spans and selections of tasks other than the one that runs.
+//! Follows which cgroup each task is in. Spans and selections need this for tasks other than the running task.
 
 use std::sync::Arc;
 
 use perf_prof_events::event::{Context, EventType, Sample};
 use perf_prof_format::{record::SampleLayout, tracefs::EventFormat, value::Value};
 
-/// Follows in which cgroup each task is. Learns it from the cgroup in the task's samples, and from events about moves.
+/// Follows which cgroup each task is in. The cgroup in the samples of a task and the event about moves tell it.
 pub struct TaskCgroups {
     /// The types of the events.
     pub types: Vec<EventType>,
@@ -13,7 +13,7 @@ pub struct TaskCgroups {
     pub moves: Option<MoveEvent>,
 }
 
-/// The event `cgroup:cgroup_attach_task`: a task moves to another cgroup. The program does not receive it.
+/// The event `cgroup:cgroup_attach_task`: a task moves to another cgroup. The program does not receive this event.
 pub struct MoveEvent {
     /// The index of the event among the kernel's events; in a recording, the index of its attr.
     pub index: usize,
@@ -22,8 +22,8 @@ pub struct MoveEvent {
     /// The layout of the event's samples.
     pub layout: SampleLayout,
     /// The number of the cgroup hierarchy that perf events use. `None` for a recording, which does not contain this
-    /// number. Ids of cgroups are valid only in one hierarchy. So in a recording, a move counts only if the known
-    /// cgroup with its id has the same path as the move.
+    /// number. Ids of cgroups are valid only in one hierarchy. So in a recording, a move counts only if the cgroup that
+    /// is known under the move's id has the same path as the move.
     pub hierarchy: Option<i64>,
 }
 
@@ -36,7 +36,7 @@ impl TaskCgroups {
     pub fn note(&self, event: usize, record: &[u8], context: &Context) {
         let Some(event) = self.types.get(event) else { return };
         let sample = Sample { event, record };
-        // An exiting thread may have no ids. Its cgroup is known from its earlier samples.
+        // The sample of an exiting thread may contain no ids. Its cgroup is known from earlier samples.
         if let (Some(cgroup), (pid @ 0.., tid)) = (sample.cgroup(), sample.pid_tid()) {
             context.note_cgroup(cgroup, pid, tid);
         }

@@ -188,8 +188,8 @@ fn a_loss_at_the_end_is_reported() {
     );
 }
 
-/// If delivery stops in the middle of a batch, the number of handled records includes samples with the id of another
-/// program's event that were delivered.
+/// The number of handled records includes delivered samples with the id of another program's event, if delivery stops
+/// in the middle of a batch.
 #[test]
 fn delivered_foreign_samples_count_when_a_batch_is_cut_off() {
     let context = Arc::new(Context::new(Box::new(NoKernel), 0));

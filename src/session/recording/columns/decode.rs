@@ -77,7 +77,7 @@ impl Decoder {
         if failure.is_none() {
             let _ = pump.report_remaining(&mut rows, None, last);
         }
-        // Rows from before a failure are still delivered.
+        // The rows from before a failure are still delivered.
         if !rows.columns.is_empty() && rows.pass_on().is_break() {
             return rows.failure.map_or(Ok(None), Err);
         }

@@ -15,8 +15,8 @@ use thiserror::Error;
 
 use crate::dividing::PartCounts;
 
-/// The limit, in bytes, for the memory of all waiting batches. It may be lower if little memory is available. When it
-/// is reached, only the part whose batches the program is taking is still decoded.
+/// The maximum memory of all waiting batches, in bytes. It is lower if little memory is available. When it is reached,
+/// only the part whose batches the program is taking is still decoded.
 const WAITING_BYTES: usize = 24 << 20;
 
 /// A batch of rows.
@@ -87,7 +87,7 @@ pub(super) struct HandOver {
 
 #[derive(Default)]
 struct State {
-    /// The parts that a thread has begun and that the program has not taken to their ends, in their order.
+    /// The parts that a thread has begun and that the program has not taken completely, in their order.
     begun: VecDeque<Begun>,
     /// The number of parts before those in `begun`.
     done: usize,
@@ -110,7 +110,7 @@ fn memory(batch: &ColumnBatch) -> usize {
 }
 
 impl HandOver {
-    /// Creates the object for this many parts. At most `ahead` parts are begun at a time.
+    /// Creates the object for this many parts. At most `ahead` parts may be begun at a time.
     pub fn new(parts: usize, ahead: usize, budget: &Budget) -> HandOver {
         let waiting = WAITING_BYTES.min(budget.share() / 2);
         HandOver { state: Mutex::new(State { parts, ..State::default() }), changed: Condvar::new(), ahead, waiting }
@@ -200,7 +200,7 @@ impl HandOver {
         taken
     }
 
-    /// Stops the claims of further parts. Parts that were begun are still decoded.
+    /// Lets no thread claim another part. Parts that were begun are still decoded.
     pub fn stop(&self) {
         let mut state = self.state();
         state.parts = state.parts.min(state.done + state.begun.len());

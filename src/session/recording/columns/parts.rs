@@ -22,14 +22,14 @@ use crate::{
 
 /// The minimum size of a part, in bytes.
 const PART: u64 = 16 << 20;
-/// The minimum number of blocks of a part for each CPU. Blocks at the border of two parts are read for both parts, so
+/// The minimum number of blocks of a part for each CPU. A block at the border of two parts is read for both parts, so
 /// parts must not be too small.
 const BLOCKS_OF_CPU: u64 = 8;
-/// Each part also replays the side-band records that come before it, so every further part adds such work. The number of
-/// parts is limited: all parts together replay at most about one of these records for this many samples.
+/// Each part also replays the side-band records before it, so each additional part costs work. All parts together
+/// replay at most about one of these records for this many samples.
 const SIDE_BAND_SHARE: u64 = 4;
 
-/// A recording that can be read in parts: no part needs the samples of earlier parts.
+/// A recording that can be read in parts, because no part needs the samples of earlier parts.
 pub struct ColumnParts {
     /// The open recording. Each replay uses a copy of it.
     recording: Mutex<Recording>,
@@ -51,8 +51,8 @@ pub struct ColumnParts {
 pub(super) type Range = (u64, u64);
 
 impl ColumnParts {
-    /// Prepares to read the selected samples in parts. Returns `None` if this is not possible: if samples depend on
-    /// earlier samples, or if the recording can be read only once.
+    /// Prepares to read the selected samples in parts. Returns `None` if samples depend on earlier samples, or if the
+    /// recording can be read only once.
     pub fn new(
         recording: &mut Recording,
         selected: &Selected,
@@ -64,7 +64,7 @@ impl ColumnParts {
             return Ok(None);
         }
         let rings = u64::from(recording.features.cpus.map_or(1, |(available, _)| available)).max(1);
-        // The blocks are found once, before the recording is copied. Otherwise each copy would search for them again.
+        // Find the blocks once, before the recording is copied. Otherwise each copy would search for them again.
         recording.find_blocks()?;
         let Some(copy) = recording.copied() else { return Ok(None) };
         Ok(Some(ColumnParts {
@@ -110,8 +110,8 @@ impl ColumnParts {
         let side_band = sum(|index| index.blocks.iter().map(|block| u64::from(block.side_band)).sum());
         let most = 1 + 2 * samples / SIDE_BAND_SHARE / side_band.max(1);
         let count = (bytes / self.of_part).min(most);
-        // The side-band records are read first and kept in memory. This costs too much if many blocks contain side-band
-        // records.
+        // The side-band records are read first and kept in memory. With many blocks of side-band records, this costs
+        // too much.
         if count < 2 || with_side_band > bytes / 4 {
             return Ok(whole);
         }
@@ -133,7 +133,7 @@ impl ColumnParts {
         selection
     }
 
-    /// Returns where the counts of losses at the end of the recording are reported.
+    /// Returns which process reports the counts of losses that are stored at the end of the recording.
     pub(super) fn loss_reporting(&self) -> LossReporting {
         LossReporting::for_part(self.selection.cpus.as_ref())
     }

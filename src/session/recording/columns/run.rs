@@ -57,8 +57,8 @@ impl ColumnRun {
         let cpus = thread::available_parallelism().map_or(1, |cpus| cpus.get());
         let count = cpus.min(MOST_THREADS).min(ranges.len());
         parts.warnings.drain(..).for_each(|warning| output::say(format_args!("warning: {warning}")));
-        // One more part than there are threads may be begun. So a thread that has finished its part can go on with
-        // another part while the part before it is still being decoded.
+        // One more part than there are threads may be begun. So a thread that has finished its part can begin another
+        // part while an earlier part is still decoded.
         let budget = parts.budget();
         let (to, limit) = (HandOver::new(ranges.len(), count + 1, &budget), BatchLimit::new(rows, &budget, count));
         let decoder = Arc::new(Decoder { parts, ranges, plan, limit, realtime_offset, to });
@@ -121,7 +121,7 @@ impl ColumnRun {
         }
     }
 
-    /// Ends the run after the parts that were begun.
+    /// Ends the run after the parts that are already begun.
     pub fn stop(&self) {
         self.decoder.to.stop();
     }
@@ -131,7 +131,7 @@ impl ColumnRun {
         let taken = self.decoder.to.close();
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
-            // An error does not occur, because the thread itself catches panics.
+            // No error occurs, because the thread itself catches panics.
             let _ = thread.join();
         }
         taken

@@ -1,4 +1,4 @@
-//! Tests of columns that several threads decode, on a recording that is made here.
+//! Tests of columns that several threads decode, on a recording that the test makes.
 
 use std::{sync::Arc, time::Duration};
 
@@ -175,7 +175,7 @@ fn a_run_ends_where_the_program_wants_no_more() {
     }
     assert_eq!((taken, run.close()), (700, 700));
     assert!(matches!(run.next(WAIT), Next::End));
-    // The parts that were begun are decoded to their end.
+    // The parts that are already begun are decoded to their end.
     let (run, stats) = start(opened(), 1 << 16);
     assert!(matches!(run.next(WAIT), Next::Batch(_)));
     run.stop();

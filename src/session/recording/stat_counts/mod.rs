@@ -1,8 +1,8 @@
 //! The counts in a recording of `perf stat record`, round by round.
 //!
-//! The recorder writes the totals since the start. At the end of a round, the counts of the round are computed as in perf
-//! (`perf_stat_process_counter()` in `tools/perf/util/stat.c`). They are the differences from the totals of the previous
-//! round, and are scaled if the event was counted only part of the time.
+//! The recorder writes totals since the start. At the end of a round, the counts of the round are computed as in perf
+//! (`perf_stat_process_counter()` in `tools/perf/util/stat.c`). They are the differences from the totals of the
+//! previous round. A count is scaled if the event was counted only part of the time.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Count {
         }
     }
 
-    /// Returns the count that is expected if the event had been counted all the time.
+    /// Returns the count that the event would probably have if it had been counted all the time.
     fn scaled(self, scaling: Scaling) -> Count {
         let val = match scaling {
             Scaling::Off => self.val,
@@ -128,7 +128,7 @@ pub struct StatCounts {
     layouts: Arc<Layouts>,
     config: StatConfig,
     cpus: Vec<i32>,
-    /// The CPUs of each event whose CPUs differ from those of the recording.
+    /// The CPUs of the events that have other CPUs than the recording.
     cpus_of: FxHashMap<usize, Vec<i32>>,
     /// The thread ids.
     threads: Vec<i32>,
@@ -234,7 +234,7 @@ impl StatCounts {
             event.increase = sum.since(event.sum).scaled(scale);
             event.sum = sum;
             for cell in &mut event.cells {
-                // As in perf, if counts are summed over all CPUs, the single counts stay totals and are not scaled.
+                // As in perf: if counts are summed over all CPUs, the single counts stay totals and are not scaled.
                 cell.shown = match aggregation {
                     Aggregation::Global => cell.total,
                     Aggregation::Other(_) => cell.total.since(cell.before).scaled(scale),

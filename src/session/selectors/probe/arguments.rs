@@ -91,7 +91,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// Whether the probed location is the start of a function. Only there are the arguments in their registers.
+/// Whether the probed location is the start of a function. The arguments are in their registers only at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ArgumentPlace {
     /// The probe is at the start of the function.
@@ -100,7 +100,7 @@ pub(super) enum ArgumentPlace {
     Inside,
 }
 
-/// What is known about the probed function of a program or library.
+/// The facts about the probed function of a program or library.
 #[derive(Debug, Default)]
 pub(super) struct ProbedFunction {
     /// The general registers of arguments, in their order; `None` if they are not known for this processor.
@@ -125,8 +125,8 @@ impl ProbedFunction {
     /// Returns the parameters that are in registers, in the order of the registers, with their names and kinds.
     fn in_registers(&self) -> Vec<(Option<&str>, ValueKind)> {
         let Some(signature) = &self.signature else { return Vec::new() };
-        // If a function returns a structure, the caller may pass its address as a hidden first argument. So registers
-        // are not known.
+        // If a function returns a structure, the caller may pass the structure's address as a hidden first argument. So
+        // the registers of the other arguments are not known.
         if signature.result == Some(ValueKind::Other) {
             return Vec::new();
         }
@@ -143,8 +143,8 @@ fn signature(elf: Elf, path: &Path, address: u64) -> Option<Signature> {
     Dwarf::read(&elf, shared.as_ref(), MOST_DWARF).ok()?.signature(address)
 }
 
-/// Returns the arguments as the kernel parses them. `function` is `None` for a probe in the kernel: the kernel itself
-/// knows `$argN` and names there.
+/// Returns the arguments as the kernel parses them. `function` is `None` for a probe in the kernel, because the kernel
+/// itself knows `$argN` and the names of its parameters.
 pub(super) fn resolve(
     kind: ProbeKind,
     place: ArgumentPlace,
@@ -159,8 +159,8 @@ pub(super) fn resolve(
         if names.contains(&name) {
             return Err(ArgumentError::SameName(name));
         }
-        // The field has the type of the parameter only if it holds the parameter's value, not the value that the
-        // parameter points to.
+        // The field has the type of the parameter only if it contains the parameter's value. It may also contain the
+        // value that the parameter points to.
         let is_whole = !argument.fetch.contains('(');
         let of_value = found.kind.filter(|_| is_whole).and_then(type_name);
         let type_name = argument.type_name.clone().or(of_value).map_or(String::new(), |name| format!(":{name}"));

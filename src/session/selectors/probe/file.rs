@@ -41,7 +41,7 @@ pub enum FileError {
         /// The name.
         name: String,
     },
-    /// No file has this name.
+    /// No file with this name was found.
     #[error("found no program or library {name} in PATH or the dynamic linker's folders; give its path")]
     Nowhere {
         /// The name.
@@ -121,7 +121,7 @@ fn is_same(a: &Path, b: &Path) -> bool {
 }
 
 /// Returns whether `path` now leads to another file than `mapped`. Returns false if the user may not check this,
-/// because such a user may not probe the file either.
+/// because this user may not probe the file either.
 fn is_replaced(path: &Path, mapped: &Mapped) -> bool {
     mapped.file.exists() && !is_same(path, &mapped.file)
 }
@@ -150,8 +150,7 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// Parses a line of /proc/PID/maps. If the line is for a file, it ends with the file's path. Only paths contain a
-    /// `/`.
+    /// Parses a line of /proc/PID/maps. A line about a file ends with the path of the file. Only paths contain a `/`.
     fn parse(line: &[u8], map_files: &Path) -> Option<Mapped> {
         let path = &line[line.iter().position(|&byte| byte == b'/')?..];
         let path = Path::new(OsStr::from_bytes(path.strip_suffix(b" (deleted)").unwrap_or(path)));
@@ -195,7 +194,7 @@ impl View {
 
     fn find(&self, name: &str) -> Result<PathBuf, FileError> {
         if name.contains('/') {
-            // Relative paths and paths in /proc are opened as perf-prof sees them: relative to its own directory, and
+            // perf-prof opens relative paths and paths in /proc as it sees them: relative to its own directory, and
             // with its process ids.
             let path = Path::new(name);
             let path = match path.is_relative() || path.starts_with("/proc") {
@@ -215,7 +214,7 @@ impl View {
             return Ok(path);
         }
         // Some scripts only start a program with the same name that comes later in PATH (pyenv's scripts do this). So
-        // the search goes on after a script.
+        // the search continues after a script.
         let mut script = None;
         for place in split(&self.path) {
             let path = self.path(&place.join(name));
@@ -242,7 +241,8 @@ impl View {
         })
     }
 
-    /// Returns a path that leads to a mapped file: the path that the process sees, if it still leads to this file.
+    /// Returns a path that leads to a mapped file. If the path that the process sees still leads to this file, returns
+    /// this path.
     fn mapped_path(&self, mapped: &Mapped) -> PathBuf {
         match self.path(&mapped.path) {
             path if is_replaced(&path, mapped) => mapped.file.clone(),
@@ -250,8 +250,8 @@ impl View {
         }
     }
 
-    /// Returns the file that the process has mapped from `path`. After an upgrade, there may be a new file at this
-    /// path, but the process still runs the code of the old file.
+    /// Returns the file that the process has mapped from `path`. After an upgrade, a new file may be at this path while
+    /// the process still runs the code of the old file.
     fn as_mapped(&self, path: PathBuf) -> PathBuf {
         // In a view with another root, the symbolic links in `path` have already been followed.
         let whole = if self.root == Path::new("/") { fs::canonicalize(&path).ok() } else { None };

@@ -1,4 +1,4 @@
-//! The format of a probe's samples, in the form that the kernel uses for its events.
+//! The format of a probe's samples, in the form that the kernel uses.
 
 use perf_prof_format::{
     spec::{Probe, ProbeArgument, ProbeKind},
@@ -60,9 +60,9 @@ pub fn with_name(text: &str, name: &str, id: u32) -> String {
     text.lines().map(|text| line(text) + "\n").collect()
 }
 
-/// Returns the text of the format as the kernel would write it. Probes that are opened through the PMUs have no format
-/// file. But their samples have the same data as samples of probes that are defined in tracefs: the addresses come
-/// after the common fields (`struct uprobe_trace_entry_head` and `struct kprobe_trace_entry_head` in kernel/trace).
+/// Returns the text of the format as the kernel would write it. A probe that is opened through its PMU has no format
+/// file. But its samples contain the same data as those of a probe in tracefs: the addresses come after the common
+/// fields (`struct uprobe_trace_entry_head` and `struct kprobe_trace_entry_head` in kernel/trace).
 fn format_text(kind: ProbeKind) -> String {
     let (fields, print_fmt) = match kind.is_return() {
         false => (addresses(kind), "\"(%lx)\", REC->__probe_ip"),
@@ -100,8 +100,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns a sample's raw data as Linux 6.18 wrote it. It is padded at the end, so that its length plus the 4-byte
-    /// size before it is a multiple of 8.
+    /// Returns a sample's raw data as Linux 6.18 writes it. The kernel stores a 4-byte size before the raw data, and
+    /// pads both together to a multiple of 8 bytes.
     fn raw(addresses: &[u64]) -> Vec<u8> {
         let mut raw = vec![0, 0, 0, 1, 0xbc, 0x0b, 0, 0];
         addresses.iter().for_each(|address| raw.extend(address.to_ne_bytes()));

@@ -68,8 +68,9 @@ fn whereabouts(address_of: Option<u64>, code: &[(u64, u64)]) -> String {
 
 /// Returns the address of a location, as `nm` shows it, and its file offset. `path` is the path of `file`.
 ///
-/// The kernel accepts a probe at any offset. A probe outside of the code is never hit. A return probe in the middle of
-/// a function breaks the program, because it takes some other value for the return address. So both are refused here.
+/// The kernel accepts a probe at any offset, so this function refuses two kinds of probes. A probe outside of the code
+/// is never hit. A return probe in the middle of a function breaks the program, because it takes another value for the
+/// return address.
 pub(super) fn address_and_offset(
     file: &File,
     path: &Path,

@@ -102,8 +102,8 @@ pub struct ResolvedProbe {
 
 /// Resolves a probe. A program or library is looked up in the file system of `processes`, or in the file system of
 /// perf-prof if `processes` is empty. A probe with arguments is defined in tracefs for a moment, because only the
-/// kernel knows the fields of the arguments. Returns several probes for static probes with wildcards in their names,
-/// and for a static probe whose arguments have different types at different places.
+/// kernel knows the fields of the arguments. Returns several probes for a static probe with wildcards in its names, or
+/// with other types of arguments at other places.
 pub fn probe(
     probe: &Probe,
     arguments: &[ProbeArgument],
@@ -196,8 +196,8 @@ impl ResolvedProbe {
     }
 }
 
-/// Opens the file of a probe. The file's owner may replace it at any time. So the file is opened only once: its symbols
-/// are read from the same file that the kernel gets.
+/// Opens the file of a probe. The file's owner may replace it at any time. So it is opened only once, and the kernel
+/// gets the file whose symbols are read.
 fn open(path: &Path) -> Result<SharedFile, FileError> {
     let wrong = |error: CallError| FileError::Path { path: path.display().to_string(), error: error.source };
     SharedFile::open(path).map_err(wrong)
@@ -209,13 +209,13 @@ fn format_of(probe: &Probe, definition: &ProbeDefinition) -> Result<EventFormat,
     Ok(format::defined_format(probe, &text)?)
 }
 
-/// Returns a selector for each function that matches the name in `probe`. The name may contain wildcards. The file is looked
-/// up as `processes` see it.
+/// Returns a selector for each function that matches the name in `probe`, which may contain wildcards. The file is
+/// looked up as `processes` see it.
 pub fn functions(probe: &Probe, processes: &[u32]) -> Result<Vec<String>, ProbeError> {
     let path = file::find(&probe.file, processes)?;
     let ProbeLocation::Function { name: pattern, .. } = &probe.location else { return Ok(vec![probe.to_string()]) };
     let functions = elf::functions(&path).map_err(LocationError::from)?;
-    // Superseded functions and IFUNCs are left out: a call by their name calls another function.
+    // Superseded functions and IFUNCs are left out, because a call of such a name calls another function.
     let named = functions.into_iter().filter(|function| function.kind == FunctionKind::Called);
     let named = named.filter(|function| glob_matches(pattern, function.name.split('@').next().unwrap_or_default()));
     let mut selectors: Vec<String> = named

@@ -1,6 +1,6 @@
-//! The arguments of a static probe, in the form that the kernel parses. A probe may have several places. If the
-//! arguments have the same types at all places, the places become one event of the kernel. The arguments may still be
-//! in different registers or addresses at each place.
+//! The arguments of a static probe, in the form that the kernel parses. A probe may have several places. Places become
+//! one event of the kernel if their arguments have the same types. The registers or addresses of the arguments may
+//! still differ from place to place.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ struct StaticType {
     signed: bool,
 }
 
-/// How the value of an argument is found at one place.
+/// How to get the value of an argument at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum PlacedValue {
     /// The value is always this number.
@@ -116,8 +116,8 @@ impl Place {
                 Some(Operand::Register(name)) => PlacedValue::Read(format!("%{name}")),
                 Some(Operand::Memory(memory)) => match (&memory.base, &memory.index, &memory.symbol) {
                     (Some(base), None, None) => PlacedValue::Read(format!("{:+}(%{base})", memory.offset)),
-                    // The kernel takes the offset of a variable from the start of the file as it is loaded at the probe
-                    // (`translate_user_vaddr()` in kernel/trace/trace_uprobe.c).
+                    // The kernel adds the offset of a variable to the start of the file in memory, where the probe was
+                    // hit (`translate_user_vaddr()` in kernel/trace/trace_uprobe.c).
                     (None, None, Some(name)) => match variables.get(name) {
                         Some(of) => {
                             let at = of.wrapping_add_signed(memory.offset).wrapping_sub(address).wrapping_add(offset);
@@ -155,8 +155,8 @@ impl PlacedArgument {
 }
 
 impl Slot {
-    /// Combines an argument at two places. Returns `None` if no type can hold both values, because the kernel cannot
-    /// extend the sign of a value that it reads.
+    /// Combines an argument at two places. Returns `None` if no type fits both values, because the kernel cannot extend
+    /// the sign of a value that it reads.
     fn merge(self, other: Slot) -> Option<Slot> {
         let with = |field: StaticType, value| Some(Slot { field, value });
         match (self.value, other.value) {
@@ -178,8 +178,8 @@ impl Slot {
     }
 }
 
-/// Divides the places of a probe into events of the kernel. Usually one event is enough. Types mostly differ only if an
-/// argument is a constant at one of the places; the constant then takes the type of the other places.
+/// Divides the places of a probe into events of the kernel. Usually one event is enough: types mostly differ because an
+/// argument is a constant at one place, and a constant takes the type of the other places.
 pub(super) fn layouts(places: &[Place]) -> Vec<Layout<'_>> {
     let mut layouts: Vec<Layout<'_>> = Vec::new();
     for place in places {
@@ -263,7 +263,7 @@ impl Layout<'_> {
         if is_pointer && of_place.field.size != 8 && !matches!(of_place.value, PlacedValue::Constant(_)) {
             return Err(ArgumentError::NoAddress { number, size: of_place.field.size });
         }
-        // An argument with a type of text holds the address of the text, so the kernel has to read once more.
+        // An argument whose type is text contains the address of the text. So the kernel has to read once more.
         let fetch = match (argument.fetch.contains('('), is_text) {
             (false, true) => format!("+0({fetch})"),
             (false, false) => fetch,

@@ -79,8 +79,8 @@ impl FoundProbe {
     }
 }
 
-/// Returns the static probes that match the names in `probe`, which may contain wildcards, sorted by name. If `probe` has
-/// no file, the files that `processes` have mapped are searched.
+/// Returns the static probes that match the names in `probe`, sorted by name. The names may contain wildcards. If
+/// `probe` has no file, searches the files that `processes` have mapped.
 pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>, ProbeError> {
     let name = || probe.location.to_string();
     if !probe.file.is_empty() {
@@ -98,7 +98,7 @@ pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>
     }
     let (mut found, mut names) = (Vec::new(), Vec::new());
     for path in file::mapped(processes)? {
-        // Processes map files of all kinds as code. Files that cannot be opened are skipped.
+        // Processes map all kinds of files as code. Files that cannot be opened are skipped.
         let Ok(all) = Notes::read(&path) else { continue };
         found.extend(all.matching(probe)?);
         names.extend(all.names());
@@ -109,7 +109,7 @@ pub fn static_probes(probe: &Probe, processes: &[u32]) -> Result<Vec<FoundProbe>
     Ok(found)
 }
 
-/// Returns names that the user may have meant. If the user typed a single word, it was parsed as a provider.
+/// Returns similar names, which the user may have meant. A single word was parsed as a provider.
 fn similar(wanted: &ProbeLocation, names: Vec<String>) -> Vec<String> {
     match wanted {
         ProbeLocation::Static { provider, name } if name == "*" => similar_names(provider, names),
@@ -198,7 +198,7 @@ impl Notes {
         let mut seen = BTreeSet::new();
         for of in wanted {
             let place = self.place(of, &variables)?;
-            // The kernel refuses a second place with the same definition.
+            // The kernel refuses a second place with the same definition, so it is left out.
             if seen.insert((&of.provider, &of.name, place.offset, place.semaphore, place.text())) {
                 found.entry((&of.provider, &of.name)).or_default().push(place);
             }
