@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Returns whether a terminal or a viewer acts on a character instead of showing it. Such characters are:
+/// Returns whether a character is a command: a terminal or a viewer acts on it instead of showing it. Commands are:
 ///
 /// * the control characters, without line break and tab. The C1 control characters of ECMA-48 (U+0080 to U+009F) are
 ///   among them, because terminals read U+009B as `ESC [`.
@@ -19,7 +19,7 @@ pub fn commands() -> impl Iterator<Item = char> {
 }
 
 /// Returns the text with its line breaks as `\x0a`, because a name must not look like a line of the output. Other
-/// characters that terminals act on stay as they are, because the output may go to a file.
+/// commands stay as they are, because the output may go to a file.
 pub fn in_one_line(text: &str) -> Cow<'_, str> {
     without(text, |c| c == '\n')
 }
@@ -49,8 +49,8 @@ pub fn in_json(json: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Returns whether a character is a command to a terminal that JSON does not require to be escaped. In JSON, such a
-/// character is always inside a string, because all text outside of strings is ASCII.
+/// Returns whether a character is a command that JSON allows without an escape. In JSON, it is always inside a string,
+/// because all text outside of strings is ASCII.
 fn is_beyond_json(c: char) -> bool {
     c >= '\u{7f}' && is_command(c)
 }

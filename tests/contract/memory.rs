@@ -70,7 +70,7 @@ def __exit__():
     let run = run.workload(&"calls 200 sleep-ms 15 ".repeat(150)).env("DEEP", "x".repeat(16 << 10));
     let outcome = finish_after(&format!("echo $$ > {}", cgroup.procs()), &run);
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "True True\n"), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("more than their quarter of --buffer"), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("more than a quarter of --buffer"), "{}", outcome.stderr);
 }
 
 /// A process ends if an allocation fails.

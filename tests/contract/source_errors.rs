@@ -70,7 +70,7 @@ fn unavailable_events_are_reported_with_their_cause() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: sample=adr: samples have no such member (did you mean addr?); they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct
+        perf-prof: sample=adr: samples have no such member (did you mean addr?); the members are identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct
         --- status 1
     "#]],
     );
@@ -79,7 +79,7 @@ fn unavailable_events_are_reported_with_their_cause() {
         &[],
         expect![[r#"
         --- stderr
-        perf-prof: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+        perf-prof: profile: unknown option `-x`; the options are -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
         --- status 1
     "#]],
     );

@@ -133,7 +133,7 @@ def syscalls__sys_enter_getpgid(event):
             RecordingFileError cannot write 'no/folder/x.data': No such file or directory (os error 2)
             ClosedError snapshot(): this is a forked child; the events are kept in its parent
             --- stderr
-            perf-prof: no dump for : cannot write 'no/folder/x.data': No such file or directory (os error 2); the next one tries again
+            perf-prof: no dump for : cannot write 'no/folder/x.data': No such file or directory (os error 2); the next trigger tries again
             --- status 0
         "#]],
     );

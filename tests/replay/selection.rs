@@ -228,7 +228,7 @@ def __exit__(): print(*sorted(sides))
     }
     let both = run("fp.data", &["--no-user-callchain", "--no-kernel-callchain"]);
     let said = String::from_utf8_lossy(&both.stderr).into_owned();
-    let none = "perf-prof: call chains without kernel frames and without user frames are empty\n";
+    let none = "perf-prof: call chains without kernel frames and without user frames are empty; leave out only one of the two\n";
     assert_eq!((both.status.code(), &*said), (Some(1), none));
     // User frames that were not recorded are reported as missing.
     record(&folder.path("kernel.data"), &[&["-g", "--kernel-callchains"][..], &ls].concat());

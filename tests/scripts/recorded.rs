@@ -151,7 +151,7 @@ int main(void) { nap(); return 0; }
     let record = shell(folder, "perf-prof record -q -e uprobe:nap@./naps,uretprobe:nap@./naps -- ./naps");
     assert!(record.status.success(), "{}", String::from_utf8_lossy(&record.stderr));
     fs::write(folder.join("s.py"), "def uprobe__nap(event): print('nap')\n").unwrap();
-    let said = "perf-prof: warning: perf.data does not contain the files of probes; uprobe:nap@./other selects by the \
+    let said = "perf-prof: warning: perf.data contains the names of probes, but not their files; uprobe:nap@./other selects by the \
                 name of the probe only\n";
     for command in ["python -q --input perf.data -e uprobe:nap@./other s.py", "report -q -e uprobe:nap@./other"] {
         let (status, out, err) = shown(folder, &format!("perf-prof {command}"));

@@ -95,7 +95,7 @@ fn errors_name_the_probe_the_file_and_the_way_out() {
         usdt:app:start@./p//n=%nothing/: cannot define the probe in tracefs: Invalid register name (Invalid argument (os error 22))
         span:s=usdt:app:start@./p..usdt:app:none@./p//key=_tid/: ./p has no static probe `app:none` (`perf-prof list 'usdt:*@./p'` lists those that it has)
         span:s=usdt:app:start@./p..usdt:app:stop@./p//key=arg1/: sdt_app:stop has no field `arg1`, which is in the key of the span
-        -e span:s=usdt:app:start@./p..usdt:app:stop@./p: the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`
+        -e span:s=usdt:app:start@./p..usdt:app:stop@./p: the span has no key; add key= with the fields that have the same value when it begins and when it ends, for example `//key=pid/`
     "#]].assert_eq(&text);
     let output = programs.run(&["trace", "-e", "usdt:app:none", "-p", &std::process::id().to_string()]);
     assert!(said(&output).contains("no file that the processes have mapped has a static probe `app:none`"));

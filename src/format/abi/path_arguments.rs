@@ -17,8 +17,8 @@ pub type DescriptorArgument = (usize, &'static str);
 pub struct NameArgument {
     /// The index of the argument.
     pub argument: usize,
-    /// The index of the argument that is the descriptor of a folder. A relative name belongs to this folder. `None`: a
-    /// relative name belongs to the current folder.
+    /// The index of the argument that is the descriptor of a folder. A relative name belongs to this folder. `None` if
+    /// a relative name belongs to the current folder.
     pub folder: Option<usize>,
 }
 

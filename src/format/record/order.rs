@@ -125,8 +125,8 @@ impl Sorter {
             let time = if is_sample { self.sample.time(record) } else { self.trailer.time(record) };
             // A record without a time gets the time of the previous record of its ring, so that it stays after that
             // record. PERF_RECORD_LOST gets this time too, because the loss began right after the previous record. The
-            // kernel writes PERF_RECORD_LOST later, when there is space again. With its own time, it could come too
-            // late: after events of other CPUs that end spans from before the loss.
+            // kernel writes PERF_RECORD_LOST later, when there is space again. With its own time, it could come
+            // after events of other CPUs that end spans from before the loss.
             let time = time.filter(|_| record_type(record) != PERF_RECORD_LOST).unwrap_or(pending.last);
             pending.disordered |= time < pending.highest;
             pending.highest = pending.highest.max(time);

@@ -95,7 +95,7 @@ pub enum SpecError {
     },
     /// An attribute that tracepoints cannot have.
     #[error(
-        "{selector}: the attribute {attribute} is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
+        "{selector}: a tracepoint cannot have the attribute {attribute}, because every hit of a tracepoint is an event; remove {attribute}"
     )]
     NotForTracepoints {
         /// The selector.
@@ -104,7 +104,7 @@ pub enum SpecError {
         attribute: &'static str,
     },
     /// An attribute that only tracepoints have.
-    #[error("{selector}: the attribute {attribute} is for tracepoints; remove it")]
+    #[error("{selector}: only a tracepoint can have the attribute {attribute}; remove it")]
     OnlyForTracepoints {
         /// The selector.
         selector: String,
@@ -137,7 +137,7 @@ pub enum SpecError {
         error: SpanSyntaxError,
     },
     /// A group inside a group.
-    #[error("{group}: a group cannot contain another group, which starts at `{inner}`")]
+    #[error("{group}: a group cannot contain another group; remove the braces at `{inner}`")]
     NestedGroup {
         /// The outer group.
         group: String,
@@ -163,7 +163,7 @@ pub enum SpecError {
     },
     /// A group has modifiers, but contains a tracepoint, which cannot have modifiers.
     #[error(
-        "{selector}: a tracepoint takes no modifiers, so `:{modifiers}` cannot be used for its group; write it after each event that is not a tracepoint, for example `{{cycles:u,sched:sched_switch}}`"
+        "{selector}: a tracepoint takes no modifiers, so `:{modifiers}` cannot be used for its group; write `:{modifiers}` after each event that is not a tracepoint, for example `{{cycles:u,sched:sched_switch}}`"
     )]
     GroupModifiers {
         /// The selector of the event.
@@ -173,7 +173,7 @@ pub enum SpecError {
     },
     /// An event that is not sampled has an attribute for sampling. In a group with `:S`, only the leader is sampled.
     #[error(
-        "{selector}: {attribute} says how an event is sampled, but in a group with `:S` only the first event is sampled; remove it from the other events"
+        "{selector}: in a group with `:S`, only the first event is sampled; remove {attribute}, which says how an event is sampled, from this event"
     )]
     NotSampled {
         /// The selector of the event.
@@ -206,7 +206,7 @@ pub enum SpanSyntaxError {
     Name(String),
     /// An event that is neither a tracepoint nor a probe.
     #[error(
-        "`{0}` is not a tracepoint; a span begins and ends with tracepoints, system:name, or probes, several with `|`"
+        "`{0}` is neither a tracepoint nor a probe; a span begins and ends with tracepoints (system:name) or probes, with `|` between several events"
     )]
     Event(String),
     /// An invalid probe.
@@ -215,14 +215,14 @@ pub enum SpanSyntaxError {
     /// An argument that the probes of the span cannot read.
     #[error("argument: {0}")]
     Argument(ValueError),
-    /// An argument for the events that begin the span, or for those that end it, but one of these events is no probe.
+    /// `begin.NAME=FETCH`, but the span begins with a tracepoint; or `end.NAME=FETCH`, but it ends with a tracepoint.
     #[error(
         "{0}.NAME=FETCH: only probes have arguments, but the {0} of this span is a tracepoint; remove the argument"
     )]
     NoProbe(&'static str),
     /// The events of the span are not system calls, and there is no key.
     #[error(
-        "the span has no key; add the fields that are the same in the event that begins it and in the event that ends it, for example `//key=pid/`"
+        "the span has no key; add key= with the fields that have the same value when it begins and when it ends, for example `//key=pid/`"
     )]
     NoKey,
     /// The user gave a key for a built-in source, which has its own key.
@@ -238,7 +238,7 @@ pub enum SpanSyntaxError {
     #[error("min: {0}")]
     Time(QuantityError),
     /// An invalid number in `max-open=`.
-    #[error("max-open: `{0}` is not a number of open spans")]
+    #[error("max-open: `{0}` is not a number of spans; write a number above 0")]
     MaxOpen(String),
     /// An unknown value of `stack=`.
     #[error("stack: `{0}` is not an event of the span; write `stack`, `stack=end` or `stack=both`")]

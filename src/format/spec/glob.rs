@@ -12,7 +12,7 @@ pub fn glob_matches(glob: &str, text: &str) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());
     let (mut g, mut t) = (0, 0);
     // The position in `glob` after the last `*`, and the position in `text` after the bytes that this `*` matches. If
-    // the rest of `text` does not match, this `*` takes one more byte, and matching continues after it.
+    // the rest of `text` does not match, this `*` takes one more byte, and matching continues after this byte.
     let mut star: Option<(usize, usize)> = None;
     loop {
         let step = match (glob.get(g), text.get(t)) {

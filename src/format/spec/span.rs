@@ -552,7 +552,7 @@ mod tests {
             ("span:x=a:b..c:d//key=a+/", "`` is not a field"),
             ("span:x=a:b..c:d//key=0/", "`0` is not a field"),
             ("span:x=a:b..c:d//key=a/min=x/", "`x` is not a time"),
-            ("span:x=a:b..c:d//key=a/max-open=0/", "`0` is not a number of open spans"),
+            ("span:x=a:b..c:d//key=a/max-open=0/", "`0` is not a number of spans"),
             ("span:x=a:b..c:d//key=a/stack=all/", "`all`"),
             ("span:x=a:b..c:d//key=a/nested=1/", "nested takes no value"),
             ("span:x=a:b..c:d//key/", "key needs a value"),

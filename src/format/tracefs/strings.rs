@@ -70,7 +70,7 @@ pub enum StringError {
         known: String,
     },
     /// The event has fields of variable size, so strings cannot be added after them.
-    #[error("{event} cannot have `str=`: the field `{field}` differs in size from record to record")]
+    #[error("{event} cannot have `str=`, because its field `{field}` has no fixed size; remove `str=`")]
     Flexible {
         /// The event.
         event: String,

@@ -36,7 +36,7 @@ impl PartCounts {
 
     /// Adds the lost samples that perf stored at the end of the recording to `stats`, the counts of the run. `stats`
     /// must already contain the counts of all parts. Returns the number of stored losses that no PERF_RECORD_LOST
-    /// reports: the ring lost these samples at its end.
+    /// reports, because they happened after the last record of a ring.
     pub fn count_losses(&self, stats: &Stats) -> u64 {
         if self.lost.is_empty() {
             return 0;

@@ -47,7 +47,7 @@ pub enum Undividable {
     },
     /// The samples of the recording with this name have counter values.
     #[error(
-        "--jobs: the samples of {0} contain counter values, and a count is the difference to the previous sample, which \
+        "--jobs: the samples of {0} contain counter values, and a count is the difference from the previous sample, which \
          may be in another part; use `--split cpu`"
     )]
     CounterValues(String),

@@ -361,7 +361,7 @@ fn hand_over(table: &mut Groups, mut rows: Vec<Row>, budget: Option<&Budget>) {
 fn report(has_failed: &mut bool, error: &CallError) {
     if !std::mem::replace(has_failed, true) {
         output::say(format_args!(
-            "a table in the kernel cannot be read yet: {error}; nothing is lost, it is read again later"
+            "a table in the kernel cannot be read yet: {error}; nothing is lost, because perf-prof reads it again later"
         ));
     }
 }

@@ -215,7 +215,7 @@ pub fn print_unknown_cgroups(context: &Context) {
     let tasks = context.tasks_of_unknown_cgroups();
     if tasks != 0 {
         output::say(format_args!(
-            "--cgroups: some events are left out, because the cgroups of their tasks are unknown (tasks: {tasks})"
+            "--cgroups: some events are left out, because the cgroups of their tasks are unknown (number of tasks: {tasks})"
         ));
     }
 }

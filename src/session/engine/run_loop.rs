@@ -100,7 +100,7 @@ pub struct RunLoop<'a, S: Source> {
     pub stats: Arc<Stats>,
     /// The tables of events that are added up in the kernel.
     pub tables: KernelTables,
-    /// The requests of other threads for the tables; `None` if there can be none.
+    /// The requests of other threads for the tables; `None` if no other thread can ask for them.
     pub refresh: Option<&'a Refresh>,
     /// The signals that have arrived.
     pub signals: &'a Signals,

@@ -84,8 +84,8 @@ pub struct Intervals {
     next: Option<u64>,
     /// The time, in ns, up to which intervals are reported after the last sample.
     end: u64,
-    /// The maximum number of intervals between two samples that are reported one by one. If more intervals are between
-    /// two samples, only the last of them is reported.
+    /// The maximum number of intervals between two samples that are reported one by one. If there are more, only the
+    /// last of them is reported.
     most_between_samples: u64,
 }
 
@@ -143,8 +143,9 @@ impl LossReporting {
 /// recording, may give any number of intervals.
 pub const MAX_INTERVALS: u64 = 10_000_000;
 
-/// The maximum number of intervals between two samples that are reported one by one, if the whole replay has more than
-/// [`MAX_INTERVALS`] intervals. If more intervals are between two samples, only the last of them is reported.
+/// The maximum number of intervals between two samples that are reported one by one. If there are more between two
+/// samples, only the last of them is reported. The limit applies only to replays of more than [`MAX_INTERVALS`]
+/// intervals.
 const MAX_INTERVALS_BETWEEN_SAMPLES: u64 = 100_000;
 
 impl Intervals {
@@ -435,8 +436,8 @@ impl ReplayState {
         })
     }
 
-    /// Returns how many samples of the selected events each ring lost. perf's counts say this; PERF_RECORD_LOST counts
-    /// other events of the recording too. Returns `None` if the recording does not say which CPU lost the samples.
+    /// Returns how many samples of the selected events each ring lost. Uses perf's counts, because PERF_RECORD_LOST
+    /// counts the other events of the recording too. Returns `None` if the recording does not say which CPU lost the samples.
     fn lost_per_ring(&self, rings: usize, told: impl Fn(usize) -> u64) -> Option<Vec<u64>> {
         let mut all = vec![0u64; rings];
         for (&(_, ring), &lost) in &self.lost_in_ring {

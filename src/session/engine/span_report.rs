@@ -40,13 +40,15 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     let without_room = sum(SpanCounts::without_room);
     if without_room != 0 {
         lines.push(format!(
-            "dropped {without_room} of {opened} spans: more than max-open were open, or they took more than their quarter \
-             of --buffer"
+            "dropped {without_room} of {opened} spans: more than max-open spans were open, or open spans took more than a \
+             quarter of --buffer"
         ));
     }
     let replaced = sum(SpanCounts::replaced);
     if replaced != 0 {
-        lines.push(format!("dropped {replaced} of {opened} spans: their key began again before they ended"));
+        lines.push(format!(
+            "dropped {replaced} of {opened} spans: another span with the same key began before they ended"
+        ));
     }
     let Some(shortfall) = Shortfall::of(stats, Some(context)) else { return lines };
     let are_tasks_named = ARE_TASKS_NAMED.load(Relaxed) && output::are_the_same();
@@ -55,15 +57,15 @@ fn missing(stats: &Stats, context: &Context) -> Vec<String> {
     }
     if shortfall.unended != 0 {
         lines.push(format!(
-            "{} of {opened} spans began, and their ends were not seen: it may have happened in an interrupt of an idle CPU, of \
-             which some kernels deliver no events; `perf-prof doctor` checks all CPUs",
+            "{} of {opened} spans began, and their ends were not seen: an end may happen in an interrupt of an idle CPU, and \
+             some kernels deliver no events of such interrupts; `perf-prof doctor` checks all CPUs",
             shortfall.unended
         ));
     }
     if shortfall.ambiguous != 0 {
         lines.push(format!(
-            "dropped {} of {opened} spans: their end cannot be told from that of another flush, because several may have been on \
-             their way, or the end of an earlier one was not seen",
+            "dropped {} of {opened} spans: it is not known which flush ended, because several flushes may have been under way, or \
+             the end of an earlier flush was not seen",
             shortfall.ambiguous
         ));
     }

@@ -80,13 +80,16 @@ impl Prepared {
                 },
             );
             match outcome {
-                Err(error) if has_begun => output::say(format_args!("--before: {error:#}; nothing is kept any more")),
+                Err(error) if has_begun => output::say(format_args!(
+                    "--before: {error:#}; the flight recorder has ended, so there are no more dumps"
+                )),
                 Err(error) => drop(tell.send(Err(error))),
                 Ok(_) => {}
             }
         };
         let thread = thread::Builder::new().name("perf-prof-flight".to_owned()).spawn(body).context("--before")?;
-        let begun = told.recv().unwrap_or_else(|_| Err(anyhow!("the thread of the flight recorder ended")));
+        let begun =
+            told.recv().unwrap_or_else(|_| Err(anyhow!("the thread of the flight recorder ended unexpectedly")));
         let asking = begun.context("--before")?;
         Ok(Beside { snapshots: Snapshots { asking, end }, thread: Some(thread) })
     }

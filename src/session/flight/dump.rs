@@ -265,7 +265,7 @@ impl Dump {
             self.failure_is_told = true;
             let place = self.writer.destination();
             output::say(format_args!(
-                "cannot write {place}: {error}; this dump ends here, and the next one tries again"
+                "cannot write {place}: {error}; this dump ends here, and the next trigger tries again"
             ));
         }
     }

@@ -289,7 +289,7 @@ impl<'a> Keeper<'a> {
             }
             Err(error) => {
                 self.rest_after_failure();
-                output::say(format_args!("no dump for {}: {error:#}; the next one tries again", trigger.reason));
+                output::say(format_args!("no dump for {}: {error:#}; the next trigger tries again", trigger.reason));
                 request.reply.map(|reply| reply.send(Err(format!("{error:#}"))));
             }
         }
@@ -435,7 +435,7 @@ impl<'a> Keeper<'a> {
             },
             Err(error) => {
                 self.rest_after_failure();
-                output::say(format_args!("{error:#}; the next dump tries again"));
+                output::say(format_args!("{error:#}; the next trigger tries again"));
                 Err(format!("{error:#}"))
             }
         };
@@ -483,20 +483,20 @@ impl<'a> Keeper<'a> {
         if self.too_soon != 0 {
             let (count, gap) = (self.too_soon, self.plan.min_gap);
             output::say(format_args!(
-                "triggers that made no dump, because they came less than {gap:?} after one (--min-gap): {count}"
+                "triggers without a dump, because they came less than {gap:?} after the end of a dump (--min-gap): {count}"
             ));
         }
         self.lost_side_band(capture);
         if self.requests.missed() != 0 {
             output::say(format_args!(
-                "triggers that came faster than they could be written, and are in no dump: {}",
+                "triggers that are in no dump, because they came faster than they could be written: {}",
                 self.requests.missed()
             ));
         }
         if self.forgotten != 0 {
             output::say(format_args!(
-                "{} records about tasks could not be kept as long as the samples, for lack of memory: names of tasks that \
-                 exited may be missing in dumps",
+                "the memory for records about tasks was too small for {} of them: names of tasks that exited may be missing in \
+                 dumps",
                 self.forgotten
             ));
         }

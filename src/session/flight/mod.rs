@@ -1,4 +1,4 @@
-//! The flight recorder. Samples stay in rings that the kernel overwrites, which costs no more than writing them. A
+//! The flight recorder. Samples stay in rings that the kernel overwrites, so perf-prof does no work for them. A
 //! trigger makes a dump: a recording with the samples that are still in the rings, and the samples of the next seconds.
 //!
 //! Samples are copied out of the rings while events continue (`capture/overwritten.rs`). Records about tasks are read

@@ -74,7 +74,7 @@ pub fn resize(rates: &[f64], before: Duration, memory: usize, capture: &mut Capt
                 let cpu = capture.rings().nth(ring).and_then(|(_, cpu)| cpu);
                 let place = cpu.map_or("a thread".to_owned(), |cpu| format!("CPU {cpu}"));
                 output::say(format_args!(
-                    "events of {place} are in no dump from now on: their ring is gone, because {source}"
+                    "dumps contain no events of {place} from now on, because the kernel refused a new ring: {source}"
                 ));
             }
         }
@@ -95,8 +95,8 @@ pub fn say_kept(rates: &[f64], sizes: &[usize], before: Duration) {
         && kept < before
     {
         output::say(format_args!(
-            "at the present rate of events the rings keep {:.1} s of the {:.1} s before a trigger: a larger --buffer, a filter \
-             or fewer events keep more",
+            "at this rate of events, the rings keep {:.1} s before a trigger instead of {:.1} s; use a larger --buffer, a \
+             filter or fewer events",
             kept.as_secs_f64(),
             before.as_secs_f64()
         ));

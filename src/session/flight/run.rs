@@ -153,7 +153,7 @@ fn open(
     wake: RawFd,
 ) -> Result<(Capture, StringWriters)> {
     let of_plan = &plan.record.capture;
-    // The command is the target only in this case. Otherwise it only runs during the recording.
+    // With another target, the command only runs during the recording and is not traced.
     let traced = workload.filter(|_| matches!(of_plan.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(of_plan, selected)?;
     let target = requests::target(of_plan, traced.map(Workload::pid))?;

@@ -98,7 +98,7 @@ fn run(
     let mut outcome = session.run(&mut sink, signals);
     std::mem::take(&mut outcome.closing).close();
     if let Err(error) = outcome.report(plan) {
-        output::say(format_args!("--trigger: {error:#}; no event makes a dump any more"));
+        output::say(format_args!("--trigger: {error:#}; events cause no more dumps"));
     }
 }
 

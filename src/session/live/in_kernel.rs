@@ -167,8 +167,8 @@ impl OpenEvents<'_> {
         }
     }
 
-    /// Takes the spans that are paired in the kernel out of the events that the kernel does not add up. A span with
-    /// tables stays in the list, because perf-prof still adds up its tables.
+    /// Removes the spans that are paired in the kernel from `attempt.kept`. A span with tables stays there, because
+    /// perf-prof still adds up its tables.
     fn claim_pairs(&self, attempt: &mut Attempt, uses: &[EventUse], pairs: &mut PreparedPairs) {
         pairs.retain(|event| !attempt.in_kernel.contains(&event));
         attempt.paired = pairs.events().collect();

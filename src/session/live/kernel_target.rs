@@ -105,7 +105,7 @@ impl KernelTarget<'_> {
             (OwnThreads::Included, _) => Ok(nothing),
             (OwnThreads::StartedLeftOut, Target::Processes(pids)) if !pids.contains(&own) => Ok(nothing),
             (OwnThreads::StartedLeftOut, Target::Workload { .. }) => Ok(nothing),
-            (OwnThreads::StartedLeftOut, _) => Err("it leaves out some threads of this program".into()),
+            (OwnThreads::StartedLeftOut, _) => Err("some threads of this program are left out".into()),
             (OwnThreads::LeftOut, _) => {
                 let threads = match request.owner {
                     Owner::Field(_) => all_own_threads(),
@@ -199,8 +199,8 @@ pub fn iterator<'a>(mut formats: impl Iterator<Item = &'a Arc<EventFormat>>) -> 
     has_frames.then(|| *ITERATOR.get_or_init(|| NumberIterator::of(&read_btf(NumberIterator::needs))))?
 }
 
-/// Loads a program that makes paths, in a form that this kernel accepts. The second form does not use the kernel's
-/// iterator, because some kernels cannot compile calls of kernel functions. The last form makes no paths.
+/// Loads a program that makes paths. Tries three forms until the kernel accepts one: with the kernel's iterator; without
+/// it, because some kernels cannot compile calls of kernel functions; without paths.
 pub fn load_with_paths<T>(
     types: Option<&PathTypes>,
     mut load: impl FnMut(Option<&PathTypes>) -> Result<T, Refusal>,
@@ -264,7 +264,7 @@ pub fn reason(refusal: &Refusal) -> String {
             _ => no_rights(error),
         },
         Refusal::Call(error) if error.errno() == libc::E2BIG && ATTACHING.iter().any(|call| error.call.contains(call)) => {
-            format!("too many programs are attached to its tracepoint ({error})")
+            format!("too many BPF programs are attached to its tracepoint ({error})")
         }
         // In a locked-down kernel, the verifier refuses the functions that read the kernel's memory.
         Refusal::Verifier(_) if lockdown::hides_kernel_memory() => {

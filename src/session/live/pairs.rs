@@ -179,7 +179,7 @@ impl PreparedPairs {
             let attached = in_kernel.attach(capture.outputs(exit));
             attached.with_context(|| format!("{}: the programs that pair its calls cannot be attached", name()))?;
             let splitter = PairSplitter::new(&types[enter], &types[exit]);
-            let splitter = splitter.with_context(|| format!("{}: its samples have no pairs", name()))?;
+            let splitter = splitter.with_context(|| format!("{}: its samples cannot be paired", name()))?;
             spans.push(PairedSpan { event, in_kernel, splitter });
         }
         let mut selected = self.selected.unwrap_or_default();

@@ -54,7 +54,7 @@ pub fn start(
     let Some(&first) = written.first() else { return Ok(StringWriters::default()) };
     let failed = |at: usize, Reason(reason): Reason| {
         anyhow!(
-            "{}: {} a program in the kernel, and that is not possible, because {reason}",
+            "{}: {} a BPF program, which cannot be started, because {reason}",
             events[at].request.name,
             if has_frames(&events[at]) { "Python frames need" } else { "str= needs" }
         )
@@ -109,7 +109,7 @@ pub fn report_missed(writers: &StringWriters) {
     let missed = writers.missed().map(|(_, missed)| missed).max().unwrap_or(0);
     if missed != 0 {
         output::say(format_args!(
-            "warning: at most {missed} events with str= are missing: they happened while another BPF program was at work on \
+            "warning: at most {missed} events with str= are missing: they happened while another BPF program was running on \
              their CPU"
         ));
     }

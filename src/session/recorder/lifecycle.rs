@@ -374,7 +374,7 @@ impl RecordingWriter {
         let of_event = |attr: &EventAttr| attr.ids.iter().filter_map(|id| by_id.get(id)).sum::<u64>();
         let mut events: Vec<(u64, u64)> =
             self.attrs.iter().filter_map(|attr| Some((*attr.ids.first()?, of_event(attr)))).collect();
-        // The ids of the other dropped samples are not known. The first event gets them, so that the sum is right.
+        // The ids of the other dropped samples are not known. They are counted for the first event, so that the sum is right.
         let known: u64 = events.iter().map(|(_, count)| count).sum();
         events.iter_mut().take(1).for_each(|(_, count)| *count += dropped.saturating_sub(known));
         if let (Some((id, _)), 1..) = (events.first(), dropped) {

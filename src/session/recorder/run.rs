@@ -72,8 +72,8 @@ fn hint_at_minima(plan: &RecordPlan) {
             && span.min != 0
         {
             output::say(format_args!(
-                "{}: the shorter ones are recorded too, because spans are made when the recording is read; give the same \
-                 selector with --input",
+                "{}: events of shorter spans are recorded too, because spans are made when the recording is read; give the \
+                 same selector with --input",
                 event.selector
             ));
         }
@@ -209,7 +209,7 @@ fn open(
     workload: Option<&Workload>,
     wake: RawFd,
 ) -> Result<(Capture, StringWriters)> {
-    // The command is the target only in this case. Otherwise it only runs during the recording.
+    // With another target, the command only runs during the recording and is not traced.
     let traced = workload.filter(|_| matches!(plan.capture.target, plan::Target::Workload(_)));
     requests::report_missing_cpus(&plan.capture, selected)?;
     let target = requests::target(&plan.capture, traced.map(Workload::pid))?;

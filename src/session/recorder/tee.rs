@@ -202,8 +202,8 @@ impl Rounds {
         self.asked.push_back((asker, now));
     }
 
-    /// Called when the oldest requested flush is done. Returns who requested it, and whether it ends a round. It does
-    /// if it was requested at least [`ROUND`] after the last end of a round. Then all later records are newer than the
+    /// Called when the oldest requested flush is done. Returns who requested it, and whether it ends a round. A
+    /// flush ends a round if it was requested at least [`ROUND`] after the last end of a round. Then all later records are newer than the
     /// records before the last end of a round.
     fn answered(&mut self, now: Instant) -> (FlushRequester, bool) {
         let Some((asker, at)) = self.asked.pop_front() else { return (FlushRequester::RunLoop, false) };

@@ -187,7 +187,8 @@ fn module(kind: KsymbolKind, name: &str) -> Option<&'static str> {
 impl ShiftedSymbols {
     fn new(list: Kallsyms, kernel: &KernelMapping) -> Result<ShiftedSymbols, String> {
         let KernelMapping { start, end, symbol, address, .. } = kernel;
-        let listed = list.bound(symbol).ok_or_else(|| format!("the kernel's list has no `{symbol}`"))?;
+        let listed =
+            list.bound(symbol).ok_or_else(|| format!("the list of kernel symbols does not contain `{symbol}`"))?;
         let from = match address.wrapping_sub(listed) {
             0 => Shift::Unshifted,
             shift => Shift::Shifted { shift, code: *start..*end },

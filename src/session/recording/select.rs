@@ -315,7 +315,7 @@ impl Selected {
         let selectors: Vec<&str> = self.with_files.iter().map(String::as_str).collect();
         (!selectors.is_empty()).then(|| {
             format!(
-                "{} does not contain the files of probes; {} selects by the name of the probe only",
+                "{} contains the names of probes, but not their files; {} selects by the name of the probe only",
                 recording.name,
                 selectors.join(", ")
             )
@@ -374,7 +374,7 @@ impl Selected {
 pub fn sides(asked: &Callchain) -> Result<Sides> {
     Ok(match (asked.kernel, asked.user) {
         (Some(Switch::Off), Some(Switch::Off)) => {
-            bail!("call chains without kernel frames and without user frames are empty")
+            bail!("call chains without kernel frames and without user frames are empty; leave out only one of the two")
         }
         (Some(Switch::Off), _) => Sides::User,
         (_, Some(Switch::Off)) => Sides::Kernel,

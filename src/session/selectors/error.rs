@@ -45,7 +45,7 @@ pub enum SourceError {
         why: String,
     },
     /// Samples have no such member.
-    #[error("sample={member}: samples have no such member{}; they have {known}", did_you_mean_aside(near))]
+    #[error("sample={member}: samples have no such member{}; the members are {known}", did_you_mean_aside(near))]
     Member {
         /// The member as the user typed it.
         member: String,
@@ -55,7 +55,7 @@ pub enum SourceError {
         known: String,
     },
     /// The built-in source does not have this option.
-    #[error("{source_name}: unknown option `{option}`; it has {known}")]
+    #[error("{source_name}: unknown option `{option}`; the options are {known}")]
     Option {
         /// The name of the source.
         source_name: String,

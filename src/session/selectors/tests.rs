@@ -218,8 +218,8 @@ fn profile_and_its_options() {
             profile type=0 config=0x0 Frequency(997) not in guest samples ip Threads([7])
             error: profile: the option -F needs a number above 0 or `max`, not `0`
             error: profile: the option -F needs a number above 0 or `max`, not ``
-            error: profile: unknown option `-x`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
-            error: profile: unknown option `-gx`; it has -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+            error: profile: unknown option `-x`; the options are -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
+            error: profile: unknown option `-gx`; the options are -F/--freq HZ, --period N, -N/--exit-N N, -g/--call-graph, --[no-]user-callchain, --[no-]kernel-callchain, --exclude-user, --exclude-kernel, -C/--cpus LIST, -p/--pids LIST, -t/--tids LIST
             error: profile: with both --exclude-user and --exclude-kernel, nothing is sampled
             error: profile: -C: `x` is neither a CPU number nor a range; a list of CPUs looks like `0-3,7`
             error: profile: the option -p needs task ids such as `12,34`, not `0`"#]],
@@ -258,7 +258,7 @@ fn members_to_be_sampled() {
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip,weight,data_src,phys_addr
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip,branch_stack,weight
             cycles type=0 config=0x0 Frequency(997) not in guest samples ip Stacks { asked: true, user: None, kernel: None }
-            error: sample=adr: samples have no such member (did you mean addr?); they have identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct"#]],
+            error: sample=adr: samples have no such member (did you mean addr?); the members are identifier ip pid tid time addr id stream_id cpu period callchain raw read branch_stack regs_user stack_user weight data_src transaction regs_intr phys_addr aux cgroup data_page_size code_page_size weight_struct"#]],
     );
 }
 

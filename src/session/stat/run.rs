@@ -134,7 +134,7 @@ impl Session<'_> {
         };
         let wake = self.signals.wake_fd();
         let mut workload = command.map(|command| Workload::fork(command)).transpose()?;
-        // The command is the target only in this case. Otherwise it only runs while events are counted.
+        // With another target, the command only runs while events are counted and is not counted itself.
         let counted = workload.as_ref().filter(|_| matches!(capture.target, Target::Workload(_)));
         let target = requests::target(capture, counted.map(Workload::pid))?;
         let ends =

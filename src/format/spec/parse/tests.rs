@@ -389,10 +389,13 @@ fn errors_of_groups() {
     check("{a:b", expect!["error: {a:b: the { is never closed"]);
     check("{a:b,c:d/x", expect!["error: {a:b,c:d/x: the { is never closed"]);
     check("{a:b/x}", expect!["error: a:b: the section `/x` is not closed; end it with `/`"]);
-    check("{a:b,{c:d}}", expect!["error: {a:b,{c:d}}: a group cannot contain another group, which starts at `{c:d}`"]);
+    check(
+        "{a:b,{c:d}}",
+        expect!["error: {a:b,{c:d}}: a group cannot contain another group; remove the braces at `{c:d}`"],
+    );
     check(
         "{a:b,{c:d},e:f}",
-        expect!["error: {a:b,{c:d}: a group cannot contain another group, which starts at `{c:d`"],
+        expect!["error: {a:b,{c:d}: a group cannot contain another group; remove the braces at `{c:d`"],
     );
     check(
         "{a:b}}",
@@ -421,19 +424,19 @@ fn errors_of_groups() {
     check(
         "{cycles,a:b}:Su",
         expect![
-            "error: a:b: a tracepoint takes no modifiers, so `:u` cannot be used for its group; write it after each event that is not a tracepoint, for example `{cycles:u,sched:sched_switch}`"
+            "error: a:b: a tracepoint takes no modifiers, so `:u` cannot be used for its group; write `:u` after each event that is not a tracepoint, for example `{cycles:u,sched:sched_switch}`"
         ],
     );
     check(
         "{a:b,cycles//F=9/}:S",
         expect![
-            "error: cycles//F=9/: freq says how an event is sampled, but in a group with `:S` only the first event is sampled; remove it from the other events"
+            "error: cycles//F=9/: in a group with `:S`, only the first event is sampled; remove freq, which says how an event is sampled, from this event"
         ],
     );
     check(
         "{a:b,c:d//stack/}:S",
         expect![
-            "error: c:d//stack/: stack says how an event is sampled, but in a group with `:S` only the first event is sampled; remove it from the other events"
+            "error: c:d//stack/: in a group with `:S`, only the first event is sampled; remove stack, which says how an event is sampled, from this event"
         ],
     );
     check(
@@ -455,13 +458,13 @@ fn rates_and_members_are_not_for_tracepoints() {
     check(
         "a:b//period=3/",
         expect![
-            "error: a:b//period=3/: the attribute period is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
+            "error: a:b//period=3/: a tracepoint cannot have the attribute period, because every hit of a tracepoint is an event; remove period"
         ],
     );
     check(
         "a:b//sample=addr/",
         expect![
-            "error: a:b//sample=addr/: the attribute sample is for events other than tracepoints; remove it, because every hit of a tracepoint is an event"
+            "error: a:b//sample=addr/: a tracepoint cannot have the attribute sample, because every hit of a tracepoint is an event; remove sample"
         ],
     );
     check(

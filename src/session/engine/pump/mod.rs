@@ -61,7 +61,7 @@ pub struct Pump {
     samples_left: u64,
     /// True if a ring has losses that were not yet reported to the program.
     has_unreported_losses: bool,
-    /// The records lost since the last [`Pump::take_recent_losses`], per ring.
+    /// The number of records lost since the last [`Pump::take_recent_losses`], per ring.
     recent_losses: Vec<u64>,
     /// Parses records other than samples.
     parse: Parse,
