@@ -215,7 +215,7 @@ impl Replay {
         own.map(|(_, warning)| warning).collect()
     }
 
-    /// Adds a warning about this many samples of tracepoints that lack fields.
+    /// Adds a warning about this many samples of tracepoints that end before their last field.
     pub fn found_short_samples(&self, count: u64) {
         self.warnings.add_damage(FoundBy::OneReader, short_samples(&self.name, count));
     }

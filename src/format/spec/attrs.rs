@@ -15,7 +15,6 @@ use super::{
 /// The known attributes, as error messages list them.
 const KNOWN: &str = "stack, max-stack=N, alias=NAME, cpus=LIST, for tracepoints also str=FIELD+FIELD..., for events other than tracepoints also period=N, freq=HZ, sample=MEMBER+MEMBER..., for probes also NAME=FETCH";
 
-/// The names of the known attributes.
 const NAMES: [&str; 10] = ["stack", "max-stack", "alias", "cpus", "str", "period", "c", "freq", "F", "sample"];
 
 /// Attributes that only the C implementation of perf-prof supports. They are refused, because it would be misleading to
@@ -111,7 +110,6 @@ impl Attrs {
 }
 
 impl Attrs {
-    /// Returns whether there is an attribute with this name.
     pub(super) fn has(name: &str) -> bool {
         NAMES.contains(&name)
     }

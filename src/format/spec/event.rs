@@ -132,7 +132,6 @@ impl fmt::Display for EventSpec {
     }
 }
 
-/// The attributes of a span.
 struct SpanAttrs<'a>(&'a SpanSpec);
 
 impl fmt::Display for SpanAttrs<'_> {

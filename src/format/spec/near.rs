@@ -28,7 +28,7 @@ pub fn similar_names<N: AsRef<str>>(what: &str, among: impl IntoIterator<Item = 
     close.take(3).map(|(_, name)| name.as_ref().to_owned()).collect()
 }
 
-/// Returns the end of a message: `; did you mean one or other?`. Empty if there are no names.
+/// Returns the end of a message: `; did you mean comm or comms?`. Empty if there are no names.
 pub fn did_you_mean(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
@@ -38,7 +38,7 @@ pub fn did_you_mean_quoted(names: &[String]) -> String {
     did_you_mean(&names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>())
 }
 
-/// Returns a part of a message: ` (did you mean one or other?)`. Empty if there are no names.
+/// Returns a part of a message: ` (did you mean comm or comms?)`. Empty if there are no names.
 pub fn did_you_mean_aside(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!(" (did you mean {}?)", names.join(" or ")) }
 }

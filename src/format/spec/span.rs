@@ -74,7 +74,7 @@ pub struct SpanSpec {
 /// The events that begin and end a span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpanEvents {
-    /// The user names them.
+    /// The user names the events.
     Selected {
         /// The tracepoints and probes that begin a span.
         begin: Vec<EventKind>,
@@ -152,7 +152,7 @@ pub enum OpenAtEnd {
 }
 
 impl SpanSpec {
-    /// Returns the conditions on spans besides the filter, as the user can type them: `name=read, min=10ms`.
+    /// Returns the conditions on spans, without the filter, as the user can type them: `name=read, min=10ms`.
     pub fn conditions(&self) -> Vec<String> {
         // `str` is an option, but not a condition.
         let options = self.options.iter().filter(|option| option.name != "str");

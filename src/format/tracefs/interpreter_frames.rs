@@ -9,7 +9,7 @@ use super::{EventFormat, FieldKind, FormatError, format::PRINT_FMT};
 
 /// The name of the field. It is not among the event's own fields.
 pub(super) const FIELD: &str = "__perf_prof_interpreter_frames";
-/// The most frames of a record.
+/// The maximum number of frames in a record.
 pub const MOST_INTERPRETER_FRAMES: usize = 64;
 /// The size of a frame, in bytes.
 pub const INTERPRETER_FRAME_BYTES: usize = 40;

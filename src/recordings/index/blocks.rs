@@ -56,7 +56,6 @@ pub struct Block {
 }
 
 impl Block {
-    /// Returns a block without records.
     pub(crate) fn empty(offset: u64, side_band_from: u32, before: u64) -> Block {
         let sampled = (u64::MAX, 0);
         Block { offset, side_band_from, before, sampled, first: u64::MAX, ..Block::default() }
@@ -104,7 +103,6 @@ pub(crate) enum Need {
 }
 
 impl BlockIndex {
-    /// Adds the next block.
     pub(crate) fn add(&mut self, block: Block) {
         if block.samples != 0 {
             self.add_samples(block.sampled);
@@ -190,7 +188,6 @@ pub(crate) fn payload(record: &[u8]) -> u64 {
     }
 }
 
-/// The reason why a block ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BlockEnd {
     /// The bytes that were read contain no further whole record.
@@ -277,7 +274,6 @@ pub(crate) fn index(walk: IndexInput, section: Section, warnings: &mut Vec<Strin
     Ok(found.map_or(Indexed::Compressed, |(found, _)| Indexed::Plain(Arc::new(found))))
 }
 
-/// The input of indexing.
 #[derive(Clone, Copy)]
 pub(crate) struct IndexInput<'a> {
     pub input: &'a dyn Input,

@@ -34,7 +34,6 @@ pub(crate) struct CompressedIndex {
     pub runs: Option<Arc<BlockIndex>>,
 }
 
-/// An index that is being made.
 struct IndexBuilder {
     found: BlockIndex,
     block: Block,

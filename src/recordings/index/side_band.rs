@@ -25,7 +25,6 @@ pub struct SideBand {
     met: u32,
 }
 
-/// A record that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct KeptRecord {
     /// The time of the record. If the record contains no time, it is the time of the record before it.
@@ -63,7 +62,6 @@ impl SideBand {
         self.met = self.met.saturating_add(other.met);
     }
 
-    /// Drops all kept records.
     pub(crate) fn forget(&mut self) {
         (self.bytes, self.kept) = (Vec::new(), Vec::new());
     }

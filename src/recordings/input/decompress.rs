@@ -40,7 +40,6 @@ pub(crate) fn is_compressed(record: &[u8]) -> bool {
     matches!(record_type(record), PERF_RECORD_COMPRESSED | PERF_RECORD_COMPRESSED2)
 }
 
-/// Returns the compressed bytes of a record.
 fn packed(record: &[u8]) -> Option<&[u8]> {
     match record_type(record) {
         // A u64 states how many bytes of the record are data, because the record is padded to a multiple of 8.

@@ -321,7 +321,6 @@ impl Merger {
         Ok(bound != u64::MAX || count > 0)
     }
 
-    /// Loads a block of a stream.
     fn load(&mut self, at: usize) -> Result<(), PerfDataError> {
         self.loaded.clear();
         let Some((number, chunk)) = self.streams[at].load(&mut self.loaded)? else { return Ok(()) };

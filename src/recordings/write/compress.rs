@@ -48,7 +48,6 @@ impl Default for Level {
     }
 }
 
-/// Compresses records.
 pub(super) struct Compressor {
     context: CCtx<'static>,
     payload: Box<[u8]>,

@@ -15,7 +15,6 @@ use crate::engine::{
     sample_counts::{ReadExtent, SampleCounts},
 };
 
-/// The first bytes of a result.
 const MAGIC: [u8; 8] = *b"perfpart";
 
 /// The version of the encoding. It is increased if older versions cannot decode the result.
@@ -122,7 +121,6 @@ impl PartResult {
     }
 }
 
-/// The bytes that are not decoded yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -78,7 +78,6 @@ mod tests {
 
     use super::*;
 
-    /// A batch of records of this size.
     fn batch(records: usize, size: u16) -> Batch {
         let mut record = vec![0; size.into()];
         record[6..8].copy_from_slice(&size.to_ne_bytes());

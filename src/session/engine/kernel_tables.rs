@@ -109,7 +109,7 @@ pub struct KernelTables {
 /// Which tables the run reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// All tables. The run goes on.
+    /// All tables. The run continues.
     All,
     /// All tables, at the end of the run.
     Last,

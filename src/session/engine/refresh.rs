@@ -74,7 +74,7 @@ impl Refresh {
         self.state().thread = Some(thread::current().id());
     }
 
-    /// Notes that the run loop has ended. Waiting threads go on.
+    /// Notes that the run loop has ended. Waiting threads continue.
     pub(super) fn end(&self) {
         self.state().thread = None;
         self.changed.notify_all();

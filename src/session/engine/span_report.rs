@@ -8,10 +8,10 @@ use perf_prof_system::output;
 
 use crate::plan::Verbosity;
 
-/// Whether a table on stdout names the tasks that lack spans.
+/// Whether a table on stdout names the tasks whose spans are incomplete.
 static ARE_TASKS_NAMED: AtomicBool = AtomicBool::new(false);
 
-/// Notes that a table on stdout names the tasks that lack spans.
+/// Notes that a table on stdout names the tasks whose spans are incomplete.
 pub fn note_named_tasks() {
     ARE_TASKS_NAMED.store(true, Relaxed);
 }

@@ -11,7 +11,7 @@ pub struct FlightPlan {
     pub record: RecordPlan,
     /// How much of the time before a trigger a dump contains. `None` for everything that is still in the rings.
     pub before: Option<Duration>,
-    /// How long a dump goes on after its trigger.
+    /// How long a dump continues after its trigger.
     pub after: Duration,
     /// The events that cause dumps; `None` if there are none. If the target is a command, this draft selects no tasks.
     pub triggers: Option<Draft>,

@@ -34,14 +34,14 @@ pub enum RunOption {
     InKernel,
 }
 
-/// Why no plan can be made of a draft.
+/// Why [`Draft::checked`](super::Draft::checked) makes no plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanError {
     /// Two options that select different targets.
     TwoTargets(RunOption, RunOption),
     /// The id 0 of the idle tasks, for live events.
     IdleTaskId(RunOption),
-    /// A command that only runs meanwhile needs all CPUs as the target, but another target was given.
+    /// A command that is not the target needs all CPUs as the target, but another target was given.
     CommandBesideTarget,
     /// Both a sample period and a sample frequency.
     PeriodAndFrequency,

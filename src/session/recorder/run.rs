@@ -346,7 +346,7 @@ pub fn end_command(mut workload: Option<Workload>, signal: Option<i32>) -> u8 {
     exit_status(Ending::of_tasks(signal, to_end.is_none()), None, Callbacks::Returned, command)
 }
 
-/// How the recorder goes on after a signal.
+/// How the recorder continues after a signal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EndRequest {
     /// The recorder still writes the records in the rings.

@@ -485,7 +485,6 @@ fn is_code_of(spec: &EventSpec, event: &RecordedEvent) -> bool {
         && typed.is_some_and(|typed| (typed.kind, typed.config) == (event.attr.kind, event.attr.config))
 }
 
-/// Returns the name of the event that a selector requests.
 fn name(spec: &EventSpec) -> String {
     match &spec.kind {
         EventKind::Tracepoint { system, name } => format!("{system}:{name}"),

@@ -5,7 +5,6 @@ use std::fs;
 use anyhow::{Result, bail};
 use perf_prof_format::spec::{SpanEvents, SpanSpec, is_glob};
 
-/// The name of the source.
 const SOURCE: &str = "block-io";
 const DEVICE: &str = "dev";
 

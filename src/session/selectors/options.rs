@@ -80,7 +80,6 @@ fn wrong(name: &str, option: &'static str, needs: &'static str, value: &str) -> 
     SourceError::OptionValue { source_name: name.to_owned(), option, needs, value: value.to_owned() }
 }
 
-/// Returns the error for an unknown option.
 pub(super) fn unknown(name: &str, option: &str) -> SourceError {
     SourceError::Option { source_name: name.to_owned(), option: option.to_owned(), known: KNOWN }
 }

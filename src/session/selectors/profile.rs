@@ -17,7 +17,6 @@ const CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_CO
 /// Recorders sample this event if they can sample neither `CYCLES` nor `CLOCK`, for example in containers.
 const TASK_CLOCK: NamedEvent = NamedEvent { kind: PERF_TYPE_SOFTWARE, config: PERF_COUNT_SW_TASK_CLOCK };
 
-/// Returns the source with these options.
 fn source(options: &str, machine: &dyn Machine) -> Result<Source, SourceError> {
     let cycles = machine.can_sample(CYCLES.kind, CYCLES.config);
     let NamedEvent { kind, config } = if cycles { CYCLES } else { CLOCK };

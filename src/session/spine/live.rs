@@ -65,7 +65,6 @@ pub(super) struct LiveSession {
     closing: ClosingHeldOff,
 }
 
-/// Opens the events.
 pub(super) fn open(plan: Arc<RunPlan>, armed: ArmedEvents, signals: &Signals) -> Result<Session> {
     let ArmedEvents { closing, tracefs, events: mut selected, derived, moves, limits, workload } = armed;
     // The last event may be the event about moves of tasks between cgroups, which no program receives.

@@ -11,7 +11,7 @@ use crate::{
     recording::{carried::Carried, replay::Warnings},
 };
 
-/// The part of a run that one session carries out. For live events, it is always the whole.
+/// The part of a run that one session carries out. For live events, it is always the whole run.
 #[derive(Default)]
 pub enum Slice {
     /// The whole run.

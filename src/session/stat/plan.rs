@@ -22,7 +22,7 @@ pub struct StatPlan {
     pub runs: u32,
     /// What a row of the table contains.
     pub rows: Rows,
-    /// How many messages are printed besides the counts.
+    /// How many messages are printed in addition to the counts.
     pub verbosity: Verbosity,
 }
 

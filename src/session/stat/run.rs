@@ -87,7 +87,6 @@ struct Session<'a> {
     signals: Signals,
 }
 
-/// Why a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunEnd {
     /// The command or the tasks exited.
@@ -98,7 +97,6 @@ enum RunEnd {
     Signal(i32),
 }
 
-/// The result of a run, and how it ended.
 struct RunOutcome {
     run: Run,
     signal: Option<i32>,

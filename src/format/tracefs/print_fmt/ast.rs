@@ -19,7 +19,6 @@ impl TypeName<'_> {
     }
 }
 
-/// A unary operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UnaryOp {
     Plus,
@@ -30,7 +29,6 @@ pub(super) enum UnaryOp {
     Deref,
 }
 
-/// An expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Ast<'t> {
     Int(Number<'t>),

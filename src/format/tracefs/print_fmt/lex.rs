@@ -2,7 +2,6 @@
 
 use super::{PrintFmtError, ctype::IntType};
 
-/// One token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token<'t> {
     Name(&'t str),

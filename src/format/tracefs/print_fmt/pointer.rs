@@ -117,9 +117,7 @@ pub(crate) fn symbol(addr: u64, style: SymbolStyle, kernel: &dyn Kernel, out: &m
 
 // `%pI4`, `%pI6`, `%pI6c`, `%pISpc` and similar: Internet addresses.
 
-/// `AF_INET` of the kernel.
 const AF_INET: u16 = 2;
-/// `AF_INET6` of the kernel.
 const AF_INET6: u16 = 10;
 
 /// The byte order in which an IPv4 address is stored.

@@ -26,7 +26,6 @@ pub(super) enum Kind {
     Pointer(Pointer),
 }
 
-/// The base of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     Octal,

@@ -36,7 +36,6 @@ pub enum LossWindow {
     Zero,
 }
 
-/// The state of a ring.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ring {
     /// The time of the last sample, in ns.
@@ -45,7 +44,6 @@ struct Ring {
     lost: u64,
 }
 
-/// A function that parses a record.
 type Parse = for<'a> fn(&'a [u8]) -> Record<'a>;
 
 /// Delivers records to the program.
@@ -269,7 +267,6 @@ impl Pump {
         ControlFlow::Continue(())
     }
 
-    /// Delivers one record of a recording.
     #[inline(always)]
     fn deliver_record_of_recording(
         &mut self,

@@ -96,7 +96,7 @@ pub struct ResolvedProbe {
     pub format: EventFormat,
     /// A note for `-v` that says which location was found.
     pub note: Option<String>,
-    /// What the samples lack, for a message.
+    /// What is missing in the samples, as texts for a message.
     pub lacks: Vec<String>,
 }
 
