@@ -1,40 +1,40 @@
 //! Names of addresses, of the kernel and of processes, and user stacks.
 //!
-//! This wing does not know events.
+//! This crate does not know events.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules. Each uses only the modules above it:
 //!
-//! * [`symbol`]: Address to name, or the reason why there is none: kallsyms, mappings through time, ELF, DWARF, perf
-//!   maps. Must not know: events.
-//! * [`unwind`]: User stacks from registers and a copy of the stack, by DWARF unwind information. Must not know:
+//! * [`symbol`]: Finds the name of an address, or the reason why it has none: kallsyms, mappings and their times, ELF,
+//!   DWARF, perf maps. Must not know: events.
+//! * [`unwind`]: Unwinds user stacks with registers, a copy of the stack, and DWARF unwind information. Must not know:
 //!   events, how files are found.
-//! * [`runtime`]: Functions of programs that an interpreter runs, such as those in Python. Must not know: events.
-//! * [`running_kernel`]: The symbols, strings, constants and types of the running kernel, for rendering. Must not
-//!   know: events, recordings.
+//! * [`runtime`]: Names the functions that an interpreter runs, such as Python functions. Must not know: events.
+//! * [`running_kernel`]: The symbols, strings, constants and types of the running kernel. Texts of events need them.
+//!   Must not know: events, recordings.
 //!
 //! # Where a change goes
 //!
-//! Paths start at `symbol/`, unless they start with `unwind/`.
+//! Paths start at `symbol/`, unless they start with `unwind/` or `runtime/`.
 //!
 //! * which code of the kernel an address is in: `kernel_code.rs`; its symbol: `kallsyms.rs`
-//! * which mapping an address is in: `processes.rs` (all processes), `mapping_history.rs` (one process through time),
-//!   `mapping_index.rs` (fast among many)
+//! * which mapping an address is in: `processes.rs` (all processes), `mapping_history.rs` (one process at all times),
+//!   `mapping_index.rs` (fast lookup in long lists)
 //! * which file belongs to a mapping: `open.rs` (live), `recorded_binaries.rs` (of a recording), `elf/debug_file.rs`
 //!   (separate debug files)
 //! * names from files: `elf/` (tables), `dwarf.rs` (lines, inlined functions), `demangle.rs`
 //! * names of generated code: `jit.rs` (finds perf maps and jitdumps, and decides which are used), `perf_map.rs`,
 //!   `jitdump.rs`
 //! * why an address has no name: `reason.rs`
-//! * parameters of functions, for probes: `signature.rs`; static probes: `elf/static_probe.rs` (notes), `elf/operand.rs`
-//!   (where their arguments are)
-//! * limits on the memory and work for files: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
+//! * parameters of functions, for probes: `signature.rs`; static probes: `elf/static_probe.rs` (notes),
+//!   `elf/operand.rs` (where their arguments are)
+//! * limits on the memory and the time for files: `objects.rs` (all files together), `elf/file.rs` and `elf/names.rs`
 //!   (one file), `dwarf_weight.rs` (its DWARF)
 //! * how the caller of a frame is found: `unwind/rule.rs` (finds the rule), `unwind/step.rs` (applies it),
 //!   `unwind/arch.rs` (what differs between processors)
-//! * frames of Python: `runtime/python/build.rs` (versions and their offsets), `code.rs` (names), `lines.rs`; which processes have an
-//!   interpreter: `runtime/interpreters.rs`; what programs in the kernel follow: `runtime/walk.rs`
-//! * constants, types and strings of the running kernel that texts of events need: `running_kernel.rs`, beside
-//!   `symbol/`
+//! * frames of Python: `runtime/python/build.rs` (versions and their offsets), `code.rs` (names) and `lines.rs` beside
+//!   it; which processes run an interpreter: `runtime/interpreters.rs`; the addresses and offsets that BPF programs
+//!   follow: `runtime/walk.rs`
+//! * constants, types and strings of the running kernel: `running_kernel.rs`, beside `symbol/`
 
 pub mod symbol;
 

@@ -1,5 +1,5 @@
-//! The facts about the running kernel that rendering needs: symbols, strings, constants and types. Each of them is read
-//! at its first use, because most scripts never use them, and reading takes time: kallsyms has 200,000 lines.
+//! The facts about the running kernel that texts of events need: symbols, strings, constants and types. Each is read at
+//! its first use, because most scripts need none of them, and reading takes time: kallsyms has 200,000 lines.
 
 use std::{
     collections::HashMap,
@@ -17,16 +17,16 @@ use perf_prof_system::{output, tracefs::Tracefs};
 
 use crate::symbol::{Extent, KernelSymbols, PerfSymbol, Symbol};
 
-/// The running kernel.
+/// The facts about the running kernel.
 pub struct RunningKernel {
     tracefs: Tracefs,
     symbols: Mutex<KernelSymbols>,
-    /// Makes sure that missing symbols are reported only once, and not again for each stack.
+    /// Reports only once that the kernel hides its symbols, and not for each stack.
     hidden: Once,
     strings: OnceLock<HashMap<u64, Box<[u8]>>>,
     constants: OnceLock<Btf>,
-    /// Type information by struct name, only for structs that were looked up. Each lookup of a new struct walks through
-    /// all of BTF, but keeping all structs would need as much memory as BTF itself.
+    /// Types by struct name, only of structs that were looked up. The lookup of a new struct reads all of BTF. Keeping
+    /// all structs would need as much memory as BTF itself.
     structs: Mutex<HashMap<String, Btf>>,
     hz: OnceLock<Option<u32>>,
     build_id: OnceLock<Option<Arc<[u8]>>>,
@@ -47,7 +47,7 @@ impl RunningKernel {
         }
     }
 
-    /// Locks the symbols. Callers hold the lock of the Python interpreter, so no thread ever waits here.
+    /// Locks the symbols. No thread ever waits here, because callers hold the lock of the Python interpreter.
     fn symbols(&self) -> MutexGuard<'_, KernelSymbols> {
         self.symbols.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,9 +140,9 @@ pub fn running_build_id() -> Option<Vec<u8>> {
     build_id_in_notes(&fs::read("/sys/kernel/notes").ok()?).map(<[u8]>::to_vec)
 }
 
-/// Returns the build id in ELF notes: the description of the note with the name `GNU` and the type NT_GNU_BUILD_ID. A note is three
-/// 4-byte words (size of the name, size of the description, type), then the name and the description, each padded to a multiple
-/// of 4 bytes.
+/// Returns the build id in ELF notes: the description of the note with the name `GNU` and the type NT_GNU_BUILD_ID. A
+/// note has three words of 4 bytes: the size of the name, the size of the description, the type. The name and the
+/// description follow, each padded to a multiple of 4 bytes.
 pub fn build_id_in_notes(mut notes: &[u8]) -> Option<&[u8]> {
     const NT_GNU_BUILD_ID: u32 = 3;
     loop {

@@ -1,4 +1,4 @@
-//! The processes that have an interpreter, and the functions that they run.
+//! The processes that run an interpreter, and the functions that their frames belong to.
 
 use std::{collections::VecDeque, fmt, fs, path::Path, sync::Arc};
 
@@ -12,43 +12,43 @@ use super::{
 };
 use crate::symbol::{elf::Elf, maps};
 
-/// The most processes that are kept, and the most of them that have ended.
+/// The maximum number of processes that are kept, and of those among them that have ended.
 const MOST_PROCESSES: usize = 1 << 14;
 const MOST_ENDED: usize = 1 << 10;
-/// The most memory for functions of all processes, in bytes.
+/// The maximum memory for functions of all processes together, in bytes.
 const MOST_FUNCTION_BYTES: usize = 64 << 20;
-/// The most files whose interpreters are kept.
+/// The maximum number of files in `Interpreters::files`.
 const MOST_FILES: usize = 1 << 12;
 
-/// Receives how programs in the kernel find the frames of processes.
+/// Tells BPF programs how to find the frames of a process. Callers pass an implementation that writes a BPF map.
 pub trait Publish: Send {
-    /// Sets it for a process. `None` if the process has ended, or executes another program.
+    /// Publishes the walk of a process. `None` if the process has ended, or executes another program.
     fn publish(&self, pid: u32, walk: Option<&Walk>);
 }
 
-/// The processes that have an interpreter.
+/// The processes that run an interpreter.
 pub struct Interpreters {
     publish: Box<dyn Publish>,
-    /// `None` if a file has no interpreter that can be read.
+    /// The interpreter of each executable or library. `None` if the file contains no supported interpreter.
     files: FxHashMap<FileKey, Option<Arc<Build>>>,
     processes: FxHashMap<u32, Interpreter>,
-    /// The processes in the order in which they were found. Some may be gone.
+    /// The process ids in the order in which they were found. Some may no longer be in `processes`.
     order: VecDeque<u32>,
-    /// The processes that have ended, with the numbers of their interpreters, in the order of their ends.
+    /// The ids of ended processes with the numbers of their interpreters, in the order of their ends.
     ended: VecDeque<(u32, u32)>,
-    /// The memory for functions, in bytes.
+    /// The memory of all functions, in bytes.
     function_bytes: usize,
     last: u32,
 }
 
-/// The device of a file, and its inode.
+/// The device of a file (major, minor), and its inode.
 type FileKey = ((u32, u32), u64);
 
 /// The interpreter of a process.
 struct Interpreter {
     number: u32,
     build: Arc<Build>,
-    /// The distance between addresses in the process and in the file.
+    /// The address in the process minus the address in the file.
     bias: u64,
     state: State,
     functions: FxHashMap<(u64, [u64; 3]), Arc<Function>>,
@@ -60,7 +60,6 @@ impl Interpreter {
     }
 }
 
-/// Returns how much memory a function takes.
 fn bytes_of(function: &Function) -> usize {
     size_of::<Function>() + function.name.len() + function.file.len() + function.lines.len()
 }
@@ -69,11 +68,12 @@ fn bytes_of(function: &Function) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Runs,
-    /// It has ended, or executes another program. Events from before are named as far as their functions are known.
+    /// The process has ended, or executes another program. Its earlier events get names only for functions that were
+    /// already read.
     Ended,
 }
 
-/// The memory of a process that runs.
+/// The memory of a running process.
 struct Running(u32);
 
 impl Memory for Running {
@@ -89,7 +89,7 @@ impl fmt::Debug for Interpreters {
 }
 
 impl Interpreters {
-    /// Returns a value without processes.
+    /// Creates a list without processes.
     pub fn new(publish: Box<dyn Publish>) -> Interpreters {
         Interpreters {
             publish,
@@ -102,7 +102,7 @@ impl Interpreters {
         }
     }
 
-    /// Notes a process that has mapped a file.
+    /// Notes that a process has mapped a file. Looks for an interpreter if the file's name is that of one.
     pub fn mapped(&mut self, pid: u32, path: &Path) {
         let is_known = self.processes.get(&pid).is_some_and(|known| known.state == State::Runs);
         if may_have_interpreter(path) && !is_known {
@@ -110,7 +110,7 @@ impl Interpreters {
         }
     }
 
-    /// Looks for an interpreter in a process.
+    /// Looks for an interpreter in the mappings of a process.
     pub fn find(&mut self, pid: u32) {
         let Ok(text) = fs::read(format!("/proc/{pid}/maps")) else { return };
         let candidates = maps::parse(&text).filter(|map| map.executable && may_have_interpreter(&map.path));
@@ -119,7 +119,8 @@ impl Interpreters {
             let path = Path::new(&format!("/proc/{pid}/root")).join(relative);
             let build = self.build_of((map.device, map.inode), &path);
             let Some(build) = build else { continue };
-            // The file is open again, because only its segments say where the mapping is in its own addresses.
+            // The file is opened again, because its segments are needed to convert the offset of the mapping to an
+            // address.
             let Some(start) = Elf::open(&path).ok().and_then(|elf| elf.address_of(map.file_offset)) else { continue };
             self.add(pid, build, map.start.wrapping_sub(start));
             return;
@@ -130,7 +131,8 @@ impl Interpreters {
         if let Some(known) = self.files.get(&key) {
             return known.clone();
         }
-        // If the process has ended, the path leads nowhere. Another process may have the same file.
+        // If the process has ended, the path does not exist. The failure is not stored, because another process may map
+        // the same file.
         let elf = Elf::open(path).ok()?;
         let build = Build::of(&elf, path).ok().map(Arc::new);
         if self.files.len() >= MOST_FILES {
@@ -155,15 +157,16 @@ impl Interpreters {
             self.publish.publish(first, None);
             self.forget(first);
         }
-        // Processes that were replaced are in the list several times.
+        // The list contains a process several times if other processes had its id before. Those entries are removed.
         if self.order.len() > 2 * MOST_PROCESSES {
             self.order.retain(|pid| self.processes.contains_key(pid));
         }
     }
 
-    /// Notes that a process has created another one, which has a copy of its memory.
+    /// Notes that a process was created by fork. The child has a copy of the parent's memory, and so the same
+    /// interpreter.
     pub fn forked(&mut self, parent: u32, child: u32) {
-        // An earlier process may have had the id.
+        // Ends an earlier process with the child's id.
         self.ended(child);
         if let Some(interpreter) = self.processes.get(&parent).filter(|known| known.state == State::Runs) {
             let (build, bias) = (Arc::clone(&interpreter.build), interpreter.bias);
@@ -191,13 +194,14 @@ impl Interpreters {
         }
     }
 
-    /// Returns what a frame is. `number` is that of the process's interpreter in the record.
+    /// Returns the kind of a frame. Both numbers come from the record: `number` identifies the process's interpreter,
+    /// and `mark` is that of the frame.
     pub fn kind(&self, pid: u32, number: u32, mark: u8) -> Result<FrameKind, Unnamed> {
         let interpreter = self.processes.get(&pid).filter(|known| known.number == number).ok_or(Unnamed::Replaced)?;
         Ok(interpreter.build.kind(mark))
     }
 
-    /// Returns the function of a frame, and the line of its instruction.
+    /// Returns the function of a frame, and the line of the frame's instruction.
     pub fn function(
         &mut self,
         pid: u32,
@@ -215,7 +219,7 @@ impl Interpreters {
                 let function = Arc::new(python::function(&known.build, known.bias, &Running(pid), key.0, key.1)?);
                 let bytes = bytes_of(&function);
                 if self.function_bytes + bytes > MOST_FUNCTION_BYTES {
-                    // They are read again from the processes that still run.
+                    // All functions are dropped. Those of running processes are read again when their frames come.
                     self.processes.values_mut().for_each(|process| process.functions.clear());
                     self.function_bytes = 0;
                 }
@@ -231,7 +235,7 @@ impl Interpreters {
     }
 }
 
-/// Returns whether a file may have an interpreter, by its name.
+/// Returns whether the file has the name of an interpreter or of its library.
 fn may_have_interpreter(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     name.starts_with("python") || name.starts_with("libpython")

@@ -1,10 +1,11 @@
-//! Functions of programs that an interpreter runs: which processes have one, how a BPF program finds the frames of a thread, and
-//! the names of what it found.
+//! Names of functions that an interpreter runs: which processes run an interpreter, how a BPF program finds the frames
+//! of a thread, and how frames get names.
 //!
-//! A program in the kernel reads only pointers when an event happens ([`Walk`] says how). Names and lines are read from the process
-//! later, because the objects that have them do not change, and are kept. What cannot be read is an [`Unnamed`].
+//! When an event happens, a BPF program reads only pointers ([`Walk`] says how). Names and lines are read from the
+//! process later. This is possible because the objects that contain them do not change. A frame that gets no name gets
+//! an [`Unnamed`], the reason.
 //!
-//! An interpreter of another language is a file beside [`python`]: it finds a [`Walk`] in an ELF file, and makes [`Function`]s of
+//! Support for another language is a module beside [`python`]. It makes a [`Walk`] of an ELF file, and [`Function`]s of
 //! objects in memory.
 
 mod interpreters;
@@ -23,54 +24,54 @@ pub trait Memory {
     /// Fills `to` with the bytes from an address on. Returns false if not all of them can be read.
     fn read(&self, address: u64, to: &mut [u8]) -> bool;
 
-    /// Reads a word.
+    /// Reads the word of 8 bytes at an address.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
         self.read(address, &mut bytes).then(|| u64::from_ne_bytes(bytes))
     }
 }
 
-/// A function of the program.
+/// A function in the source of the interpreted program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Its name, with those of its classes and of the functions around it.
+    /// The qualified name, with the classes and functions around the function: `Class.method`.
     pub name: Arc<str>,
-    /// The path of its source file, as the interpreter knows it.
+    /// The path of the source file, as the interpreter stores it.
     pub file: Arc<str>,
-    /// The address of its first instruction.
+    /// The address of the function's first instruction.
     pub instructions: u64,
-    /// Its first line.
+    /// The function's first line.
     pub first_line: u32,
-    /// The lines of its instructions, in the form of the interpreter.
+    /// The table of the lines of all instructions, in the interpreter's format.
     pub lines: Box<[u8]>,
 }
 
 /// Why a frame has no name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 pub enum Unnamed {
-    /// No interpreter of the process was known when the event happened: the process is too new, or its interpreter is none of those that
-    /// can be read.
+    /// No interpreter of the process was known when the event happened. The process is too new, or its interpreter is
+    /// not supported.
     #[error("no interpreter that can be read was known in the process")]
     NotKnown,
-    /// The process is gone.
+    /// The process has ended.
     #[error("the process has ended")]
     Ended,
-    /// Another program runs in the process now.
+    /// The process executes another program now.
     #[error("the process has executed another program")]
     Replaced,
-    /// The memory cannot be read now.
+    /// The memory of the process cannot be read now.
     #[error("the memory of the process cannot be read")]
     Unreadable,
-    /// The memory was used again since the event.
+    /// The memory of the code object was freed or used again since the event.
     #[error("the function was freed before its name was read")]
     Freed,
-    /// The memory was not readable when the event happened.
+    /// The frame's memory was not readable when the event happened, for example because its page was swapped out.
     #[error("not in memory when the event happened")]
     NotInMemory,
-    /// The interpreter does not list the thread.
+    /// The interpreter has no thread with the kernel's thread id.
     #[error("the interpreter does not list the thread")]
     NoThread,
-    /// There are more frames than a record has room for.
+    /// The call chain has more frames than fit into a record.
     #[error("more frames than are read")]
     Cut,
 }

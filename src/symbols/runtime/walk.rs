@@ -1,51 +1,54 @@
-//! What a program in the kernel needs to find the frames of a thread: addresses and offsets.
+//! The addresses and offsets with which a BPF program finds the interpreter's frames of a thread.
 
-/// The words of a [`Walk`], in their order.
+/// The indexes of the words in a [`Walk`]. Most words are the offset of a field in a structure of the interpreter, in
+/// bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalkWord {
-    /// The number of the process's interpreter, which records have.
+    /// The number of the process's interpreter. Records of frames contain the number.
     Number,
-    /// The address of the pointer to the first interpreter.
+    /// The address of the pointer to the first interpreter state.
     Interpreters,
-    /// In an interpreter: the next one.
+    /// In an interpreter state: the pointer to the next interpreter state.
     NextInterpreter,
-    /// In an interpreter: its first thread.
+    /// In an interpreter state: the pointer to its first thread.
     Threads,
-    /// In a thread: the next one.
+    /// In a thread: the pointer to the next thread.
     NextThread,
-    /// In a thread: the id that the kernel gave it.
+    /// In a thread: the thread id that the kernel assigned.
     ThreadId,
-    /// In a thread: what has its current frame, or [`Walk::ITSELF`].
+    /// In a thread: the pointer to the structure that contains the current frame. [`Walk::ITSELF`] if the thread
+    /// contains the current frame.
     Holder,
-    /// In what `Holder` leads to: the current frame.
+    /// In the structure that `Holder` points to: the pointer to the current frame.
     Current,
-    /// In a frame: the code object. The lowest three bits of the pointer have no meaning.
+    /// In a frame: the pointer to the code object. The lowest three bits of the pointer have no meaning.
     Code,
-    /// In a frame: the one that called it.
+    /// In a frame: the pointer to the frame of its caller.
     Previous,
-    /// In a frame: the instruction.
+    /// In a frame: the pointer to the instruction.
     Instruction,
-    /// In a frame: the byte that says to whom it belongs.
+    /// In a frame: the byte that distinguishes the kinds of frames: `is_entry` in 3.11, `owner` since 3.12.
     Mark,
-    /// In a code object: the two pointers that identify it.
+    /// In a code object: two adjacent pointers that identify it, to the name and to the table of lines.
     Identity,
-    /// In a code object: a word that no other one has, if the interpreter counts them.
+    /// In a code object: the version, which differs between code objects if the interpreter numbers them.
     Version,
 }
 
-/// How to find the frames of a thread. Everything is in the memory of the process.
+/// What a BPF program needs to find the frames of a thread in the memory of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walk([u64; Walk::WORDS]);
 
 impl Walk {
     /// The number of words.
     pub const WORDS: usize = WalkWord::Version as usize + 1;
-    /// The value of [`WalkWord::Holder`] if the thread itself has the frame.
+    /// The value of [`WalkWord::Holder`] if the thread itself contains the current frame.
     pub const ITSELF: u64 = u64::MAX;
-    /// The most that is read of a frame, in bytes. [`WalkWord::Code`] and so on are below it.
+    /// The number of bytes that a BPF program reads of a frame. All offsets in a frame are below it.
     pub const FRAME_BYTES: usize = 80;
 
-    /// Creates a value from words. `None` if the frame has something outside of what is read.
+    /// Creates a walk from its words. Returns `None` if a field of a frame is not aligned or beyond
+    /// [`Walk::FRAME_BYTES`].
     pub fn new(words: &[(WalkWord, u64)]) -> Option<Walk> {
         let mut walk = Walk([0; Walk::WORDS]);
         words.iter().for_each(|&(word, value)| walk.set(word, value));
@@ -65,7 +68,7 @@ impl Walk {
         self.0[word as usize] = value;
     }
 
-    /// Returns the bytes that the program gets.
+    /// Returns the words as bytes, for the BPF map that the BPF program reads.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }

@@ -7,9 +7,9 @@ use super::{Reason, Symbolizer, mapping_history::TimedMapping, maps::Backing};
 /// The mapping that contains an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
-    /// The first address.
+    /// The first address of the mapping.
     pub start: u64,
-    /// The address after the last one.
+    /// The address after the last address of the mapping.
     pub end: u64,
     /// The offset of `start` in the file, in bytes.
     pub file_offset: u64,

@@ -1,12 +1,12 @@
-//! Functions that were generated at run time, by address. A new function replaces all functions that it overlaps. Does
-//! not know any file format.
+//! Functions that were generated at run time, by address. A new function replaces all functions that it overlaps. This
+//! module knows no file format.
 
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 /// Functions by address, with a memory limit.
 #[derive(Debug)]
 pub struct CodeMap {
-    /// The key is the first address of a function. The value is the address after its last one, and its name.
+    /// By first address: the address after the function's last byte, and the name.
     functions: BTreeMap<u64, (u64, Arc<str>)>,
     bytes: usize,
     limit: usize,
@@ -14,8 +14,8 @@ pub struct CodeMap {
     dropped: u64,
 }
 
-/// The estimated memory of an entry in bytes, without the text of its name: the entry in the tree, and the reference
-/// counts and the allocation of the name.
+/// The estimated memory of an entry in bytes, without the text of its name. It includes the entry in the tree, and the
+/// reference counts and the allocation of the name.
 const ENTRY: usize = 80;
 
 impl CodeMap {
@@ -44,12 +44,12 @@ impl CodeMap {
         self.insert(to, if size == 0 { end - from } else { size }, &name);
     }
 
-    /// Returns the function that contains an address: its start and its name.
+    /// Returns the function that contains an address: its first address and its name.
     pub fn lookup(&self, address: u64) -> Option<(u64, &Arc<str>)> {
         self.lookup_range(address).map(|(range, name)| (range.start, name))
     }
 
-    /// Returns the function that contains an address: its addresses and its name.
+    /// Returns the function that contains an address: the range of its addresses, and its name.
     pub fn lookup_range(&self, address: u64) -> Option<(Range<u64>, &Arc<str>)> {
         let (&start, (end, name)) = self.functions.range(..=address).next_back()?;
         (address < *end).then_some((start..*end, name))
@@ -75,8 +75,8 @@ impl CodeMap {
         self.dropped > 0
     }
 
-    /// Removes the functions that overlap a range. Functions in the map do not overlap each other. So it is enough to
-    /// go backwards from the last function that starts before `end`, up to a function that does not reach `start`.
+    /// Removes the functions that overlap a range. Functions in the map do not overlap each other. So the search starts
+    /// at the last function that starts before `end`. It ends at a function that ends at or before `start`.
     fn clear(&mut self, start: u64, end: u64) {
         while let Some((&at, &(old_end, _))) = self.functions.range(..end).next_back()
             && old_end > start
@@ -106,7 +106,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: a list of all functions, searched from its end.
+        /// Oracle: a search through the list of inserted functions, from the last to the first.
         #[test]
         fn as_a_list_asked_from_its_end(functions in prop::collection::vec((0u64..60, 0u64..9), 0..40), limit in 0usize..6000) {
             let mut map = CodeMap::new(limit);
@@ -119,7 +119,7 @@ mod tests {
             }
             for at in 0..70 {
                 let list = functions.iter().enumerate().rev().find(|(_, (start, size))| (*start..start + size).contains(&at));
-                // An overlapped function is removed as a whole.
+                // A later function that overlaps this one has removed it as a whole.
                 let gone = list.is_some_and(|(number, &(start, size))| functions[number + 1..].iter().any(|&(other, other_size)| other_size > 0 && other < start + size && start < other + other_size));
                 let expected = if gone { None } else { list.map(|(number, _)| number.to_string()) };
                 prop_assert_eq!(map.lookup(at).map(|(_, name)| name.to_string()), expected);

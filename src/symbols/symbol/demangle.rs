@@ -23,10 +23,10 @@ fn demangle_with(name: &str, options: DemangleOptions) -> Option<String> {
     if name.len() > LONGEST {
         return None;
     }
-    // The hash of a Rust name (`17h...`) may be followed by a suffix: compilers split functions into parts and copy
-    // functions, and then append for example `.cold` or `.llvm.123` to the names.
+    // A suffix may follow the hash of a Rust name (`17h...`). Compilers append it, for example `.cold` or `.llvm.123`,
+    // when they split or copy functions.
     if name.starts_with("_R") || (name.starts_with("_ZN") && name.contains("17h")) {
-        // The alternate form omits the hash that makes Rust's names unique.
+        // The alternate format omits the hash.
         if let Ok(demangled) = rustc_demangle::try_demangle(name) {
             return bounded(format_args!("{demangled:#}"));
         }
@@ -54,7 +54,7 @@ fn bounded(text: std::fmt::Arguments<'_>) -> Option<String> {
     Some(bounded.0)
 }
 
-/// Text that does not grow beyond `LONGEST` bytes.
+/// A text of at most `LONGEST` bytes. Writing more fails.
 struct Bounded(String);
 
 impl std::fmt::Write for Bounded {

@@ -21,26 +21,25 @@ pub struct Dwarf {
     weight: Weight,
 }
 
-/// A function that contains an address.
+/// A function at an address: the function of the code, or one that was inlined there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DwarfFrame {
-    /// The mangled name. If DWARF does not have the mangled name, the name in the source.
+    /// The mangled name, or the name in the source if DWARF contains no mangled name.
     pub name: Option<String>,
     /// The source file.
     pub file: Option<String>,
     /// The line number; 0 for code that belongs to no line.
     pub line: Option<u32>,
-    /// The address at which the function's code starts. If the code has several parts, the start of the part that
-    /// contains the address. `None` for inlined functions.
+    /// The address of the first instruction. If the function's code consists of several ranges, the start of the range
+    /// that contains the looked-up address. `None` for inlined functions.
     pub start: Option<u64>,
 }
 
-/// The maximum number of frames that are returned for an address. Undamaged DWARF has fewer inlined functions per
-/// address.
+/// The maximum number of frames that are returned for an address. Undamaged DWARF nests fewer inlined functions.
 const DEPTH: usize = 256;
 
-/// The number of bytes of parsed data that do not count towards the limit. A small program with a single unit has less
-/// parsed data.
+/// The limit does not count this many bytes of parsed data. The parsed data of a small program with a single unit takes
+/// less.
 const UNCOUNTED: usize = 64 << 10;
 
 impl Dwarf {
@@ -56,8 +55,8 @@ impl Dwarf {
     }
 
     /// Reads the debug sections of `elf` and of `shared`, the file with debug information that `elf` shares with other
-    /// files. Fails if all these sections together take more than `limit` bytes. The data that is later parsed for
-    /// addresses stays within the limit too.
+    /// files. Fails if these sections together take more than `limit` bytes. The data that `addr2line` parses later is
+    /// bounded by the same limit.
     pub fn read(elf: &Elf, shared: Option<&Elf>, limit: usize) -> Result<Self, DwarfError> {
         let mut bytes = 0;
         let mut load = |elf: &Elf, id: SectionId| -> Result<Bytes, DwarfError> {
@@ -76,8 +75,8 @@ impl Dwarf {
         Ok(Self { context: Context::from_arc_dwarf(Arc::clone(&sections))?, sections, bytes, weight })
     }
 
-    /// Returns the memory that debug sections of this size take, in bytes. The parsed data needs half of the size in
-    /// addition, as measured on large binaries.
+    /// Returns the memory that debug sections of this size take, in bytes. The parsed data takes half of the size in
+    /// addition; this was measured with large binaries.
     pub fn in_memory(sections: u64) -> u64 {
         sections.saturating_add(sections / 2)
     }
@@ -88,11 +87,11 @@ impl Dwarf {
         (Self::in_memory(self.bytes as u64) as usize).max(self.bytes + parsed)
     }
 
-    /// Checks that the data that `addr2line` will read for an address is within the limits. Call this before `addr2line`
-    /// reads it.
+    /// Checks that the data that `addr2line` parses for an address stays within the limits. Callers call it before
+    /// `addr2line` parses this data.
     pub(super) fn weigh(&self, address: u64) -> Result<(), DwarfError> {
         match self.weight.add_address(&self.sections, address) {
-            // Damaged DWARF is no error here: `addr2line` stops reading it at the same place.
+            // Damaged DWARF is no error here, because `addr2line` stops at the same place.
             Ok(()) | Err(WeightError::Damaged(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -102,7 +101,7 @@ impl Dwarf {
     /// into the next one. Fails if there is no memory left for the data that has to be read.
     pub fn frames(&self, address: u64) -> Result<Vec<DwarfFrame>, DwarfError> {
         let mut frames = Vec::new();
-        // `addr2line` searches the range from `address` to `address + 1`, which does not exist for the last address.
+        // `addr2line` searches the range `address..address + 1`. The end of this range would overflow.
         if address == u64::MAX {
             return Ok(frames);
         }
@@ -132,8 +131,8 @@ fn text(name: &Bytes) -> String {
 }
 
 impl Dwarf {
-    /// Returns the address at which a function's code starts. If the code has several parts, returns the start of the
-    /// part that contains `address`.
+    /// Returns the address of the function's first instruction. If its code consists of several ranges, returns the
+    /// start of the range that contains `address`.
     fn start(&self, address: u64, die: gimli::UnitOffset) -> Option<u64> {
         let unit = self.context.find_dwarf_and_unit(address).skip_all_loads()?;
         let entry = unit.entry(die).ok()?;

@@ -1,15 +1,15 @@
-//! Weighs DWARF: computes how much memory `addr2line` will take for it, before `addr2line` reads it.
+//! Weighs DWARF: computes how much memory `addr2line` will take for it. This happens before `addr2line` reads the
+//! DWARF.
 //!
 //! Any number of units and functions may refer to the same abbreviations, ranges, line programs and strings, and
-//! `addr2line` copies them for each reference. So a file of a few KiB can take gigabytes, and the size of the sections
-//! does not bound the memory. The time for reading DWARF is bounded in the same way, because everything that is read
-//! has a weight.
+//! `addr2line` copies these for each reference. So a file of a few KiB may take gigabytes, and the size of its sections
+//! is no bound. Everything that is read has a weight. So the limit also bounds the time that reading takes.
 
 use std::cell::Cell;
 
 use gimli::{AttributeValue, EndianArcSlice, Reader as _, RunTimeEndian, Section, UnitHeader};
 
-/// A section of DWARF.
+/// The contents of a DWARF section.
 pub(super) type Bytes = EndianArcSlice<RunTimeEndian>;
 type Dwarf = gimli::Dwarf<Bytes>;
 type Unit = gimli::Unit<Bytes>;
@@ -35,7 +35,7 @@ impl From<gimli::Error> for WeightError {
 
 /// The maximum number of inlined functions that are nested in each other.
 const NESTING_LIMIT: usize = 256;
-/// The memory in bytes for a range of addresses. Both `addr2line` and this module keep it in a list.
+/// The memory in bytes for a range of addresses: an entry in a list of `addr2line`, and an entry in a list here.
 const RANGE: usize = 80;
 /// The memory in bytes for a row of a line program.
 const ROW: usize = 32;
@@ -55,15 +55,15 @@ pub(super) struct Weight {
     ranges: Vec<UnitRange>,
     total: Cell<usize>,
     limit: usize,
-    /// The weight of a function with its names. A part of the longest string counts for each function, because a name
-    /// may be read again for each function that refers to it.
+    /// The weight of a function with its names. It includes a part of the longest string, because `addr2line` may copy
+    /// a name for each function that refers to it.
     name: usize,
 }
 
 #[derive(Debug)]
 struct UnitWeight {
     header: UnitHeader<Bytes>,
-    /// Whether the unit's functions and lines are part of the total.
+    /// Whether the unit's lines are already part of the total, and whether its functions are.
     lines: Cell<bool>,
     functions: Cell<bool>,
 }
@@ -73,7 +73,7 @@ struct UnitWeight {
 struct UnitRange {
     begin: u64,
     end: u64,
-    /// The lowest `begin` of this range and all ranges after it.
+    /// The lowest `begin` among this range and the ranges after it.
     lowest: u64,
     unit: usize,
 }
@@ -123,7 +123,7 @@ impl Weight {
     }
 
     /// Weighs the functions and lines of all units that may describe `address`. Must be called before `addr2line` reads
-    /// them.
+    /// these units.
     pub fn add_address(&self, dwarf: &Dwarf, address: u64) -> Result<(), WeightError> {
         let first = self.ranges.partition_point(|range| range.end <= address);
         for range in self.ranges[first..].iter().take_while(|range| range.lowest <= address) {
@@ -154,7 +154,8 @@ impl Weight {
         Ok(())
     }
 
-    /// Weighs the parts of a unit that are read together with its header. Returns the unit if it can be read.
+    /// Weighs the parts of a unit that `addr2line` reads together with the unit's header. Returns the unit if it can be
+    /// read.
     fn unit(&self, dwarf: &Dwarf, header: &UnitHeader<Bytes>) -> Result<Option<Unit>, WeightError> {
         self.add(UNIT)?;
         let mut abbreviations = dwarf.debug_abbrev.reader().clone();
@@ -170,8 +171,8 @@ impl Weight {
         if let Some(AttributeValue::DebugLineRef(at)) = root.attr_value(gimli::DW_AT_stmt_list)
             && let Some(length) = line_header_length(dwarf.debug_line.reader(), at.0)
         {
-            // Each file and each directory takes at least one byte of the header, so the header's size bounds their
-            // number. This bound is checked before the header is read. After that, their true number is counted.
+            // Each file and directory takes at least one byte of the header. So the header's size bounds their number
+            // before the header is read. Afterwards their actual number is counted.
             let most = length.saturating_mul(size_of::<gimli::FileEntry<Bytes>>());
             if self.total.get().saturating_add(most) > self.limit {
                 return Err(WeightError::TooHeavy);
@@ -212,7 +213,7 @@ impl Weight {
         }
     }
 
-    /// Adds the ranges of a unit. `addr2line` takes them from the unit's line program if the unit has none.
+    /// Adds the ranges of a unit. If the unit has none, `addr2line` takes the ranges from the unit's line program.
     fn add_ranges(&mut self, dwarf: &Dwarf, unit: &Unit, number: usize) -> Result<(), WeightError> {
         let mut entries = unit.entries();
         let Ok(Some(root)) = entries.next_dfs() else { return Ok(()) };
@@ -243,7 +244,7 @@ impl Weight {
         Ok(())
     }
 
-    /// Adds the ranges in `.debug_aranges`.
+    /// Adds the address ranges of all units that `.debug_aranges` lists.
     fn add_address_table(&mut self, dwarf: &Dwarf) -> Result<(), WeightError> {
         let mut headers = dwarf.debug_aranges.headers();
         while let Ok(Some(header)) = headers.next() {
@@ -288,7 +289,7 @@ impl Weight {
     fn add_lines(&self, dwarf: &Dwarf, unit: &Unit) -> Result<(), WeightError> {
         let Some(program) = unit.line_program.clone() else { return Ok(()) };
         let header = program.header();
-        // Instructions count too, because those that make no row also take time.
+        // The instructions of the program are weighed too, because instructions without a row also take time.
         self.add(header.raw_program_buf().len() / 4)?;
         let length = |value: Option<AttributeValue<Bytes>>| {
             value.and_then(|value| Some(dwarf.attr_string(unit, value).ok()?.len())).unwrap_or(0)
@@ -313,7 +314,7 @@ impl Weight {
         while !entries.is_empty() {
             let depth = entries.next_depth();
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
-            // Attributes count too, because reading them takes time even if they take no bytes in the entry.
+            // Attributes are weighed too. An attribute may take no bytes in the entry, but reading it takes time.
             attributes += abbreviation.attributes().len();
             if attributes >= 64 {
                 self.add(std::mem::take(&mut attributes) / 64)?;
@@ -349,19 +350,19 @@ enum Parsed {
     No,
 }
 
-/// Returns the size of the longest string that a section can have, in bytes.
+/// Returns the length of the longest string that the section may contain, in bytes.
 fn longest_string(section: &impl Section<Bytes>) -> usize {
     let bytes = section.reader().bytes();
     bytes.split(|&byte| byte == 0).map(<[u8]>::len).max().unwrap_or(0)
 }
 
-/// Returns the size of the header of the line program at `at`, in bytes (DWARF 5, 6.2.4).
+/// Returns the size of the line program's header at the offset `at`, in bytes (DWARF 5, 6.2.4).
 fn line_header_length(section: &Bytes, at: usize) -> Option<usize> {
     let mut input = section.clone();
     input.skip(at).ok()?;
     let (_, format) = input.read_initial_length().ok()?;
     if input.read_u16().ok()? >= 5 {
-        // The sizes of addresses and of segment selectors.
+        // Skips the sizes of addresses and of segment selectors.
         input.skip(2).ok()?;
     }
     let length = input.read_offset(format).ok()?;

@@ -1,5 +1,5 @@
-//! Finds functions that processes generated at run time. Processes list such functions in files: in jitdumps, which are
-//! searched first, or in perf maps.
+//! Finds functions that processes generated at run time. Processes write such functions to jitdumps or perf maps.
+//! Jitdumps are searched first.
 
 use std::{
     fs::{self, File},
@@ -15,16 +15,16 @@ use rustc_hash::FxHashMap;
 
 use super::{Reason, jitdump::JitDump, mapping_history::TimedMapping, open::open, perf_map::PerfMap};
 
-/// The maximum number of processes for which functions are kept.
+/// The maximum number of processes whose generated functions are kept.
 const PROCESSES_LIMIT: usize = 64;
 /// The maximum number of jitdump files of a process. Each library that generates code has its own file.
 const DUMPS_LIMIT: usize = 3;
-/// The minimum time between two checks whether a file has grown. The first constant is used if there is no function at
-/// the address, the second one otherwise.
+/// The minimum time between two checks whether a file has grown: the first constant applies if no function is known at
+/// the address, the second otherwise.
 const RECHECK_IF_MISSING: Duration = Duration::from_millis(20);
 const RECHECK: Duration = Duration::from_secs(1);
-/// The time to the next check, for each byte that the last check read. So a large file that changes all the time takes
-/// only a small part of a CPU.
+/// Additional time until the next check, for each byte that the last check read. So a large file that always changes
+/// takes only a small part of a CPU.
 const RECHECK_PER_BYTE: Duration = Duration::from_nanos(50);
 
 /// The functions that processes generated at run time, for all processes.
@@ -38,7 +38,7 @@ pub struct Jit {
 #[derive(Debug)]
 struct Process {
     map: PerfMap,
-    /// The perf map, if it was found. It stays open, so that it can be read after the process has exited.
+    /// The perf map, if it was found. It stays open to be read after the process has exited.
     file: Option<File>,
     dumps: Vec<(u64, File, JitDump)>,
     looked: Option<Instant>,
@@ -46,13 +46,13 @@ struct Process {
 }
 
 impl Jit {
-    /// Creates an empty set. `limit` is the maximum memory in bytes.
+    /// Creates an empty value. `limit` is the maximum memory in bytes.
     pub fn new(limit: usize) -> Self {
         Self { processes: FxHashMap::default(), clock: 0, limit }
     }
 
     /// Returns the function that contains an address: its addresses and its name. `image` is the time at which the
-    /// process's current image started, and `dumps` returns the jitdump files that the process has mapped.
+    /// process's current image started. `dumps` returns the jitdump files that the process has mapped.
     pub fn lookup(
         &mut self,
         pid: u32,
@@ -62,8 +62,8 @@ impl Jit {
     ) -> Result<(Range<u64>, Arc<str>), Reason> {
         self.clock += 1;
         let clock = self.clock;
-        // Each process has one perf map and at most `DUMPS_LIMIT` jitdumps. Each of these files gets an equal part of
-        // the limit.
+        // A process has one perf map and at most `DUMPS_LIMIT` jitdumps. Each of these files gets an equal share of the
+        // limit.
         let limit = self.limit / (1 + DUMPS_LIMIT);
         let new = || Process { map: PerfMap::new(limit), file: None, dumps: Vec::new(), looked: None, used: 0 };
         let process = self.processes.entry((pid, image)).or_insert_with(new);
@@ -105,7 +105,7 @@ impl Process {
         Some((range, Arc::clone(name)))
     }
 
-    /// Returns the time between the last check of the files and the next one, at least `least`.
+    /// Returns the time until the next check of the files. `least` is the minimum.
     fn wait(&self, least: Duration) -> Duration {
         let read = self.map.last_read() + self.dumps.iter().map(|(_, _, dump)| dump.last_read()).sum::<u64>();
         least.max(RECHECK_PER_BYTE * u32::try_from(read).unwrap_or(u32::MAX))
@@ -122,10 +122,10 @@ impl Process {
             }
         }
         for (_, file, dump) in &mut self.dumps {
-            // If the file is damaged, the part that could be read is used.
+            // Of a damaged file, the functions before the damage are used.
             let _ = dump.update(file);
         }
-        // The process may have written a new file at the path, so open it again. But if the process has exited, the
+        // The path is opened again, because the process may have written a new file. But if the process has exited, the
         // file at the path may belong to another process.
         let PerfMapPaths { paths, owners } = perf_map_paths(pid);
         if self.file.is_none() || paths.iter().all(|(_, of)| *of == MapOwner::Running) {
@@ -155,38 +155,38 @@ impl Process {
     }
 }
 
-/// The state of the process to which the path of a perf map belongs.
+/// Whether the process to which the path of a perf map belongs still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MapOwner {
     Running,
     Exited,
 }
 
-/// Where the perf map of a process may be.
+/// The possible paths and owners of a process's perf map.
 struct PerfMapPaths {
     paths: Vec<(PathBuf, MapOwner)>,
-    /// The users that may own it.
+    /// The ids of the users that the file may belong to.
     owners: Vec<u32>,
 }
 
 /// Returns the paths at which a process may have written its perf map. The path is in the mount namespace of the
-/// process, and it contains the pid that the process has in its own pid namespace.
+/// process. It contains the process id in the process's own PID namespace.
 ///
 /// Everybody may write to /tmp, so another user may have written a file with this name. The file has to belong to root,
 /// to the user of perf-prof, or to a user of the process. perf also checks the owner.
 fn perf_map_paths(pid: u32) -> PerfMapPaths {
     let thread = procfs::living_thread(pid);
-    // Read the status of the process, not of the thread, because the thread has another id in the namespace.
+    // The status of the process is read, not that of the thread, because the thread has another id in the namespace.
     let status = thread.and_then(|_| fs::read_to_string(format!("/proc/{pid}/status")).ok()).unwrap_or_default();
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     let own: u32 = line("NSpid:").split_whitespace().next_back().and_then(|pid| pid.parse().ok()).unwrap_or(pid);
     let path = PathBuf::from(format!("/proc/{}/root", thread.unwrap_or(pid))).join(format!("tmp/perf-{own}.map"));
     let mut paths = vec![(path, MapOwner::Running)];
-    // A process that has exited has no root directory in procfs. Then its perf map is searched in perf-prof's own /tmp.
+    // procfs has no root directory of an exited process. Its perf map is searched in perf-prof's own /tmp.
     if status.is_empty() {
         paths.push((format!("/tmp/perf-{pid}.map").into(), MapOwner::Exited));
     }
-    // The real, effective, saved and file system user of the process.
+    // The real, effective, saved and file system user ids of the process.
     let users = line("Uid:").split_whitespace().filter_map(|user| user.parse().ok());
     PerfMapPaths { paths, owners: [0, process::effective_user()].into_iter().chain(users).collect() }
 }

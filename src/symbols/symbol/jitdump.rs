@@ -1,6 +1,6 @@
-//! Reads `jit-PID.dump`, in which a process writes a record for each function that it generates at run time
-//! (tools/perf/Documentation/jitdump-specification.txt in the kernel sources). Reads the file while it grows, in either
-//! byte order.
+//! Reads `jit-PID.dump`, to which a process writes a record for each function that it generates at run time
+//! (tools/perf/Documentation/jitdump-specification.txt in the kernel sources). The file can be in either byte order,
+//! and can still grow.
 
 use std::{fs::File, io, os::unix::fs::FileExt, path::Path};
 
@@ -8,17 +8,16 @@ use perf_prof_system::file::fill;
 
 use super::code_map::CodeMap;
 
-/// The magic number at the start of the file: "JiTD" as a number.
+/// The magic number at the start of the file, "JiTD".
 const MAGIC: u32 = 0x4a69_5444;
 /// The types of the records that contain the addresses of code (`JIT_CODE_*`).
 const LOAD: u32 = 0;
 const MOVE: u32 = 1;
-/// The maximum number of bytes that are read from a record. The code after the name is not needed, so it need not be
-/// read.
+/// The maximum number of bytes that are read from a record. The code after the name is not needed.
 const HEAD_LIMIT: usize = 16 << 10;
-/// The number of bytes that are read at once. A block contains many records if they have no code.
+/// The number of bytes that are read at once. A block contains many records without code.
 const BLOCK: usize = 64 << 10;
-/// The maximum number of bytes that an update reads. The next update goes on from there.
+/// The maximum number of bytes that one update reads. The next update continues there.
 pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum number of records that are read from a file.
 const RECORDS_LIMIT: u64 = 1 << 24;
@@ -43,8 +42,8 @@ enum ByteOrder {
     Big,
 }
 
-/// Returns whether `path` has the file name of a jitdump. A process maps its jitdump only so that profilers can find
-/// the file through the mapping.
+/// Returns whether `path` has the file name of a jitdump. A process maps its jitdump only so that profilers find the
+/// file in the process's mappings.
 pub fn is_jitdump_name(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
     let number = name.strip_prefix(b"jit-").and_then(|rest| rest.strip_suffix(b".dump"));
@@ -62,14 +61,14 @@ impl JitDump {
         self.last_read
     }
 
-    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Returns whether there were
-    /// new records.
+    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Returns whether new
+    /// records were read.
     pub fn update(&mut self, file: &File) -> io::Result<bool> {
         let size = file.metadata()?.len();
         self.read(size, |bytes, at| fill(bytes, at, |bytes, at| file.read_at(bytes, at)))
     }
 
-    /// Like [`JitDump::update`], but `bytes` is the whole content of the file.
+    /// Updates like [`JitDump::update`], from `bytes` as the whole contents of the file.
     pub fn update_from(&mut self, bytes: &[u8]) -> bool {
         let read = |into: &mut [u8], at: u64| {
             let rest = bytes.get(at as usize..).unwrap_or_default();
@@ -90,7 +89,7 @@ impl JitDump {
         }
         let Some(order) = self.order else { return Ok(false) };
         let begin = self.at;
-        // The offset of `block` in the file, and the number of its bytes.
+        // The offset of `block` in the file, and its size.
         let (mut start, mut filled) = (0, 0);
         while self.at.saturating_add(PREFIX as u64) <= size && self.records < RECORDS_LIMIT {
             let mut into = self.at.saturating_sub(start) as usize;
@@ -106,7 +105,7 @@ impl JitDump {
             let head = &head[..head.len().min(HEAD_LIMIT)];
             let fields = Fields { bytes: head, order };
             let (Some(id), Some(total)) = (fields.u32(0), fields.u32(4)) else { break };
-            // An incomplete record is still being written.
+            // The process is still writing this record.
             if (total as usize) < PREFIX || self.at.saturating_add(total.into()) > size {
                 break;
             }
@@ -119,7 +118,7 @@ impl JitDump {
     }
 
     fn record(&mut self, id: u32, fields: Fields<'_>) {
-        // After the prefix come pid, tid and vma, then the fields that depend on the record type.
+        // The fields pid, tid and vma follow the prefix. Other fields depend on the type.
         match id {
             LOAD => {
                 let (Some(address), Some(size)) = (fields.u64(32), fields.u64(40)) else { return };

@@ -1,4 +1,4 @@
-//! The kernel's symbols from the text of /proc/kallsyms. The lookup gives the same results as the kernel's `%pS`.
+//! The kernel's symbols, from the text of /proc/kallsyms. Lookups give the same results as the kernel's `%pS`.
 
 use std::{borrow::Cow, collections::HashMap, path::Path, sync::OnceLock};
 
@@ -7,33 +7,33 @@ use super::{Extent, Reason};
 /// The kernel's symbols by address.
 #[derive(Debug)]
 pub struct Kallsyms {
-    /// Sorted by address. Symbols with the same address are in the order of the list.
+    /// Sorted by address. Symbols with equal addresses stay in the order of the text.
     entries: Vec<Entry>,
-    /// All names, one after the other without separators. In front of each name is the letter of the symbol's type.
+    /// All names, one after the other without separators. The letter of the symbol's type precedes each name.
     names: String,
     modules: Vec<String>,
     /// The addresses of the symbols in `BOUNDS`.
     bounds: HashMap<&'static str, u64>,
-    /// The address ranges of the kernel itself. Outside of these ranges, only symbols of modules are used. Empty if the
-    /// list does not show the ranges; then there is no such restriction.
+    /// The address ranges of the kernel itself. An address outside of them can only get the name of a symbol of a
+    /// module. Empty if the text does not show the ranges, and then addresses are not restricted.
     kernel: Vec<(u64, u64)>,
-    /// The symbols that perf uses. They are selected when they are first needed.
+    /// The symbols that perf would use. They are selected at the first lookup.
     of_perf: OnceLock<PerfSymbols>,
 }
 
-/// The symbols that perf uses.
+/// The symbols that perf would use.
 #[derive(Debug)]
 struct PerfSymbols {
-    /// Indexes into `Kallsyms::entries`. One entry per address.
+    /// Indexes into `Kallsyms::entries`, one per address.
     entries: Vec<u32>,
-    /// The address of the first symbol of the kernel itself, and the end of the last one.
+    /// The address of the kernel's first symbol, and the end of its last symbol. Modules do not count.
     kernel: Option<(u64, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     address: u64,
-    /// The offset of its name in `names`.
+    /// The offset of the name in `names`.
     name: u32,
     name_size: u16,
     /// An index into `modules`, or `KERNEL`.
@@ -41,8 +41,7 @@ struct Entry {
 }
 
 const KERNEL: u16 = u16::MAX;
-/// The maximum size of a module's last symbol, because kallsyms does not say where it ends. Addresses beyond it get no
-/// name.
+/// The maximum size of a module's last symbol, whose end kallsyms does not show. Addresses beyond it get no name.
 const LAST_OF_MODULE: u64 = 64 << 10;
 
 /// The symbol that contains an address.
@@ -54,8 +53,8 @@ pub struct Symbol<'a> {
     pub offset: u64,
     /// The symbol's size in bytes. A symbol extends to the next symbol.
     pub size: u64,
-    /// The module that contains the symbol. For code that the kernel generates at run time, it is `bpf` or a similar
-    /// name. `None` for the kernel itself.
+    /// The module that contains the symbol, or `bpf` or a similar name for code that the kernel generated. `None` for
+    /// the kernel itself.
     pub module: Option<&'a str>,
 }
 
@@ -70,7 +69,7 @@ pub struct PerfSymbol<'a> {
     pub module: Option<&'a str>,
 }
 
-/// The size of the pages to which perf rounds up the end of a symbol that is followed by no other symbol.
+/// The page size to which perf rounds up the end of a symbol without a next symbol.
 const PAGE: u64 = 4096;
 
 impl Symbol<'_> {
@@ -89,8 +88,8 @@ impl Kallsyms {
         Self::parse(&String::from_utf8_lossy(&bytes))
     }
 
-    /// Parses text in the format of /proc/kallsyms. A line of the kernel itself is `address type name`. In the line of
-    /// a module's symbol, a tab and `[module]` come after the name.
+    /// Parses text in the format of /proc/kallsyms. A line of the kernel itself is `address type name`. In a line of a
+    /// module, a tab and `[module]` follow.
     pub fn parse(text: &str) -> Result<Kallsyms, Reason> {
         let mut symbols = Kallsyms {
             entries: Vec::with_capacity(text.len() / 44),
@@ -104,8 +103,7 @@ impl Kallsyms {
         let mut hidden = false;
         for (address, letter, name, module) in text.lines().filter_map(line) {
             hidden |= address == 0;
-            // Skip symbols of modules that only the assembler needs. The list contains them, but the kernel's own
-            // lookups skip them (is_mapping_symbol()).
+            // The assembler's own symbols of modules are skipped, as in the kernel's lookups (is_mapping_symbol()).
             if address == 0 || (module.is_some() && (name.starts_with(".L") || name.starts_with('$'))) {
                 continue;
             }
@@ -130,18 +128,18 @@ impl Kallsyms {
             return Err(if hidden { Reason::AddressesHidden } else { Reason::NoSymbols });
         }
         symbols.kernel = kernel_text(&symbols.bounds);
-        // The sort is stable: of the symbols at one address, the first one in the list stays first. The kernel uses
-        // this symbol too: in get_symbol_pos() for the kernel itself, and in find_kallsyms_symbol() for modules.
+        // The sort is stable: the first symbol at an address stays first. The kernel uses it too: in get_symbol_pos()
+        // for the kernel itself, and in find_kallsyms_symbol() for modules.
         symbols.entries.sort_by_key(|entry| entry.address);
         Ok(symbols)
     }
 
-    /// Returns the number of symbols. Several may have the same address.
+    /// Returns the number of symbols. Several symbols may have the same address.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Returns whether there are no symbols. This is never true, because parsing fails for a list without symbols.
+    /// Returns whether there are no symbols. It is always false, because parsing fails for a text without symbols.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -177,10 +175,10 @@ impl Kallsyms {
         })
     }
 
-    /// Returns the symbol that contains an address, as perf chooses it (`__dso__load_kallsyms()` in
-    /// `tools/perf/util/symbol.c`). perf uses only some types of symbols. Of several symbols at one address, perf uses
-    /// the last one in the list. The others have the size 0, because perf computes the size of a symbol from the start
-    /// of the next one (`symbols__fixup_end()` and `choose_best_symbol()`).
+    /// Returns the symbol that perf chooses for an address (`__dso__load_kallsyms()` in `tools/perf/util/symbol.c`).
+    /// perf uses only some types of symbols. Of several symbols at one address, perf uses the last one in the text. The
+    /// others get the size 0, because perf computes a symbol's size from the start of the next one
+    /// (`symbols__fixup_end()` and `choose_best_symbol()`).
     pub fn lookup_as_perf(&self, address: u64) -> Option<PerfSymbol<'_>> {
         let of_perf = self.of_perf();
         let next = of_perf.entries.partition_point(|&at| self.entries[at as usize].address <= address);
@@ -194,8 +192,8 @@ impl Kallsyms {
         })
     }
 
-    /// Returns the range of the kernel itself as perf computes it from the symbols: from the start of its first symbol
-    /// to the end of its last one (`map__fixup_start()` and `map__fixup_end()` in `tools/perf/util/map.c`).
+    /// Returns the range of the kernel itself as perf computes it: from the start of its first symbol to the end of its
+    /// last symbol (`map__fixup_start()` and `map__fixup_end()` in `tools/perf/util/map.c`).
     pub fn perf_range(&self) -> Option<(u64, u64)> {
         self.of_perf().kernel
     }
@@ -221,12 +219,12 @@ impl Kallsyms {
         })
     }
 
-    /// Returns the end of a symbol as perf computes it: the address after its last one. `next` is the index of the next
-    /// symbol with another address.
+    /// Returns the end of a symbol as perf computes it: the address after the symbol's last byte. `next` is the index
+    /// of the next symbol with another address.
     fn perf_end(&self, entry: &Entry, next: Option<&u32>) -> u64 {
         let rounded = |address: u64| address.checked_next_multiple_of(PAGE).unwrap_or(u64::MAX);
         match next.map(|&at| &self.entries[at as usize]) {
-            // A large gap may be between the kernel and its modules. No symbol fills it.
+            // The gap between the kernel and its modules may be large. The kernel's last symbol does not fill it.
             Some(next) if (next.module == KERNEL) != (entry.module == KERNEL) => {
                 rounded(entry.address.saturating_add(PAGE))
             }
@@ -236,7 +234,7 @@ impl Kallsyms {
     }
 
     fn letter(&self, entry: &Entry) -> u8 {
-        // The letter is always one byte, because `line` replaces longer ones.
+        // The letter takes one byte, because `line` replaces letters that are not ASCII.
         (entry.name as usize).checked_sub(1).and_then(|at| self.names.as_bytes().get(at)).copied().unwrap_or(b'?')
     }
 
@@ -250,8 +248,8 @@ impl Kallsyms {
 const BOUNDS: [&str; 6] = ["_text", "_stext", "_etext", "_end", "_sinittext", "_einittext"];
 
 /// Returns the address ranges of the kernel, as is_ksym_addr() (kernel/kallsyms.c) computes them. With
-/// CONFIG_KALLSYMS_ALL, the list has `_end`, and the range is the whole image. Otherwise, the ranges contain only the
-/// text.
+/// CONFIG_KALLSYMS_ALL, the text contains `_end`, and the range is the whole image. Otherwise, the ranges contain only
+/// code.
 fn kernel_text(bounds: &HashMap<&str, u64>) -> Vec<(u64, u64)> {
     let range = |from, to| Some((*bounds.get(from)?, *bounds.get(to)?));
     match range("_stext", "_end") {
@@ -260,7 +258,7 @@ fn kernel_text(bounds: &HashMap<&str, u64>) -> Vec<(u64, u64)> {
     }
 }
 
-/// Returns the binding of a symbol with this letter, as perf does (`kallsyms2elf_binding()` in
+/// Returns the binding that perf assigns to a symbol with this letter (`kallsyms2elf_binding()` in
 /// `tools/perf/util/symbol.c`).
 fn binding(letter: u8) -> u8 {
     match letter {
@@ -332,7 +330,8 @@ mod tests {
         }
     }
 
-    /// perf takes the last symbol at an address, ignores some types of symbols, and knows no end of the kernel's text.
+    /// perf takes the last symbol at an address, ignores some types of symbols, and lets the kernel's last symbol have
+    /// no fixed end.
     #[test]
     fn lookups_as_perf() {
         let text = LIST.replace("ffffffff81000100 T", "ffffffff81000080 R constant\nffffffff81000100 W");

@@ -1,5 +1,5 @@
-//! The running kernel's symbols. The list is read again when it may contain new symbols, because modules and BPF
-//! programs are loaded and unloaded.
+//! The running kernel's symbols, from a list that is read again when it may contain new symbols. Modules and BPF
+//! programs are loaded and unloaded at any time.
 
 use std::{
     fs,
@@ -10,8 +10,8 @@ use std::{
 
 use super::{Kallsyms, KernelCode, Reason};
 
-/// The shortest and the longest time between two reads of the list. The time doubles whenever a read finds no new name.
-/// A read of the list takes about 20 ms.
+/// The minimum and the maximum time between two reads of the list. The time doubles after each read that finds no new
+/// name. A read takes about 20 ms.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LAST_WAIT: Duration = Duration::from_secs(60);
 
@@ -19,12 +19,12 @@ const LAST_WAIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct KernelSymbols {
     path: PathBuf,
-    /// The loaded modules, as of the last read. Some of their code has no symbol, only the name of its module.
+    /// The loaded modules, as of the last read. Some code of modules has no symbol, so only the module's name is known.
     modules: KernelCode,
     list: Option<Result<Arc<Kallsyms>, Reason>>,
     read: Instant,
     wait: Duration,
-    /// True if a change of the list was reported after the last read.
+    /// Whether a change of the list was reported after the last read.
     stale: bool,
 }
 
@@ -41,9 +41,9 @@ impl KernelSymbols {
         Self { path: path.into(), modules, list: None, read: Instant::now(), wait: FIRST_WAIT, stale: false }
     }
 
-    /// Returns the list for a lookup of `address`. If the address has no symbol or is in a BPF program, the list is
-    /// read again, but not more often than `FIRST_WAIT` and `LAST_WAIT` allow. (For a BPF program, the symbol may be
-    /// wrong: since the last read, another program may have been loaded right after it.)
+    /// Returns the list for a lookup of `address`. Reads the list again if `address` has no symbol or is in a BPF
+    /// program, but only after a wait between `FIRST_WAIT` and `LAST_WAIT`. The symbol of a BPF program may be wrong:
+    /// since the last read, another program may have been loaded right after it.
     pub fn list(&mut self, address: u64) -> Result<Arc<Kallsyms>, Reason> {
         let is_due = self.stale || self.read.elapsed() >= self.wait;
         if self.list.is_none() || (is_due && self.may_have_new_name(address)) {
@@ -89,7 +89,7 @@ impl KernelSymbols {
 mod tests {
     use super::*;
 
-    /// A reported change must not cause a read for every address without a name.
+    /// A reported change causes one read, and not a read for each address without a name.
     #[test]
     fn a_change_is_read_once() {
         let folder = tempfile::tempdir().unwrap();
@@ -118,7 +118,7 @@ mod tests {
         let old = Some("bpf_prog_1_old [bpf]".to_owned());
         assert_eq!(named(&mut symbols, 0xffffffffc0000010), old);
         std::fs::write(&path, format!("{first}ffffffffc0000100 t bpf_prog_2_new\t[bpf]\n")).unwrap();
-        // The list is not read again at once: otherwise it would be read for every address.
+        // The list is not read again at once. Otherwise each address without a name would cause a read.
         assert_eq!(named(&mut symbols, 0xffffffffc0000110), old);
         symbols.mark_changed();
         assert_eq!(named(&mut symbols, 0xffffffffc0000110), Some("bpf_prog_2_new [bpf]".to_owned()));

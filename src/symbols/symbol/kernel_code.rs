@@ -1,5 +1,5 @@
-//! The address ranges of a kernel's own code and of its modules, each with the name that perf shows for it. Reads no
-//! files.
+//! The address ranges of the kernel's own code and of its modules, with the names that perf shows for them. This module
+//! reads no files.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// The name of the kernel's own code, if no other name is known.
+/// The name of the kernel's own code if the recording states no other name.
 const KALLSYMS: &str = "[kernel.kallsyms]";
 
 /// The name of an address at which no code is known.
@@ -24,7 +24,7 @@ pub struct KernelCode {
     kernel_name: Arc<str>,
     /// The modules, by their first addresses.
     modules: BTreeMap<u64, Module>,
-    /// The paths of listed module files. The keys are the names of the modules in brackets.
+    /// The paths of the module files that a recording lists. The key is the module's name in brackets.
     listed: HashMap<Box<str>, Arc<str>>,
     unknown: Arc<str>,
 }
@@ -32,7 +32,7 @@ pub struct KernelCode {
 /// A module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// The first address after its code.
+    /// The address after the module's code.
     end: u64,
     /// Its name in brackets, for example `[kvm]`.
     name: Box<str>,
@@ -41,7 +41,7 @@ pub struct Module {
 }
 
 impl Module {
-    /// Returns whether kallsyms uses this name for the symbols of the module.
+    /// Returns whether `name` is the module's name in kallsyms, which has no brackets.
     pub fn is_named(&self, name: &str) -> bool {
         self.name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) == Some(name)
     }
@@ -55,8 +55,9 @@ impl Default for KernelCode {
 }
 
 impl KernelCode {
-    /// Adds a file from a recording's list of the kernel's files. perf shows the paths of these files for modules. The first
-    /// file that is not a module is the kernel itself (`machine__process_kernel_mmap_event()` in `tools/perf/util/machine.c`).
+    /// Adds a file from a recording's list of kernel files. perf shows the path of such a file in place of the module's
+    /// name. The first file that is not a module is the kernel itself (`machine__process_kernel_mmap_event()` in
+    /// `tools/perf/util/machine.c`).
     pub fn list_file(&mut self, path: &str) {
         match module_name(path) {
             Some(name) => drop(self.listed.insert(name.into(), path.into())),
@@ -66,11 +67,11 @@ impl KernelCode {
     }
 
     /// Adds a mapping of kernel code. `name` is the path of a module, the name of a module in brackets, or
-    /// `[kernel.kallsyms]` and the name of a symbol.
+    /// `[kernel.kallsyms]` followed by a symbol.
     pub fn mapped(&mut self, start: u64, len: u64, name: &str) {
         let end = start.saturating_add(len);
         if name.starts_with(KALLSYMS) {
-            // Some recorders state an empty range, which stands for all addresses (`machine__set_kernel_mmap()` in
+            // Some recorders write an empty range, which means all addresses (`machine__set_kernel_mmap()` in
             // `tools/perf/util/machine.c`).
             self.kernel = if (start, end) == (0, 0) { 0..u64::MAX } else { start..end };
         } else if let Some(name) = module_name(name)
@@ -99,10 +100,10 @@ impl KernelCode {
         (!self.kernel.is_empty()).then_some((self.kernel.start, self.kernel.end))
     }
 
-    /// Returns the name of the code at an address, as perf shows it. `symbol` is `None` if no function is known at the
-    /// address. Otherwise it is the module of the function in kallsyms; `Some(None)` means the kernel itself.
+    /// Returns the name that perf shows for the code at an address. `symbol` is `None` if no function is known there.
+    /// Otherwise it is the module of the function in kallsyms, and `Some(None)` means the kernel itself.
     pub fn dso(&self, addr: u64, symbol: Option<Option<&str>>) -> Arc<str> {
-        // A BPF program may now be at the address of a module that was unloaded.
+        // A BPF program may have been loaded at the address of an unloaded module.
         let is_generated = |module: &str| module == "bpf" || module.starts_with("__builtin__");
         match (self.module(addr), symbol) {
             (_, Some(Some(module))) if is_generated(module) => format!("[{module}]").into(),
@@ -125,12 +126,12 @@ pub fn module_name(path: &str) -> Option<String> {
         return (!NOT_MODULES.iter().any(|name| file.starts_with(name))).then(|| file.to_owned());
     }
     let plain = [".gz", ".xz", ".zst"].iter().find_map(|packed| file.strip_suffix(packed)).unwrap_or(file);
-    // The kernel writes `_` for `-` in names of modules.
+    // The kernel replaces `-` by `_` in names of modules.
     plain.strip_suffix(".ko").filter(|name| !name.is_empty()).map(|name| format!("[{}]", name.replace('-', "_")))
 }
 
 impl KernelCode {
-    /// Returns the modules in text of the format of /proc/modules.
+    /// Returns the modules that text in the format of /proc/modules lists.
     pub fn of_loaded_modules(text: &str) -> KernelCode {
         let mut code = KernelCode::default();
         loaded_modules(text).for_each(|(name, len, start)| code.mapped(start, len, &format!("[{name}]")));
@@ -138,8 +139,8 @@ impl KernelCode {
     }
 }
 
-/// Parses text in the format of /proc/modules. Returns the name, the size and the address of each loaded module.
-/// Modules whose addresses the kernel hides are left out.
+/// Parses text in the format of /proc/modules. Returns the name, the size and the address of each module. Modules whose
+/// addresses the kernel hides are left out.
 pub fn loaded_modules(text: &str) -> impl Iterator<Item = (&str, u64, u64)> {
     text.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -189,7 +190,7 @@ mod tests {
         assert_eq!((code.module_range(0x8fff), code.module_range(0xa000)), (Some((0x8000, 0x9000)), None));
         assert_eq!((code.kernel_range(), KernelCode::default().kernel_range()), (Some((0x1000, 0x2000)), None));
         assert!(code.module(0x9000).is_some_and(|module| module.is_named("b_c") && !module.is_named("b-c")));
-        // A program that was loaded between the modules.
+        // A BPF program was loaded between the modules.
         assert_eq!(&*code.dso(0xa000, Some(Some("bpf"))), "[bpf]");
         assert_eq!(&*code.dso(0x9000, Some(Some("bpf"))), "[bpf]");
         code.list_file("/boot/vmlinux");

@@ -1,4 +1,4 @@
-//! The history of one process's mappings: what was mapped at which address, and when. Reads no files.
+//! The history of one process's mappings: which file was mapped at which address, and when. This module reads no files.
 
 use std::{sync::Arc, time::Instant};
 
@@ -12,9 +12,9 @@ use super::{
 /// A file that a process has mapped. All mappings of the file refer to the same object.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// A number that no other file has.
+    /// The number of the file, which is unique.
     pub id: u64,
-    /// The properties that identify it.
+    /// The properties that distinguish the file from others.
     pub key: FileKey,
     /// The path, or a name such as `[vdso]` or `//anon`, as shown to users.
     pub dso: Arc<str>,
@@ -23,7 +23,8 @@ pub struct MappedFile {
 }
 
 impl MappedFile {
-    /// Returns the memory that the file takes, in bytes. The table of files has a copy of the key.
+    /// Returns the memory that the file takes, in bytes. The key counts twice, because the table of files contains a
+    /// copy.
     pub fn bytes(&self) -> usize {
         size_of::<Self>() + size_of::<FileKey>() + 2 * self.key.path.as_os_str().len() + self.dso.len() + 128
     }
@@ -44,7 +45,7 @@ pub struct FileKey {
     pub build_id: Option<Box<[u8]>>,
     /// Whether the file had been removed when it was mapped, or when /proc/PID/maps was read.
     pub deleted: bool,
-    /// The contents of the mappings. A file that is mapped as code and as data has two keys.
+    /// Whether the mappings of the file contain code or data. A file that is mapped as both has two keys.
     pub contents: Contents,
 }
 
@@ -59,7 +60,7 @@ pub enum Contents {
 }
 
 impl FileKey {
-    /// Returns the key of a mapping's file.
+    /// Returns the key of the file of a mapping.
     pub fn from_mapping(mapping: &Mapping) -> Self {
         Self {
             contents: if mapping.executable { Contents::Code } else { Contents::Data },
@@ -73,10 +74,10 @@ impl FileKey {
     }
 }
 
-/// A mapping, and the time from which it exists.
+/// A mapping, and the time at which it was made.
 #[derive(Clone, Debug)]
 pub struct TimedMapping {
-    /// The time at which the mapping was made. If the mapping was read from /proc/PID/maps: the time at which the
+    /// The time at which the mapping was made, in ns. For a mapping from /proc/PID/maps, the time at which the
     /// process's image started.
     pub time: u64,
     /// The first address.
@@ -96,18 +97,18 @@ impl TimedMapping {
     }
 }
 
-/// The program that a process executes between two calls of exec, with its mappings.
+/// The program that a process executes between two calls of exec, with the program's mappings.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Unique among all images of all processes. The image gets a new id when its earlier mappings turn out to be
-    /// wrong, because results are cached by this id.
+    /// Unique among all images of all processes. If earlier mappings of the image turn out to be wrong, the image gets
+    /// a new id, because results are cached by the id.
     pub id: u64,
-    /// The time at which it started.
+    /// The time at which the image started, in ns.
     pub start: u64,
-    /// The mappings, sorted by time. A forked process shares the list with its parent until one of the two changes its
+    /// The mappings, sorted by time. After a fork, child and parent share the list until one of them changes its
     /// mappings.
     pub mappings: Arc<Mappings>,
-    /// The time at which /proc/PID/maps was last read for this image.
+    /// When /proc/PID/maps was last read for this image.
     pub read: Option<Instant>,
     /// How the process came to execute the image.
     pub origin: ImageOrigin,
@@ -127,19 +128,19 @@ pub enum ImageOrigin {
 pub struct MappingAt {
     /// The mapping.
     pub mapping: TimedMapping,
-    /// The time at which another mapping replaces this one at the address; `u64::MAX` if none does.
+    /// The time at which another mapping replaces this one at the address, in ns. `u64::MAX` if none does.
     pub until: u64,
-    /// If `mapping` is anonymous and has replaced a file mapping: the file mapping. This happens when a process moves a
-    /// file's code to huge pages.
+    /// The file mapping that `mapping` has replaced, if `mapping` is anonymous. A process that moves a file's code to
+    /// huge pages replaces the mapping in this way.
     pub replaced_file_mapping: Option<TimedMapping>,
 }
 
-/// The size of a huge page in bytes. Code is moved to huge pages in units of 2 MiB, on every architecture that has huge
-/// pages at this level.
+/// The size of a huge page in bytes. Programs move code to huge pages in units of 2 MiB, on every architecture with
+/// huge pages of this level.
 const HUGE: u64 = 2 << 20;
 
-/// The maximum number of mappings in an image. This is more than processes need for code. If there are more mappings,
-/// the oldest ones are dropped.
+/// The maximum number of mappings in an image, more than processes need for code. If there are more, the oldest are
+/// dropped.
 const MAPPINGS_LIMIT: usize = 1 << 16;
 
 impl Image {
@@ -153,11 +154,11 @@ impl Image {
         if Arc::strong_count(&self.mappings) > 1 { 0 } else { self.mappings.len() * MAPPING_BYTES }
     }
 
-    /// Adds a mapping. Returns whether the new mapping overlaps an earlier mapping that is not anonymous, for example
-    /// the mapping of a file.
+    /// Adds a mapping. Returns whether it overlaps an earlier mapping that is not anonymous, for example the mapping of
+    /// a file.
     pub fn insert(&mut self, known: TimedMapping) -> bool {
-        // A process that generates code changes the protection of its memory for each function, and each change causes
-        // a record (mprotect_fixup() in mm/mprotect.c). Such repeated mappings are ignored.
+        // A process that generates code changes the protection of its memory for each function. Each change causes a
+        // record (mprotect_fixup() in mm/mprotect.c). A record that repeats a known mapping is ignored.
         let again = |other: &TimedMapping| {
             (other.start, other.end, other.file.id) == (known.start, known.end, known.file.id)
                 && (other.file_offset == known.file_offset || other.file.backing == Backing::Anonymous)
@@ -173,7 +174,7 @@ impl Image {
         };
         let mappings = Arc::make_mut(&mut self.mappings);
         if mappings.len() >= MAPPINGS_LIMIT {
-            // Drop the oldest mappings. They are needed least, because most of them were replaced long ago.
+            // The oldest mappings are dropped, because most of them were replaced long ago.
             mappings.drop_first(MAPPINGS_LIMIT / 4);
         }
         let at = mappings.partition_point(|other| other.time <= known.time);
@@ -182,17 +183,17 @@ impl Image {
     }
 
     /// Adds the mappings that /proc/PID/maps shows now. Keeps earlier mappings and the times of known mappings, because
-    /// the text has neither. Returns two values: whether any mapping was new, and whether a new mapping overlaps an
+    /// the file shows neither. Returns two values: whether a mapping was new, and whether a new mapping overlaps an
     /// earlier one that is not anonymous.
     pub fn merge(&mut self, current: Vec<TimedMapping>) -> (bool, bool) {
-        // Mappings in the text do not overlap each other.
+        // The mappings in /proc/PID/maps do not overlap each other.
         if self.mappings.is_empty() && current.len() <= MAPPINGS_LIMIT {
             let new = !current.is_empty();
             self.mappings = Arc::new(current.into());
             return (new, false);
         }
         let same = |one: &TimedMapping, other: &TimedMapping| {
-            // For anonymous memory, the names and the offsets in the text differ from those in records.
+            // /proc/PID/maps and records show different names and offsets for anonymous memory.
             one.file.backing == other.file.backing
                 && (one.file.backing != Backing::File
                     || one.file_offset == other.file_offset && one.file.key.path == other.file.key.path)
@@ -201,7 +202,8 @@ impl Image {
         for (at, known) in self.mappings.iter().enumerate() {
             known_at.entry((known.start, known.end)).or_default().push(at);
         }
-        // Side-band records contain more about a mapping (its time, its build id) than the text.
+        // A known mapping is kept, because side-band records contain more about it than /proc/PID/maps: its time and
+        // its build id.
         let is_known = |mapping: &TimedMapping| {
             let at = known_at.get(&(mapping.start, mapping.end));
             at.is_some_and(|at| at.iter().any(|&at| same(&self.mappings[at], mapping)))
@@ -215,12 +217,12 @@ impl Image {
         (new, replaces)
     }
 
-    /// Returns the mapping that contained `address` at `time`. If no mapping contained it at that time, returns the
-    /// first later mapping that contains `address`.
+    /// Returns the mapping that contained `address` at `time`. If there was none, returns the first later mapping that
+    /// contains `address`.
     pub fn locate(&self, address: u64, time: u64) -> Option<MappingAt> {
         let covering = self.mappings.overlapping(address, address.checked_add(1)?);
         let later = self.mappings.partition_point(|other| other.time <= time);
-        // Mappings that were read from /proc together have the same time. The last of them is used.
+        // Mappings from one read of /proc/PID/maps have equal times. The last of them is used.
         let at = covering.before(later).next().or_else(|| covering.starting_at(later).next())?;
         let until = covering.starting_at(later.max(at + 1)).next().map_or(u64::MAX, |next| self.mappings[next].time);
         let known = &self.mappings[at];
@@ -228,8 +230,8 @@ impl Image {
         Some(MappingAt { mapping: known.clone(), until, replaced_file_mapping: below })
     }
 
-    /// Cuts a mapping to the part around `address` that later mappings have not replaced at `time`. As in perf, a
-    /// mapping that replaces the middle of another one leaves two mappings.
+    /// Cuts a mapping to the part around `address` that no later mapping has replaced at `time`. As in perf, a mapping
+    /// that replaces the middle of another mapping leaves two parts of it.
     pub fn cut(&self, found: &mut MappingAt, address: u64, time: u64) {
         let MappingAt { mapping, until, .. } = found;
         let (mut start, mut end) = (mapping.start, mapping.end);
@@ -237,7 +239,7 @@ impl Image {
         for at in self.mappings.overlapping(start, end).starting_at(first) {
             let later = &self.mappings[at];
             if later.time > time {
-                // The mappings are sorted by time, so no following mapping replaces this one earlier.
+                // The mappings are sorted by time, so no later entry replaces this mapping earlier.
                 *until = later.time.min(*until);
                 break;
             } else if later.end <= address {
@@ -270,11 +272,11 @@ impl Image {
 pub struct Process {
     /// Sorted by start; never empty.
     pub images: Vec<Image>,
-    /// The time at which its main thread exited. `None` if no exit was reported, or if the process did something after
-    /// the reported exit.
+    /// The time at which the main thread exited, in ns. `None` if no exit was reported, or if the process did something
+    /// after the reported exit.
     pub exited: Option<u64>,
-    /// The value of `Processes`' `clock` when this process was last used. Among the processes that have exited, those
-    /// with the lowest values are dropped first.
+    /// The value of `Processes::clock` at the last use of this process. The exited processes with the lowest values are
+    /// dropped first.
     pub used: u64,
 }
 
@@ -295,9 +297,9 @@ impl Process {
 
     /// Returns the mapping that contained `address` before the exec that started the image of `time`.
     ///
-    /// A sample in that exec has the user registers of its caller, although the caller's mappings are gone. The kernel first
-    /// reports the new name in begin_new_exec(), then maps the program, and sets the registers last (load_elf_binary() in
-    /// fs/binfmt_elf.c).
+    /// A sample during the exec has the user registers of the caller, although the caller's mappings are gone. The
+    /// kernel first reports the new comm in begin_new_exec(), then maps the program, and sets the registers last
+    /// (load_elf_binary() in fs/binfmt_elf.c).
     pub fn locate_before_exec(&self, address: u64, time: u64) -> Option<MappingAt> {
         let at = self.image_index_at(time);
         let image = &self.images[at];
@@ -305,19 +307,20 @@ impl Process {
             return None;
         }
         let before = self.images[..at].last()?.locate(address, image.start)?;
-        // The result is valid only at `time`, because a mapping of the new program may be reported later.
+        // The result is valid only at `time`, because the kernel may report a mapping of the new program at any later
+        // time.
         Some(MappingAt { until: time.saturating_add(1), ..before })
     }
 
-    /// Adds an image, unless an image with the same start exists. Mappings of the new image may have been reported
-    /// before the new image itself. Then they are in the previous image, although their time is not before the start of
-    /// the new image. Such mappings are moved to the new image, and the previous image gets the id `renewed`.
+    /// Adds an image, unless an image with the same start exists. Records of the new image's mappings may precede the
+    /// record of its exec. Such mappings were added to the previous image, with times that are not before the start of
+    /// the new image. They are moved to the new image, and the previous image gets the id `renewed`.
     pub fn add_image(&mut self, mut image: Image, renewed: u64) {
         let at = self.images.partition_point(|other| other.start <= image.start);
         if at > 0 && self.images[at - 1].start == image.start && image.start != 0 {
             return;
         }
-        // Without a start time, it is not known which mappings belong to the new image.
+        // If the start of the new image is not known, neither is it known which mappings belong to it.
         let before = if image.start == 0 { None } else { self.images[..at].last_mut() };
         if let Some(before) = before {
             let own = before.mappings.partition_point(|known| known.time < image.start);
@@ -334,8 +337,8 @@ impl Process {
         }
     }
 
-    /// Returns the image for a mapping that was made at `time`. If `time` is before the start of all images, the start
-    /// of the mapping's image has not been reported yet. In this case, `new` creates the image.
+    /// Returns the image for a mapping that was made at `time`. If all images started after `time`, the image of the
+    /// mapping has not been reported yet, and `new` creates it.
     pub fn image_for_mapping(&mut self, time: u64, new: impl FnOnce() -> Image) -> &mut Image {
         if self.images.len() < IMAGES_LIMIT && self.images.iter().all(|image| time < image.start) {
             self.images.insert(0, new());

@@ -1,27 +1,26 @@
-//! A list of mappings that finds the mappings in a range of addresses without looking at all of them.
+//! A list of mappings that finds the mappings in a range of addresses without comparing all of them.
 
 use std::{collections::BTreeSet, ops::Deref};
 
 use super::mapping_history::TimedMapping;
 
-/// The memory of a mapping in bytes: in the list, and in the index of a long list.
+/// The memory of a mapping in bytes, including its entry in the index.
 pub const MAPPING_BYTES: usize = size_of::<TimedMapping>() + 40;
-/// Lists with fewer mappings have no index.
+/// The minimum length of a list with an index.
 const INDEXED: usize = 256;
-/// The maximum number of mappings that the index returns. If there are more in a range, the whole list is searched
-/// instead.
+/// The maximum number of mappings that the index returns. If a range contains more, the whole list is searched instead.
 const FOUND_LIMIT: usize = 256;
 
 /// Mappings in the order of their times.
 #[derive(Clone, Debug, Default)]
 pub struct Mappings {
     list: Vec<TimedMapping>,
-    /// The positions in the list by address. `None` for short lists, and after a change that moved positions.
+    /// The positions in the list by address. `None` for a short list, and after a change that moved positions.
     index: Option<Index>,
 }
 
 /// Positions by size class and first address. The size class is the number of the highest bit that is set in the size.
-/// So a mapping that overlaps a range starts at most two sizes of its class before the range.
+/// So a mapping of class `c` that overlaps a range starts less than `2 << c` bytes before the range.
 #[derive(Clone, Debug, Default)]
 struct Index {
     places: BTreeSet<(u32, u64, usize)>,
@@ -46,10 +45,11 @@ impl Index {
 }
 
 impl Mappings {
-    /// Adds a mapping before the position `at`.
+    /// Inserts a mapping at the position `at`.
     pub fn insert(&mut self, at: usize, mapping: TimedMapping) {
         if at < self.list.len() {
-            // Positions change. The index is made again when a mapping is added at the end.
+            // The positions of other mappings change. The next mapping that is added at the end creates the index
+            // again.
             self.index = None;
         } else if let Some(index) = &mut self.index {
             index.add(&mapping, at);
@@ -89,14 +89,14 @@ impl Mappings {
     }
 }
 
-/// The mappings that overlap a range, by their positions.
+/// The mappings that overlap a range, by their positions in the list.
 ///
-/// There may be very many of them, for example all files that a process has mapped at one address, one after the other.
-/// So a search starts at the position that the caller needs, and goes only as far as the caller reads.
+/// There may be very many, for example all files that a process has mapped at one address, one after the other. So a
+/// search starts at the position that the caller needs, and ends where the caller stops reading.
 pub struct Overlapping<'a> {
     list: &'a [TimedMapping],
     range: (u64, u64),
-    /// Their positions in ascending order, if the index found all of them.
+    /// The positions in ascending order. `None` if the index did not find all of them.
     few: Option<Vec<usize>>,
 }
 
@@ -105,14 +105,14 @@ impl Overlapping<'_> {
         self.list[at].overlaps(self.range.0, self.range.1)
     }
 
-    /// Returns their positions from `first` on, in ascending order.
+    /// Returns the positions from `first` on, in ascending order.
     pub fn starting_at(&self, first: usize) -> impl Iterator<Item = usize> {
         let few = self.few.as_ref().map(|few| few[few.partition_point(|&at| at < first)..].iter().copied());
         let many = first..if self.few.is_some() { first } else { self.list.len() };
         few.into_iter().flatten().chain(many.filter(|&at| self.has(at)))
     }
 
-    /// Returns their positions before `end`, in descending order.
+    /// Returns the positions before `end`, in descending order.
     pub fn before(&self, end: usize) -> impl Iterator<Item = usize> {
         let few = self.few.as_ref().map(|few| few[..few.partition_point(|&at| at < end)].iter().rev().copied());
         let many = 0..if self.few.is_some() { 0 } else { end };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: the whole list is searched.
+        /// Oracle: a search of the whole list.
         #[test]
         fn the_index_finds_what_the_list_has(
             ranges in prop::collection::vec((0u64..1 << 40, 0u32..40, 0u8..20), 1..700),
@@ -209,8 +209,8 @@ mod tests {
         assert!(compared < 60_000 * 8, "{compared}");
     }
 
-    /// A program that maps one file after the other at one address must not delay the end of a trace for long.
-    /// Comparing all mappings with each other would take minutes.
+    /// A program that maps one file after the other at one address must not delay the end of a trace. Comparing all
+    /// mappings with each other would take minutes.
     #[test]
     fn files_that_follow_each_other_at_one_address_are_not_all_compared() {
         let mut image = Image::new(1, 0, ImageOrigin::Start);

@@ -1,6 +1,5 @@
-//! Maps addresses to names, or to the reason why there is no name. Resolves addresses of the kernel and of processes.
-//! For processes, it uses their mappings, the mapped files, and the files in which processes list the code that they
-//! generate.
+//! Maps addresses of the kernel and of processes to names, or to the reason why there is no name. For processes, this
+//! module uses their mappings, the mapped files, and the files in which processes list generated code.
 //!
 //! The caller reports what processes do with `Symbolizer::mmap` and `Processes` (`exec`, `forked`, `exited`), and
 //! resolves addresses with `Symbolizer::user`. Mappings that were not reported are read from /proc/PID/maps.

@@ -1,5 +1,5 @@
-//! One binary: its symbols and its DWARF, each read when it is first needed. Does not know which processes map the
-//! binary.
+//! One binary: its symbols and its DWARF, which are read at their first use. This module does not know which processes
+//! map the binary.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -20,16 +20,16 @@ pub struct Object {
     /// The path as the process sees it.
     path: PathBuf,
     search: DebugSearch,
-    /// The separate debug file with its path: `None` before the search, `Some(None)` if there is no such file.
+    /// The separate debug file with its path. `None` before the search, `Some(None)` if there is no such file.
     debug: Option<Option<(PathBuf, Elf)>>,
     symbols: Option<Result<Symbols, Reason>>,
-    /// Shows if `symbols` is the complete symbol table, or only the symbols for dynamic linking.
+    /// Whether `symbols` is the complete symbol table, or only the symbols for dynamic linking.
     extent: SymbolTable,
     dwarf: Option<Result<Dwarf, Reason>>,
     /// The names that were looked up so far, by the index of the function in `symbols`.
     names: FxHashMap<u32, Arc<str>>,
     name_bytes: usize,
-    /// Whether names of data are read too.
+    /// Whether symbols of data are read too.
     pub data: Data,
 }
 
@@ -80,7 +80,7 @@ impl Object {
         self.debug.as_ref()?.as_ref()?.1.image().ok()
     }
 
-    /// Returns the build id.
+    /// Returns the build id of the binary.
     pub fn build_id(&self) -> Option<&Arc<[u8]>> {
         self.elf.build_id.as_ref()
     }
@@ -93,14 +93,14 @@ impl Object {
         }
     }
 
-    /// Returns the memory that `unload` frees, in bytes.
+    /// Returns the memory that [`Object::unload`] frees, in bytes.
     pub fn bytes(&self) -> usize {
         let symbols = self.symbols.as_ref().and_then(|symbols| symbols.as_ref().ok()).map_or(0, Symbols::bytes);
         let dwarf = self.dwarf.as_ref().and_then(|dwarf| dwarf.as_ref().ok()).map_or(0, Dwarf::bytes);
         symbols + dwarf + self.name_bytes
     }
 
-    /// Returns the memory that the object takes after `unload`, in bytes: the headers of its files.
+    /// Returns the memory that remains after [`Object::unload`], in bytes: the headers of the files.
     pub fn header_bytes(&self) -> usize {
         let debug = self.debug.as_ref().and_then(Option::as_ref);
         size_of::<Self>() + self.elf.bytes() + debug.map_or(0, |(path, elf)| path.as_os_str().len() + elf.bytes())
@@ -148,19 +148,18 @@ impl Object {
         Ok(NamedFunction { name, start, extent })
     }
 
-    /// Converts the addresses of an extent to offsets in the file.
     fn in_file(&self, extent: Extent) -> Extent {
         let start = self.elf.offset_of(extent.start).unwrap_or(extent.start);
         Extent { start, end: start.saturating_add(extent.end.saturating_sub(extent.start)), ..extent }
     }
 
-    /// Looks up the function in DWARF. This is for addresses that no symbol covers, for example if only the symbol
-    /// table was removed from the file.
+    /// Looks up the function in DWARF, for addresses that no symbol covers. This happens, for example, if only the
+    /// symbol table was removed from the file.
     fn name_from_dwarf(&mut self, address: u64, style: Demangle, limit: usize) -> Option<NamedFunction> {
         let outer = self.frames(address, limit).ok()?.pop()?;
         let start = outer.start.unwrap_or(address);
-        // DWARF has no binding, so `STB_GLOBAL` is assumed. The end of a function that consists of several parts would
-        // be meaningless, so the extent ends after `address`.
+        // DWARF contains no binding, so `STB_GLOBAL` is assumed. A function may consist of several ranges, so the
+        // extent ends after `address`.
         let extent = self.in_file(Extent { start, end: address.saturating_add(1), binding: object::elf::STB_GLOBAL.0 });
         Some(NamedFunction { name: styled_name(&outer.name?, style), start, extent })
     }
@@ -173,8 +172,8 @@ impl Object {
             self.dwarf = Some(self.read_dwarf(limit));
         }
         match self.frames_from_dwarf(address) {
-            // Data that was read for other addresses takes the memory. The DWARF is dropped and read again, so that
-            // only the data for this address is in memory.
+            // DWARF that was parsed for other addresses fills the memory. It is dropped, so that only the DWARF for
+            // this address is parsed again.
             Err(Reason::TooLarge { .. }) if !is_new && matches!(self.dwarf, Some(Ok(_))) => {
                 self.dwarf = None;
                 self.dwarf = Some(self.read_dwarf(limit));
@@ -212,7 +211,7 @@ impl Object {
     }
 
     fn read_symbols(&mut self, limit: usize) -> Result<Symbols, Reason> {
-        // A file with its own symbol table needs no separate debug file for names.
+        // A file with a complete symbol table needs no separate debug file for names.
         let stripped = self.elf.sections.iter().all(|section| section.kind != object::elf::SHT_SYMTAB);
         if stripped {
             self.find_debug();
@@ -255,7 +254,7 @@ impl Object {
         };
         let shared = shared_debug_file(elf, at, &self.search);
         let expected = shared.as_ref().map_or(0, Dwarf::expected_bytes).saturating_add(Dwarf::expected_bytes(elf));
-        // DWARF must fit in memory together with the symbols. Otherwise it would be unloaded and read again for each
+        // DWARF and symbols must fit in memory together. Otherwise DWARF would be unloaded and read again for each
         // address.
         let expected = Dwarf::in_memory(expected);
         if expected.saturating_add(self.bytes() as u64) > limit as u64 {

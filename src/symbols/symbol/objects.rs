@@ -1,4 +1,4 @@
-//! All open binaries, by the files that processes have mapped. Processes that map the same file share one object. The
+//! All open binaries, by the file that processes have mapped. Processes that map the same file share one object. The
 //! memory and the number of open files are limited.
 
 use std::{
@@ -14,7 +14,7 @@ use super::{
     recorded_binaries::RecordedBinaries, vdso,
 };
 
-/// The maximum number of files that are kept open. The least recently used file is closed first.
+/// The maximum number of open files. The least recently used file is closed first.
 const HANDLES_LIMIT: usize = 256;
 /// The maximum number of entries in `by_file`. When it is reached, all entries are dropped.
 const FILES_LIMIT: usize = 1 << 15;
@@ -26,16 +26,16 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Objects {
     objects: FxHashMap<u64, Entry>,
     by_key: FxHashMap<BinaryIdentity, u64>,
-    /// By the id of a mapped file: the id of its object, or the reason why there is no object and the time of the last
-    /// attempt to open it.
+    /// By the id of a mapped file: the id of its object. If there is no object, the reason, and the time of the last
+    /// attempt to open the file.
     by_file: FxHashMap<u64, Result<u64, (Reason, Instant)>>,
     ids: u64,
     clock: u64,
     limit: usize,
     bytes: usize,
-    /// Finds the binaries of a recording; `None` for processes of this machine.
+    /// Finds the binaries of a recording. `None` for processes of this machine.
     recorded: Option<RecordedBinaries>,
-    /// Whether names of data are read too.
+    /// Whether symbols of data are read too.
     data: Data,
 }
 
@@ -51,7 +51,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Computes how much memory the object takes now, stores the result in the entry and returns it.
+    /// Computes how much memory the object takes, and stores and returns the result.
     fn measure(&mut self) -> usize {
         self.loaded = self.object.bytes();
         self.bytes = self.loaded + self.object.header_bytes();
@@ -59,7 +59,7 @@ impl Entry {
     }
 }
 
-/// A property that shows that two files are the same binary.
+/// The property by which two files are known to be the same binary.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum BinaryIdentity {
     BuildId(Arc<[u8]>),
@@ -68,8 +68,8 @@ enum BinaryIdentity {
 }
 
 impl Objects {
-    /// Creates an empty set. `limit` is the maximum memory for symbols and debug information, in bytes. `data` says
-    /// whether names of data are read too.
+    /// Creates a value without binaries. `limit` is the maximum memory for symbols and debug information, in bytes.
+    /// `data` says whether symbols of data are read too.
     pub fn new(limit: usize, data: Data) -> Self {
         Self {
             objects: FxHashMap::default(),
@@ -84,7 +84,7 @@ impl Objects {
         }
     }
 
-    /// Makes the set open the binaries of a recording from now on.
+    /// From now on, opens the binaries of a recording.
     pub fn set_recorded(&mut self, recorded: RecordedBinaries) {
         self.recorded = Some(recorded);
     }
@@ -94,15 +94,17 @@ impl Objects {
         self.recorded.is_some()
     }
 
-    /// Returns the build id that a recording has for a mapping's file. The file may be missing on this machine.
+    /// Returns the build id that a recording contains for the file of a mapping. The file may be missing on this
+    /// machine.
     pub fn recorded_build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
         self.recorded.as_ref()?.build_id(known)
     }
 
-    /// Returns the id of the object for a mapping's file, for use with `with_object`. Opens the file if it is not open
-    /// yet.
+    /// Returns the id of the object for the file of a mapping, for [`Objects::with_object`]. Opens the file if it is
+    /// not open.
     pub fn object_id(&mut self, pid: u32, known: &TimedMapping) -> Result<u64, Reason> {
-        // The vdso has the same name in all processes, and so the same file id. But a 32-bit process has another vdso.
+        // The vdso has the same name in all processes, and so the same file id. But the vdso of a 32-bit process is
+        // another one.
         if known.file.backing == Backing::Vdso && !vdso::is_ours(known.start, known.end) {
             return Err(Reason::OtherVdso);
         }
@@ -150,8 +152,8 @@ impl Objects {
             size: metadata.len(),
             modified: (metadata.mtime(), metadata.mtime_nsec()),
         };
-        // If no build id is expected, the key of the file is enough to find its object. Otherwise the build id has to
-        // be read from the file.
+        // If no build id is expected, the key of the file identifies the object. Otherwise the build id has to be read
+        // from the file first.
         if let (Some(&id), None) = (self.by_key.get(&key), &expected) {
             return Ok(id);
         }
@@ -188,7 +190,7 @@ impl Objects {
         self.ids
     }
 
-    /// Closes the least recently used file, except `kept`. Returns whether there was one.
+    /// Closes the least recently used file except `kept`. Returns whether there was such a file.
     fn drop_oldest(&mut self, kept: Option<u64>) -> bool {
         let others = self.objects.iter().filter(|(id, _)| Some(**id) != kept);
         let Some((&id, _)) = others.min_by_key(|(_, entry)| entry.used) else { return false };
@@ -201,8 +203,8 @@ impl Objects {
         true
     }
 
-    /// Frees memory until all objects together are within the limit. First unloads objects, which leaves their files
-    /// open; then closes files. The object `kept` stays as it is.
+    /// Frees memory until all objects together are within the limit. It first unloads objects, whose files stay open,
+    /// and then closes files. The object `kept` stays as it is.
     fn make_room(&mut self, kept: u64) {
         while self.bytes > self.limit {
             let loaded = self.objects.iter_mut().filter(|(id, entry)| **id != kept && entry.loaded > 0);
@@ -216,9 +218,9 @@ impl Objects {
         }
     }
 
-    /// Calls `ask` with an object and the memory limit. The object may read its file for the answer. If all objects
-    /// together then need too much memory, other objects are unloaded or closed. This object stays loaded, because it is
-    /// likely to be used next. Its own memory is within the limit.
+    /// Calls `ask` with an object and the memory limit. The object may read its file. Afterwards, if all objects
+    /// together take too much memory, other objects are unloaded or closed. This object stays, because it is likely to
+    /// be used next, and its own memory is within the limit.
     pub fn with_object<R>(&mut self, id: u64, ask: impl FnOnce(&mut Object, usize) -> R) -> Option<R> {
         self.clock += 1;
         let limit = self.limit;

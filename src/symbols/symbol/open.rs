@@ -1,5 +1,5 @@
-//! Opens the file of a mapping: the file that the process mapped, not another file at the same path. Does not know any
-//! file format.
+//! Opens the file of a mapping: the file that the process mapped, and no other file at the same path. This module knows
+//! no file format.
 
 use std::{
     fs::File,
@@ -20,27 +20,28 @@ use super::{Reason, mapping_history::TimedMapping};
 pub struct OpenedFile {
     /// The file.
     pub file: File,
-    /// The root directory of the process. Callers put it before absolute paths. Empty if it cannot be accessed.
+    /// The root directory of the process, as a prefix for absolute paths. Empty if it cannot be accessed.
     pub root: PathBuf,
 }
 
 /// Opens the file of a mapping. The process may have exited since it made the mapping.
 pub fn open(pid: u32, known: &TimedMapping) -> Result<OpenedFile, Reason> {
     let key = &known.file.key;
-    // A main thread that has exited has neither root nor mapped files in procfs, although the process may still run.
+    // procfs shows no root and no mapped files of a main thread that has exited, although other threads of the process
+    // may still run.
     let thread = procfs::living_thread(pid).unwrap_or(pid);
     let root = PathBuf::from(format!("/proc/{thread}/root"));
     let relative = key.path.strip_prefix("/").unwrap_or(&key.path);
     let opened = |file| OpenedFile { file, root: if root.exists() { root.clone() } else { PathBuf::new() } };
-    // This link leads to the right file even if its path was removed. But it exists only for the mapping's exact range,
-    // and not every user may open it.
+    // This link leads to the right file even if the file's path was removed. But it exists only for the exact range of
+    // the mapping, and not every user may open it.
     let mapped = format!("/proc/{thread}/map_files/{:x}-{:x}", known.start, known.end);
     if let Some(file) = file::open_regular(Path::new(&mapped)).ok().filter(|file| is_mapped_file(file, known)) {
         return Ok(opened(file));
     }
     let mut reason = None;
-    // The first path is also correct for a process in another mount namespace. The second path is for processes that
-    // have exited.
+    // The path under the process's root is right for a process in another mount namespace. The plain path is for
+    // processes that have exited.
     for path in [root.join(relative), key.path.clone()] {
         match file::open_regular(&path) {
             Ok(file) if is_mapped_file(&file, known) => return Ok(opened(file)),
@@ -59,9 +60,9 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Returns whether `file` is the mapped file, by its inode number. If the mapping has only a build id, every file is
-/// accepted, and the caller compares the build id later. Every file is also accepted on file systems on which memory
-/// maps show other inode numbers than `stat`.
+/// Returns whether `file` is the mapped file, by its inode number. Every file is accepted if the mapping only contains
+/// a build id, and the caller compares the build id later. Every file is also accepted on file systems whose inode
+/// numbers in memory maps differ from those of `stat`.
 fn is_mapped_file(file: &File, known: &TimedMapping) -> bool {
     let key = &known.file.key;
     let Ok(metadata) = file.metadata() else { return false };

@@ -7,11 +7,11 @@ pub struct Options {
     pub cache_bytes: usize,
     /// The form in which names are shown: as in the source, or mangled.
     pub demangle: Demangle,
-    /// Selects if inlined functions are reported.
+    /// Whether inlined functions are reported.
     pub inline: Inline,
-    /// Selects if source lines are reported.
+    /// Whether source lines are reported.
     pub srcline: Srcline,
-    /// Selects if addresses of data are looked up too.
+    /// Whether addresses of data are looked up too.
     pub data: Data,
 }
 
@@ -51,17 +51,17 @@ pub enum Inline {
 /// When source files and lines are looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Srcline {
-    /// For every address. This reads DWARF.
+    /// For every address, which reads DWARF.
     Yes,
-    /// Only on request.
+    /// Only when a caller asks for the line of one address.
     No,
 }
 
 /// Whether addresses of data get names, and not only addresses of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Data {
-    /// Addresses of code and of data get names. Mappings of data are kept as far as they were recorded, which takes
-    /// several times the memory.
+    /// Addresses of code and of data get names. Mappings of data are kept if they were recorded, which takes several
+    /// times the memory.
     Yes,
     /// Only addresses of code get names. Mappings of data are not kept.
     #[default]

@@ -11,13 +11,13 @@ use super::code_map::CodeMap;
 
 /// The maximum number of bytes that are read from a file. Another program writes the file, so it may contain anything.
 pub const READ_LIMIT: u64 = 256 << 20;
-/// The maximum number of bytes that an update reads. The next update goes on from there.
+/// The maximum number of bytes that one update reads. The next update continues there.
 pub const UPDATE_LIMIT: u64 = 16 << 20;
 /// The maximum length of a line, in bytes. Longer lines are skipped.
 const LINE_LIMIT: usize = 16 << 10;
 
-/// The number of bytes before the current position that are compared with the file at each update. If they differ, the
-/// file was rewritten.
+/// The number of bytes before the current position that each update compares with the file. If they differ, the file
+/// was rewritten.
 const TAIL: u64 = 256;
 
 /// A perf map, as far as it has been read.
@@ -27,7 +27,7 @@ pub struct PerfMap {
     pub code: CodeMap,
     /// How far the file has been read, in bytes.
     at: u64,
-    /// The last bytes that were read before `at`, at most `TAIL`.
+    /// The last bytes before `at`, at most `TAIL`.
     tail: Vec<u8>,
     device_inode: (u64, u64),
     limit: usize,
@@ -41,9 +41,8 @@ impl PerfMap {
         Self { code: CodeMap::new(limit), at: 0, tail: Vec::new(), device_inode: (0, 0), limit, last_read: 0 }
     }
 
-    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Reads from the start of
-    /// the file if it is another file than at the last call, or if it was rewritten. Returns whether there was anything
-    /// to read.
+    /// Reads what was appended to the file since the last call, at most `UPDATE_LIMIT` bytes. Reads from the start if
+    /// the file was rewritten or replaced by another file. Returns whether there was anything to read.
     pub fn update(&mut self, file: &File) -> io::Result<bool> {
         self.last_read = 0;
         let metadata = file.metadata()?;
@@ -60,8 +59,8 @@ impl PerfMap {
         let begin = self.at;
         self.at += read(&mut input.take(more), &mut self.code)?;
         self.last_read = more;
-        // A part that ends in the middle of a line is read again from the start of this line. If there is no line in the
-        // whole part, the part is skipped.
+        // If the part ends within a line, the next update starts at this line. If the part contains no whole line, it
+        // is skipped.
         if more == UPDATE_LIMIT && self.at == begin {
             self.at += more;
         }
@@ -92,7 +91,7 @@ fn tail(file: &File, at: u64) -> io::Result<Vec<u8>> {
 }
 
 /// Reads lines and adds their functions to `code`. Keeps at most one block of the input in memory. Returns the number
-/// of bytes that were processed. An incomplete last line is not processed and not included in this number.
+/// of bytes of all complete lines. An incomplete last line is not processed.
 pub fn read(input: &mut impl Read, code: &mut CodeMap) -> io::Result<u64> {
     let mut block = vec![0; 64 << 10];
     let (mut filled, mut done, mut skipping) = (0, 0, false);
@@ -160,7 +159,7 @@ mod tests {
         assert_eq!(name(0x7f01).as_deref(), Some("py::main:/a b.py+0x1"));
         assert_eq!(name(0x801f).as_deref(), Some("LazyCompile:~x y.js:3+0x1f"));
         assert_eq!(code.len(), 2);
-        // The last line may not be complete yet.
+        // The last line may be incomplete, because the process is still writing it.
         assert_eq!((name(0x7f20), done), (None, (text.len() - "7f20 10 last".len()) as u64));
     }
 
@@ -215,7 +214,7 @@ mod tests {
     #[test]
     fn endless_nonsense_uses_no_memory() {
         let mut code = CodeMap::new(1 << 16);
-        // Half a gigabyte without a line feed, then a million lines.
+        // The input is 512 MiB without a line feed, then a million lines.
         let mut lines = Vec::new();
         (0..1_000_000u64).for_each(|at| writeln!(lines, "{:x} 8 function number {at}", at * 16).unwrap());
         let mut input = io::repeat(b'x').take(512 << 20).chain(&b"\n"[..]).chain(&lines[..]);

@@ -1,5 +1,5 @@
-//! Finds the mapping that contained an address, for each process and each time. The mappings come from side-band
-//! records. Mappings that the records did not report are read from /proc/PID/maps. Does not read the mapped files.
+//! Finds the mapping that contained an address of a process at a time. The mappings come from side-band records, and
+//! missing ones from /proc/PID/maps. This module does not read the mapped files.
 
 use std::{
     collections::HashMap,
@@ -22,11 +22,11 @@ use super::{
 const EXITED_LIMIT: usize = 4096;
 /// The maximum number of mappings that are kept for all exited processes together. They take about 16 MiB.
 const EXITED_MAPPINGS_LIMIT: usize = 1 << 18;
-/// The maximum memory for the mappings of all processes together and for their files, in bytes. Usually processes take
-/// far less: 10,000 processes with 60 mappings each take 24 MB if no two of them share their list.
+/// The maximum memory for the mappings of all processes and for their files, in bytes. Usually they take far less: 24
+/// MB for 10,000 processes with 60 mappings each, if no two processes share a list.
 const MAPPING_BYTES_LIMIT: usize = 128 << 20;
-/// The minimum time between two reads of /proc/PID/maps for a process. An address in no known mapping causes a read,
-/// and a damaged call chain can have any number of such addresses.
+/// The minimum time between two reads of /proc/PID/maps for a process. Each address outside of the known mappings would
+/// cause a read, and a damaged call chain can contain any number of such addresses.
 const READ_AGAIN: Duration = Duration::from_millis(500);
 
 /// The mappings of all known processes.
@@ -34,7 +34,7 @@ const READ_AGAIN: Duration = Duration::from_millis(500);
 pub struct Processes {
     processes: FxHashMap<u32, Process>,
     files: HashMap<FileKey, Arc<MappedFile>>,
-    /// When `files` has this many entries, the files that no process maps any more are dropped.
+    /// When `files` reaches this length, files that no process maps any more are dropped.
     files_limit: usize,
     ids: u64,
     clock: u64,
@@ -45,7 +45,7 @@ pub struct Processes {
     data: Data,
 }
 
-/// The machine on which the processes run.
+/// On which machine the processes run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProcessOrigin {
     /// This machine. Mappings that were not reported are read from procfs.
@@ -61,8 +61,8 @@ impl Processes {
         Self { whose, data, ..Self::default() }
     }
 
-    /// Notes a new mapping (PERF_RECORD_MMAP2). Ignores mappings without code unless those of data are kept. Returns the
-    /// mapping if its file is new.
+    /// Notes a new mapping (PERF_RECORD_MMAP2). Ignores mappings without code, unless mappings of data are kept.
+    /// Returns the mapping if its file was not known.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) -> Option<TimedMapping> {
         if (!mapping.executable && self.data == Data::No) || mapping.start >= mapping.end {
             return None;
@@ -83,14 +83,14 @@ impl Processes {
         new
     }
 
-    /// Notes that mappings take more memory. If they take more than the limit, the processes with the most mappings
-    /// lose their oldest ones.
+    /// Notes that mappings take more memory. If the memory exceeds the limit, the processes with the most mappings lose
+    /// their oldest mappings.
     fn note_growth(&mut self, bytes: usize) {
         self.mapping_bytes += bytes;
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // Computes the exact number: shared lists count once, and dropped lists do not count.
+        // The exact number: shared lists count once, and dropped lists do not count.
         let lists = shared_lists(&self.processes);
         self.files.retain(|_, file| Arc::strong_count(file) > 1);
         let files: usize = self.files.values().map(|file| file.bytes()).sum();
@@ -99,8 +99,8 @@ impl Processes {
         if self.mapping_bytes <= MAPPING_BYTES_LIMIT {
             return;
         }
-        // A quarter is freed in addition, so that this is done rarely. The memory of the files is divided equally among
-        // the mappings.
+        // A quarter of the limit is freed in addition, so that this happens rarely. The memory of the files is divided
+        // equally among the mappings.
         let wanted = MAPPING_BYTES_LIMIT - MAPPING_BYTES_LIMIT / 4;
         let count = lengths.iter().sum::<usize>() as u128 * wanted as u128 / self.mapping_bytes as u128;
         let most = most_for_each(lengths, count as usize);
@@ -120,7 +120,8 @@ impl Processes {
         self.mapping_bytes = files + kept * MAPPING_BYTES;
     }
 
-    /// Notes that a process executes another program from now on (PERF_RECORD_COMM with PERF_RECORD_MISC_COMM_EXEC).
+    /// Notes an exec: the process executes another program from now on (PERF_RECORD_COMM with
+    /// PERF_RECORD_MISC_COMM_EXEC).
     pub fn exec(&mut self, pid: u32, time: u64) {
         let image = Image::new(self.next_id(), time, ImageOrigin::Exec);
         self.add_image(pid, time, image);
@@ -138,8 +139,8 @@ impl Processes {
         }
     }
 
-    /// Notes that a process was created (PERF_RECORD_FORK in which pid and ppid differ). The new process starts with
-    /// the mappings of its parent.
+    /// Notes that a process was created (PERF_RECORD_FORK in which pid and ppid differ). It starts with the mappings of
+    /// its parent.
     pub fn forked(&mut self, ppid: u32, pid: u32, time: u64) {
         if ppid == pid {
             return;
@@ -149,7 +150,7 @@ impl Processes {
         }
         let parent = self.processes.get(&ppid).map(|parent| {
             let image = &parent.images[parent.image_index_at(time)];
-            // The child does not have the mappings that the parent made after the fork.
+            // Mappings that the parent made after the fork do not belong to the child.
             let until = image.mappings.partition_point(|known| known.time <= time);
             match until == image.mappings.len() {
                 true => Arc::clone(&image.mappings),
@@ -160,13 +161,13 @@ impl Processes {
         image.mappings = parent.unwrap_or_default();
         let grown = image.own_bytes();
         self.note_growth(grown);
-        // If an earlier process had this pid, its images stay, and this image is added to them.
+        // If an earlier process had this pid, its images stay, and the new image is added to them.
         self.add_image(pid, time, image);
     }
 
     /// Notes that the main thread of a process has exited (PERF_RECORD_EXIT in which pid and tid are equal). The
-    /// mappings of the process are kept for a while. Its other threads may still run. If another thread calls exec, the
-    /// main thread exits first, and the thread that called exec becomes the main thread.
+    /// mappings are kept for a while, because other threads may still run. If another thread calls exec, the main
+    /// thread exits first, and the other thread takes its place.
     pub fn exited(&mut self, pid: u32, time: u64) {
         self.clock += 1;
         let clock = self.clock;
@@ -194,8 +195,8 @@ impl Processes {
         }
     }
 
-    /// Reads the current mappings of a process from /proc/PID/maps. Returns whether any mapping was new. `locate` calls
-    /// this function if an address is in no known mapping.
+    /// Reads the current mappings of a process from /proc/PID/maps. Returns whether a mapping was new. `locate` calls
+    /// it if an address is in no known mapping.
     pub fn read(&mut self, pid: u32) -> bool {
         if self.whose == ProcessOrigin::Recording {
             return false;
@@ -203,7 +204,7 @@ impl Processes {
         let text = self.maps(pid);
         let mappings: Vec<Mapping> = maps::parse(&text).filter(|mapping| mapping.executable).collect();
         if mappings.is_empty() && !self.processes.contains_key(&pid) {
-            // This is a kernel thread or a process that no longer exists. Neither is kept.
+            // A kernel thread, or a process that no longer exists. Neither is kept.
             return false;
         }
         let begin = self.entry(pid).images.last().map_or(0, |image| image.start);
@@ -221,9 +222,9 @@ impl Processes {
         new
     }
 
-    /// Returns the text of /proc/PID/maps. After the main thread has exited, this file is empty, and the mappings are
-    /// only in /proc/TID/maps of the other threads. So if the main thread is known to have exited but /proc/PID/maps is
-    /// not empty, the text belongs to another process with the same pid.
+    /// Returns the text of /proc/PID/maps. After the main thread has exited, this file is empty, and only
+    /// /proc/TID/maps of another thread shows the mappings. So if the main thread is known to have exited but the file
+    /// is not empty, it belongs to another process with the same pid.
     fn maps(&self, pid: u32) -> Vec<u8> {
         let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         if text.is_empty() {
@@ -243,8 +244,8 @@ impl Processes {
         }
     }
 
-    /// Returns the mapping that contained `address` in a process at `time`. If the process's program at that time has
-    /// no such mapping, returns the mapping of the program before the exec.
+    /// Returns the mapping that contained `address` in a process at `time`. If the program at that time had no such
+    /// mapping, returns the mapping of the program before the exec.
     pub fn locate(&mut self, pid: u32, address: u64, time: u64) -> Result<MappingAt, Reason> {
         if let Some(mut found) = self.image(pid, time).and_then(|image| image.locate(address, time)) {
             if self.data == Data::Yes
@@ -274,8 +275,8 @@ impl Processes {
         }
     }
 
-    /// Returns whether to read /proc/PID/maps for a mapping that existed at `time`. The file shows only the mappings of
-    /// the last image, and is not read again within a short time (`READ_AGAIN`).
+    /// Returns whether to read /proc/PID/maps for a mapping at `time`. The file shows only the mappings of the last
+    /// image, and must not be read again within `READ_AGAIN`.
     fn may_read(&self, pid: u32, time: u64) -> bool {
         let Some(process) = self.processes.get(&pid) else { return true };
         let last = process.images.len() - 1;
@@ -283,7 +284,7 @@ impl Processes {
             && process.images[last].read.is_none_or(|read| read.elapsed() >= READ_AGAIN)
     }
 
-    /// Returns the jitdump files in the mappings of the image that a process executed at `time`.
+    /// Returns the jitdump files that are mapped in the image that a process executed at `time`.
     pub fn jitdumps(&self, pid: u32, time: u64) -> Vec<TimedMapping> {
         let Some(image) = self.image(pid, time) else { return Vec::new() };
         image.mappings.iter().filter(|known| super::jitdump::is_jitdump_name(&known.file.key.path)).cloned().collect()
@@ -331,7 +332,7 @@ impl Processes {
         let backing = Backing::from_path(&key.path);
         let dso = match backing {
             Backing::Anonymous if key.path.as_os_str().is_empty() => "//anon".into(),
-            // The kernel shows the file with this suffix. Without the suffix, the path may be that of another file now.
+            // The kernel shows removed files with this suffix. The path without it may belong to another file now.
             Backing::File if key.deleted => format!("{} (deleted)", key.path.display()).into(),
             _ => key.path.to_string_lossy().into(),
         };
@@ -364,7 +365,7 @@ impl Processes {
             .map(|(&pid, process)| (process.used, pid))
             .collect();
         exited.sort_unstable();
-        // Drop a quarter at once, so that processes do not have to be dropped at every exit.
+        // A quarter is dropped at once, so that not every exit drops processes.
         let gone = exited.len().div_ceil(4);
         for &(_, pid) in &exited[..gone] {
             self.processes.remove(&pid);
@@ -373,13 +374,14 @@ impl Processes {
     }
 }
 
-/// Returns the lists of mappings by their addresses. A list that several processes share is returned once.
+/// Returns the lists of mappings by their addresses in memory. A list that several processes share is returned once.
 fn shared_lists(processes: &FxHashMap<u32, Process>) -> FxHashMap<usize, Arc<Mappings>> {
     let images = processes.values().flat_map(|process| &process.images);
     images.map(|image| (Arc::as_ptr(&image.mappings) as usize, Arc::clone(&image.mappings))).collect()
 }
 
-/// Returns the greatest length to which all longer lists can be cut so that together they have at most `total` entries.
+/// Returns the greatest length `n` for which the lists have at most `total` entries together if longer lists are cut to
+/// `n`.
 fn most_for_each(mut lengths: Vec<usize>, total: usize) -> usize {
     lengths.sort_unstable();
     let mut left = total;
@@ -419,7 +421,7 @@ mod tests {
         files + lists.values().map(|list| list.len()).sum::<usize>() * MAPPING_BYTES
     }
 
-    /// As in perf, a new mapping leaves the parts before and after it of an earlier one.
+    /// As in perf, a new mapping in the middle of an earlier one leaves two parts of it.
     #[test]
     fn mappings_of_data_are_found_if_they_are_kept() {
         let of = |start: u64, end: u64, executable| Mapping { end, executable, ..mapping(start, "/lib") };
@@ -458,14 +460,14 @@ mod tests {
         parent.mappings = Arc::new((0..60_000).map(known).collect::<Vec<_>>().into());
         processes.note_growth(parent.own_bytes());
         processes.processes.insert(2, Process::new(parent));
-        // Each child changes the mappings of its parent, so it has a list of its own.
+        // Each child adds a mapping, so its list is no longer shared with the parent.
         for child in 3..203 {
             processes.forked(2, child, u64::from(child));
             processes.mmap(child, u64::from(child), &mapping(1 << 40, "/own"));
             assert!(exact(&processes) <= processes.mapping_bytes, "{child}");
         }
         assert!(processes.mapping_bytes <= MAPPING_BYTES_LIMIT && exact(&processes) <= MAPPING_BYTES_LIMIT);
-        // The newest mapping of each process is there, and so is the process with few mappings.
+        // The newest mapping of each process is kept, and all mappings of the process with few.
         assert!((3..203).all(|child| processes.locate(child, 1 << 40, 1000).is_ok()));
         assert!(processes.locate(1, 0x5000, 1000).is_ok());
     }

@@ -1,7 +1,7 @@
-//! Finds the binaries of a recording by their build ids. The path alone does not identify a binary, because the file
-//! there may be another version now. The pid does not help either, because another process may have it now. If the
-//! recording has no build id for a file, a file is accepted if it has the same inode and was not changed after the
-//! recording started.
+//! Finds the binaries of a recording by their build ids. The path does not identify a binary, because the file there
+//! may be another version now. The pid does not help either, because another process may have it now. If the recording
+//! contains no build id for a file, a file with the same inode is accepted if it was not changed after the recording
+//! started.
 
 use std::{
     collections::HashMap,
@@ -22,23 +22,23 @@ use super::{
     vdso,
 };
 
-/// The facts about a recording's binaries.
+/// What a recording says about its binaries, and where to find them.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedBinaries {
     /// The build ids by path. A recording contains the build ids of the binaries that its samples refer to.
     pub build_ids: HashMap<PathBuf, Arc<[u8]>>,
     /// The directory in which perf keeps copies of binaries: `~/.debug`.
     pub cache: Option<PathBuf>,
-    /// The time at which the recording started, or an earlier time, in ns since the Unix epoch. `None` if the time is
-    /// not known, or if the recording is from another machine.
+    /// The time at which the recording started, or an earlier time, in ns since the Unix epoch. `None` if it is not
+    /// known, or if the recording is from another machine.
     pub begin: Option<i64>,
-    /// Whether the kernel of the recording runs now, by its build id. The vdso is a part of the kernel.
+    /// Whether the recorded kernel is the running kernel, by its build id. The vdso is a part of the kernel.
     pub is_running_kernel: bool,
 }
 
 impl RecordedBinaries {
-    /// Returns the build id of a mapping's file. A removed file is looked up by its name with the suffix "(deleted)",
-    /// because a newer file may be listed under the path without the suffix.
+    /// Returns the build id of the file of a mapping. A removed file is listed with the suffix "(deleted)", because a
+    /// newer file may be listed under the path alone.
     pub(super) fn build_id(&self, known: &TimedMapping) -> Option<Arc<[u8]>> {
         let key = &known.file.key;
         key.build_id.as_deref().map(Arc::from).or_else(|| self.build_ids.get(Path::new(&*known.file.dso)).cloned())
@@ -49,8 +49,8 @@ impl RecordedBinaries {
         let shown = known.file.dso.to_string();
         let build_id = self.build_id(known);
         if known.file.backing == Backing::Vdso {
-            // The kernel never states the build id of the vdso, because the vdso is no file (perf_event_mmap_event() in
-            // kernel/events/core.c). perf lists it in its recordings.
+            // The kernel never reports the build id of the vdso, because the vdso is no file (perf_event_mmap_event()
+            // in kernel/events/core.c). perf writes it to its recordings.
             let own = vdso::read()?;
             return match build_id {
                 Some(id) if own.build_id.as_deref() == Some(&*id) => Ok(own),
@@ -70,9 +70,8 @@ impl RecordedBinaries {
         found.ok_or_else(|| Reason::BuildNotFound { path: shown, build_id: hex(&build_id) })
     }
 
-    /// Opens the file that was mapped, if it is still at its path and was not written since the recording started. On
-    /// some file systems, memory maps show other device and inode numbers than `stat`. Files on such file systems are
-    /// not recognized.
+    /// Opens the mapped file, if it is still at its path and was not written since the recording started. On some file
+    /// systems, memory maps show other device and inode numbers than `stat`, and files are not recognized.
     fn same_file(&self, key: &FileKey) -> Option<File> {
         let begin = self.begin?;
         if key.inode == 0 || key.deleted {
@@ -82,7 +81,8 @@ impl RecordedBinaries {
         let metadata = file.metadata().ok()?;
         let device = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
         let is_it = (device, metadata.ino()) == (key.device, key.inode) && latest_change(&metadata) < i128::from(begin);
-        // The generation is 0 if the recorder read the mapping from /proc/PID/maps. Then it is not compared.
+        // A recorder that reads the mapping from /proc/PID/maps writes 0 as the generation. Then generations are not
+        // compared.
         let again = |generation| key.generation != 0 && u64::from(generation) != key.generation;
         (is_it && !file::generation(&file).is_some_and(again)).then_some(file)
     }
@@ -101,7 +101,7 @@ impl RecordedBinaries {
         places
     }
 
-    /// Returns perf's copy of a kernel's symbol list, by the kernel's build id.
+    /// Returns the path of perf's copy of kallsyms for a kernel, by the kernel's build id.
     pub fn kallsyms(&self, build_id: &[u8]) -> Option<PathBuf> {
         let hex = hex(build_id);
         let (first, rest) = hex.split_at(hex.len().min(2));
@@ -114,9 +114,9 @@ impl RecordedBinaries {
     }
 }
 
-/// Returns the latest time at which a file may have been changed, in ns since the Unix epoch. This is the time in the
-/// metadata plus one step of the clock for file times. That clock advances with each timer tick, at least 100 times per
-/// second. A time without a fraction of a second may come from a file system that stores times in steps of two seconds.
+/// Returns the latest time at which a file may have been changed, in ns since the Unix epoch: the time in the metadata,
+/// plus one step of the clock for file times. This clock advances with each timer tick, at least 100 times per second.
+/// A time without a fraction of a second may come from a file system with steps of two seconds.
 fn latest_change(file: &Metadata) -> i128 {
     const NANOS: i128 = 1_000_000_000;
     let step = if file.ctime_nsec() == 0 { 2 * NANOS } else { NANOS / 100 };
@@ -139,7 +139,7 @@ mod tests {
         processes::{ProcessOrigin, Processes},
     };
 
-    /// A removed file must not get the names of the file that is now at its path.
+    /// A removed file must not get the names of the file that is at its path now.
     #[test]
     fn a_removed_file_differs_from_a_new_one_with_its_path() {
         let path = std::env::current_exe().unwrap();

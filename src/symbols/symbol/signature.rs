@@ -1,5 +1,5 @@
-//! The parameters of a function and the kind of its result, from DWARF. Does not know in which registers they are
-//! passed.
+//! The parameters of a function and the kind of its result, from DWARF. This module does not know in which registers
+//! they are passed.
 
 use gimli::{AttributeValue, DebuggingInformationEntry, UnitRef, constants as dw};
 use gimli::{EndianArcSlice, Reader as _};
@@ -8,7 +8,7 @@ use super::dwarf::Dwarf;
 
 type Reader = EndianArcSlice<gimli::RunTimeEndian>;
 type Entry = DebuggingInformationEntry<Reader>;
-/// A function that gets the value of an attribute, and the unit that its references are relative to.
+/// A callback for the value of an attribute. It also gets the unit that references in the value are relative to.
 type OnValue<'a, T> = dyn for<'u> FnMut(UnitRef<'u, Reader>, AttributeValue<Reader>) -> Option<T> + 'a;
 
 /// The parameters and the result of a function.
@@ -29,7 +29,7 @@ pub struct Parameter {
     pub kind: ValueKind,
 }
 
-/// The kind of a value. It decides in which registers the value is passed.
+/// The kind of a value, which decides in which registers the value is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValueKind {
     /// A whole number, a character, a truth value or an enumerator.
@@ -47,7 +47,7 @@ pub enum ValueKind {
     Other,
 }
 
-/// The maximum number of types that refer to each other: `typedef`, `const` and so on. Damaged DWARF may contain a cycle.
+/// The maximum length of a chain of types: `typedef`, `const` and so on. Damaged DWARF may contain a cycle.
 const MOST_TYPES: usize = 32;
 
 impl Dwarf {
@@ -89,8 +89,8 @@ fn signature(unit: UnitRef<'_, Reader>, function: &Entry) -> Signature {
     Signature { parameters, result: kind(unit, function, MOST_TYPES) }
 }
 
-/// Calls `work` with an attribute of an entry. If the entry lacks the attribute, looks it up in the entry's origin: an
-/// entry for a function's code refers to the function's declaration.
+/// Calls `work` with an attribute of an entry. If the entry lacks the attribute, the attribute of its origin is used:
+/// an entry for a function's code refers to the entry of its declaration.
 fn attribute<T>(
     unit: UnitRef<'_, Reader>,
     entry: &Entry,
@@ -107,7 +107,7 @@ fn attribute<T>(
     follow(unit, origin, &mut |unit, entry| attribute(unit, entry, name, left, work))
 }
 
-/// Calls `work` with the entry that a reference leads to. Entries in another file (`.gnu_debugaltlink`) are not found.
+/// Calls `work` with the entry that a reference points to. Entries in another file (`.gnu_debugaltlink`) are not found.
 fn follow<T>(
     unit: UnitRef<'_, Reader>,
     reference: AttributeValue<Reader>,

@@ -1,9 +1,9 @@
-//! A slot in a cached and shared value. The user of the value can store additional data in the slot.
+//! A slot in a cached and shared value, in which a user of the value stores additional data.
 
 use std::{fmt, sync::OnceLock};
 
-/// A slot is empty, or contains the first value that was stored in it. Copies and comparisons of the surrounding value
-/// ignore the slot: a copied slot is empty, and all slots are equal.
+/// A slot that is empty, or contains the first value that was stored in it. Copying and comparing the surrounding value
+/// ignore it: a copied slot is empty, and all slots are equal.
 pub struct Slot<T>(OnceLock<T>);
 
 impl<T> Slot<T> {
@@ -15,7 +15,7 @@ impl<T> Slot<T> {
 
     /// Stores a value, if the slot is empty.
     pub fn put(&self, made: T) {
-        // If another thread was faster, it has stored an equal value.
+        // If another thread stored a value first, the two values are equal.
         let _ = self.0.set(made);
     }
 }

@@ -1,4 +1,4 @@
-//! Resolves addresses of processes to names. It uses all other files in this folder.
+//! Resolves addresses of processes to names. It uses all other files of this folder.
 
 use std::sync::Arc;
 
@@ -18,13 +18,13 @@ use super::{
     unnamed_frames::UnnamedFrames,
 };
 
-/// The kind of a frame's address.
+/// What the address of a frame refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AddressKind {
-    /// The address of the instruction that was executed.
+    /// The instruction that was executed.
     Instruction,
-    /// A return address: the address of the instruction after a call. It may be in the next function: if the callee
-    /// never returns, the call may be the last instruction of its function.
+    /// A return address, which is the instruction after a call. It may be in the next function: the call is the last
+    /// instruction of its function if the called function never returns.
     Return,
 }
 
@@ -34,7 +34,7 @@ impl AddressKind {
     }
 }
 
-/// Everything that is known about an address. `D` is the type of the data that the caller derives from the result.
+/// What is known about an address. `D` is the type of the data that the caller derives from the result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved<D = ()> {
     /// The function, or the reason why it is not known.
@@ -48,20 +48,20 @@ pub struct Resolved<D = ()> {
     pub mapped: Option<Mapped>,
     /// The file's build id.
     pub build_id: Option<Arc<[u8]>>,
-    /// With `Inline::Yes`: the functions that were inlined into `symbol` at this address, innermost first.
+    /// With `Inline::Yes`: the functions that were inlined at this address into the function `symbol`, innermost first.
     pub inlined: Vec<InlinedFrame>,
-    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. It may differ from the name in the symbol table,
-    /// which may have several names for a function.
+    /// With `Inline::Yes`: the name of the function `symbol` in DWARF. The symbol table may contain several names for
+    /// the function, so its name may differ.
     pub source_name: Option<Arc<str>>,
-    /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, this is the line in `symbol`,
-    /// and `inlined` has the lines in the inlined functions. With `Inline::No`, it is the line in the innermost
-    /// function.
+    /// With `Srcline::Yes`: the source file and line of the address. With `Inline::Yes`, the line is in the function
+    /// `symbol`, and `inlined` contains the lines in the inlined functions. With `Inline::No`, the line is in the
+    /// innermost function.
     pub srcline: Option<(Arc<str>, u32)>,
     /// Data that the caller derives from this result. It is cached together with the result.
     pub slot: Slot<D>,
 }
 
-/// The addresses of a mapping.
+/// The range and the contents of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mapped {
     /// The first address.
@@ -72,14 +72,14 @@ pub struct Mapped {
     pub contents: Contents,
 }
 
-/// A function, and the distance of an address from its start.
+/// A function, and the offset of an address in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Its name.
+    /// The name of the function.
     pub name: Arc<str>,
-    /// The distance in bytes.
+    /// The offset of the address from the function's start, in bytes.
     pub offset: u64,
-    /// The function's extent in its symbol table.
+    /// The function's range and binding in its symbol table.
     pub extent: Extent,
 }
 
@@ -94,17 +94,16 @@ pub struct InlinedFrame {
     pub line: u32,
 }
 
-/// Resolves addresses of processes. It starts no threads, and waits only for reads of files. Each result can keep a
-/// `D`: data that the caller derives from the result.
+/// Resolves addresses of processes. It starts no threads, and waits only for reads of files.
 #[derive(Debug)]
 pub struct Symbolizer<D = ()> {
     options: Options,
     processes: Processes,
     objects: Objects,
     jit: Jit,
-    /// Cached results by image id, address and kind of address. Each result has the range of times for which it is
-    /// valid. There are two generations, `young` and `old`. When `young` is full, it replaces `old`. If a result in
-    /// `old` is used again, it moves to `young`, so that it is not dropped.
+    /// Cached results by image id, address and kind of address, each with the range of times in which it is valid. When
+    /// `young` is full, it replaces `old`. A result in `old` that is used again moves to `young`, so that it is not
+    /// dropped.
     young: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
     old: FxHashMap<(u64, u64, AddressKind), Cached<D>>,
     /// The estimated memory of each of the two generations, in bytes.
@@ -113,8 +112,7 @@ pub struct Symbolizer<D = ()> {
     /// The maximum memory of each of the two generations, in bytes.
     results_limit: usize,
     nameless: UnnamedFrames,
-    /// The dso `[unknown]`. All results share it, so that no memory is allocated for the dso of an address without a
-    /// mapping.
+    /// The dso `[unknown]`, which all results of addresses without a mapping share.
     unknown: Arc<str>,
 }
 
@@ -132,7 +130,7 @@ impl<D> Cached<D> {
 }
 
 impl<D> Resolved<D> {
-    /// Returns the estimated memory of the result in bytes. The dso and the build id belong to the file.
+    /// Returns the estimated memory of the result in bytes, without the dso and the build id, which belong to the file.
     fn bytes(&self) -> usize {
         let name = self.symbol.as_ref().map_or(0, |symbol| symbol.name.len());
         let inlined: usize = self.inlined.iter().map(|frame| INLINED + frame.name.len() + frame.file.len()).sum();
@@ -140,22 +138,22 @@ impl<D> Resolved<D> {
     }
 }
 
-/// Estimated memory per result in bytes, without the text of its names: the result, its entry in the table, and the
-/// caller's data in its slot (frames for a script).
+/// The estimated memory of a result in bytes, without the text of its names. It includes the entry in the table, and
+/// the data in the slot (frames for a script).
 const RESULT: usize = 1024;
 /// Estimated memory per inlined function in bytes, without the text of its name.
 const INLINED: usize = 96;
 
 impl Symbolizer {
-    /// Creates a symbolizer for a caller that derives nothing from results.
+    /// Creates a symbolizer for a caller that derives no data from results.
     pub fn new(options: Options) -> Self {
         Self::deriving(options)
     }
 }
 
 impl<D> Symbolizer<D> {
-    /// Creates a symbolizer that does not know any process yet. Half of the cache memory is for binaries, a quarter for
-    /// functions that were generated at run time, and the rest for results.
+    /// Creates a symbolizer that knows no process yet. Half of the cache is for binaries, a quarter for functions that
+    /// were generated at run time, and the rest for results.
     pub fn deriving(options: Options) -> Self {
         let quarter = options.cache_bytes / 4;
         Self {
@@ -173,7 +171,7 @@ impl<D> Symbolizer<D> {
         }
     }
 
-    /// Makes the symbolizer resolve addresses of processes in a recording. This machine's procfs is not used for these
+    /// Resolves addresses of processes in a recording from now on. This machine's procfs is not used for these
     /// processes.
     pub fn with_recorded_binaries(mut self, recorded: RecordedBinaries) -> Self {
         self.processes = Processes::new(ProcessOrigin::Recording, self.options.data);
@@ -181,19 +179,18 @@ impl<D> Symbolizer<D> {
         self
     }
 
-    /// Returns the known processes, so that the caller can report what they do.
+    /// Returns the known processes. The caller reports to them what processes do.
     pub fn processes(&mut self) -> &mut Processes {
         &mut self.processes
     }
 
-    /// Forgets the mappings and the generated functions of a process. They belong to a program that the process no
-    /// longer executes.
+    /// Forgets the mappings and the generated functions of a process, because the process now executes another program.
     pub fn forget(&mut self, pid: u32) {
         self.processes.forget(pid);
         self.jit.forget(pid);
     }
 
-    /// Returns the counts of frames that have no name because a recording's binaries were not found on this machine.
+    /// Returns the numbers of frames without a name, by the recorded files that are missing on this machine.
     pub fn unnamed_frames(&self) -> &UnnamedFrames {
         &self.nameless
     }
@@ -202,13 +199,12 @@ impl<D> Symbolizer<D> {
         &mut self.objects
     }
 
-    /// Notes that a process made a mapping. A file that is mapped for the first time is opened immediately, while the
-    /// process still exists.
+    /// Notes that a process made a mapping. The file is opened at its first mapping, while the process still exists.
     pub fn mmap(&mut self, pid: u32, time: u64, mapping: &Mapping) {
         if let Some(new) = self.processes.mmap(pid, time, mapping)
             && !self.objects.are_recorded()
         {
-            // If this fails, the reason is found again when a name is requested.
+            // If opening fails, a later lookup of a name finds the reason again.
             let _ = self.objects.object_id(pid, &new);
         }
     }
@@ -225,16 +221,15 @@ impl<D> Symbolizer<D> {
         self.resolve(pid, address, time, kind)
     }
 
-    /// Returns the source file and line of an address, or the reason why they are not known. The options for inlined
-    /// functions and source lines have no effect.
+    /// Returns the source file and line of an address, or the reason why they are not known. `Options::inline` and
+    /// `Options::srcline` have no effect.
     pub fn srcline(&mut self, pid: u32, address: u64, time: u64, kind: AddressKind) -> Result<(Arc<str>, u32), Reason> {
         let frames = self.source_frames(pid, address, time, kind)?;
         let innermost = frames.into_iter().next();
         line(innermost.as_ref()).ok_or(Reason::NoLine)
     }
 
-    /// Returns the functions at an address according to DWARF, innermost first. The last function is the one that is
-    /// not inlined.
+    /// Returns the functions at an address according to DWARF, innermost first. All but the last are inlined.
     fn source_frames(
         &mut self,
         pid: u32,
@@ -340,8 +335,8 @@ impl<D> Symbolizer<D> {
                 }
                 Err(reason) => {
                     resolved.build_id = self.objects.recorded_build_id(mapping);
-                    // The mapping may contain generated code: processes also generate code in files without a name and
-                    // in shared memory.
+                    // The mapping may contain generated code: processes also write it to files without a name and to
+                    // shared memory.
                     resolved.symbol = self.run_time_name(pid, time, at, kind).map_err(|_| reason);
                     if let (Err(reason), Contents::Code) = (&resolved.symbol, mapping.file.key.contents) {
                         self.nameless.add(reason);
@@ -374,7 +369,7 @@ impl<D> Symbolizer<D> {
     }
 
     fn run_time_name(&mut self, pid: u32, time: u64, at: u64, kind: AddressKind) -> Result<Name, Reason> {
-        // The perf maps and jitdumps on this machine belong to processes that run now, not to the recorded ones.
+        // The perf maps and jitdumps on this machine belong to running processes, and not to the recorded ones.
         if self.objects.are_recorded() {
             return Err(Reason::RunTimeCodeNotRecorded);
         }
@@ -430,16 +425,16 @@ fn line(frame: Option<&InlinedFrame>) -> Option<(Arc<str>, u32)> {
     Some((Arc::clone(&frame.file), frame.line))
 }
 
-/// Returns the mapping of the file that contains the code. If the code was moved to huge pages, this is the file
-/// mapping that the code was moved from.
+/// Returns the mapping of the file that contains the code. If the process moved the code to huge pages, this is the
+/// earlier file mapping.
 fn mapping_with_code(found: &MappingAt) -> &TimedMapping {
     found.replaced_file_mapping.as_ref().unwrap_or(&found.mapping)
 }
 
 fn offset_in(known: &TimedMapping, at: u64) -> u64 {
     match known.file.backing {
-        // The page offset of such mappings is the address itself (perf_event_mmap_event() in kernel/events/core.c) or
-        // 0.
+        // The page offset of these mappings is 0 or the address itself (perf_event_mmap_event() in
+        // kernel/events/core.c), so it is not used.
         Backing::Vdso | Backing::Anonymous => at.wrapping_sub(known.start),
         _ => at.wrapping_sub(known.start).wrapping_add(known.file_offset),
     }

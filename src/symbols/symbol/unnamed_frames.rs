@@ -1,5 +1,5 @@
-//! Counts the frames that have no name because a recording's binaries were not found on this machine. The user gets a
-//! message with these counts.
+//! Counts the frames without a name whose recorded binaries were not found on this machine. A message shows the counts
+//! to the user.
 
 use std::fmt::Write;
 
@@ -10,10 +10,9 @@ use super::Reason;
 /// The numbers of frames without a name, by file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnnamedFrames {
-    /// The numbers of frames in files for which the recording has no build id, by path.
+    /// By path, the number of frames in files for which the recording contains no build id.
     no_build_id: FxHashMap<String, u64>,
-    /// The numbers of frames in files for which the recording has a build id, but this machine has no file with the
-    /// build id. By path.
+    /// By path, the number of frames in files whose build id no file on this machine has.
     missing_file: FxHashMap<String, u64>,
 }
 
@@ -81,13 +80,13 @@ fn count(files: &mut FxHashMap<String, u64>, path: &str, new: u64) {
     }
 }
 
-/// Returns whether a mapping has the name of a file that could be on this machine: not `[vdso]`, not memory, and not a removed
-/// file.
+/// Returns whether the path of a mapping may be that of a file on this machine: not `[vdso]`, not memory, and not a
+/// removed file.
 fn is_a_file(path: &str) -> bool {
     path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)")
 }
 
-/// Returns the paths of the files with the highest counts.
+/// Returns the paths of the files with the highest counts, and the number of other files.
 pub fn most_frequent_files(files: &FxHashMap<String, u64>) -> String {
     const NAMED: usize = 3;
     let mut sorted: Vec<(&String, &u64)> = files.iter().collect();

@@ -1,5 +1,5 @@
-//! The vdso: the library that the kernel maps into every process. It is the same for all 64-bit processes, so it is
-//! read from this process.
+//! The vdso, the library that the kernel maps into every process. All 64-bit processes have the same one, so it is read
+//! from this process.
 
 use std::{
     fs::File,
@@ -16,8 +16,8 @@ use super::{
 /// The largest vdso that is read, in bytes.
 const SIZE_LIMIT: u64 = 1 << 20;
 
-/// Returns whether another process's vdso, at these addresses, is the same as the vdso of this process. The vdso of a
-/// 32-bit process is different.
+/// Returns whether the vdso of another process, at these addresses, is the same as that of this process. A 32-bit
+/// process has another vdso.
 pub fn is_ours(start: u64, end: u64) -> bool {
     static SIZE: OnceLock<Option<u64>> = OnceLock::new();
     let own = *SIZE.get_or_init(|| mapping().ok().map(|vdso| vdso.end - vdso.start));

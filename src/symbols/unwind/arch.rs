@@ -17,12 +17,12 @@ pub struct Arch {
     pub(super) pc: u16,
     /// Where a call stores its return address.
     pub(super) link: Link,
-    /// The registers that a function preserves for its caller. The rules have to restore these registers. The register
-    /// of the return address is one of them.
+    /// The registers that a function preserves for its caller, and the register of the return address. Unwinding
+    /// restores all of them.
     pub(super) kept: &'static [u16],
     /// The DWARF number of each register, indexed by its number in perf. `None` if the register is not tracked.
     from_perf: &'static [Option<u16>],
-    /// A mask of the bits that belong to a code address. The other bits may contain a pointer signature.
+    /// A mask of the bits that belong to a code address. The other bits may contain a signature of the pointer.
     pub(super) code_mask: u64,
 }
 
@@ -41,7 +41,7 @@ pub(super) const KEPT: usize = 12;
 /// The number of registers that are tracked. x86-64 has 17; AArch64 has 31, the stack pointer and the program counter.
 pub(super) const REGISTERS: usize = 33;
 
-/// DWARF's numbers are from the System V ABI's supplement, figure 3.36. perf's numbers are from
+/// DWARF's register numbers come from figure 3.36 of the System V ABI's supplement. perf's come from
 /// arch/x86/include/uapi/asm/perf_regs.h.
 static X86_64: Arch = Arch {
     name: "x86_64",
@@ -71,8 +71,8 @@ static X86_64: Arch = Arch {
     code_mask: u64::MAX,
 };
 
-/// DWARF's numbers are from the AArch64 ABI's DWARF document. perf's numbers, from
-/// arch/arm64/include/uapi/asm/perf_regs.h, are the same.
+/// DWARF's register numbers come from the document about DWARF for AArch64. perf's, from
+/// arch/arm64/include/uapi/asm/perf_regs.h, are equal.
 static AARCH64: Arch = Arch {
     name: "aarch64",
     sample_regs_user: (1 << 33) - 1,
@@ -91,7 +91,7 @@ static AARCH64: Arch = Arch {
         }
         table
     },
-    // A pointer's signature is in the bits above the 48 bits of a user address.
+    // The signature of a pointer is in the bits above the 48 bits of a user address.
     code_mask: (1 << 48) - 1,
 };
 
@@ -106,7 +106,7 @@ impl Arch {
         &AARCH64
     }
 
-    /// Returns the number of the register that stands for the return address in the rules.
+    /// Returns the register number that stands for the return address in the unwind rules.
     pub(super) fn link_column(&self) -> u16 {
         match self.link {
             Link::Stack => self.pc,
@@ -114,13 +114,13 @@ impl Arch {
         }
     }
 
-    /// Returns the processor that perf-prof runs on, or `None` if its stacks cannot be unwound.
+    /// Returns the processor of this machine. `None` if user stacks of the processor cannot be unwound.
     pub fn native() -> Option<&'static Arch> {
         Self::of_machine(std::env::consts::ARCH)
     }
 
-    /// Returns the processor of a machine, or `None` if its stacks cannot be unwound. `name` is the machine's
-    /// architecture, as `uname -m` prints it.
+    /// Returns the processor of a machine. `None` if user stacks of the processor cannot be unwound. `name` is the
+    /// machine's architecture, as `uname -m` prints it.
     pub fn of_machine(name: &str) -> Option<&'static Arch> {
         match name {
             "x86_64" => Some(&X86_64),
@@ -159,7 +159,7 @@ impl Registers {
         registers
     }
 
-    /// Returns whether these are the registers of a 64-bit task. A kernel thread has no user registers at all.
+    /// Returns whether these are the registers of a 64-bit task. A kernel thread has no user registers.
     pub(super) fn are_64_bit(&self, arch: &Arch) -> bool {
         self.abi == ABI_64 && self.get(arch.sp).is_some() && self.get(arch.pc).is_some()
     }
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn perfs_registers_are_dwarfs() {
-        // Each value is the number of its register in perf.
+        // The value of each register is its number in perf.
         let of = |arch: &Arch| {
             let mask = arch.sample_regs_user;
             let registers = Registers::from_perf(arch, ABI_64, mask, (0..64u64).filter(|bit| mask >> bit & 1 == 1));
@@ -203,7 +203,7 @@ mod tests {
             assert!(arch.kept.len() <= KEPT && arch.kept.iter().all(|&kept| registers.get(kept).is_some()));
             (0..REGISTERS as u16).filter_map(|register| registers.get(register)).collect::<Vec<_>>()
         };
-        // The order is rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip. The values are the numbers of PERF_REG_X86_AX, _DX,
+        // Expected: rax rdx rcx rbx rsi rdi rbp rsp r8..r15 rip. The values are the numbers of PERF_REG_X86_AX, _DX,
         // _CX, _BX and so on.
         assert_eq!(of(&X86_64), [0, 3, 2, 1, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23, 8]);
         assert_eq!(of(&AARCH64), (0..33).collect::<Vec<_>>());

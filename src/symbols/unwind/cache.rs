@@ -10,12 +10,12 @@ use super::{
     rule::{Context, Entry, Rule, Rules, TableRow},
 };
 
-/// The number of bytes that the cache counts for a file that could not be read. Such files are in the cache too, so
-/// that they are not opened again for each address.
+/// The number of bytes that a file without readable unwind information counts. Such a file is cached, so that it is not
+/// opened again for each address.
 const EMPTY: usize = 256;
 
 /// The minimum time between two attempts to open a file that could not be opened. A later attempt may succeed: the
-/// process may have been about to exit at the first attempt, and another process may have mapped the file since then.
+/// process may have been exiting, and another process may have mapped the file since.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A cache of the unwind information of files.
@@ -25,9 +25,9 @@ pub(super) struct Cache {
     files: HashMap<FileKey, CachedFile>,
     bytes: usize,
     limit: usize,
-    /// The number of lookups so far. It is used as a clock, to find the least recently used file.
+    /// The number of lookups so far. It serves as a clock, to find the least recently used file.
     uses: u64,
-    /// The number of times that a file was read. It gives each reading a unique number.
+    /// The number of files that were read so far. It gives each reading a unique number.
     reads: u64,
     recent: Vec<RecentRule>,
     context: Context,
@@ -42,8 +42,8 @@ struct CachedFile {
     bytes: usize,
     read: Instant,
     own: Result<Rules, Missing>,
-    /// The rules of the separate debug file; `None` if this file has not been searched for yet, `Some(None)` if there
-    /// is no such file.
+    /// The rules of the separate debug file. `None` before the search for this file, `Some(None)` if there is no such
+    /// file.
     debug: Option<Option<Rules>>,
 }
 
@@ -97,8 +97,7 @@ impl Cache {
             }
             _ => self.read(modules, key, address),
         };
-        // Neighboring addresses get neighboring slots. A multiplicative hash would only spread neighboring addresses
-        // over more memory.
+        // Neighboring addresses get neighboring slots. A multiplicative hash would spread them over more memory.
         let slot = (place ^ number << 5) as usize % RECENT;
         let recent = self.recent[slot];
         if recent.file == number && recent.place == place {
@@ -109,7 +108,7 @@ impl Cache {
         rule
     }
 
-    /// Finds the row for `address` in the unwind section and calls `then` with it.
+    /// Calls `then` with the row of the unwind section for `address`.
     pub(super) fn with_row<T>(
         &mut self,
         mapping: &Mapping,
@@ -163,14 +162,14 @@ impl Cache {
             self.bytes += bytes;
             self.make_room(0);
         }
-        // [`Cache::make_room`] may have removed this file.
+        // [`Cache::make_room`] may have removed this file from the cache.
         let debug = self.files.get(&key).and_then(|known| known.debug.as_ref()?.as_ref());
         let Some(debug) = debug else { return Err(missing) };
         debug.rule(self.arch, at, &mut self.context).map_err(|_| missing)
     }
 
-    /// Removes the least recently used files if there is not enough room for `bytes` more bytes. Then a quarter of the
-    /// limit is freed in addition, so that files rarely have to be removed.
+    /// Removes the least recently used files if there is no room for `bytes` more bytes. It then frees a quarter of the
+    /// limit in addition, so that this happens rarely.
     fn make_room(&mut self, bytes: usize) {
         if self.bytes.saturating_add(bytes) <= self.limit {
             return;

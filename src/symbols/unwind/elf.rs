@@ -1,5 +1,5 @@
-//! Reads the parts of an ELF file that unwinding needs: the addresses of its code, and its unwind sections. Does not
-//! interpret the contents of the sections.
+//! Reads the parts of an ELF file that unwinding needs: the addresses of its code, and its unwind sections. This module
+//! does not interpret the sections.
 
 use object::{Endianness, elf::SHT_NOBITS};
 
@@ -12,16 +12,16 @@ use crate::symbol::{
 /// The parts of a file that unwinding needs.
 #[derive(Debug, Default)]
 pub(super) struct Elf {
-    /// The loaded segments of the file, segments with code first.
+    /// The loaded segments of the file. Segments with code come first.
     segments: Vec<Segment>,
-    /// The addresses of `.text` and `.got` in the file. Pointers in the unwind sections may be relative to these
-    /// addresses.
+    /// The addresses of `.text` and `.got`, as the file counts addresses. Pointers in the unwind sections may be
+    /// relative to them.
     pub(super) text: u64,
     pub(super) got: u64,
     pub(super) eh_frame: Option<Section>,
     pub(super) eh_frame_hdr: Option<Section>,
     pub(super) debug_frame: Option<Section>,
-    /// The reason why a section was not read although it exists.
+    /// Why an existing unwind section was not read.
     pub(super) unread: Option<Missing>,
 }
 
@@ -49,7 +49,7 @@ impl Elf {
         Ok(elf)
     }
 
-    /// Finds the sections by their names. In a file without section names it finds none.
+    /// Finds the sections by name. A file without section names has none.
     fn find_by_names(&mut self, file: &File, limit: u64) {
         for section in &file.sections {
             let address = section.address;
@@ -67,10 +67,10 @@ impl Elf {
                 ".debug_frame" => &mut self.debug_frame,
                 _ => continue,
             };
-            // A separate debug file also has headers of sections without the contents of these sections. Compressed
-            // sections are not read.
+            // A debug file contains headers of sections without their contents. Compressed sections are not read
+            // either.
             let absent = section.kind == SHT_NOBITS || section.is_compressed();
-            // Any number of sections may have the same name. The first one is used.
+            // Several sections may have the same name. The first one is used.
             if absent || place.is_some() {
                 continue;
             }
@@ -82,9 +82,9 @@ impl Elf {
         }
     }
 
-    /// Finds `.eh_frame_hdr` through the program headers, as the C library does at run time. Finds `.eh_frame` through
-    /// the pointer in `.eh_frame_hdr`. The program headers do not show where `.eh_frame` ends, so the end of its segment
-    /// is used.
+    /// Finds `.eh_frame_hdr` through the program headers, as the C library does at run time. The pointer in
+    /// `.eh_frame_hdr` leads to `.eh_frame`. The program headers do not show where `.eh_frame` ends, so it is read to
+    /// the end of its segment.
     fn find_by_program_headers(&mut self, file: &File, limit: u64) -> Option<()> {
         let mut read = |address, offset, size| {
             if size > limit {
@@ -104,8 +104,8 @@ impl Elf {
 
     /// Converts an offset in the file to an address, as the file's headers count addresses.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
-        // The kernel maps whole pages, so the last page of one segment may be the first page of the next. Segments with
-        // code are searched first.
+        // The kernel maps whole pages, so the last page of a segment may be the first page of the next segment.
+        // Segments with code are searched first.
         let holds = |segment: &&Segment| {
             offset.wrapping_sub(segment.offset & !PAGE) < (segment.size | PAGE).saturating_add(segment.offset & PAGE)
         };
@@ -114,5 +114,5 @@ impl Elf {
     }
 }
 
-/// A mask of the address bits that contain the offset in a page. It is for the smallest page size, 4 KiB.
+/// A mask of the offset in a page, for the smallest page size of 4 KiB.
 const PAGE: u64 = 4095;

@@ -1,12 +1,12 @@
-//! Finds the entry for an address in an unwind section. Uses the table from the linker, or a table that is created
-//! here. Does not interpret the entries.
+//! Finds the entry for an address in an unwind section. It uses the table that the linker wrote, or creates a table. It
+//! does not interpret the entries.
 
 use gimli::{BaseAddresses, CieOrFde, Reader, UnwindOffset, UnwindSection};
 
 use super::elf::Section;
 
-/// An index of the entries in an unwind section. It finds the only entry that may cover an address. The caller has to
-/// check that the entry covers the address.
+/// An index of the entries in an unwind section. For each address, it finds the only entry that may cover it. The
+/// caller has to check whether the entry does.
 #[derive(Debug)]
 pub(super) enum Index {
     /// The table in `.eh_frame_hdr`, in the form that linkers write.
@@ -16,15 +16,15 @@ pub(super) enum Index {
         /// The address of `.eh_frame`, from the pointer in `.eh_frame_hdr`.
         eh_frame: u64,
     },
-    /// Pairs of an entry's first address and its offset, in ascending order.
+    /// Pairs of an entry's first address and the entry's offset, in ascending order.
     Own(Vec<(u64, u32)>),
 }
 
-/// The first four bytes of `.eh_frame_hdr`. They mean: version 1, a pointer of 4 bytes relative to its own address
+/// The first four bytes of `.eh_frame_hdr`: version 1, a pointer of 4 bytes relative to its own address
 /// (`DW_EH_PE_pcrel | DW_EH_PE_sdata4`), a count of 4 bytes (`udata4`), and a table of 4-byte values relative to the
-/// section (`datarel | sdata4`). Linkers write no other form.
+/// section (`datarel | sdata4`). Linkers write no other format.
 const FORM: [u8; 4] = [1, 0x1b, 0x03, 0x3b];
-/// The offset of the table in the section, in bytes. The table comes after the form, the pointer and the count.
+/// The offset of the table in the section, in bytes: after the format, the pointer and the count.
 const TABLE: usize = 12;
 const ROW: usize = 8;
 
@@ -37,7 +37,7 @@ pub(super) fn eh_frame_address(hdr: &Section) -> Option<u64> {
 }
 
 impl Index {
-    /// Returns the linker's table, if it has the usual form and is not empty.
+    /// Returns the linker's table, if it is not empty and starts with [`FORM`].
     pub(super) fn linker(hdr: Section) -> Option<Index> {
         let eh_frame = eh_frame_address(&hdr)?;
         let index = Index::Linker { hdr, eh_frame };
@@ -45,15 +45,16 @@ impl Index {
         (hdr.bytes.starts_with(&FORM) && rows(hdr)? > 0).then_some(index)
     }
 
-    /// Creates a table by reading the section. Stops at the end of the section, or at the first entry with a header
-    /// that cannot be read.
+    /// Creates a table from the section. Stops at the end of the section, or at the first entry whose header cannot be
+    /// read.
     pub(super) fn own<R: Reader<Offset = usize>, S: UnwindSection<R>>(section: &S, bases: &BaseAddresses) -> Index {
         let mut table = Vec::new();
         let mut last = None;
         let mut entries = section.entries(bases);
         while let Ok(Some(entry)) = entries.next() {
             let CieOrFde::Fde(entry) = entry else { continue };
-            // The last common part (CIE) is reused, because most entries have the same one as the entry before.
+            // The last common information entry (CIE) is reused, because most entries refer to the same one as the
+            // entry before.
             let entry = entry.parse(|section, bases, offset| {
                 let place: usize = UnwindOffset::into(offset);
                 if let Some((_, common)) = last.as_ref().filter(|(at, _)| *at == place) {
@@ -91,7 +92,7 @@ impl Index {
                     }
                 }
                 let (_, entry) = row(hdr, low.checked_sub(1)?)?;
-                // The address of `.eh_frame` in the header may differ from the address of the section.
+                // `.eh_frame_hdr` may state another address of `.eh_frame` than the section headers.
                 let offset = entry.checked_sub(*eh_frame)?.checked_add(eh_frame.checked_sub(section)?)?;
                 usize::try_from(offset).ok()
             }
@@ -107,8 +108,8 @@ impl Index {
     }
 }
 
-/// Returns the number of rows in the linker's table. If the count in the section is too large, returns the number of
-/// rows that fit in the section.
+/// Returns the number of rows in the linker's table. The count in the section may be too large, so it is limited to the
+/// rows that fit into the section.
 fn rows(hdr: &Section) -> Option<usize> {
     let count = hdr.bytes.get(8..)?.first_chunk::<4>()?;
     Some((u32::from_le_bytes(*count) as usize).min((hdr.bytes.len() - TABLE) / ROW))

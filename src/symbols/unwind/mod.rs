@@ -1,14 +1,14 @@
 //! Unwinds user stacks from registers and a copy of the stack, with the DWARF unwind information of the mapped files.
 //!
-//! The rules come from `.eh_frame` (through `.eh_frame_hdr` if the file has it) or `.debug_frame`, and also from
+//! The rules come from `.eh_frame` (through `.eh_frame_hdr` if the file contains it) or `.debug_frame`, and from
 //! separate debug files. If none of these sections covers an address, the frame pointer is tried. All registers that a
-//! function preserves for its caller are restored, and DWARF expressions may read the stack. Both are necessary for
-//! code that realigns its stack, for the trampolines of the dynamic linker, and for signal frames.
+//! function preserves for its caller are restored, and DWARF expressions may read the stack. Code that realigns its
+//! stack, the trampolines of the dynamic linker and signal frames need this.
 //!
-//! This module uses `gimli`, and no finished unwinder. The well-maintained one, `framehop`, follows three registers,
-//! refuses expressions that read memory, and silently continues by the frame pointer when its rules fail. A script
-//! should learn why a stack ends, so this module returns the reason. Tests compare its frames with those of `framehop`,
-//! instruction by instruction.
+//! This module parses with `gimli`, and uses no existing unwinder. The well-maintained one, `framehop`, follows three
+//! registers, refuses expressions that read memory, and silently continues by the frame pointer when its rules fail.
+//! But a script should learn why a stack ends, so this module returns the reason. Tests compare its frames with those
+//! of `framehop`, instruction by instruction.
 
 mod arch;
 mod cache;
@@ -25,8 +25,8 @@ use step::{Frame, NoCaller, PcKind, Stack};
 pub use arch::{Arch, Registers};
 pub use modules::{FileKey, Mapping, Modules};
 
-/// Returns the registers to sample (`sample_regs_user`) on the processor that perf-prof runs on. Returns 0 if its user
-/// stacks cannot be unwound.
+/// Returns the registers to sample (`sample_regs_user`) on the processor of this machine. Returns 0 if user stacks of
+/// the processor cannot be unwound.
 pub fn sample_regs_user() -> u64 {
     Arch::native().map_or(0, |arch| arch.sample_regs_user)
 }
@@ -37,10 +37,10 @@ pub enum Ended {
     /// The outermost frame was reached: its function has no caller.
     #[error("complete")]
     Root,
-    /// The requested number of frames was reached. There may be more.
+    /// The requested number of frames was reached, and there may be more.
     #[error("the maximum number of frames was reached")]
     Limit,
-    /// The next frame is beyond the end of the stack's copy.
+    /// The next frame is beyond the end of the copied stack.
     #[error("the stack is larger than its copy; use a larger SIZE in --call-graph dwarf,SIZE")]
     StackEnds,
     /// There is no unwind information for the code at an address, and the code does not use frame pointers.
@@ -51,7 +51,7 @@ pub enum Ended {
         /// What is missing.
         why: Missing,
     },
-    /// The rules gave a result that cannot be the caller's frame.
+    /// The caller's frame that the rules gave is impossible.
     #[error("the frame at {address:#x} has no valid caller")]
     BadFrame {
         /// The address of the last frame.
@@ -60,7 +60,7 @@ pub enum Ended {
     /// The registers are not those of a 64-bit task in user space.
     #[error("the sample has no registers of a 64-bit task")]
     NoRegisters,
-    /// The registers are those of a 32-bit task. The rules for its stack are not known here.
+    /// The registers are those of a 32-bit task, whose stack cannot be unwound.
     #[error("user stacks of 32-bit tasks cannot be unwound")]
     Bits32,
     /// Stacks of this processor cannot be unwound.
@@ -80,7 +80,7 @@ pub enum Missing {
     /// The file cannot be opened.
     #[error("the file cannot be read")]
     Unreadable,
-    /// The file is damaged, or it is for another processor.
+    /// The file is damaged, or is for another processor.
     #[error("the file is not an ELF file for this processor")]
     NoElf,
     /// The file has neither `.eh_frame` nor `.debug_frame`.
@@ -94,8 +94,7 @@ pub enum Missing {
     NoEntry,
 }
 
-/// Unwinds stacks. It caches the unwind information of files. All processes that map a file share its cached
-/// information.
+/// Unwinds stacks. It caches the unwind information of files, which all processes that map a file share.
 #[derive(Debug)]
 pub struct Unwinder {
     arch: Option<&'static Arch>,
@@ -109,13 +108,12 @@ impl Unwinder {
         Self::for_arch(Arch::native(), cache_bytes)
     }
 
-    /// Creates an unwinder for the stacks of the processor `arch`. `None` creates an unwinder that cannot unwind
-    /// anything.
+    /// Creates an unwinder for the stacks of the processor `arch`. With `None`, it unwinds nothing.
     pub fn for_arch(arch: Option<&'static Arch>, cache_bytes: usize) -> Unwinder {
         Unwinder { arch, cache: arch.map(|arch| Cache::new(arch, cache_bytes)) }
     }
 
-    /// Returns the processor whose stacks are unwound; `None` if they cannot be unwound.
+    /// Returns the processor whose stacks are unwound. `None` if none can be unwound.
     pub fn arch(&self) -> Option<&'static Arch> {
         self.arch
     }
@@ -125,8 +123,8 @@ impl Unwinder {
         self.cache.as_ref().map_or(0, Cache::bytes)
     }
 
-    /// Walks the frames, innermost first. Appends at most `limit` addresses to `out`: the instruction pointer, then the
-    /// return addresses. `stack` is the copy of the stack, from the stack pointer upwards.
+    /// Unwinds the frames, innermost first. Appends at most `limit` addresses to `out`: the instruction pointer, then
+    /// the return addresses. `stack` is the copy of the stack, from the stack pointer upwards.
     pub fn unwind(
         &mut self,
         modules: &dyn Modules,
@@ -145,10 +143,9 @@ impl Unwinder {
         let stack = Stack { start: registers.get(arch.sp).unwrap_or(0), bytes: stack };
         let (mut registers, mut pc_kind) = (*registers, PcKind::Exact);
         let mut mapping: Option<Mapping> = None;
-        // If nothing is mapped at the next frame's address, this address cannot be code, and unwinding ends with this
-        // result.
+        // Nothing was mapped at a frame's address, so this address cannot be code. Unwinding ends with this result.
         let mut dead_end = None;
-        // Whether frame pointers led through code whose file cannot be read.
+        // Whether a frame pointer was followed in code whose file cannot be read.
         let mut has_frame_pointers = false;
         let limit = out.len().saturating_add(limit);
         while let Some(address) = registers.get(arch.pc) {
@@ -174,8 +171,7 @@ impl Unwinder {
                     })
                     .unwrap_or((Err(NoCaller::Bad), PcKind::Return)),
                 Ok(Rule::KernelFrame) => (frame.by_kernel_frame(), PcKind::Exact),
-                // The program called an address without code. So far, this call has only put the return address on the
-                // stack.
+                // The program called an address without code. This call has only stored the return address so far.
                 Err(Missing::NotMapped) => (frame.by_return(), PcKind::Return),
                 Err(_) => (frame.by_frame_pointer(), PcKind::Return),
             };
@@ -187,7 +183,8 @@ impl Unwinder {
             has_frame_pointers |= is_unread && caller.is_ok();
             registers = match caller {
                 Ok(caller) => caller,
-                // Code whose file cannot be read may not use frame pointers, and then 0 does not show the first frame.
+                // Code whose file cannot be read may not use frame pointers. Then a frame pointer of 0 does not show
+                // the first frame.
                 Err(NoCaller::Root) if is_unread && !has_frame_pointers => return ended,
                 Err(NoCaller::Root) => return Ended::Root,
                 Err(NoCaller::StackEnds) => return Ended::StackEnds,

@@ -1,5 +1,5 @@
-//! Finds the unwind rule for an address: how to get from the frame to its caller's frame. Does not depend on processes
-//! or stacks.
+//! Finds the unwind rule for an address: how to get from a frame to the frame of its caller. This module knows neither
+//! processes nor stacks.
 
 use gimli::{
     BaseAddresses, CfaRule, DebugFrame, EhFrame, Encoding, EndianSlice, LittleEndian, RegisterRule, UnwindContext,
@@ -14,9 +14,9 @@ use super::{
 };
 use crate::symbol::CodeImage;
 
-/// Working memory for gimli. It is reused for each entry.
+/// Working memory for gimli, which is reused for each entry.
 pub(super) type Context = UnwindContext<usize>;
-/// The rules for one address, as gimli reads them from the section.
+/// The rules of an unwind section for one address.
 pub(super) type TableRow = UnwindTableRow<usize>;
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -28,22 +28,23 @@ const MAX_ENTRY: usize = 1 << 20;
 pub(super) enum Rule {
     /// There is no caller: this is the outermost function.
     Root,
-    /// By adding offsets to a register. This is enough for nearly all code.
+    /// By offsets from a register. This is enough for nearly all code.
     Offsets(Offsets),
-    /// By evaluating the rules in the unwind section each time. This is for rules that offsets cannot express.
+    /// By evaluating the rules in the unwind section for each step, because offsets cannot express them.
     Evaluate,
-    /// By reading the registers that the kernel saved when it delivered a signal. They are in the kernel's own layout.
+    /// By reading the registers that the kernel saved when it delivered a signal, in the kernel's own layout.
     KernelFrame,
 }
 
-/// The frame's address is a register plus an offset. The caller's registers are at offsets from the frame's address.
+/// Computes the caller's registers. The frame's address is a register plus an offset. Each saved register is at an
+/// offset from the frame's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Offsets {
     pub(super) register: u8,
     pub(super) frame: FrameKind,
     pub(super) offset: i32,
-    /// For each register in `Arch::kept`: the position where it was saved, in 8-byte words from the frame's address.
-    /// `SAME` if the register was not saved.
+    /// For each register in `Arch::kept`, where it was saved, in words of 8 bytes from the frame's address. `SAME` if
+    /// it was not saved.
     pub(super) saved: [i16; KEPT],
 }
 
@@ -52,11 +53,11 @@ pub(super) struct Offsets {
 pub(super) enum FrameKind {
     /// By a call instruction.
     Call,
-    /// By the kernel, to deliver a signal. The caller's frame belongs to the interrupted code, which made no call.
+    /// By the kernel, to deliver a signal. The caller's frame is that of the interrupted code, which made no call.
     Signal,
 }
 
-/// The value in [`Offsets::saved`] for a register that was not saved, because it still has its value.
+/// The value in [`Offsets::saved`] for a register that was not saved and still has the caller's value.
 pub(super) const SAME: i16 = i16::MIN;
 
 /// The properties of an entry that are needed to evaluate its rules.
@@ -64,7 +65,7 @@ pub(super) const SAME: i16 = i16::MIN;
 pub(super) struct Entry<'a> {
     pub(super) section: &'a [u8],
     pub(super) encoding: Encoding,
-    /// The number of the register that stands for the return address in the rules.
+    /// The register number that stands for the return address in the unwind rules.
     pub(super) link: u16,
     pub(super) frame: FrameKind,
 }
@@ -107,9 +108,9 @@ impl Rules {
         sections.map(|(section, index)| section.bytes.len() + index.bytes()).sum::<usize>() + size_of::<Self>()
     }
 
-    /// Converts an offset in the file to an address, as the file's headers count addresses. Do not call this for a
-    /// separate debug file: its program headers do not show where the code is in the main file. Convert with the main
-    /// file, because both files use the same addresses.
+    /// Converts an offset in the file to an address, as the file's headers count addresses. Must not be called for a
+    /// separate debug file, because its program headers do not show where the code is in the main file. Addresses of
+    /// the main file are valid in both files.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
         self.elf.address(offset)
     }
@@ -122,7 +123,7 @@ impl Rules {
         self.with_row(address, context, |row, entry| rule(arch, row, &entry)).ok_or(Missing::NoEntry)
     }
 
-    /// Finds the row for `address` in the unwind section and calls `then` with it.
+    /// Calls `then` with the row of the unwind section for `address`.
     pub(super) fn with_row<T>(
         &self,
         address: u64,
@@ -181,15 +182,15 @@ fn row<'c, 'b, S: UnwindSection<Bytes<'b>>>(
 
 /// Converts a row to a rule. The rule is [`Rule::Offsets`] if offsets can express it.
 fn rule(arch: &Arch, row: &TableRow, entry: &Entry<'_>) -> Rule {
-    // On AArch64, the entry of the kernel's signal frame has no rules. It only says that the frame is a signal frame.
+    // On AArch64, the entry for the kernel's signal frame contains no rules. It only marks the frame as a signal frame.
     if entry.frame == FrameKind::Signal && matches!(arch.link, Link::Register(_)) {
         return Rule::KernelFrame;
     }
     let link = gimli::Register(entry.link);
     match row.register(link) {
         Some(RegisterRule::Undefined) => return Rule::Root,
-        // If calls push the return address on the stack and the row has no rule for the return address, there is no
-        // caller.
+        // Calls push the return address on the stack. So a row without a rule for the return address means that there
+        // is no caller.
         None if arch.link == Link::Stack => return Rule::Root,
         _ => {}
     }
@@ -214,7 +215,7 @@ fn offsets_rule(arch: &Arch, row: &TableRow, entry: &Entry<'_>) -> Option<Offset
             }
             // These registers are not tracked: vector registers, and registers that no caller relies on.
             (RegisterRule::Offset(_), None) if register.0 != arch.sp => {}
-            // This rule shows whether the return address is signed. The signature is removed in any case.
+            // This rule shows whether the return address is signed. The signature is always removed.
             (RegisterRule::Constant(_), None) => {}
             _ => return None,
         }

@@ -10,7 +10,7 @@ use super::{
     rule::{Entry, FrameKind, Offsets, SAME, TableRow},
 };
 
-/// The maximum number of operations in one expression. Expressions that compilers write have up to ten.
+/// The maximum number of operations in an expression. Compilers write up to ten.
 const MAX_OPERATIONS: u32 = 1000;
 
 /// The reason why the step to the caller's frame was not possible.
@@ -24,17 +24,17 @@ pub(super) enum NoCaller {
     Bad,
 }
 
-/// The meaning of a frame's instruction pointer.
+/// What a frame's instruction pointer refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PcKind {
-    /// The instruction that was being executed: in the innermost frame, and in a frame that a signal interrupted.
+    /// The instruction that was executed: in the innermost frame, and in a frame that a signal interrupted.
     Exact,
     /// A return address: the instruction after a call.
     Return,
 }
 
 impl PcKind {
-    /// Returns the meaning of the instruction pointer in the caller's frame. `frame` is the kind of the called frame.
+    /// Returns what the instruction pointer in the caller's frame refers to. `frame` is the kind of the called frame.
     pub(super) fn of_caller(frame: FrameKind) -> PcKind {
         match frame {
             FrameKind::Call => PcKind::Return,
@@ -43,8 +43,8 @@ impl PcKind {
     }
 
     /// Returns an address in the last executed instruction. For a return address, this instruction is the call before
-    /// it. The return address itself may be in the next function: if the called function never returns, the call may be
-    /// the last instruction of its function.
+    /// it. The return address itself may be in the next function, because the call is the last instruction of its
+    /// function if the called function never returns.
     pub(super) fn instruction_address(self, address: u64) -> u64 {
         match self {
             PcKind::Exact => address,
@@ -148,31 +148,31 @@ impl Frame<'_> {
     }
 
     /// Returns the caller's registers by following the frame pointer, for code without unwind information. In such
-    /// code, the frame-pointer register may contain any value.
+    /// code, the register may contain any other value.
     pub(super) fn by_frame_pointer(&self) -> Result<Registers, NoCaller> {
         let registers = self.registers.get(self.arch.sp).zip(self.registers.get(self.arch.fp));
         let (sp, pointer) = registers.ok_or(NoCaller::Bad)?;
-        // According to the ABI, the frame pointer is 0 in the first frame of a program. But in a function that does not
-        // set the frame pointer, it is also 0 if the first frame called the function. So 0 shows the first frame only
-        // if the instruction pointer is a return address.
+        // According to the ABI, the frame pointer is 0 in the first frame of a program. But it is also 0 in a function
+        // that the first frame called and that does not set the frame pointer. So 0 means the first frame only if the
+        // instruction pointer is a return address.
         if pointer == 0 && self.pc_kind == PcKind::Return {
             return Err(NoCaller::Root);
         }
         if pointer < sp || pointer % 8 != 0 {
             return Err(NoCaller::Bad);
         }
-        // If the value points outside of the copied stack, it is assumed that it is not a frame pointer.
+        // A value that points outside of the copied stack is probably no frame pointer.
         let word = |at: u64| pointer.checked_add(at).and_then(|at| self.stack.word(at).ok()).ok_or(NoCaller::Bad);
         let link = word(8)?;
         let mut caller = *self.registers;
-        // It is not known whether the code of this frame changed the other registers.
+        // The code of this frame may have changed the other registers.
         self.arch.kept.iter().for_each(|&kept| caller.set(kept, None));
         caller.set(self.arch.fp, Some(word(0)?));
         caller.set(self.arch.sp, pointer.checked_add(16));
         self.finish_step(caller, Ok(link), FrameKind::Call)
     }
 
-    /// Returns the caller's registers right after a call, before the called function has done anything.
+    /// Returns the caller's registers right after a call, before the called function has executed an instruction.
     pub(super) fn by_return(&self) -> Result<Registers, NoCaller> {
         let sp = self.registers.get(self.arch.sp).ok_or(NoCaller::Bad)?;
         let mut caller = *self.registers;
@@ -187,9 +187,8 @@ impl Frame<'_> {
     }
 
     /// Returns the registers that the kernel saved on AArch64 when it delivered a signal. The stack pointer points to
-    /// `siginfo` (128 bytes). Next comes `ucontext`, which contains `sigcontext` at offset 176. `sigcontext` starts
-    /// with the fault address (8 bytes), followed by `regs`, `sp` and `pc` (arch/arm64/kernel/signal.c, struct
-    /// rt_sigframe).
+    /// `siginfo` (128 bytes). `ucontext` follows, which contains `sigcontext` at offset 176. `sigcontext` contains the
+    /// fault address (8 bytes), then `regs`, `sp` and `pc` (arch/arm64/kernel/signal.c, struct rt_sigframe).
     pub(super) fn by_kernel_frame(&self) -> Result<Registers, NoCaller> {
         let sp = self.registers.get(self.arch.sp).ok_or(NoCaller::Bad)?;
         let saved = |register: u16| {
@@ -201,10 +200,9 @@ impl Frame<'_> {
         self.finish_step(caller, saved(self.arch.pc), FrameKind::Signal)
     }
 
-    /// Returns the value of a register that was saved on the stack at `address`. In the frame that was being executed,
-    /// all values below the stack pointer have already been popped. So if `address` is below the stack pointer, the
-    /// register has the saved value again. The return address is an exception: it is popped only when the function
-    /// returns.
+    /// Returns the value of a register that was saved on the stack at `address`. In the frame that was executed, all
+    /// values below the stack pointer have been popped. So if `address` is below the stack pointer, the register
+    /// contains the saved value again. The return address is an exception, because only the return pops it.
     fn saved(&self, register: u16, address: u64) -> Result<u64, NoCaller> {
         let below = self.registers.get(self.arch.sp).is_some_and(|sp| address < sp);
         let popped = below && self.pc_kind == PcKind::Exact && register != self.arch.pc;
@@ -214,8 +212,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Returns the value of the link register. Callers use it as the return address if no rule says where the return
-    /// address was saved. Fails if the architecture has no link register, or if its value is not known.
+    /// Returns the value of the link register, which is the return address if no rule says where that was saved. Fails
+    /// if the architecture has no link register, or if its value is not known.
     fn link_register(&self) -> Result<u64, NoCaller> {
         match self.arch.link {
             Link::Stack => Err(NoCaller::Bad),
@@ -223,8 +221,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Completes the caller's registers with the return address `link`, and checks that the step leads outward, towards
-    /// the first frame.
+    /// Sets the return address `link` in the caller's registers, and checks that the step leads outward, towards the
+    /// first frame.
     fn finish_step(
         &self,
         mut caller: Registers,
@@ -237,12 +235,12 @@ impl Frame<'_> {
         }
         caller.set(self.arch.pc, Some(link));
         if let (Link::Register(register), FrameKind::Call) = (self.arch.link, kind) {
-            // The call instruction has overwritten this register, so its value in the caller is unknown.
+            // The call instruction overwrote this register, so the caller's value is unknown.
             caller.set(register, None);
         }
         let (before, after) = (self.registers.get(self.arch.sp), caller.get(self.arch.sp));
-        // The stack pointer must become larger, with two exceptions. A signal handler may have its own stack at any
-        // address. On AArch64, a leaf function may not have used the stack, so the stack pointer may stay the same.
+        // The stack pointer must grow, with two exceptions. A signal handler may have its own stack at any address. On
+        // AArch64, a leaf function may not use the stack, so the stack pointer may stay the same.
         let forward = after > before
             || kind == FrameKind::Signal && after != before
             || after == before && matches!(self.arch.link, Link::Register(_)) && self.pc_kind == PcKind::Exact;

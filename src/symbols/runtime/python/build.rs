@@ -1,5 +1,5 @@
-//! A build of CPython: where its structures have what is read. Everything comes from its file, so it is known before the process
-//! has run an instruction.
+//! The layout of CPython's structures in one build. All offsets come from the executable or library, so they are known
+//! before the process runs its first instruction.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -11,45 +11,46 @@ use crate::{
     symbol::elf::{Elf, variables},
 };
 
-/// The section of the interpreter's state, its symbol, and that of the number of the version.
+/// The section of the interpreter's state (`_PyRuntimeState`), the symbol of the state, and the symbol of the version
+/// number.
 const SECTION: &str = ".PyRuntime";
 const RUNTIME: &str = "_PyRuntime";
 const VERSION: &str = "Py_Version";
-/// The classes of code objects, strings and bytes. Extensions use them, so every file has these symbols.
+/// The classes of code objects, strings and bytes. Every build exports these symbols, because extensions use them.
 const CLASSES: [&str; 3] = ["PyCode_Type", "PyUnicode_Type", "PyBytes_Type"];
-/// The start of `_Py_DebugOffsets`, with which the state starts since 3.13.
+/// The first bytes of `_Py_DebugOffsets`. Since 3.13, the interpreter's state starts with this structure.
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// Why frames of a build cannot be read.
+/// Why the frames of a build cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NotSupported {
-    /// The file has no interpreter.
+    /// The file contains no interpreter.
     #[error("no interpreter")]
     NoInterpreter,
-    /// The version is another one.
+    /// The version (major, minor) is not supported.
     #[error("CPython {0}.{1}")]
     Version(u8, u8),
-    /// It is a free-threaded build.
+    /// The build is free-threaded.
     #[error("a free-threaded build of CPython")]
     FreeThreaded,
-    /// The offsets do not fit together.
+    /// The offsets contradict each other, or are larger than expected.
     #[error("unusual offsets")]
     Offsets,
 }
 
-/// Where a code object and what it points to have their parts.
+/// One build of CPython, with the offsets of the fields that perf-prof and its BPF programs read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     /// The minor version: 11 for 3.11.
     pub minor: u8,
-    /// The address of the state in the file.
+    /// The address of the interpreter's state, as the file counts addresses.
     pub runtime: u64,
-    /// The addresses of the classes in the file.
+    /// The addresses of the classes, as the file counts addresses.
     pub(super) classes: Classes,
     offsets: Offsets,
 }
 
-/// The addresses of classes, which objects point to.
+/// The addresses of classes. Each object contains the address of its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Classes {
     pub code: u64,
@@ -58,7 +59,7 @@ pub(super) struct Classes {
 }
 
 impl Classes {
-    /// Returns the addresses in a process in which the file is `bias` bytes behind its own addresses.
+    /// Converts addresses in the file to addresses in a process. `bias` is the difference.
     pub fn at(self, bias: u64) -> Classes {
         let Classes { code, text, bytes } = self;
         let [code, text, bytes] = [code, text, bytes].map(|class| class.wrapping_add(bias));
@@ -66,7 +67,7 @@ impl Classes {
     }
 }
 
-/// Offsets in structures of the interpreter, in bytes.
+/// Offsets in the interpreter's structures, in bytes. [`WalkWord`] explains the fields with the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Offsets {
     interpreters: u64,
@@ -83,23 +84,23 @@ struct Offsets {
     of_code: CodeOffsets,
 }
 
-/// Offsets in code objects, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct CodeOffsets {
     pub file: u64,
-    /// The table of lines is behind it.
+    /// The pointer to the name. The pointer to the table of lines follows it.
     pub name: u64,
     pub first_line: u64,
-    /// The number that the interpreter gave the code object. 3.11 gives none, so this is the word with the first line there.
+    /// A number that the interpreter gives each code object. 3.11 gives none, so `version` is the offset of the first
+    /// line there.
     pub version: u64,
     pub instructions: u64,
-    /// The text of a string that is not ASCII, and that of one that is.
+    /// The offsets of the text in a string: first for a string that is not ASCII, then for one that is ASCII.
     pub text: [u64; 2],
 }
 
-/// `offsetof` in the headers of 3.11.7 (`pycore_runtime.h`, `pycore_interp.h`, `pycore_frame.h`, `cpython/code.h`), printed by a
-/// program that was compiled with them. In place of an owner, frames have `is_entry`.
+/// The values of `offsetof` with the headers of 3.11.7 (`pycore_runtime.h`, `pycore_interp.h`, `pycore_frame.h`,
+/// `cpython/code.h`). In 3.11, `mark` is the offset of `is_entry`, because frames have no `owner`.
 const OF_3_11: Offsets = Offsets {
     interpreters: 40,
     next_interpreter: 0,
@@ -115,7 +116,7 @@ const OF_3_11: Offsets = Offsets {
     of_code: CodeOffsets { file: 112, name: 128, first_line: 72, version: 72, instructions: 184, text: [72, 48] },
 };
 
-/// As [`OF_3_11`], from the headers of 3.12.1.
+/// Like [`OF_3_11`], with the headers of 3.12.1.
 const OF_3_12: Offsets = Offsets {
     interpreters: 40,
     next_interpreter: 0,
@@ -135,7 +136,7 @@ const OF_3_12: Offsets = Offsets {
 const WORDS_OF_3_13: usize = 73;
 
 impl Build {
-    /// Finds the interpreter in a file.
+    /// Finds the interpreter in a file. `path` is the path of the file.
     pub fn of(elf: &Elf, path: &Path) -> Result<Build, NotSupported> {
         let runtime = elf.section(SECTION).map(|section| section.address);
         let names = [RUNTIME, VERSION].into_iter().chain(CLASSES).collect::<BTreeSet<_>>();
@@ -161,7 +162,8 @@ impl Build {
         Ok(Build { minor, runtime, classes, offsets })
     }
 
-    /// Takes the offsets from `_Py_DebugOffsets`. The indexes are those of 3.13 (`pycore_runtime.h`).
+    /// Takes the offsets from the words of `_Py_DebugOffsets`. The indexes of the words are those of 3.13
+    /// (`pycore_runtime.h`).
     pub(super) fn of_debug_offsets((runtime, classes): (u64, Classes), words: &[u64]) -> Result<Build, NotSupported> {
         let at = |index: usize| words.get(index).copied().unwrap_or(u64::MAX);
         let (major, minor) = ((at(1) >> 24) as u8, (at(1) >> 16) as u8);
@@ -183,12 +185,14 @@ impl Build {
             previous: at(29),
             instruction: at(31),
             mark: at(33),
-            // `PyCompactUnicodeObject` has two words more than `PyASCIIObject`.
+            // In 3.13, `_Py_DebugOffsets` contains only the offset of ASCII text. `PyCompactUnicodeObject` is two words
+            // longer.
             of_code: CodeOffsets {
                 file: at(35),
                 name: at(37),
                 first_line: at(39),
-                // `co_version` is not among them: `offsetof` in the headers of 3.13.0.
+                // `_Py_DebugOffsets` does not contain the offset of `co_version`. It is `offsetof` with the headers of
+                // 3.13.0.
                 version: 92,
                 instructions: at(43),
                 text: [at(70).saturating_add(16), at(70)],
@@ -198,7 +202,8 @@ impl Build {
         if is_behind { Ok(Build { minor, runtime, classes, offsets }) } else { Err(NotSupported::Offsets) }
     }
 
-    /// Returns how frames are found in a process in which the file is `bias` bytes behind its own addresses.
+    /// Returns the addresses and offsets that a BPF program needs. `bias` is added to addresses of the file. `number`
+    /// is the number of the process's interpreter.
     pub fn walk(&self, bias: u64, number: u32) -> Result<Walk, NotSupported> {
         let Offsets { interpreters, next_interpreter, threads, next_thread, thread_id, .. } = self.offsets;
         let Offsets { holder, current, code, previous, instruction, mark, of_code, .. } = self.offsets;
@@ -222,12 +227,12 @@ impl Build {
         .ok_or(NotSupported::Offsets)
     }
 
-    /// Returns where code objects have their parts.
+    /// Returns the offsets in code objects.
     pub fn of_code(&self) -> CodeOffsets {
         self.offsets.of_code
     }
 
-    /// Returns what a frame with this mark is.
+    /// Returns the kind of a frame. `mark` is the byte at [`WalkWord::Mark`] in the frame.
     pub fn kind(&self, mark: u8) -> FrameKind {
         /// `FRAME_OWNED_BY_CSTACK` of 3.12 and 3.13 (`pycore_frame.h`).
         const C_STACK: u8 = 3;

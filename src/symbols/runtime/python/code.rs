@@ -1,25 +1,28 @@
-//! Code objects: names, files, lines. Whatever the memory has, little of it is read.
+//! Reads code objects: the names, files and lines of functions. The amount that is read is bounded, because the memory
+//! may contain anything.
 
 use std::sync::Arc;
 
 use super::build::Build;
 use crate::runtime::{Function, Memory, Unnamed};
 
-/// The most characters of a name or of a path, and the most bytes of a table of lines.
+/// The maximum length of a name or path in characters, and the maximum size of a table of lines in bytes.
 const LONGEST_TEXT: u64 = 4096;
 const LONGEST_LINES: u64 = 1 << 17;
-/// Where objects have their class. The number of references comes before it.
+/// The offset of the class in an object (`ob_type`). The reference count (`ob_refcnt`) comes before the class.
 const CLASS: u64 = 8;
-/// Where strings have their length and their kind, and where bytes have their length and start. These are the same in all versions.
+/// The offsets of the length and the state in a string, and of the contents in a bytes object, whose length has the
+/// same offset. They are the same in all supported versions.
 const LENGTH: u64 = 16;
 const STATE: u64 = 32;
 const BYTES: u64 = 32;
-/// The bits of the kind: three bits of the width, whether the text follows, and whether it is ASCII.
+/// Bits of a string's state: the text follows the header, and the text is ASCII. Three lower bits contain the width of
+/// a character.
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
-/// Reads a function. `identity` are the words that the code object had when the event happened ([`InterpreterFrame`]), and `bias` is the
-/// distance between addresses in the process and in the interpreter's file.
+/// Reads a function from its code object at `code`. `identity` contains the words of the code object when the event
+/// happened ([`InterpreterFrame`]). `bias` is the address in the process minus the address in the interpreter's file.
 ///
 /// [`InterpreterFrame`]: perf_prof_format::tracefs::InterpreterFrame
 pub fn function(
@@ -40,7 +43,7 @@ pub fn function(
         first_line: part(offsets.first_line)? as u32,
         lines: bytes(memory, lines)?,
     };
-    // These are read last, so that they hold for what was read before.
+    // The checks come after the reads: if an object is still alive now, the bytes that were read before belong to it.
     let classes = build.classes.at(bias);
     let objects = [(code, classes.code), (name, classes.text), (file, classes.text), (lines, classes.bytes)];
     let are_alive = objects.into_iter().all(|(object, class)| is_alive(memory, object, class));
@@ -48,21 +51,22 @@ pub fn function(
     if are_alive && now == [file, name, lines, version] { Ok(read) } else { Err(Unnamed::Freed) }
 }
 
-/// Returns whether there is an object of this class. In freed memory, the allocators of CPython and of C have the address of other
-/// memory, or 0, in the place of the number of references. Addresses below 4 GiB could be such a number, but only the allocator of C
-/// gives memory there, and it overwrites the class.
+/// Returns whether the object at this address is alive and of this class. A freed object contains no reference count:
+/// the allocators of CPython and of C overwrite it with the address of other memory or 0. An address below 4 GiB looks
+/// like a reference count. But only the allocator of C returns such addresses, and it overwrites the class too.
 fn is_alive(memory: &dyn Memory, object: u64, class: u64) -> bool {
-    // Objects that live as long as the interpreter have u32::MAX references (`_Py_IMMORTAL_REFCNT`, since 3.12).
+    // Immortal objects have the reference count u32::MAX (`_Py_IMMORTAL_REFCNT`, since 3.12).
     let references = memory.word(object).unwrap_or(0);
     (1..=u64::from(u32::MAX)).contains(&references) && memory.word(object.wrapping_add(CLASS)) == Some(class)
 }
 
-/// Returns whether a function is the interpreter's own: it ends calls of `__init__`, and has no source file (`_Py_InitCleanup`).
+/// Returns whether a function is internal to the interpreter: `_Py_InitCleanup`, which ends calls of `__init__` and has
+/// no source file.
 pub fn is_internal(function: &Function) -> bool {
     function.name == function.file && &*function.name == "__init__"
 }
 
-/// Reads a string: `PyASCIIObject` or `PyCompactUnicodeObject`.
+/// Reads a string object: `PyASCIIObject` or `PyCompactUnicodeObject`. `offsets` is `CodeOffsets::text`.
 fn text(offsets: [u64; 2], memory: &dyn Memory, address: u64) -> Result<Arc<str>, Unnamed> {
     let length = memory.word(address.wrapping_add(LENGTH)).ok_or(Unnamed::Unreadable)?;
     let state = memory.word(address.wrapping_add(STATE)).ok_or(Unnamed::Unreadable)? as u32;
@@ -76,7 +80,8 @@ fn text(offsets: [u64; 2], memory: &dyn Memory, address: u64) -> Result<Arc<str>
         return Err(Unnamed::Unreadable);
     }
     let point = |unit: &[u8]| unit.iter().rev().fold(0, |point: u32, &byte| point << 8 | u32::from(byte));
-    // Lone surrogates stand for bytes of a path that is not UTF-8. Control characters could forge lines on a terminal.
+    // `?` replaces lone surrogates, which are bytes of a path that is not UTF-8. It also replaces control characters,
+    // because they could forge lines on a terminal.
     let shown = |unit: &[u8]| char::from_u32(point(unit)).filter(|character| !character.is_control()).unwrap_or('?');
     let characters = units.chunks_exact(width as usize).map(shown);
     Ok(characters.collect::<String>().into())

@@ -1,11 +1,13 @@
-//! Lines of instructions, from `co_linetable` (Objects/locations.md in CPython).
+//! Finds the line of an instruction in `co_linetable` (Objects/locations.md in CPython).
 
 use crate::runtime::Function;
 
-/// Returns the line of an instruction of a function. `None` if the instruction is not in the function, or belongs to no line.
+/// Returns the line of an instruction of a function. `None` if the address is not in the function, or if the
+/// instruction belongs to no line.
 pub fn line(function: &Function, instruction: u64) -> Option<u32> {
     if instruction.wrapping_add(2) == function.instructions {
-        // In 3.11 and 3.12, a frame has the previous instruction. This one has not run any.
+        // In 3.11 and 3.12, a frame contains the address of the instruction before the next one. This frame has
+        // executed no instruction.
         return Some(function.first_line);
     }
     let target = instruction.checked_sub(function.instructions)?;
@@ -17,7 +19,7 @@ pub fn line(function: &Function, instruction: u64) -> Option<u32> {
             15 => false,
             14 => {
                 line = line.checked_add(signed(&mut table)?)?;
-                // The last line, and the columns.
+                // Skip the last line and the two columns.
                 (0..3).try_for_each(|_| unsigned(&mut table).map(|_| ()))?;
                 true
             }
@@ -43,7 +45,7 @@ pub fn line(function: &Function, instruction: u64) -> Option<u32> {
     None
 }
 
-/// Reads a number: six bits in each byte, the lowest ones first.
+/// Reads an unsigned number. Each byte contains six bits of the number, the lowest bits first.
 fn unsigned(table: &mut impl Iterator<Item = u8>) -> Option<u64> {
     let mut number = 0;
     for shift in (0..60).step_by(6) {
@@ -56,7 +58,7 @@ fn unsigned(table: &mut impl Iterator<Item = u8>) -> Option<u64> {
     None
 }
 
-/// Reads a number whose lowest bit is its sign.
+/// Reads a signed number. The lowest bit is the sign.
 fn signed(table: &mut impl Iterator<Item = u8>) -> Option<i64> {
     let number = unsigned(table)?;
     let size = (number >> 1) as i64;

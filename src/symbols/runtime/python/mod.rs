@@ -1,4 +1,4 @@
-//! CPython 3.11 to 3.13.
+//! Support for CPython 3.11 to 3.13: names and lines of Python functions.
 
 mod build;
 mod code;
@@ -8,14 +8,14 @@ pub use build::{Build, NotSupported};
 pub use code::{function, is_internal};
 pub use lines::line;
 
-/// What a frame is.
+/// What a frame of the interpreter represents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
-    /// A frame of a Python function.
+    /// A Python function.
     Function,
-    /// As `Function`, and the interpreter's C function that runs it was entered with it.
+    /// A Python function: the outermost one that a call of the interpreter's loop runs.
     Entry,
-    /// No function: it stands for the entry of the interpreter's C function.
+    /// No Python function. It is the outermost frame of a call of the interpreter's loop.
     Boundary,
 }
 

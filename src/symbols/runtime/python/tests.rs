@@ -1,4 +1,4 @@
-//! Tests of code objects and lines, on memory that a test makes.
+//! Tests of code objects and lines. The memory of the process is made by the tests.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::runtime::{Function, Memory, Unnamed, WalkWord};
 
-/// Objects by their addresses.
+/// The contents of memory by address.
 #[derive(Default)]
 struct Objects(BTreeMap<u64, Vec<u8>>);
 
@@ -33,7 +33,7 @@ impl Objects {
     }
 }
 
-/// The words of `_Py_DebugOffsets` of 3.13.0 that are used.
+/// A build with the words of `_Py_DebugOffsets` of 3.13.0 that are used.
 fn build() -> Build {
     let mut words = [0u64; 73];
     let set =
@@ -44,7 +44,7 @@ fn build() -> Build {
 }
 
 const CLASSES: Classes = Classes { code: 0x5000, text: 0x5100, bytes: 0x5200 };
-/// How far the process has its interpreter behind the addresses of the file.
+/// The address in the process minus the address in the file.
 const BIAS: u64 = 0x7000_0000;
 
 fn function(build: &Build, memory: &dyn Memory, code: u64, identity: [u64; 3]) -> Result<Function, Unnamed> {
@@ -67,7 +67,7 @@ fn objects() -> Objects {
         &[(0, &head(1, CLASSES.code)), (68, &7u32.to_ne_bytes()), (92, &VERSION.to_ne_bytes()), (112, &words)],
     );
     let name = head(u64::from(u32::MAX), CLASSES.text);
-    // A width of two bytes, compact.
+    // The state of the string: characters of two bytes, and the text follows the header.
     objects.add(NAME, &[(0, &name), (16, &2u64.to_ne_bytes()), (32, &[2 << 2 | 1 << 5]), (56, &[0xe4, 0, b'f', 0])]);
     let file = head(3, CLASSES.text);
     objects.add(FILE, &[(0, &file), (16, &4u64.to_ne_bytes()), (32, &[1 << 2 | 1 << 5 | 1 << 6]), (40, b"a.py")]);
@@ -87,7 +87,7 @@ fn memory_that_was_used_again_gives_no_name() {
     assert_eq!(function(&build(), &objects(), CODE, [FILE, LINES, VERSION]), Err(Unnamed::Freed));
     assert_eq!(function(&build(), &objects(), CODE, [8, LINES, VERSION]), Err(Unnamed::Unreadable));
     assert_eq!(function(&build(), &objects(), CODE, [NAME, LINES, 78]), Err(Unnamed::Freed));
-    // The allocator's list of free memory, a null pointer, and an object of another class.
+    // The first word is overwritten with a pointer of the allocator or 0, or the class with another class.
     for object in [CODE, NAME, FILE, LINES] {
         for (at, word) in [(0, 0x7f00_0000_1000), (0, 0), (8, BIAS + 0x6000)] {
             let mut objects = objects();
@@ -112,7 +112,7 @@ fn control_characters_of_names_are_not_shown() {
     assert_eq!(&*function(&build(), &objects, CODE, IDENTITY).unwrap().file, "a??b");
 }
 
-/// The table that 3.12.1 makes of `def f(x):\n  a = x\n  return (a +\n    1)` in line 10.
+/// The table is the one of 3.12.1 for `def f(x):\n  a = x\n  return (a +\n    1)` in line 10.
 #[test]
 fn lines_are_those_of_the_location_table() {
     let lines = [

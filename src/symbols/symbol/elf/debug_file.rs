@@ -1,5 +1,5 @@
-//! Finds the files with the symbols of a stripped file: its separate debug file, by build id or debug link, and the
-//! file in its section `.gnu_debugdata`.
+//! Finds the files with the symbols of a stripped file: its separate debug file, and the ELF file in its section
+//! `.gnu_debugdata`. A build id or a debug link leads to the debug file.
 
 use std::{
     ffi::OsStr,
@@ -16,8 +16,8 @@ use super::{Elf, ElfError, interrupt::Interrupt};
 /// The directories in which separate debug files are searched.
 #[derive(Clone, Debug)]
 pub struct DebugSearch {
-    /// The root directory of the process that mapped the binary. It is put before each absolute path. Empty if it is
-    /// the same as perf-prof's own root directory.
+    /// The root directory of the process that mapped the binary, as a prefix for absolute paths. Empty if it is the
+    /// same as perf-prof's root directory.
     pub root: PathBuf,
     /// The directory in which distributions install debug files: `/usr/lib/debug`.
     pub global: PathBuf,
@@ -38,10 +38,10 @@ impl DebugSearch {
     }
 }
 
-/// The maximum size of a section with a link to another file, in bytes. It contains a path and a checksum or a build
-/// id.
+/// The maximum size of a section with a link to another file, in bytes. The section contains a path, and a checksum or
+/// a build id.
 const LINK_LIMIT: u64 = 8 << 10;
-/// The maximum size of a file whose checksum is compared, in bytes. The checksum needs the whole file, and a sparse
+/// The maximum size of a file whose checksum is computed, in bytes. The checksum covers the whole file, and a sparse
 /// file may have any size.
 const CHECKSUM_LIMIT: u64 = 4 << 30;
 
@@ -50,8 +50,8 @@ pub fn debug_file(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathB
     by_build_id(elf, search).or_else(|| by_link(elf, path, search))
 }
 
-/// Returns the file with shared debug information, if `debug` refers to such a file (`.gnu_debugaltlink`). `dwz`
-/// creates it from the debug information that several debug files have in common. `path` is the path of `debug`.
+/// Returns the file with shared debug information, if `debug` refers to one (`.gnu_debugaltlink`). `dwz` moves debug
+/// information that several debug files have in common to such a file. `path` is the path of `debug`.
 pub fn shared_debug_file(debug: &Elf, path: &Path, search: &DebugSearch) -> Option<Elf> {
     let link = debug.data(debug.section(".gnu_debugaltlink")?, LINK_LIMIT).ok()?;
     let end = link.iter().position(|&byte| byte == 0)?;
@@ -76,8 +76,8 @@ fn with_build_id(id: &[u8], search: &DebugSearch) -> Option<(PathBuf, Elf)> {
     }
     name.push_str(".debug");
     let path = search.global.join(name);
-    // First try the path in the root directory of the traced process, then the same path in perf-prof's own root directory.
-    // The debug packages for the binaries of a container are often installed outside of the container.
+    // The path in the root directory of the traced process comes first, then the same path in perf-prof's root
+    // directory. Debug packages for the binaries of a container are often installed outside of the container.
     let mut paths = vec![search.in_root(&path), path];
     paths.dedup();
     let found = paths.into_iter().find_map(|path| Some((Elf::open(&path).ok()?, path)));
@@ -92,7 +92,7 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
     let crc: &[u8; 4] = link.get((end + 4) & !3..)?.first_chunk()?;
     let crc =
         if elf.endian == object::Endianness::Little { u32::from_le_bytes(*crc) } else { u32::from_be_bytes(*crc) };
-    // Only a plain file name is accepted, nothing that leads to another directory.
+    // Only a plain file name is accepted, so that the link cannot lead to another directory.
     if name.file_name() != Some(name.as_os_str()) {
         return None;
     }
@@ -110,9 +110,9 @@ fn by_link(elf: &Elf, path: &Path, search: &DebugSearch) -> Option<(PathBuf, Elf
     None
 }
 
-/// Returns the ELF file with symbols that some distributions put, compressed, into the section `.gnu_debugdata` of
-/// stripped files. Returns `None` if there is no such section. Fails if the file has more than `limit` bytes: a few KiB
-/// of malicious xz data could expand to any size.
+/// Returns the ELF file with symbols in the section `.gnu_debugdata`. Some distributions compress symbols into this
+/// section of stripped files. Returns `None` if there is no such section. Fails if the file is larger than `limit`
+/// bytes, because a few KiB of malicious xz data can expand to any size.
 pub fn mini_debug_info(elf: &Elf, limit: usize) -> Option<Result<Elf, ElfError>> {
     let packed = elf.section(".gnu_debugdata")?;
     let limit = (limit as u64).min(MINI_LIMIT);
@@ -129,7 +129,7 @@ pub fn mini_debug_info(elf: &Elf, limit: usize) -> Option<Result<Elf, ElfError>>
     }))
 }
 
-/// The maximum size of the decompressed `.gnu_debugdata` in bytes. In the largest binaries it is a few MiB.
+/// The maximum size of `.gnu_debugdata` after decompression, in bytes. It takes a few MiB in the largest binaries.
 const MINI_LIMIT: u64 = 256 << 20;
 /// The maximum memory that the decompression of `.gnu_debugdata` takes, in bytes. `xz -9` needs 65 MiB (xz(1)).
 const DICTIONARY_LIMIT: u64 = 128 << 20;

@@ -1,8 +1,8 @@
 //! Reads the headers of an ELF file, and the bytes of its sections on request. Does not interpret the contents of the
 //! sections.
 //!
-//! Sections are read into memory and not mapped: if another program truncates a mapped file, an access to the mapping
-//! raises SIGBUS. Besides, only a small part of a binary is needed: its symbol table.
+//! The file is read and not mapped. If another program truncated a mapped file, an access to the mapping would raise
+//! SIGBUS. Besides, only a small part of a binary is needed: its symbol table.
 
 use std::{borrow::Cow, fs::File, io, os::unix::fs::FileExt, path::Path, sync::Arc};
 
@@ -16,12 +16,11 @@ use crate::symbol::CodeImage;
 
 /// The maximum size of a section that is read, in bytes. Undamaged files have no larger sections.
 const SECTION_LIMIT: u64 = 1 << 30;
-/// The maximum number of sections or segments in a file. A file with more is treated as damaged. Symbols cannot refer
-/// to sections with larger numbers (SHN_LORESERVE), and the kernel executes only files with far fewer segments
-/// (load_elf_phdrs() in fs/binfmt_elf.c). Without the limit, the headers of a sparse file of a few KiB would take
-/// hundreds of MiB.
+/// The maximum number of sections or segments. A file with more is treated as damaged. Symbols cannot refer to sections
+/// with larger numbers (SHN_LORESERVE). The kernel executes only files with far fewer segments (load_elf_phdrs() in
+/// fs/binfmt_elf.c). Without the limit, the headers of a sparse file of a few KiB would take hundreds of MiB.
 const HEADER_LIMIT: u32 = 0xff00;
-/// The maximum size of the table with the names of the sections, in bytes. Names after this limit are not read.
+/// The maximum size of the section names, in bytes. Names beyond this size are not read.
 const NAMES_LIMIT: u64 = 1 << 20;
 /// The maximum length of a section's name that is kept, in bytes. The names that perf-prof looks for are shorter.
 const NAME_LIMIT: usize = 64;
@@ -40,7 +39,7 @@ pub enum ElfError {
     /// The symbols are larger than the limit.
     #[error("{0} bytes of symbols are too many")]
     TooLarge(u64),
-    /// The end of perf-prof was requested while the file was read.
+    /// The user asked perf-prof to end while the file was read.
     #[error("the run ended while the symbols were read")]
     Interrupted,
 }
@@ -57,7 +56,6 @@ impl From<object::read::Error> for ElfError {
     }
 }
 
-/// Where the bytes of the file are read from.
 #[derive(Debug)]
 enum Bytes {
     File(File),
@@ -74,9 +72,9 @@ pub struct Elf {
     pub is_64: bool,
     /// The CPU architecture of its code.
     pub machine: elf::Machine,
-    /// The parts of the file that are loaded into memory, with their addresses.
+    /// The parts of the file that are loaded into memory (PT_LOAD).
     pub segments: Vec<Segment>,
-    /// The part with `.eh_frame_hdr`, as the C library finds it at run time (PT_GNU_EH_FRAME).
+    /// The segment that contains `.eh_frame_hdr` (PT_GNU_EH_FRAME). The C library finds it in the same way at run time.
     pub eh_frame_hdr: Option<Segment>,
     /// All sections; the first one is empty.
     pub sections: Vec<Section>,
@@ -93,7 +91,7 @@ pub struct Segment {
     pub size: u64,
     /// The size in memory, in bytes. If it is larger than the size in the file, the additional bytes are 0.
     pub memory: u64,
-    /// The address to which it is loaded.
+    /// The address to which it is loaded, as the file counts addresses.
     pub address: u64,
     /// Whether it is loaded as code.
     pub executable: bool,
@@ -114,13 +112,13 @@ pub struct Section {
     pub link: usize,
     /// The size of an entry in bytes, if the section is a table.
     pub entry_size: u64,
-    /// Whether it contains code.
+    /// Whether it contains code (SHF_EXECINSTR).
     pub executable: bool,
-    /// Whether it is loaded when the program runs.
+    /// Whether it is loaded when the program runs (SHF_ALLOC).
     pub loaded: bool,
     offset: u64,
-    /// If the section is compressed: the kind of compression, the decompressed size in bytes, and the size of the
-    /// header before the compressed data in bytes.
+    /// If the section is compressed: the kind of compression, the size after decompression, and the size of the header
+    /// before the compressed data. Sizes are in bytes.
     compression: Option<(elf::CompressionType, u64, u64)>,
 }
 
@@ -188,7 +186,7 @@ impl Elf {
         file + headers + names + self.build_id.as_ref().map_or(0, |id| id.len())
     }
 
-    /// Returns the bytes of a section, decompressed. Fails if there are more than `limit` bytes, before or after
+    /// Returns the bytes of a section after decompression. Fails if there are more than `limit` bytes before or after
     /// decompression.
     pub fn data(&self, section: &Section, limit: u64) -> Result<Vec<u8>, ElfError> {
         if section.kind == elf::SHT_NOBITS {
@@ -198,7 +196,7 @@ impl Elf {
         if section.uncompressed_size() > limit {
             return Err(ElfError::TooLarge(section.uncompressed_size()));
         }
-        // Small contents may take a little more space compressed than decompressed.
+        // Compression may make short contents a little longer, so the compressed data may exceed the limit by 4 KiB.
         let bytes = self.read(section.offset, section.size, limit + (1 << 12))?;
         let Some((kind, size, header)) = section.compression else { return Ok(bytes) };
         let format = match kind {
@@ -231,9 +229,8 @@ impl Elf {
         }
     }
 
-    /// Returns the CRC-32 checksum of the whole file. `.gnu_debuglink` contains the same kind of checksum. Fails if the
-    /// file has more than `limit` bytes. Calls `is_given_up` before each block of the file, and fails if it returns
-    /// true.
+    /// Returns the CRC-32 checksum of the whole file, as `.gnu_debuglink` contains it. Fails if the file is larger than
+    /// `limit` bytes. Calls `is_given_up` before each block, and fails if it returns true.
     pub fn crc32(&self, limit: u64, is_given_up: &mut dyn FnMut() -> bool) -> Result<u32, ElfError> {
         let file = match &self.bytes {
             Bytes::Memory(bytes) => return Ok(crc32fast::hash(bytes)),
@@ -250,7 +247,7 @@ impl Elf {
             }
             match file.read_at(&mut block, at)? {
                 0 => return Ok(crc.finalize()),
-                // The file still grows, and is now larger than the limit.
+                // The file grew while it was read, and is now larger than the limit.
                 _ if at > limit => return Err(ElfError::TooLarge(at)),
                 size => {
                     crc.update(&block[..size]);
@@ -266,7 +263,8 @@ impl Elf {
         self.segments.iter().find(holds).map(|segment| (offset - segment.offset).wrapping_add(segment.address))
     }
 
-    /// Like [`Elf::address_of`], but for offsets up to the end of a segment in memory, not only to its end in the file.
+    /// Converts an offset in the file to an address like [`Elf::address_of`]. Also accepts offsets beyond the end of a
+    /// segment in the file, up to its end in memory.
     pub fn address_in_memory(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| offset.checked_sub(segment.offset).is_some_and(|into| into < segment.memory);
         let found = || self.segments.iter().rev().find(holds);
@@ -274,7 +272,7 @@ impl Elf {
         self.address_of(offset).or_else(after)
     }
 
-    /// Converts an address to the offset in the file that is loaded there.
+    /// Converts an address to the offset in the file of the byte that is loaded there.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         let holds = |segment: &&Segment| address.checked_sub(segment.address).is_some_and(|into| into < segment.size);
         self.segments.iter().find(holds).map(|segment| (address - segment.address).wrapping_add(segment.offset))
@@ -339,7 +337,7 @@ where
     }
     let mut build_id = None;
     let mut notes_left = NOTES_LIMIT;
-    // Counts the bytes of all notes, because any number of headers may refer to the same notes.
+    // The size is subtracted for each header, because any number of headers may refer to the same notes.
     let mut may_read = |size: u64| {
         let may = size <= notes_left;
         notes_left -= if may { size } else { 0 };
@@ -407,8 +405,8 @@ fn part_of<P: ProgramHeader<Endian = Endianness>>(header: &P, endian: Endianness
     }
 }
 
-/// The maximum size of all notes together that are read from a file, in bytes. Notes are short, but the headers of a
-/// damaged file may contain any size.
+/// The maximum size of all notes of a file together, in bytes. Notes are short, but the headers of a damaged file may
+/// contain any size.
 const NOTES_LIMIT: u64 = 1 << 20;
 
 fn compression<'data, E, R>(endian: Endianness, data: R, offset: u64) -> Option<(elf::CompressionType, u64, u64)>

@@ -1,5 +1,4 @@
-//! Finds the functions of a file by name, with their offsets in the file. A uprobe needs such an offset, but this
-//! module does not deal with probes.
+//! Finds the functions of a file by name, with their offsets in the file. Uprobes need these offsets.
 
 use std::path::Path;
 
@@ -30,20 +29,20 @@ pub struct Function {
     pub name: String,
     /// The position at which it starts.
     pub offset: FunctionOffset,
-    /// When it runs.
+    /// When the function runs.
     pub kind: FunctionKind,
 }
 
 /// When a function runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FunctionKind {
-    /// The function runs when it is called.
+    /// Whenever it is called.
     Called,
-    /// Only programs that were linked with an earlier version of the file call the function. For example, programs that
-    /// were linked with libc before 2.14 call another `memcpy`.
+    /// Only in programs that were linked with an earlier version of the file. For example, programs that were linked
+    /// with libc before 2.14 call another `memcpy`.
     Superseded,
-    /// The function runs when a program starts. It chooses an implementation, and calls to the function's name then go
-    /// to the implementation (STT_GNU_IFUNC).
+    /// When a program starts. It chooses an implementation, and calls to the function's name then go to that
+    /// implementation (STT_GNU_IFUNC).
     Ifunc,
 }
 
@@ -64,19 +63,19 @@ pub enum FunctionError {
         /// The file's path.
         path: String,
     },
-    /// The file has functions, but none of this name.
+    /// The file contains functions, but none with this name.
     #[error("{path} has no function `{name}`{}{}", spec_near(near), only_exported(*.stripped))]
     Unknown {
         /// The file's path.
         path: String,
         /// The requested name.
         name: String,
-        /// Similar names.
+        /// Names in the file that are similar to the requested name.
         near: Vec<String>,
-        /// True if the file is stripped. Then only the functions that other files can call are known.
+        /// Whether the file is stripped. Then only the functions that other files can call are known.
         stripped: bool,
     },
-    /// The file has several functions of this name.
+    /// The file contains several functions with this name.
     #[error("{path} has {count} functions named `{name}`; give the address of one instead: {}", hex(addresses))]
     Ambiguous {
         /// The file's path.
@@ -88,7 +87,7 @@ pub enum FunctionError {
         /// The addresses of the first few of these functions.
         addresses: Vec<u64>,
     },
-    /// The function only chooses an implementation, which is then called instead.
+    /// The function only chooses an implementation, which programs call in its place.
     #[error(
         "{path}: `{name}` has several implementations, and a program chooses one when it starts (IFUNC); give the name of the implementation{}",
         implementations(others)
@@ -98,7 +97,7 @@ pub enum FunctionError {
         path: String,
         /// The requested name.
         name: String,
-        /// Functions with similar names. They may be the implementations.
+        /// Functions with similar names, which may be the implementations.
         others: Vec<String>,
     },
 }
@@ -126,8 +125,8 @@ fn hex(addresses: &[u64]) -> String {
     addresses.iter().map(|address| format!("{address:#x}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns the position at which the function `name` of a file starts. `name` is the name in the symbol table without
-/// its version, or the demangled name.
+/// Returns the position of the function `name` in a file. `name` is the name in the symbol table without its version,
+/// or the demangled name.
 pub fn function(file: &Path, name: &str) -> Result<FunctionOffset, FunctionError> {
     function_of(&open(file)?, file, name)
 }
@@ -144,8 +143,8 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
         };
         found = functions.iter().filter(demangled).collect();
     }
-    // Superseded functions are used only if there is no other function with this name, because new programs are not
-    // linked with them.
+    // Superseded functions are only used if the file contains no other function of this name, because new programs are
+    // not linked with them.
     if found.iter().any(|function| function.kind != FunctionKind::Superseded) {
         found.retain(|function| function.kind != FunctionKind::Superseded);
     }
@@ -162,7 +161,8 @@ pub fn function_of(main: &Elf, file: &Path, name: &str) -> Result<FunctionOffset
         }
         [only] => Ok(only.offset),
         [] => {
-            // The time for a comparison grows with the product of the two lengths, so much longer names are left out.
+            // Much longer names are skipped, because the time for a comparison grows with the product of the two
+            // lengths.
             let is_similar_length = |other: &&str| other.len() <= 2 * name.len() + 64;
             let names = functions.iter().map(|function| function.name.as_str());
             let near = spec::similar_names(name, names.filter(is_similar_length));
@@ -201,7 +201,7 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
     let mut functions: Vec<Function> = Vec::new();
     let mut wrong = None;
     let interrupt = Interrupt::begin();
-    // The memory of names is counted, because many symbols may refer to the same long name.
+    // The memory of the names is counted, because many symbols may refer to the same long name.
     let mut bytes = 0;
     for part in [Some(main), debug.as_ref(), mini.as_ref()].into_iter().flatten() {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
@@ -215,8 +215,7 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
             match table {
                 Ok(Some(table)) => {
                     for symbol in &candidates {
-                        // The offset must be the one in the file that is executed. Offsets in the debug file are
-                        // different.
+                        // The offset is taken from the main file, which is executed. The debug file has other offsets.
                         let Some(file_offset) = main.offset_of(symbol.start) else { continue };
                         let name = String::from_utf8_lossy(table.name_of(symbol)).into_owned();
                         bytes += name.len() + size_of::<Function>();
@@ -225,8 +224,8 @@ pub fn functions_of(main: &Elf, file: &Path) -> Result<Vec<Function>, FunctionEr
                             return Err(FunctionError::File { path: path(), error });
                         }
                         let offset = FunctionOffset { file_offset, address: symbol.start, size: symbol.size };
-                        // In tables that are not for the dynamic linker, the version is part of the name:
-                        // `name@version` for a superseded function, `name@@version` for the current one.
+                        // In `.symtab`, the version is part of the name: `name@version` for a superseded function,
+                        // `name@@version` for the current one.
                         let superseded = symbol.superseded || name.contains('@') && !name.contains("@@");
                         let kind = match (superseded, symbol.chooses) {
                             (true, _) => FunctionKind::Superseded,

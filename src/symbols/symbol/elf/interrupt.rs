@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use perf_prof_system::signals;
 
 /// The time for which work goes on after the first request to end. It is enough to read the files of ordinary programs,
-/// so that the last events of a run get their names.
+/// so the last events of a run still get names.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Work on a file. If it takes long, a request to end perf-prof ends it.
+/// Work on a file that ends early if the user asked perf-prof to end.
 #[derive(Clone, Copy, Debug)]
 pub struct Interrupt {
-    /// The number of requests to end that arrived before the work.
+    /// The number of requests to end before the work began.
     before: u32,
     begun: Instant,
 }
@@ -22,8 +22,8 @@ impl Interrupt {
         Self { before: signals::end_requests(), begun: Instant::now() }
     }
 
-    /// Returns whether the work should be given up: there were two requests to end, or there was one since the work
-    /// began and the work takes long.
+    /// Returns whether to give up the work: after two requests to end, or after one request during work that takes
+    /// long.
     pub fn is_requested(&self) -> bool {
         let requests = signals::end_requests();
         requests > 1 || requests > self.before && self.begun.elapsed() > GRACE

@@ -1,10 +1,10 @@
-//! The names of symbols, in the string tables of their files. Many symbols may refer to the same bytes, so the work and
-//! the memory for a name have limits.
+//! The names of symbols, in the string tables of their files. Many symbols may refer to the same bytes, so the time and
+//! the memory for names have limits.
 
 use std::collections::BTreeMap;
 
-/// The maximum length of a name in bytes. Longer names are cut. Compilers do not make such names, and the demangler
-/// does not accept them. But in a damaged file, a million symbols may share one name of many megabytes.
+/// The maximum length of a name in bytes. Longer names are cut. Compilers make no longer names, and the demangler
+/// accepts none. But in a damaged file, a million symbols may share a name of many megabytes.
 pub const NAME_LIMIT: usize = 64 << 10;
 
 /// The position of a name. The upper bits are the number of a string table, and the lower bits are the offset in this
@@ -12,12 +12,12 @@ pub const NAME_LIMIT: usize = 64 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameAt(u32);
 
-/// The number of bits that the offset takes in `NameAt`. They are enough for the largest string table that is read
+/// The number of bits for the offset in `NameAt`. They are enough for the largest string table that is read
 /// (`SECTION_LIMIT` in file.rs).
 const PLACE_BITS: u32 = 30;
 
 impl NameAt {
-    /// Returns the position of a name; `None` if the numbers are too large.
+    /// Creates a position. Returns `None` if the numbers are too large.
     pub fn new(table: usize, at: u32) -> Option<Self> {
         (table < 4 && at >> PLACE_BITS == 0).then_some(Self((table as u32) << PLACE_BITS | at))
     }
@@ -47,23 +47,23 @@ pub(super) fn until_nul(bytes: &[u8]) -> &[u8] {
     &bytes[..bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len())]
 }
 
-/// Finds the lengths of names, so that they can be compared. Looks at each byte of a string table at most once,
-/// although many symbols may refer into the same long name.
+/// Finds the lengths of names. It searches each byte of a string table for the end of a name at most once, although
+/// many symbols may refer into one long name.
 #[derive(Debug)]
 pub(super) struct NameLengths<'a> {
     tables: &'a [Vec<u8>],
-    /// For each string table: the names whose ends are known. The key is the offset at which a name ends. The value is
-    /// the lowest known offset at which a name with this end starts.
+    /// For each string table, the names whose ends are known. The key is the offset of the name's end. The value is the
+    /// lowest known offset of a name with this end.
     known: Vec<BTreeMap<usize, usize>>,
     /// The number of bytes that were searched.
     searched: usize,
 }
 
-/// The maximum number of leading underscores that are counted. Names have only a few.
+/// The maximum number of leading underscores that are counted.
 const UNDERSCORES: usize = 255;
 
 impl<'a> NameLengths<'a> {
-    /// Prepares to find the lengths of names in these string tables. No length is known yet.
+    /// Creates a value in which no length is known yet.
     pub fn new(tables: &'a [Vec<u8>]) -> Self {
         Self { tables, known: vec![BTreeMap::new(); tables.len()], searched: 0 }
     }
@@ -83,7 +83,7 @@ impl<'a> NameLengths<'a> {
         };
         let found = bytes.get(at..until).unwrap_or_default().iter().position(|&byte| byte == 0);
         self.searched += found.map_or(until - at, |length| length + 1);
-        // If there is no NUL before the next known name, this name ends where the known name ends.
+        // Without a NUL before the next known name, this name has the same end as that name.
         let end = found.map_or(next.map_or(until, |(end, _)| end), |length| at + length);
         known.insert(end, at);
         end - at
@@ -121,7 +121,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: each name is searched alone.
+        /// Oracle: a search for the end of each single name.
         #[test]
         fn lengths_are_those_of_single_searches(table in prop::collection::vec(0u8..3, 0..60), asked in prop::collection::vec(0u32..70, 0..60)) {
             let tables = [table];

@@ -1,8 +1,8 @@
-//! The operand of a static probe's argument, as the assembler writes it: `%rdi`, `-8(%rbp)`, `$5`, `[sp, 16]`.
+//! The operand of a static probe's argument in assembler syntax: `%rdi`, `-8(%rbp)`, `$5`, `[sp, 16]`.
 
 use object::elf;
 
-/// The location of an argument's value. Registers have the kernel's names.
+/// The location of an argument's value. Registers are named as in the kernel's probe syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// A constant.
@@ -22,7 +22,7 @@ pub struct Memory {
     pub index: Option<(String, u8)>,
     /// The name of the variable of the file whose address is added.
     pub symbol: Option<String>,
-    /// The number of bytes that is added.
+    /// A constant number of bytes.
     pub offset: i64,
 }
 
@@ -64,15 +64,15 @@ fn x86(text: &str) -> Option<Operand> {
     let scale = parts.next().map_or(Some(1), |scale| scale.parse().ok())?;
     let index = index.map(|register| (register, scale));
     match (base.as_deref(), &index, &symbol) {
-        // In `x(%rip)`, the assembler has already made `x` relative to the instruction. So the address is that of the
-        // variable `x`.
+        // In `x(%rip)`, the assembler has already made `x` relative to the instruction. So the operand means the
+        // address of the variable `x`.
         (Some("ip"), None, Some(_)) => Some(Operand::Memory(Memory { base: None, index, symbol, offset })),
         (Some("ip"), ..) | (None, None, None) => None,
         _ => Some(Operand::Memory(Memory { base, index, symbol, offset })),
     }
 }
 
-/// Parses a displacement: a sum of numbers and at most one variable, `24+CheckpointStats`.
+/// Parses a displacement: a sum of numbers and at most one variable, for example `24+CheckpointStats`.
 fn displacement(text: &str) -> Option<(Option<String>, i64)> {
     let (mut symbol, mut offset) = (None, 0i64);
     let mut rest = text;
@@ -112,8 +112,8 @@ fn number(text: &str) -> Option<i64> {
     Some(if negative { -number } else { number })
 }
 
-/// Returns the kernel's name of a register (`regoffset_table` in arch/x86/kernel/ptrace.c). The second bytes of
-/// registers, such as `%ah`, have no name.
+/// Returns the kernel's name of a register (`regoffset_table` in arch/x86/kernel/ptrace.c). The kernel has no name for
+/// the second byte of a register, such as `%ah`.
 fn x86_register(text: &str) -> Option<String> {
     let name = text.strip_prefix('%')?;
     if let Some(number) = name.strip_prefix('r').map(|name| name.trim_end_matches(['d', 'w', 'b']))

@@ -11,23 +11,24 @@ use object::{
 
 use super::{Elf, Section, table::RawTable};
 
-/// The size of an entry in bytes. On x86-64 the entries of `.plt.got` may be shorter.
+/// The size of an entry in bytes. On x86-64, the entries of `.plt.got` may be shorter.
 const ENTRY: u64 = 16;
 
 /// The PLT entries of a file, and their names.
 #[derive(Debug, Default)]
 pub(super) struct PltEntries {
-    /// For each entry: its address, its size in bytes, and the offset of its name in `names`.
+    /// For each entry: the address, the size in bytes, and the offset of the name in `names`.
     pub entries: Vec<(u64, u64, u32)>,
-    /// The names. Each ends with a NUL.
+    /// The names, each with a NUL at its end.
     pub names: Vec<u8>,
 }
 
-/// The maximum size of relocations and of PLT code that is read, in bytes. The PLTs of the largest programs are smaller.
+/// The maximum size of the relocations and the code that are read, in bytes. The PLTs of the largest programs are
+/// smaller.
 const READ_LIMIT: u64 = 64 << 20;
 
-/// Finds the PLT entries of a file. Symbols that take more than `limit` bytes are not read. The entries and their names
-/// take at most `room` bytes; further entries are left out.
+/// Finds the PLT entries of a file. Symbols of more than `limit` bytes are not read. The entries and their names take
+/// at most `room` bytes, and further entries are left out.
 pub(super) fn entries(elf: &Elf, limit: u64, room: usize) -> PltEntries {
     if !elf.is_64 || !matches!(elf.machine, elf::EM_X86_64 | elf::EM_AARCH64) {
         return PltEntries::default();
@@ -38,16 +39,16 @@ pub(super) fn entries(elf: &Elf, limit: u64, room: usize) -> PltEntries {
     entries_with_names(elf, &symbols, &slots, &mut budget, room)
 }
 
-/// Reads a section if `budget` is large enough, and subtracts its size from `budget`. Any number of sections may refer
-/// to the same bytes of the file.
+/// Reads a section if its size is within `budget`, and subtracts the size from `budget`. The budget is needed because
+/// any number of sections may refer to the same bytes of the file.
 fn read(elf: &Elf, section: &Section, budget: &mut u64) -> Option<Vec<u8>> {
     let data = elf.data(section, *budget).ok()?;
     *budget = budget.saturating_sub(section.size.max(data.len() as u64));
     Some(data)
 }
 
-/// Returns the indexes of symbols by slot. A slot is an address in the global offset table, at which the dynamic linker
-/// will store the address of the symbol.
+/// Returns the index of the symbol for each slot. A slot is an address in the global offset table. The dynamic linker
+/// will store the address of the symbol there.
 fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
     let mut slots = HashMap::new();
     for section in elf.sections.iter().filter(|section| section.kind == elf::SHT_RELA && section.loaded) {
@@ -71,8 +72,8 @@ fn slots(elf: &Elf, budget: &mut u64) -> HashMap<u64, u32> {
     slots
 }
 
-/// Finds the names of the PLT entries. The jump instruction in an entry contains its slot, and the slot determines the
-/// name. The order of the entries is not used, because it depends on the linker.
+/// Finds the names of the PLT entries. The jump instruction in an entry refers to a slot, and the slot determines the
+/// symbol. The order of the entries does not, because it depends on the linker.
 fn entries_with_names(
     elf: &Elf,
     symbols: &RawTable,
@@ -103,8 +104,8 @@ fn entries_with_names(
     found
 }
 
-/// Finds the PLT entries that contain `jmp *slot(%rip)`. Returns the start, size and slot of each; start and slot are
-/// offsets from the beginning of `code`.
+/// Finds the PLT entries that contain `jmp *slot(%rip)`. Returns the start, the size and the slot of each entry. Start
+/// and slot are offsets in `code`.
 fn jumps_of_x86_64(code: &[u8], entry: u64) -> Vec<(u64, u64, u64)> {
     let mut found = Vec::new();
     for (number, bytes) in code.chunks_exact(entry as usize).enumerate() {
@@ -117,9 +118,9 @@ fn jumps_of_x86_64(code: &[u8], entry: u64) -> Vec<(u64, u64, u64)> {
     found
 }
 
-/// Finds the PLT entries that contain `adrp x16, page` followed by `ldr x17, [x16, offset]`. In code with landing pads,
-/// a `bti` comes before these instructions. Returns the start, size and slot of each entry. The start is an offset from
-/// the beginning of `code`, and the slot is an address.
+/// Finds the PLT entries that contain `adrp x16, page` and then `ldr x17, [x16, offset]`. In code with landing pads,
+/// `bti` comes first. Returns the start, the size and the slot of each entry. The start is an offset in `code`, the
+/// slot is an address.
 fn jumps_of_aarch64(code: &[u8], address: u64) -> Vec<(u64, u64, u64)> {
     const BTI_C: u32 = 0xd503_245f;
     let words: Vec<u32> =

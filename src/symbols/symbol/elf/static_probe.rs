@@ -9,17 +9,18 @@ use object::{
 
 use super::{Elf, ElfError, operand::Operand};
 
-/// The maximum size of the section with the notes, in bytes. libjvm.so has many probes, and 36 KiB of notes.
+/// The maximum size of the section with the notes, in bytes. The notes of libjvm.so, which contains many probes, take
+/// 36 KiB.
 const NOTES_LIMIT: u64 = 1 << 20;
 
-/// The owner and the type of the notes.
+/// The owner (name) and the type of the notes.
 const OWNER: &[u8] = b"stapsdt";
 const TYPE: elf::NoteType = elf::NoteType(3);
 
-/// A static probe at one place of a program or library. A probe may have several places.
+/// A static probe at one place of a program or library. A probe may have several places, and each is a `StaticProbe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticProbe {
-    /// The provider: the name that the program or library gives to the group of its probes.
+    /// The provider: the name for the group of all probes of the program or library.
     pub provider: String,
     /// The name of the probe.
     pub name: String,
@@ -31,14 +32,14 @@ pub struct StaticProbe {
     pub arguments: Vec<StaticArgument>,
 }
 
-/// An argument of a static probe at one place.
+/// One argument of a static probe at one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticArgument {
-    /// The text in the note.
+    /// The argument's text in the note, for example `-4@%eax`.
     pub text: String,
     /// The size of the value in bytes: 1, 2, 4 or 8.
     pub size: u8,
-    /// Whether it may be negative.
+    /// Whether the value is a signed number.
     pub signed: bool,
     /// The location of the value. `None` if an [`Operand`] cannot express it, for example for a floating-point
     /// register.
@@ -49,14 +50,14 @@ pub struct StaticArgument {
 pub fn static_probes(elf: &Elf) -> Result<Vec<StaticProbe>, ElfError> {
     let Some(section) = elf.section(".note.stapsdt") else { return Ok(Vec::new()) };
     let notes = elf.data(section, NOTES_LIMIT)?;
-    // Tools such as prelink change the addresses in a file, but not those in its notes. The section `.stapsdt.base`
-    // shows the difference.
+    // Tools such as prelink change the addresses in a file, but not those in its notes. `.stapsdt.base` shows how far
+    // they were moved.
     let base = elf.sections.iter().find(|section| &*section.name == ".stapsdt.base").map(|section| section.address);
     read_notes(&notes, elf, base)
 }
 
 fn read_notes(notes: &[u8], elf: &Elf, base: Option<u64>) -> Result<Vec<StaticProbe>, ElfError> {
-    // Notes have the same headers in 32-bit and 64-bit files, so this type reads both.
+    // Notes have the same header in 32-bit and 64-bit files, so the type for 32-bit files reads all.
     let mut notes = NoteIterator::<FileHeader32<Endianness>>::new(elf.endian, 4, notes)?;
     let mut probes = Vec::new();
     while let Some(note) = notes.next()? {
@@ -68,7 +69,7 @@ fn read_notes(notes: &[u8], elf: &Elf, base: Option<u64>) -> Result<Vec<StaticPr
     Ok(probes)
 }
 
-/// Reads the contents of a note: three addresses and three texts.
+/// Reads the description of a note: three addresses and three texts.
 fn probe(contents: &[u8], elf: &Elf, base: Option<u64>) -> Option<StaticProbe> {
     let mut rest = contents;
     let (mut addresses, mut texts) = ([0; 3], [""; 3].map(str::to_owned));
@@ -100,7 +101,8 @@ fn take_address(bytes: &mut &[u8], elf: &Elf) -> Option<u64> {
     }
 }
 
-/// Divides the text of the arguments at blanks. On AArch64, an argument may have a blank in its brackets: `8@[sp, 16]`.
+/// Splits the text of the arguments at blanks, but not within brackets. An AArch64 argument may contain a blank:
+/// `8@[sp, 16]`.
 fn split(arguments: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0usize;
     let pieces = arguments.split(move |c: char| {
@@ -114,14 +116,14 @@ fn split(arguments: &str) -> impl Iterator<Item = &str> {
     pieces.filter(|piece| !piece.is_empty())
 }
 
-/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. Old notes state no size: their arguments have the size
-/// of an address.
+/// Parses an argument. `-4@%eax` is a signed number of 4 bytes. In old notes, arguments have no size. Their size is
+/// that of an address.
 fn argument(text: &str, elf: &Elf) -> StaticArgument {
     let word = if elf.is_64 { 8 } else { 4 };
     let (size, operand) = text.split_once('@').map_or((None, text), |(size, operand)| (Some(size), operand));
     let number = size.map_or(Some(word), |size| size.trim_start_matches('-').parse().ok());
     let number = number.filter(|size| [1, 2, 4, 8].contains(size));
-    // The size `8f` means a floating-point number, for which there is no operand.
+    // `8f` is the size of a floating-point number, which no operand can express.
     let operand = number.and_then(|_| Operand::parse(operand, elf.machine));
     let signed = size.is_some_and(|size| size.starts_with('-'));
     StaticArgument { text: text.to_owned(), size: number.unwrap_or(word), signed, operand }
@@ -133,14 +135,14 @@ mod tests {
 
     use super::{super::operand::Memory, *};
 
-    /// Returns the headers of this program, as if it were a file of 64 or 32 bits for another processor.
+    /// Returns the headers of this test program, changed to those of a 32-bit or 64-bit file for another processor.
     fn file(is_64: bool, machine: elf::Machine) -> Elf {
         let mut elf = Elf::open(&std::env::current_exe().unwrap()).unwrap();
         (elf.is_64, elf.machine) = (is_64, machine);
         elf
     }
 
-    /// Returns the note of a probe, as the assembler writes it.
+    /// Returns a note as the assembler writes it.
     fn note(addresses: [u64; 3], texts: [&str; 3], is_64: bool) -> Vec<u8> {
         let mut contents = Vec::new();
         for address in addresses {

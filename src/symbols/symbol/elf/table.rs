@@ -1,9 +1,9 @@
-//! The functions of a file, in an array that is sorted by address. The names stay in the file's string tables. Does not
-//! search for files.
+//! The functions of a file, in an array that is sorted by address. This module does not search for files.
 //!
-//! Tables are read, not mapped: truncating a mapped file causes SIGBUS. The data is kept as it is in the file, and an entry
-//! of 16 bytes per function points into it. 145,000 functions of a library of 200 MB take 0.1 s and 22 MiB. DWARF is read
-//! for lines or inlined functions, or if the file has nothing else. Each piece is read only if it fits into the limit.
+//! Tables are read and not mapped, because truncating a mapped file causes SIGBUS. Names stay in the file's string
+//! tables, and an entry of 16 bytes per function refers to its name. 145,000 functions of a library of 200 MB take 0.1
+//! s and 22 MiB. DWARF is read for lines or inlined functions, or if the file contains no symbols. Each table is read
+//! only if it fits into the limit.
 
 use object::{
     Endianness,
@@ -24,9 +24,9 @@ use super::{
 pub struct Symbols {
     /// Sorted by address; one entry per address.
     entries: Vec<Entry>,
-    /// The properties of each entry besides its range and name.
+    /// For each entry, its less often used properties.
     marks: Vec<Mark>,
-    /// The string tables. Names are offsets into them.
+    /// The string tables. The names in `entries` are offsets into them.
     names: Vec<Vec<u8>>,
 }
 
@@ -45,8 +45,9 @@ pub struct FunctionAt<'a> {
     pub name: &'a [u8],
     /// The address at which it starts.
     pub start: u64,
-    /// The address after its end. A function whose size the file does not state extends to the next function, even beyond the
-    /// end of its section. perf extends it in the same way (`symbols__fixup_end()` in `tools/perf/util/symbol.c`).
+    /// The address after the function's end. If the symbol table states no size, the function extends to the next
+    /// function, even beyond the end of its section. perf extends it in the same way (`symbols__fixup_end()` in
+    /// `tools/perf/util/symbol.c`).
     pub end: u64,
     /// Its binding in the symbol table: STB_LOCAL, STB_GLOBAL or STB_WEAK.
     pub binding: elf::SymbolBind,
@@ -54,7 +55,7 @@ pub struct FunctionAt<'a> {
     pub index: u32,
 }
 
-/// Properties of an entry that are needed less often than its range and name.
+/// The properties of an entry that are needed less often than its range and name.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     binding: elf::SymbolBind,
@@ -66,13 +67,13 @@ struct Mark {
 enum SizeSource {
     /// The symbol table states it.
     Table,
-    /// It was computed from the next symbol, because the symbol table states 0.
+    /// It was computed from the start of the next symbol, because the symbol table states 0.
     NextSymbol,
-    /// The entry is not in a symbol table, but an entry of the procedure linkage table.
+    /// The entry comes from the procedure linkage table and not from a symbol table.
     Linkage,
 }
 
-/// The size of the pages to which perf rounds up the end of a file's last symbol, if the symbol has no size.
+/// The page size to which perf rounds up the end of a file's last symbol, if the symbol has no size.
 const PAGE: u64 = 4096;
 
 /// A symbol that may become an entry of the table.
@@ -92,8 +93,8 @@ pub(super) struct Candidate {
 }
 
 impl Symbols {
-    /// Reads the symbols of the files that make up one binary: the file itself, its debug file, its `.gnu_debugdata`.
-    /// Fails if they may take more than `limit` bytes. While they are read, they may take three times as much for a
+    /// Reads the symbols of the files that belong to one binary: the file itself, its debug file, its `.gnu_debugdata`.
+    /// Fails if the symbols may take more than `limit` bytes. Reading them takes up to three times as much for a
     /// moment.
     pub fn read(parts: &[&Elf], limit: usize) -> Result<Self, ElfError> {
         Self::read_with(parts, limit, Data::No)
@@ -150,7 +151,7 @@ impl Symbols {
         names: Vec<Vec<u8>>,
         interrupt: &Interrupt,
     ) -> Result<Self, ElfError> {
-        // The sort is stable: of equally good symbols, the first one in the file is taken.
+        // The sort is stable: among equally good symbols, the first one in the file is chosen.
         candidates.sort_by_key(|candidate| candidate.start);
         let mut entries: Vec<Entry> = Vec::with_capacity(candidates.len());
         let mut marks: Vec<Mark> = Vec::with_capacity(candidates.len());
@@ -162,7 +163,7 @@ impl Symbols {
             let best = aliases[1..]
                 .iter()
                 .fold(first, |best, other| if is_better_name(other, best, &mut lengths) { other } else { best });
-            // A symbol without a size (from assembler code) extends to the next symbol.
+            // A symbol without a size, for example from assembler code, extends to the next symbol.
             let next = after.first().map_or(best.limit, |next| next.start.min(best.limit));
             let size = if best.size == 0 { next.saturating_sub(best.start) } else { best.size };
             entries.push(Entry { start: best.start, size: u32::try_from(size).unwrap_or(u32::MAX), name: best.name });
@@ -192,8 +193,8 @@ impl Symbols {
         self.entries.iter().enumerate().map(|(index, entry)| self.function(index, entry))
     }
 
-    /// Returns the maximum memory that the symbols of these files take, in bytes. The number is computed from the
-    /// section headers.
+    /// Returns the maximum memory that the symbols of these files can take, in bytes. The section headers are enough to
+    /// compute it.
     pub fn expected_bytes(parts: &[&Elf]) -> u64 {
         let tables = parts.iter().flat_map(|part| part.sections.iter().map(move |section| (part, section)));
         let tables = tables.filter(|(_, section)| section.kind == elf::SHT_SYMTAB || section.kind == elf::SHT_DYNSYM);
@@ -213,9 +214,9 @@ impl Symbols {
     /// Returns the function that contains an address.
     pub fn lookup(&self, address: u64) -> Option<FunctionAt<'_>> {
         let next = self.entries.partition_point(|entry| entry.start <= address);
-        // The last entry that starts at or before `address` may be a label inside a function, and the label may end
-        // before `address`. Then the function is an earlier entry, so several entries are checked. Their number is
-        // limited. Without the limit, an address in a gap of a large file would need a walk through all entries.
+        // The last entry that starts at or before `address` may be a label inside a function, and may end before
+        // `address`. So earlier entries are checked too. Their number is limited. Otherwise an address in a gap of a
+        // large file would need a walk through all entries.
         let before = self.entries[..next].iter().enumerate().rev().take(NESTED);
         let (index, entry) = before.into_iter().find(|(_, entry)| address - entry.start < u64::from(entry.size))?;
         Some(self.function(index, entry))
@@ -225,7 +226,8 @@ impl Symbols {
         let mark = self.marks.get(index).copied();
         let end = match mark.map(|mark| mark.size) {
             Some(SizeSource::NextSymbol) => {
-                // perf adds the procedure linkage table after it has computed the sizes, so its entries do not end a symbol.
+                // perf computes the sizes before it adds the entries of the procedure linkage table, so these entries
+                // do not end a symbol.
                 let mut after = self.entries.iter().zip(&self.marks).skip(index + 1);
                 let next = after.find(|(_, mark)| mark.size != SizeSource::Linkage);
                 next.map(|(next, _)| next.start)
@@ -243,19 +245,17 @@ impl Symbols {
     }
 }
 
-/// The maximum number of entries that `lookup` checks, backwards from the last entry that starts at or before the
-/// address.
+/// The maximum number of entries that `lookup` checks.
 const NESTED: usize = 16;
 
-/// Returns whether `one` is a better name for an address than `other`. The rules are those of perf, so that users see
-/// the same names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). In the order of their importance, they
-/// prefer: a symbol with a size, a symbol with a type, a symbol that is not weak, a global symbol, a name with fewer
-/// leading underscores, a longer name.
+/// Returns whether `one` is a better name for an address than `other`. The rules are those of perf, so users see the
+/// same names as in perf (choose_best_symbol() in tools/perf/util/symbol.c). The most important rule comes first. The
+/// better symbol has a size, has a type, is not weak, is global, has fewer leading underscores, has a longer name.
 fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_>) -> bool {
     let rank = |candidate: &Candidate| {
         let binding = candidate.binding;
-        // Before perf chooses a symbol, it extends the last symbol at an address to the next one
-        // (`symbols__fixup_end()`). For data, this is often a symbol at the end of a section.
+        // Before perf chooses among the symbols at an address, it extends the last one to the next symbol
+        // (`symbols__fixup_end()`). In data, this last one is often a symbol at the end of a section.
         let is_object = candidate.limit == u64::MAX && candidate.typed;
         (candidate.size > 0 || is_object, candidate.typed, binding != elf::STB_WEAK, binding == elf::STB_GLOBAL)
     };
@@ -272,7 +272,7 @@ fn is_better_name(one: &Candidate, other: &Candidate, names: &mut NameLengths<'_
 /// The number of symbols between two checks whether the user asked perf-prof to end.
 const CHECK_EVERY: usize = 1 << 16;
 
-/// A symbol table as it is in the file.
+/// The contents of a symbol table in a file.
 pub(super) struct RawTable {
     symbols: Vec<u8>,
     /// The names of the symbols.
@@ -291,15 +291,16 @@ impl RawTable {
         };
         let versions = elf.sections.iter().find(|section| section.kind == elf::SHT_GNU_VERSYM);
         let symbols = elf.data(section, limit)?;
-        // The table of versions has two bytes for each symbol. If it cannot be read, no symbol counts as superseded.
+        // The table of versions contains two bytes for each symbol. If it cannot be read, no symbol counts as
+        // superseded.
         let versions_limit = (symbols.len() / size_of::<Sym32<Endianness>>() * 2) as u64;
         let versions = versions.filter(|_| kind == elf::SHT_DYNSYM);
         let versions = versions.and_then(|section| elf.data(section, versions_limit).ok()).unwrap_or_default();
         Ok(Some(Self { symbols, names: elf.data(strings, limit)?, versions }))
     }
 
-    /// Adds the functions and code labels in the table to `candidates`. `number` is the number that the string table
-    /// will have in `NameAt`.
+    /// Adds the functions and code labels in the table to `candidates`. `number` is the number of the table's names in
+    /// [`NameAt`].
     pub fn add_candidates(
         &self,
         elf: &Elf,
@@ -362,28 +363,27 @@ impl RawTable {
                 continue;
             }
             let Some(section) = elf.sections.get(usize::from(symbol.st_shndx(elf.endian).0)) else { continue };
-            // As in perf, a label without a type counts as data if the name of its section contains `data`
+            // A label without a type counts as data if the name of its section contains `data`, as in perf
             // (`elf_sec__filter()` in `tools/perf/util/symbol-elf.c`).
             let is_data = data == Data::Yes && section.loaded && (is_object || section.name.contains("data"));
             if !(section.executable || is_data) || section.kind == elf::SHT_NULL {
                 continue;
             }
             let Some(name) = NameAt::new(number, symbol.st_name(elf.endian)) else { continue };
-            // Skip labels for the assembler, because they are not functions. For example, `$x` and `$d` mark code and
-            // data on arm.
+            // Labels for the assembler are no functions. For example, `$x` and `$d` mark code and data on arm.
             let first = self.names.get(name.offset());
             if matches!(first, None | Some(0)) || (!typed && matches!(first, Some(b'$' | b'.'))) {
                 continue;
             }
             let mut start: u64 = symbol.st_value(elf.endian).into();
-            // The lowest bit of an arm function's address is set if the function is Thumb code.
+            // The lowest bit of a function's address on arm marks Thumb code. It is not part of the address.
             if elf.machine == elf::EM_ARM && typed {
                 start &= !1;
             }
             candidates.push(Candidate {
                 start,
                 size: symbol.st_size(elf.endian).into(),
-                // Data has no limit, because a label at the end of a data section names the data after it.
+                // Data has no limit, because a label at the end of a data section may name the data after it.
                 limit: if is_data { u64::MAX } else { section.address.saturating_add(section.size) },
                 name,
                 typed: typed || is_object,

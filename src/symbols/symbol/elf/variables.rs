@@ -12,8 +12,8 @@ use super::{super::options::Data, DebugSearch, Elf, debug_file, interrupt::Inter
 /// The maximum size of a symbol table that is read, in bytes.
 const SYMBOLS_LIMIT: u64 = 256 << 20;
 
-/// Returns the addresses of variables of a file, as `nm` shows them, by their names. `path` is the path of the file. A
-/// variable is left out if the file and its debug file do not have it, or have several with its name.
+/// Returns the addresses of variables by name, as `nm` shows them. `path` is the path of the file. A variable is
+/// missing if neither the file nor its debug file contains it, or if they contain several of its name.
 pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<String, u64> {
     let mut found: BTreeMap<String, BTreeSet<u64>> = BTreeMap::new();
     if names.is_empty() {
@@ -29,7 +29,7 @@ pub fn variables(main: &Elf, path: &Path, names: &BTreeSet<&str>) -> BTreeMap<St
                 continue;
             }
             for symbol in &candidates {
-                // A name in `.symtab` may include the version of the symbol: `environ@@GLIBC_2.2.5`.
+                // In `.symtab`, a name may include the version of the symbol: `environ@@GLIBC_2.2.5`.
                 let name = table.name_of(symbol).split(|&byte| byte == b'@').next().unwrap_or_default();
                 if let Some(name) = std::str::from_utf8(name).ok().and_then(|name| names.get(name)) {
                     found.entry((*name).to_owned()).or_default().insert(symbol.start);
