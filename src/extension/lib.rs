@@ -1,7 +1,7 @@
-//! The extension module `perf_prof._native`, for `import perf_prof` in any Python. It is a thin layer: the wing
-//! `cli` defines the content of the module.
+//! The extension module `perf_prof._native`, for `import perf_prof` in any Python. The crate `cli` defines the contents
+//! of the module.
 
-// The `#[pymodule]` of the wing `cli` exports PyInit__native, the function that Python calls first.
+// The `#[pymodule]` of the crate `cli` exports PyInit__native, the function that Python calls first.
 pub use perf_prof_cli::native::_native;
 
 #[cfg(not(panic = "unwind"))]

@@ -1,11 +1,11 @@
 //! The commands that need no Python.
 //!
-//! This wing does not know argv, nor Python: a command gets a plan.
+//! This crate knows neither argv nor Python. A command gets a plan.
 //!
-//! The rooms, each of which uses only those above it:
+//! The modules. Each uses only the modules above it:
 //!
-//! * [`parallel`]: `perf-prof parallel`: a command that reads a recording to jobs that read parts of it. Must not know:
-//!   recordings, events.
+//! * [`parallel`]: `perf-prof parallel`. Makes jobs of a command that reads a recording. Each job reads a part of the
+//!   recording. Must not know: recordings, events.
 //! * [`commands`]: Commands that show a recording: `evlist`, `--header-only`, `report`, `script`, `export`. Must not
 //!   know: argv, Python.
 //! * [`watch`]: Commands that answer questions about events without a script, live or from a recording: `trace`, `top`,
@@ -19,12 +19,12 @@
 //! * a format of `export`: a file in `commands/export/`, its line in `Form::ALL`; files of columns:
 //!   `commands/export/column_file.rs`; profiles of pprof, which `report` writes too: `commands/pprof.rs`
 //! * the counts in the text of `script`: `commands/script_text/counts.rs`
-//! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the look of the sums: `watch/top.rs`,
-//!   `watch/hist.rs`; on a terminal `watch/screen.rs`
+//! * what `top` and `hist` add up, and when they print: `watch/tally.rs`; the tables: `watch/top.rs`, `watch/hist.rs`;
+//!   on a terminal: `watch/screen.rs`
 //! * how much of a call chain a table shows: `watch/stack_width.rs`
 //! * a line of `trace`: `watch/trace.rs`, `watch/system_call.rs`, `watch/span_text.rs`
-//! * the parts of `perf-prof parallel`: `parallel/ranges.rs`, `parallel/job_plan.rs`; which tools it knows:
-//!   `parallel/reader.rs`
+//! * how `perf-prof parallel` divides a recording: `parallel/ranges.rs`, `parallel/job_plan.rs`; which tools it
+//!   supports: `parallel/reader.rs`
 
 pub mod parallel;
 

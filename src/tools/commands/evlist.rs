@@ -31,7 +31,7 @@ pub fn run(path: &Path, limits: &ReadLimits, shown: EventListing) -> Result<()> 
     recording.warnings.iter().for_each(|warning| output::say(format_args!("warning: {warning}")));
     let formats: Vec<Format> = recording.events.iter().map(select::format).collect();
     let names = recording.events.iter().zip(&formats).map(|(event, format)| {
-        // The recorded name includes modifiers. The format does not have them.
+        // The recorded name includes the modifiers, which the format lacks.
         event.name.clone().unwrap_or_else(|| format.name())
     });
     let events: Vec<(String, &RecordedEvent)> = names.zip(&recording.events).collect();
@@ -47,7 +47,6 @@ pub fn run(path: &Path, limits: &ReadLimits, shown: EventListing) -> Result<()> 
     written.and_then(|()| out.flush()).context("cannot write the output")
 }
 
-/// Returns the name of an event type (PERF_TYPE_*), as in the kernel's header.
 fn kind_name(kind: u32) -> Option<&'static str> {
     const NAMES: [(u32, &str); 6] = [
         (PERF_TYPE_HARDWARE, "hardware"),
@@ -60,7 +59,7 @@ fn kind_name(kind: u32) -> Option<&'static str> {
     NAMES.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
 }
 
-/// Returns the members of an event's samples.
+/// Returns the names of the members that an event's samples contain.
 fn members(event: &RecordedEvent) -> Vec<&'static str> {
     // `pid` and `tid` share one bit, so only `tid` is listed.
     let members =
@@ -68,7 +67,7 @@ fn members(event: &RecordedEvent) -> Vec<&'static str> {
     members.map(SampleMember::name).collect()
 }
 
-/// Returns the values that a reading of an event's counter contains.
+/// Returns the names of the values in a reading of an event's counter (PERF_FORMAT_*).
 fn read_format(event: &RecordedEvent) -> Vec<&'static str> {
     const NAMES: [(u64, &str); 5] = [
         (PERF_FORMAT_TOTAL_TIME_ENABLED, "total_time_enabled"),

@@ -1,5 +1,5 @@
 //! `--header-only`: prints the feature sections of a recording in the format of `perf report --header-only`. Reads
-//! records only if no feature section contains the times of the first and the last sample.
+//! records only if no feature section states the times of the first and the last sample.
 
 use std::{
     fmt::Write as _,
@@ -45,8 +45,8 @@ fn header_text(recording: &Recording, captured: Option<String>, times: Option<(u
         ("nrcpus online ", number(online)),
         ("nrcpus avail ", number(available)),
         ("cmdline ", Some(shell_quote_all(&features.cmdline)).filter(|words| !words.is_empty())),
-        // perf rounds these two times. Here they are exact, because users pass them to --time, and with rounded times
-        // some samples would be left out.
+        // perf rounds these two times. They are exact here, because users pass them to --time: with rounded times,
+        // --time would leave out samples.
         ("time of first sample ", times.map(|(first, _)| format_seconds(first))),
         ("time of last sample ", times.map(|(_, last)| format_seconds(last))),
         ("sample duration ", times.map(duration)),
@@ -63,7 +63,7 @@ fn header_text(recording: &Recording, captured: Option<String>, times: Option<(u
     text + "# ========\n#\n"
 }
 
-/// Returns the name of the recording's clock, which gave the times of all records.
+/// Returns the name of the recording's clock, by which all records have their times.
 pub fn clock(recording: &Recording) -> String {
     let of_events = recording.events.iter().find(|event| event.attr.has(AttrFlag::UseClockid));
     match of_events.map(|event| event.attr.clockid) {
@@ -72,7 +72,7 @@ pub fn clock(recording: &Recording) -> String {
     }
 }
 
-/// Returns the name of a clock, as `perf record -k` accepts it. perf's own clock has no number.
+/// Returns the name of a clock, as `perf record -k` accepts it. perf's default clock has no number and is -1 here.
 fn clock_name(number: i32) -> &'static str {
     const NAMES: [(i32, &str); 5] = [
         (libc::CLOCK_REALTIME, "realtime"),
@@ -84,7 +84,7 @@ fn clock_name(number: i32) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == number).map_or("perf's own", |(_, name)| name)
 }
 
-/// Returns one moment in two forms: as time of day, and as time of the records' clock.
+/// Returns a moment in two forms: as time of day, and as time of the recording's clock.
 fn reference(clock: &ClockData) -> String {
     let (whole, nanos) = ((clock.wall / 1_000_000_000) as i64, (clock.wall % 1_000_000_000) as u32);
     let day =

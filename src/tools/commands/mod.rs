@@ -1,5 +1,5 @@
 //! The commands that show a recording: its events, its header, its samples as text or for other programs, or a report
-//! of its samples.
+//! on its samples.
 
 pub mod evlist;
 pub mod export;

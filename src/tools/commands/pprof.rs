@@ -1,4 +1,4 @@
-//! The samples of a recording as a profile of pprof: for `export` and for `report --pprof`.
+//! Profiles for pprof of the samples of a recording, for `export` and `report --pprof`.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -20,21 +20,21 @@ use perf_prof_system::budget::Budget;
 
 use super::script_text::names;
 
-/// How addresses are resolved for a profile: with inlined functions, source files and lines.
+/// Returns how addresses of a profile are resolved: with inlined functions, source files and lines.
 pub fn symbols() -> Options {
     Options { inline: Inline::Yes, srcline: Srcline::Yes, ..Options::default() }
 }
 
-/// Returns how the bytes of a profile are compressed in a file with this name.
+/// Returns how a profile is compressed in a file with this name.
 pub fn packing(path: &Path) -> Packing {
     if path.extension().is_some_and(|end| end == "gz") { Packing::Gzip } else { Packing::Plain }
 }
 
-/// The names of the events of a recording, and the period of its only event.
+/// The names of a recording's events, and the period if there is only one event.
 #[derive(Clone, Debug)]
 pub struct SampledEvents {
     names: Vec<String>,
-    /// The period that was chosen, if there is one event with a fixed period.
+    /// The fixed period, if there is only one event and it has a fixed period.
     period: Option<i64>,
 }
 
@@ -50,12 +50,13 @@ impl SampledEvents {
     }
 }
 
-/// The name of a task whose name is not known, as perf writes it. A task is named when its name is reported later.
+/// Returns the text for a task whose comm is not known, as perf writes it. If the comm is reported later, it replaces
+/// this text.
 pub fn unnamed(tid: i32) -> String {
     format!(":{tid}")
 }
 
-/// The names of labels.
+/// The labels of a sample in the profile.
 struct Keys {
     comm: TextId,
     pid: TextId,
@@ -80,8 +81,8 @@ impl SampledProfile {
         SampledProfile { profile, keys, period: events.period, times: None, unnamed_tasks: BTreeSet::new() }
     }
 
-    /// Adds a sample of the event with the index `event`. `chain` is its call chain, or the function in which it was taken,
-    /// innermost first and with inlined functions.
+    /// Adds a sample of the event with the index `event`. `chain` is the sample's call chain, innermost first and with
+    /// inlined functions. A sample without a call chain has one frame.
     pub fn add(&mut self, event: usize, sample: &Sample<'_>, chain: &[Arc<Frame>], context: &Context) {
         let (time, (pid, tid)) = (sample.time(), sample.pid_tid());
         let (first, last) = self.times.unwrap_or((time, time));
@@ -97,7 +98,7 @@ impl SampledProfile {
         let cpu = sample.event.layout.cpu(sample.record).map(|of| number(cpu, of.into()));
         let named = Label { key: comm, value: LabelValue::Text(self.profile.text(&name)) };
         let labels: Vec<Label> = [named, number(pid_key, pid.into())].into_iter().chain(cpu).collect();
-        // Inlined functions and the function that contains them have one address, so they are one location.
+        // Inlined functions and the function that contains them have the same address, so they are one location.
         let places: Vec<_> = chain
             .chunk_by(|inner, _| matches!(inner.origin, Origin::Inlined { .. }))
             .map(|frames| self.location(frames, sample, context))
@@ -106,8 +107,8 @@ impl SampledProfile {
         self.profile.add(event, places.into_iter().rev(), &labels, weight);
     }
 
-    /// Returns the location for the functions at an address. It is stored in the frame of the outermost function, which is
-    /// the last one.
+    /// Returns the location for the functions at an address. The location is cached in the frame of the last function,
+    /// which is not inlined.
     fn location(&mut self, frames: &[Arc<Frame>], sample: &Sample<'_>, context: &Context) -> Option<LocationId> {
         let own = frames.last()?;
         if let Some(known) = own.slot.get().and_then(|slot| slot.downcast_ref::<LocationId>()) {
@@ -133,7 +134,7 @@ impl SampledProfile {
         Some(location)
     }
 
-    /// Writes the profile. `partial` says what is missing in it.
+    /// Writes the profile. `partial` describes the missing samples.
     pub fn write(
         mut self,
         partial: Option<&str>,

@@ -12,15 +12,16 @@ use perf_prof_recordings::ReadLimits;
 use perf_prof_session::recording::{open, select};
 use perf_prof_system::output;
 
-/// The file that is written if the user gives no other one.
+/// The path of the script if the user gives none, as in perf.
 const DEFAULT_FILE: &str = "perf-script.py";
 
 /// Where a script is written to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptFile {
-    /// The usual name, which nobody typed. Another user may have put a link there, so only a new file gets this name.
+    /// The default path. Another user may have put a link there, so the script is written only if nothing has this
+    /// path.
     Usual,
-    /// A file that the user named. It is overwritten, as perf does.
+    /// The path that the user gave. An existing file is overwritten, as by perf.
     Named(PathBuf),
 }
 
@@ -36,7 +37,7 @@ impl ScriptFile {
         let mut options = OpenOptions::new();
         options.write(true);
         match self {
-            // This is O_EXCL: if the name is taken, even by a link, the open fails.
+            // This is O_EXCL. If the path exists, even as a link, the open fails.
             ScriptFile::Usual => options.create_new(true),
             ScriptFile::Named(_) => options.create(true).truncate(true),
         };

@@ -1,5 +1,5 @@
-//! Plans jobs that each read one part of a recording. The plan is made from a command and from the times and CPUs of
-//! the recording. Opens no files.
+//! Plans jobs that each read a part of a recording. The plan depends on a command, and on the times and CPUs of the
+//! recording. This module opens no files.
 
 use std::{
     ffi::OsString,
@@ -13,16 +13,16 @@ use super::{
     Divide, Divided, Job, MissingValue, OptionName, RangeError, RangeLength, ReadingCommand, TimeRange, Tool, divide,
 };
 
-/// The times and CPUs of a recording. The recording is divided by them.
+/// The times and CPUs of a recording, by which it is divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordingExtent {
     /// The time range from the first sample to the last one.
     pub times: TimeRange,
-    /// The CPUs that were available when the recording was made.
+    /// The CPUs that were available when the recording was written.
     pub cpus: CpuSet,
 }
 
-/// The properties by which a recording is divided.
+/// By what a recording is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Splits {
     /// Only by time. Each job reads the samples of all CPUs.
@@ -34,26 +34,26 @@ pub enum Splits {
 /// How the work is divided.
 #[derive(Clone, Debug)]
 pub struct Division {
-    /// The properties by which the recording is divided: only time, or CPUs and time.
+    /// By what the recording is divided: only time, or CPUs and time.
     pub splits: Splits,
     /// The number or the length of the time ranges.
     pub divide: Divide,
-    /// The minimum length of the time ranges that the division creates.
+    /// The minimum length of the time ranges.
     pub least: Duration,
     /// A shell command to which each job's output is piped.
     pub pipe_to: Option<OsString>,
-    /// The folder in which each job gets its own folder.
+    /// The folder for the folders of the jobs.
     pub output: PathBuf,
 }
 
 /// The result of planning.
 #[derive(Clone, Debug)]
 pub struct JobPlan {
-    /// The jobs. If the recording is divided by CPU, they are ordered by CPU and then by time; otherwise by time only.
+    /// The jobs, ordered by time. If the recording is divided by CPU, they are ordered by CPU first.
     pub jobs: Vec<Job>,
     /// The number of time ranges.
     pub ranges: usize,
-    /// The length of the time ranges: as requested, or the minimum.
+    /// Whether the time ranges have the requested length, or the minimum length.
     pub lengths: RangeLength,
 }
 
@@ -72,7 +72,7 @@ pub enum PlanError {
     /// The command's list of CPUs is not valid.
     #[error("the command's list of CPUs {0:?} is not valid; write, for example, `0-3,7`")]
     Cpus(String),
-    /// The command's list contains a CPU that the recording does not have.
+    /// The command selects a CPU that the recording does not contain.
     #[error("the recording has no CPU {0}; it has the CPUs {1}")]
     NoSuchCpu(u32, CpuSet),
 }
@@ -127,8 +127,8 @@ pub fn plan(mut command: ReadingCommand, recorded: &RecordingExtent, split: &Div
     Ok(JobPlan { jobs, ranges: ranges.len(), lengths })
 }
 
-/// Removes the option that selects CPUs from the command, and returns these CPUs. If the command does not have this
-/// option, returns all CPUs.
+/// Removes the option that selects CPUs from the command, and returns the selected CPUs. Without the option, returns
+/// all CPUs.
 fn selected_cpus(
     command: &mut ReadingCommand,
     option: OptionName,
@@ -141,9 +141,9 @@ fn selected_cpus(
     unknown.map_or(Ok(named), |cpu| Err(PlanError::NoSuchCpu(cpu, recorded.cpus.clone())))
 }
 
-/// Returns a range as the value of `--time`, or `None` if the range is the whole recording. FROM is left out if the
-/// range starts at the first sample, and TO is left out if it ends at the last sample. So records before the first
-/// sample or after the last sample, such as names and mappings of tasks, are read too.
+/// Returns the value of `--time` for a range, or `None` if the range is the whole recording. FROM is omitted if the
+/// range starts at the first sample, and TO if it ends at the last sample. So jobs also read records before the first
+/// and after the last sample, such as comms and mappings of tasks.
 fn time_option(range: TimeRange, all: TimeRange) -> Option<String> {
     let text = range.to_string();
     let (from, to) = text.split_once(',')?;
@@ -155,8 +155,8 @@ fn time_option(range: TimeRange, all: TimeRange) -> Option<String> {
     }
 }
 
-/// Returns the path of the file into which the outputs of all jobs are joined. Returns `None` if one of the jobs writes
-/// to this file itself.
+/// Returns the path of the file into which the outputs of all jobs are joined. `None` if a job writes to this path
+/// itself.
 pub fn joined_output(jobs: &[Job], output: &Path) -> Option<PathBuf> {
     let path = output.join("out.txt");
     (!jobs.iter().any(|job| job.output() == path)).then_some(path)
@@ -222,7 +222,7 @@ mod tests {
         );
     }
 
-    /// A live command does not read `./perf.data`. So it must be refused, even if this file exists.
+    /// A live command is refused even if `./perf.data` exists, because it does not read that file.
     #[test]
     fn a_live_run_names_no_recording() {
         let live =

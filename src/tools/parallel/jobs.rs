@@ -1,4 +1,4 @@
-//! Runs commands in parallel, each with its own output files. Does not know about recordings.
+//! Runs commands in parallel, each with its own output files. This module knows nothing of recordings.
 
 use std::{
     ffi::OsString,
@@ -18,7 +18,7 @@ use super::Command;
 /// The time between two checks of the running jobs.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A command, and the folder for its files.
+/// A command that is run, and the folder for its files.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// The command to run.
@@ -40,7 +40,7 @@ pub struct Progress {
     pub running: usize,
 }
 
-/// Why the jobs could not all be run successfully.
+/// Why not all jobs ended successfully.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     /// The files of a job cannot be used.
@@ -86,7 +86,7 @@ pub enum JobError {
     Interrupted,
 }
 
-/// Returns what a command wrote to stderr, in a form that can be appended to a message: on lines after the message.
+/// Returns what a command wrote to stderr as the end of a message, on lines of its own.
 fn on_own_lines(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!(":\n{text}") }
 }
@@ -97,9 +97,9 @@ struct Running<'a> {
     consumer: Option<Child>,
 }
 
-/// Runs jobs in order, at most `at_once` at a time, until all jobs have ended or one job fails. After a failure, the
-/// other jobs are ended; they also end if the calling thread ends. `watch` is called after every change of the progress.
-/// `interrupted` is called in every round of checks; if it returns true, all jobs are ended.
+/// Runs jobs in order, at most `at_once` at a time. After a failure, the other jobs are ended. All jobs also end if the
+/// calling thread ends. `watch` is called after each change of the progress. `interrupted` is called in each round of
+/// checks; if it returns true, all jobs are ended.
 pub fn run(
     jobs: &[Job],
     at_once: usize,
@@ -158,7 +158,7 @@ pub fn run(
 fn kill_all(running: &mut Vec<Running<'_>>) {
     for one in running.drain(..) {
         for mut child in [Some(one.child), one.consumer].into_iter().flatten() {
-            // A child that has already ended ignores both calls.
+            // Both calls have no effect on a child that has already ended.
             let _ = child.kill();
             let _ = child.wait();
         }
@@ -176,7 +176,8 @@ impl Job {
         self.directory.join("err.txt")
     }
 
-    /// If the job's output is piped to a command, returns the path of the file that contains this command's stderr.
+    /// Returns the path of the file with the stderr of the command to which the job's output is piped. `None` without
+    /// such a command.
     pub fn pipe_messages(&self) -> Option<PathBuf> {
         self.pipe_to.as_ref().map(|_| self.directory.join("pipe-err.txt"))
     }
@@ -200,7 +201,7 @@ impl Job {
             let child = process.stdout(output).spawn().map_err(failed(self.command.quoted()))?;
             return Ok(Running { job: self, child, consumer: None });
         };
-        // The pipe's messages need a file of their own, because they show whether the pipe failed.
+        // The messages of the pipe's command go to a file of their own, because they show whether it failed.
         let messages = create(&path)?;
         let mut child = process.stdout(Stdio::piped()).spawn().map_err(failed(self.command.quoted()))?;
         let mut shell = Process::new("sh");
@@ -225,8 +226,8 @@ impl Job {
         }
     }
 
-    /// Returns an error if `status`, the exit status of the pipe, means a failure. Status 1 without a message is not a
-    /// failure, because grep, cmp and diff use it to report a result.
+    /// Returns an error if the exit status of the pipe's command means a failure. Status 1 without a message is none:
+    /// grep, cmp and diff report a result with it.
     fn check_pipe(&self, status: ExitStatus) -> Result<(), JobError> {
         let said = self.pipe_messages().map(|path| read_messages(&path)).unwrap_or_default();
         if status.success() || (status.code() == Some(1) && said.is_empty()) {
@@ -241,8 +242,8 @@ fn read_messages(messages: &Path) -> String {
     String::from_utf8_lossy(&fs::read(messages).unwrap_or_default()).into_owned()
 }
 
-/// Shortens what a program wrote before it failed. Keeps the first lines, because usage messages show the error there.
-/// Keeps the last lines, because tracebacks show the error there.
+/// Shortens what a program wrote before it failed. Keeps the first lines, where usage messages show the error, and the
+/// last lines, where tracebacks show it.
 fn shortened(text: &str) -> String {
     const EACH: usize = 8;
     let lines: Vec<&str> = text.trim().lines().collect();
@@ -254,20 +255,20 @@ fn shortened(text: &str) -> String {
 }
 
 impl Running<'_> {
-    /// Returns the result of the job, or `None` if it is still running. The exit status of the job's command is checked
-    /// first, and then the exit status of its pipe.
+    /// Returns the result of the job. `None` if the job still runs. The exit status of the job's command is checked
+    /// before that of its pipe.
     fn ended(&mut self) -> Option<Result<(), JobError>> {
         let own = |status: ExitStatus| if status.success() { Ok(()) } else { Err(self.job.failed(status)) };
         let Some(consumer) = &mut self.consumer else { return status(&mut self.child).map(own) };
         let piped = status(consumer).map(|status| self.job.check_pipe(status));
         if let Some(Err(_)) = piped {
-            // No process reads the command's output any more. If the command has already ended, the kill does nothing,
-            // and the command keeps its own status.
+            // Nobody reads the output of the job's command any more. If the command has already ended, the kill has no
+            // effect, and its own status stays.
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
         let status = status(&mut self.child)?;
-        // A consumer may close the pipe early, so SIGPIPE is not a failure. If a shell ran the command, it reports
+        // The pipe's command may close the pipe early, so SIGPIPE is no failure. A shell that ran the command reports
         // SIGPIPE as this exit code.
         let ended_by_pipe = match (status.signal(), &piped) {
             (Some(libc::SIGPIPE), _) | (Some(libc::SIGKILL), Some(Err(_))) => true,
@@ -280,8 +281,8 @@ impl Running<'_> {
     }
 }
 
-/// Returns the exit status of a child process, or `None` if the child is still running. If waiting for the child fails,
-/// returns the status of a failed child.
+/// Returns the exit status of a child process. `None` if the child still runs. If waiting fails, returns the status of
+/// a failed child.
 fn status(child: &mut Child) -> Option<ExitStatus> {
     child.try_wait().unwrap_or(Some(ExitStatus::from_raw(0xff00)))
 }
@@ -330,14 +331,14 @@ mod tests {
     fn output_goes_through_a_command() {
         let folder = tempfile::tempdir().unwrap();
         let counted = job(folder.path(), "counted", "seq 1000", Some("grep 7 | wc -l"));
-        // If the consumer closes the pipe early, the command ends, and this is not a failure.
+        // `head` closes the pipe early, which ends `yes`. This is no failure.
         let head = job(folder.path(), "head", "yes", Some("head -1"));
         run(&[counted, head], 1, |_| {}, || false).unwrap();
         let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
         assert_eq!((read("counted/out.txt").trim(), read("head/out.txt").trim()), ("271", "y"));
     }
 
-    /// If grep in the pipe finds no line, the job has not failed.
+    /// A job does not fail if grep in the pipe finds no line.
     #[test]
     fn status_1_of_a_pipe_without_messages_is_no_failure() {
         let folder = tempfile::tempdir().unwrap();
@@ -345,7 +346,7 @@ mod tests {
             let job = job(folder.path(), name, script, Some(pipe_to));
             run(&[job], 1, |_| {}, || false).map_err(|error| error.to_string())
         };
-        // A message of the command does not count as a message of its pipe.
+        // What the job's command writes to stderr is no message of the pipe.
         assert_eq!(check("nothing", "echo 1; echo 'a warning' >&2", "grep 7"), Ok(()));
         assert_eq!(check("other", "yes", "cmp -s - /dev/null"), Ok(()));
         let read = |name| fs::read_to_string(folder.path().join(name)).unwrap();
@@ -368,11 +369,11 @@ mod tests {
         assert_eq!(check("silent", "seq 9", "exit 2"), said("exit 2", "seq 9", "exit status: 2", ""));
         let killed = check("killed", "seq 9", "kill -9 $$");
         assert_eq!(killed, said("kill -9 $$", "seq 9", "signal: 9 (SIGKILL)", ""));
-        // If the pipe failed, its command is not waited for, and the error is about the pipe.
+        // If the pipe's command failed, the job's command is not waited for. The error is about the pipe.
         let long = check("long", "sleep 100; true", two);
         assert_eq!(long, said(two, "sleep 100; true", "exit status: 2", ":\nwhy"));
         assert_eq!(check("cut", "yes 1", two), said(two, "yes 1", "exit status: 2", ":\nwhy"));
-        // If the command itself fails, the error is about the command, whatever status its pipe returns.
+        // If the job's command fails itself, the error is about this command, whatever the status of the pipe is.
         let own = check("own", "echo own >&2; exit 3", "cat; sleep 0.1; exit 2");
         assert!(own.starts_with("sh -c 'echo own >&2; exit 3' failed (exit status: 3)") && own.ends_with(":\nown"));
         assert!(check("own-1", "exit 3", "grep 7").contains("failed (exit status: 3)"));

@@ -1,4 +1,4 @@
-//! Runs several copies of a command in parallel. The command reads a recording; each copy reads one part of the
+//! `perf-prof parallel`: runs several copies of a command that reads a recording. Each copy reads one part of the
 //! recording.
 
 mod command;

@@ -1,4 +1,4 @@
-//! Ranges of time and how they are divided. Does not know about recordings or commands.
+//! Ranges of time, and how they are divided. This module knows neither recordings nor commands.
 
 use std::{fmt, time::Duration};
 
@@ -30,20 +30,20 @@ pub enum Divide {
 pub struct Divided {
     /// The ranges, in the order of time.
     pub ranges: Vec<TimeRange>,
-    /// The length of the ranges: as requested, or the minimum.
+    /// Whether the ranges have the requested length, or the minimum length.
     pub lengths: RangeLength,
 }
 
-/// The length of divided ranges.
+/// Which length the divided ranges have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeLength {
-    /// The ranges have the requested length.
+    /// The requested length.
     Requested,
-    /// The requested length is below the allowed minimum, so the ranges have the minimum length.
+    /// The minimum length, because the requested length is shorter.
     Minimum,
 }
 
-/// Why a `--time` is not valid.
+/// Why the value of `--time` is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RangeError {
     /// The text is not a range FROM,TO in seconds.
@@ -51,7 +51,7 @@ pub enum RangeError {
         "--time {0}: write a range as FROM,TO in seconds, for example `12.5,13` (FROM or TO may be left out); separate several ranges with spaces"
     )]
     Form(String),
-    /// The text contains a `%`, but is not a valid range in percent.
+    /// The text contains a `%`, but is no valid range in percent.
     #[error("--time: {0}")]
     Shares(#[from] TimeRangeError),
     /// The ranges overlap, or one of them ends before it starts.
@@ -60,9 +60,8 @@ pub enum RangeError {
 }
 
 impl TimeRange {
-    /// Parses the value of a `--time` option: ranges `FROM,TO` in seconds, separated by spaces, or ranges in percent of
-    /// `all`. If FROM is missing, the range starts at the start of `all`. If TO is missing, it ends at the end of
-    /// `all`.
+    /// Parses the value of `--time`: ranges `FROM,TO` in seconds, separated by spaces, or ranges in percent of `all`.
+    /// Without FROM, a range starts at the start of `all`. Without TO, it ends at the end of `all`.
     pub fn parse_all(text: &str, all: TimeRange) -> Result<Vec<TimeRange>, RangeError> {
         if text.contains('%') {
             let mut shares = text.parse::<TimeRanges>()?.resolve(all.start, all.end);
@@ -86,12 +85,12 @@ impl TimeRange {
         if ranges.is_empty() { Err(form()) } else { Ok(ranges) }
     }
 
-    /// Returns the length in nanoseconds.
+    /// Returns the length of the range in nanoseconds.
     pub fn nanoseconds(self) -> u64 {
         (self.end - self.start).saturating_add(1)
     }
 
-    /// Divides the range into `count` ranges of nearly the same length, one after the other.
+    /// Divides the range into `count` adjacent ranges of nearly equal length.
     pub fn divided(self, count: usize) -> Vec<TimeRange> {
         let whole = u128::from(self.nanoseconds());
         let count = (count.max(1) as u128).min(whole);
@@ -105,11 +104,11 @@ impl TimeRange {
     }
 }
 
-/// Divides ranges. The division creates no range that is shorter than `least`.
+/// Divides ranges. No range is divided into ranges shorter than `least`.
 pub fn divide(ranges: &[TimeRange], divide: Divide, least: Duration) -> Divided {
     let total: u64 = ranges.iter().map(|range| range.nanoseconds()).sum();
     let asked = match divide {
-        // There are already `count` ranges or more.
+        // There are already at least `count` ranges.
         Divide::Count(count) if count <= ranges.len() => {
             return Divided { ranges: ranges.to_vec(), lengths: RangeLength::Requested };
         }
@@ -169,7 +168,7 @@ mod tests {
         );
     }
 
-    /// The commands that read a recording accept percentages, so percentages must be accepted here too.
+    /// Percentages are accepted, because the commands that read a recording accept them.
     #[test]
     fn percents_are_divided() {
         let two = expect!["100.400000000,101.199999999 101.200000000,101.999999999"];
@@ -177,7 +176,7 @@ mod tests {
         check("25%/2", Divide::Count(1), 0.0, expect!["101.000000000,101.999999999"]);
         let both = expect!["100.000000000,100.399999999 102.000000000,102.399999999"];
         check("50%-60%,0%-10%", Divide::Count(2), 0.0, both);
-        // The range `5%,5%` has no length and selects nothing. The result is a time after the end of the recording.
+        // The range `5%,5%` is empty and selects nothing. The result is a time after the end of the recording.
         check("5%,5%", Divide::Count(2), 0.0, expect!["18446744073.709551615,18446744073.709551615"]);
     }
 

@@ -1,4 +1,4 @@
-//! A command that reads a recording. Finds out which of the supported tools the command runs; finds, removes and adds
+//! A command that reads a recording. This module finds the tool that the command runs, and finds, removes and adds
 //! options of the command.
 
 use std::{
@@ -12,13 +12,13 @@ use super::Command;
 /// The start of the line in which `perf-prof python` reports the script that it loaded.
 pub const LOADED: &str = "Loaded module: ";
 
-/// A command that runs a tool which can read a part of a recording.
+/// A command that runs a tool that can read a part of a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadingCommand {
     words: Vec<OsString>,
     tool: Tool,
-    /// The index of the word where an option can be inserted: directly after the subcommand, or after the name of the
-    /// script if the command runs a script directly.
+    /// The index of the word before which options are inserted: after the subcommand, or after the script's name if the
+    /// command runs a script directly.
     options: usize,
 }
 
@@ -63,12 +63,12 @@ fn reason(subcommand: &Option<String>) -> &'static str {
 }
 
 impl ReadingCommand {
-    /// Finds the tool that a command runs. `is_script` returns true if a word is the path of a script and the first
-    /// line of this script runs perf-prof.
+    /// Finds the tool that a command runs. `is_script` returns whether a word is the path of a script whose first line
+    /// runs perf-prof.
     pub fn find(words: Vec<OsString>, is_script: impl Fn(&OsStr) -> bool) -> Result<Self, NotDivisible> {
         let mut other = None;
         for (at, word) in words.iter().enumerate() {
-            // Other words may be before the tool, as in `sudo perf script` or `taskset 1 ./x.py`.
+            // Other words may precede the tool: `sudo perf script`, `taskset 1 ./x.py`.
             let name = word.as_bytes().rsplit(|&byte| byte == b'/').next().unwrap_or_default();
             if name.starts_with(b"perf") {
                 let Some(next) = (at + 1..words.len()).find(|&next| !words[next].as_bytes().starts_with(b"-")) else {
@@ -96,7 +96,7 @@ impl ReadingCommand {
         self.tool
     }
 
-    /// Returns the command, to run it.
+    /// Returns the whole command.
     pub fn command(&self) -> Command {
         Command::new(self.words.clone())
     }
@@ -118,7 +118,7 @@ impl ReadingCommand {
         for (at, word) in self.words.iter().enumerate().skip(self.options) {
             let bytes = word.as_bytes();
             let attached = match bytes {
-                // The words after `--` are not options.
+                // Words after `--` are no options.
                 b"--" => return Ok(None),
                 [b'-', b'-', name @ ..] => match name.strip_prefix(long.as_bytes()) {
                     Some([]) => None,
@@ -187,8 +187,7 @@ mod tests {
         check("nice ./s.py script", expect!["None Python nice ./s.py --time=1,2 script"]);
     }
 
-    /// Commands of other tools are refused. They do not get a `--time`, and it is not assumed that they read
-    /// `perf.data`.
+    /// Commands of other tools are refused. Neither `--time` nor `perf.data` may be assumed for them.
     #[test]
     fn commands_that_cannot_be_divided_are_refused() {
         let joined = expect![

@@ -1,5 +1,5 @@
-//! The sums of two recordings, or of two parts of one recording, in one table. Each row has the amounts of a key before
-//! and after. The largest change comes first.
+//! The sums of two recordings, or of two parts of a recording, in one table. Each row contains the amounts of a key
+//! before and after. The largest change comes first.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -12,7 +12,7 @@ use super::key_json::{key_members, shown_names};
 pub struct Side<'a> {
     /// The sums.
     pub groups: &'a Groups,
-    /// The time between its first and its last event.
+    /// The time from the first to the last event of the recording.
     pub length: Duration,
 }
 
@@ -21,12 +21,12 @@ pub struct Change {
     pub key: Key,
     pub before: Option<Amount>,
     pub after: Option<Amount>,
-    /// The size of the change. Changes are sorted by its absolute value, the largest first.
+    /// The size of the change. The changes with the largest absolute values come first.
     pub by: f64,
 }
 
 impl Side<'_> {
-    /// Returns a number per second. If the length is 0, for example with a single event, returns the number itself.
+    /// Returns `number` per second. If the length is 0, for example with a single event, returns `number`.
     pub fn per_second(&self, number: f64) -> f64 {
         if self.length.is_zero() { number } else { number / self.length.as_secs_f64() }
     }
@@ -45,7 +45,7 @@ impl Change {
             Change { key, before, after, by }
         };
         let mut changes: Vec<Change> = keys.into_iter().map(of_key).collect();
-        // Keys with equal changes stay in their order.
+        // The sort is stable: keys with equal changes stay in their order.
         changes.sort_by(|one, other| other.by.abs().total_cmp(&one.by.abs()));
         changes
     }
@@ -56,8 +56,8 @@ impl Change {
     }
 }
 
-/// Returns the lines of a table of changes. `titles` are the titles of the columns after the keys, and `cells` returns
-/// the cells of these columns.
+/// Returns the lines of a table of changes. `titles` are the titles of the columns after the keys. `cells` returns the
+/// cells of these columns.
 pub fn table(
     by: &[String],
     titles: &[String],

@@ -1,5 +1,4 @@
-//! Delivers the events of the plan to the sink of a command. The same sinks are used for live events and for
-//! recordings.
+//! Delivers the events of the plan to the sink of a command, live or from a recording.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ pub enum TimeOfDay {
     NotNeeded,
 }
 
-/// Delivers the events to the receiver that `receive` creates. Returns the receiver too.
+/// Delivers the events to the receiver that `receive` creates, and returns the receiver at the end.
 pub fn deliver<R: Receiver>(
     plan: &RunPlan,
     time_of_day: TimeOfDay,
@@ -31,8 +30,8 @@ pub fn deliver<R: Receiver>(
              scripts/lockstat.py --futex",
         );
     }
-    // If the user presses Ctrl-C while events are opened, a live run ends as soon as it has started. A recording that is a
-    // pipe blocks when it is opened, so Ctrl-C ends the process then.
+    // During a live run, Ctrl-C while events are opened ends the run as soon as it has started. Opening a recording
+    // that is a pipe blocks, so there Ctrl-C ends the process.
     let held = plan.live().map(|_| BlockedSignals::new()).transpose()?;
     let mut chosen = Chosen::select(plan)?;
     chosen.warn();
@@ -43,7 +42,7 @@ pub fn deliver<R: Receiver>(
     Ok((delivered.status(), delivered.sink))
 }
 
-/// Returns whether the selector asks the source `lock` for futexes. The kernel's lock events do not include futexes.
+/// Returns whether the selector asks the source `lock` for futexes, which the kernel's lock events do not include.
 fn wants_locks_of_programs(event: &EventSpec) -> bool {
     match &event.kind {
         EventKind::Span(span) => {

@@ -19,9 +19,9 @@ use super::{
 pub struct HistPlan {
     /// The events, and how the histograms are shown.
     pub tally: TallyPlan,
-    /// The name of the field whose values are counted. `None` for `duration`.
+    /// The field whose values are counted. `None` for `duration`.
     pub value: Option<String>,
-    /// The names of the fields whose values make a key. There is a histogram for each key.
+    /// The fields whose values make a key. Each key gets its own histogram.
     pub by: Vec<String>,
     /// The unit of the values.
     pub unit: Unit,
@@ -30,7 +30,7 @@ pub struct HistPlan {
 /// The unit in which values are shown. Times of events are in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Unit {
-    /// Values are shown as they are, and durations in microseconds.
+    /// Values are shown unchanged, and durations in microseconds.
     #[default]
     OfValue,
     /// Nanoseconds.
@@ -62,27 +62,27 @@ pub fn run(plan: &HistPlan) -> Result<ExitStatus> {
     tally(&plan.tally, hist)
 }
 
-/// The histograms.
+/// The command's settings for its histograms.
 #[derive(Clone)]
 struct Hist {
-    /// The title of the values.
+    /// The title of the column of values.
     title: String,
     value: String,
-    /// True if the user named the field.
+    /// Whether the user named the field.
     is_given: bool,
     by: Vec<String>,
-    /// The rows: one for each power of two of the shown unit.
+    /// The rows of a histogram, one for each power of two in the shown unit.
     buckets: Buckets,
 }
 
 impl Hist {
-    /// Returns the keys to show. Keys with the most values come first; for durations, keys with the longest total time.
+    /// Returns the keys to show: those with the most values, or for durations those with the longest total time.
     fn largest<'g>(&self, groups: &'g Groups, rows: usize) -> impl Iterator<Item = (Key, Amount)> + 'g {
         groups.in_order(if self.value == DURATION_FIELD { Order::Sum } else { Order::Weight }, Some(rows))
     }
 
-    /// Returns a table of the percentiles, with a line for each key. Without keys, returns no lines, because the line
-    /// of the histogram shows the percentiles.
+    /// Returns a table of percentiles with one line per key. Without keys, it has no lines, because the line of the
+    /// histogram shows the percentiles.
     fn table(&self, groups: &Groups, rows: usize) -> Vec<String> {
         if self.by.is_empty() {
             return Vec::new();
@@ -119,7 +119,7 @@ impl Hist {
         Change::all(sides, |before, after| median(after) - median(before))
     }
 
-    /// Returns the number of values, the percentiles and the largest value as texts.
+    /// Returns the number of values, the percentiles and the largest value, as texts.
     fn figures(&self, amount: Option<&Amount>) -> Vec<String> {
         let Some(Amount::Distribution(of)) = amount else {
             return vec!["-".to_owned(); PERCENTILES.len() + 2];
@@ -152,12 +152,13 @@ impl TallyCommand for Hist {
     }
 
     fn rows_that_fit(&self, lines: usize) -> usize {
-        // A histogram takes about twelve lines: a few titles and about ten rows.
+        // A histogram takes about twelve lines: titles, and about ten rows.
         (lines / 12).max(1)
     }
 
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String> {
-        // A screen shows the histograms since the start: an interval may have too few values for a distribution.
+        // A screen shows the histograms of the whole run, because an interval may contain too few values for a
+        // distribution.
         let groups = period.whole.unwrap_or(period.groups);
         let mut lines = self.table(groups, rows);
         let largest: Vec<(Key, Amount)> = self.largest(groups, rows).collect();
@@ -213,7 +214,8 @@ impl TallyCommand for Hist {
     }
 }
 
-/// Returns a distribution as members of a JSON object, with values in `unit`. Each row has its smallest value and its count.
+/// Returns a distribution as members of a JSON object, with values in `unit`. Each row has the smallest value and the
+/// count.
 fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json> {
     let divisor = buckets.divisor();
     let number = |number: Option<i128>| match number.map(|number| (i64::try_from(number), number)) {
@@ -221,7 +223,7 @@ fn members(of: &Distribution, unit: &str, buckets: Buckets) -> Map<String, Json>
         Some((_, number)) => json!(number as f64 / divisor as f64),
         None => Json::Null,
     };
-    // In the unit that is shown, the smallest value of each row is a whole number, so the division is exact.
+    // The smallest value of each row is a whole number in the shown unit, so the division is exact.
     let start = |start: Option<i128>| start.and_then(|start| i64::try_from(start / i128::from(divisor)).ok());
     let rows = of.rows(buckets).into_iter();
     let rows: Vec<Json> = rows.map(|(from, count)| json!({ "from": start(from), "count": count })).collect();

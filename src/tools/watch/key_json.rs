@@ -3,7 +3,7 @@
 use perf_prof_events::aggregate::{Key, KeyPart};
 use serde_json::{Map, Value as Json, json};
 
-/// Returns the names of keys as titles, without the leading `_` of members that all events have.
+/// Returns the names of keys as titles. The leading `_` of members of all events is removed.
 pub fn shown_names(by: &[String]) -> Vec<String> {
     by.iter().map(|name| name.strip_prefix('_').unwrap_or(name).to_owned()).collect()
 }
@@ -24,7 +24,7 @@ fn value(part: &KeyPart) -> Json {
         KeyPart::Number(number) => match (u64::try_from(*number), i64::try_from(*number)) {
             (Ok(number), _) => json!(number),
             (_, Ok(number)) => json!(number),
-            // Not reached: the numbers in events fit into 64 bits.
+            // Not reached, because numbers in events fit into 64 bits.
             _ => json!(number.to_string()),
         },
         KeyPart::Text(text) => json!(String::from_utf8_lossy(text)),

@@ -1,4 +1,4 @@
-//! The output of a command. Text is collected, and written when enough was collected or when the run waits for events.
+//! The output of a command. Text is collected, and written when it is long enough or when the run waits for events.
 
 use std::{
     fs::File,
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use perf_prof_events::event::{Flow, Stop};
 
-/// How many bytes of text are collected before they are written.
+/// Text is collected up to this many bytes before it is written.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// Where a command prints.
@@ -23,7 +23,7 @@ pub enum Destination {
     File(PathBuf),
 }
 
-/// The form of the output.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// Text, for people.
@@ -36,9 +36,9 @@ pub enum Form {
 /// The reader of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// A terminal. Control characters are shown as text.
+    /// A terminal. Control characters are replaced by text.
     Terminal(Colours),
-    /// A file or a program, which gets the bytes as they are.
+    /// A file or a program, which gets the bytes unchanged.
     Program,
 }
 
@@ -60,7 +60,7 @@ impl Reader {
     }
 }
 
-/// An output, with text that was not written yet.
+/// An output, and the text that was not written to it yet.
 pub struct Output {
     /// The text that was not written yet.
     pub waiting: Vec<u8>,
@@ -80,7 +80,7 @@ impl Output {
         Ok(Output { waiting: Vec::with_capacity(2 * WRITTEN_AT_ONCE), reader, to, failure: None })
     }
 
-    /// Writes the collected text if there is much of it.
+    /// Writes the collected text if it is long enough.
     pub fn write_if_much(&mut self) -> Flow {
         if self.waiting.len() < WRITTEN_AT_ONCE { ControlFlow::Continue(()) } else { self.write() }
     }

@@ -1,4 +1,4 @@
-//! A terminal on which a command shows its sums while it runs. The text is drawn again in the same place.
+//! A terminal on which a command shows its sums while it runs. Each interval is drawn over the one before.
 
 use anyhow::Result;
 use perf_prof_format::control_characters::without_controls;
@@ -6,14 +6,14 @@ use perf_prof_system::{keys::Keys, output::terminal_size};
 
 use super::output::{Colours, Reader};
 
-/// The size to use if the terminal does not report its size.
+/// The columns and rows of a terminal that does not report its size.
 const SIZE: (usize, usize) = (80, 24);
 
 /// The terminal. The key `q` ends the run, as Ctrl-C does.
 pub struct Screen {
     colours: Colours,
     is_drawn: bool,
-    /// Keys are read as long as this value exists.
+    /// While this value exists, keys are read.
     _keys: Option<Keys>,
 }
 
@@ -27,18 +27,18 @@ impl Screen {
         Ok(Screen { colours, is_drawn: false, _keys: Keys::read()? })
     }
 
-    /// Returns the number of lines of the terminal that are free below the head line.
+    /// Returns the number of free lines below the head line.
     pub fn lines(&self) -> usize {
-        // One line is the head line. The last line stays empty for the cursor.
+        // The head line takes one line. The last line stays empty for the cursor.
         size().1.saturating_sub(2)
     }
 
-    /// Draws a head line and lines below it. Longer lines are cut, so that each takes one line of the terminal.
+    /// Draws a head line and lines below it. Lines are cut to the width of the terminal.
     pub fn draw(&mut self, head: &str, lines: &[String], out: &mut Vec<u8>) {
         let (columns, rows) = size();
-        // ECMA-48 and xterm sequences. The first drawing switches to the terminal's alternate screen, so that the
-        // former contents come back at the end. Then the cursor goes home, the rest of each line is erased behind its
-        // text, and finally the rest of the screen.
+        // Sequences of ECMA-48 and xterm. The first drawing switches to the alternate screen, so that the former
+        // contents return at the end. Each drawing moves the cursor home, erases the rest of each line, and then the
+        // rest of the screen.
         out.extend_from_slice(if self.is_drawn { b"\x1b[H".as_slice() } else { b"\x1b[?1049h\x1b[?25l\x1b[H" });
         self.is_drawn = true;
         let head = format!("{head}   (q ends)");

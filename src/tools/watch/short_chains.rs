@@ -1,15 +1,15 @@
-//! The hint that call chains end early, as they do in programs without frame pointers.
+//! The hint that call chains end early, as in programs without frame pointers.
 
 use perf_prof_events::{
     aggregate::{Groups, KeyPart},
     picture::KERNEL_SUFFIX,
 };
 
-/// A call chain with at most this many user frames is taken for one that ends early. A complete chain has more: the
-/// frames of the C library that call main(), main() itself, and others.
+/// A call chain with at most this many user frames counts as one that ends early. A complete chain contains more: the C
+/// library's frames that call main(), main() itself, and others.
 const SHORT: usize = 2;
 
-/// Returns the hint if most of the call chains with user frames in these sums are short.
+/// Returns the hint if most call chains with user frames in these sums end early.
 pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
     let at = groups.definition().keys.iter().position(|key| is_stack(key))?;
     let (mut short, mut all) = (0, 0);
@@ -25,7 +25,7 @@ pub(super) fn hint(groups: &Groups) -> Option<&'static str> {
         .then_some("call chains end early; programs and libraries without frame pointers need --call-graph dwarf")
 }
 
-/// Returns whether a key is a call chain: the event's own, or that of an event of a span.
+/// Returns whether a key is a call chain: of the event itself (`_stack`), or of an event of a span (`begin.stack`).
 pub(super) fn is_stack(key: &str) -> bool {
     matches!(key.rsplit('.').next(), Some("stack" | "_stack"))
 }
@@ -54,7 +54,7 @@ mod tests {
     fn most_chains_with_user_frames_are_short() {
         assert!(hint(&groups(&[("read;do_syscall_64_[k];ksys_read_[k]", 6), ("_start;main;f;read", 5)])).is_some());
         assert!(hint(&groups(&[("read;do_syscall_64_[k];ksys_read_[k]", 5), ("_start;main;f;read", 5)])).is_none());
-        // Threads of the kernel have no user frames.
+        // Kernel threads have no user frames.
         assert!(hint(&groups(&[("kthread_[k];worker_thread_[k]", 9), ("", 1)])).is_none());
     }
 }

@@ -1,5 +1,5 @@
-//! The text of a span in the lines of `perf-prof trace`. All times have the same form, as in `perf trace`: ms with
-//! three digits after the point.
+//! The text of a span in a line of `perf-prof trace`. Times have the format of `perf trace`: ms with three digits after
+//! the point.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use perf_prof_format::{
     value::Value,
 };
 
-/// Writes a time in ns: `10.307 ms`. Digits after the microseconds are cut off.
+/// Writes a time in ns as ms: `10.307 ms`. Digits below a microsecond are cut off.
 pub(super) fn write_time(ns: u64, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(out, "{}.{:03} ms", ns / 1_000_000, ns % 1_000_000 / 1000);

@@ -1,19 +1,19 @@
-//! Places call chains in a table. On a terminal, they are shortened to the innermost frames that fit into the line. If a
-//! chain does not fit, all frames of the kernel except one are left out first. The functions of the scheduler say little
-//! about a wait, and the waiting function of the program says much. In files and pipes, call chains are whole.
+//! Places call chains in a table. On a terminal, a chain is shortened to the innermost frames that fit into the line.
+//! All kernel frames except one are left out first. They are functions of the scheduler, while the program's functions
+//! show where it waits. In files and pipes, chains are whole.
 
 use perf_prof_events::{aggregate::Report, picture::KERNEL_SUFFIX};
 use perf_prof_system::output::terminal_size;
 
 /// The minimum width of a call chain.
 const NARROWEST: usize = 40;
-/// The text in the place of outer frames that were left out.
+/// The text that replaces outer frames.
 const OUTER: &str = "...;";
-/// The text in the place of other frames that were left out.
+/// The text that replaces other frames.
 const LEFT_OUT: &str = "...";
 
 /// Shortens the call chains in these columns, so that a row fits into a line of the terminal. Without a terminal, moves
-/// these columns to the end of the table: nobody would find a column after a whole call chain.
+/// these columns to the end of the table, because nobody would find a column after a whole call chain.
 pub(super) fn fit(report: &mut Report, stacks: &[usize]) {
     match terminal_size() {
         Some((columns, _)) => fit_into(report, stacks, columns),
@@ -61,8 +61,8 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
 }
 
-/// Compares the chains that do not fit. Returns how many of the innermost kernel frames they have in common: these are frames
-/// of the scheduler or of the event. A single chain cannot be compared, so the result is 0.
+/// Returns how many innermost kernel frames all chains that do not fit have in common. They are frames of the scheduler
+/// or of the event. Returns 0 for a single chain, because it cannot be compared.
 fn shared_frames(chains: &[&str], room: usize) -> usize {
     let mut long = chains.iter().filter(|chain| chain.chars().count() > room);
     let Some(first) = long.next() else { return 0 };
@@ -75,8 +75,8 @@ fn shared_frames(chains: &[&str], room: usize) -> usize {
     others.map(|other| common(first, other)).min().unwrap_or(0).min(kernel(first).saturating_sub(1))
 }
 
-/// Shortens a chain that does not fit. Leaves out the innermost frames that all chains share. Keeps one of the other
-/// kernel frames, and as many of the program's innermost frames as fit. Returns `None` if the chain fits.
+/// Shortens a chain that does not fit. Leaves out the innermost `shared` frames. Keeps one of the other kernel frames,
+/// and as many of the program's innermost frames as fit. Returns `None` if the chain fits.
 fn shortened(chain: &str, shared: usize, room: usize) -> Option<String> {
     if chain.chars().count() <= room {
         return None;
@@ -92,7 +92,7 @@ fn shortened(chain: &str, shared: usize, room: usize) -> Option<String> {
     innermost(&frames, room).or(Some(frames)).filter(|short| short.len() < chain.len())
 }
 
-/// Returns the innermost frames that fit, at least one. `None` if all frames fit.
+/// Returns the innermost frames that fit, at least one. Returns `None` if all frames fit.
 fn innermost(chain: &str, room: usize) -> Option<String> {
     if chain.chars().count() <= room {
         return None;
@@ -134,12 +134,12 @@ mod tests {
         assert_eq!(innermost("main;f;g", 8), None);
         assert_eq!(innermost("main;f;g", 7).as_deref(), Some("...;f;g"));
         assert_eq!(innermost("main;f;g", 6).as_deref(), Some("...;g"));
-        // A name is never cut, because a part of it may be the name of another function.
+        // Names are never cut, because the rest could be the name of another function.
         assert_eq!(innermost("main;very_long_name", 6).as_deref(), Some("...;very_long_name"));
         assert_eq!(innermost("very_long_name", 6), None);
     }
 
-    /// All waits end in the same functions of the scheduler.
+    /// All waits end in the same functions of the scheduler, so the program's functions are shown.
     #[test]
     fn of_long_chains_the_frames_of_the_program_are_shown() {
         let kernel = "entry_[k];do_syscall_64_[k];futex_[k];futex_wait_[k];schedule_[k];__schedule_[k]";
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(short(&one, 2), "...;main;update_index;pthread_mutex_lock;...;futex_wait_[k]");
         assert_eq!(short(&read, 2), "_start;main;read_ahead;pthread_mutex_lock;...;io_wait_[k]");
         assert_eq!(shortened(&one, 2, 20).as_deref(), Some("...;futex_wait_[k]"));
-        // Chains with frames of the kernel only are cut to their innermost frames.
+        // A chain of kernel frames only is cut to its innermost frames.
         assert_eq!(shortened("a_[k];b_[k];c_[k];d_[k]", 1, 10).as_deref(), Some("...;c_[k]"));
         assert_eq!(shortened(&one, 0, 500), None);
     }

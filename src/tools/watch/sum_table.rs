@@ -1,4 +1,4 @@
-//! The sums of another field. They are in a table of their own, besides the table of the command.
+//! The sums of one more field (`--sum a,b`), in a table beside the command's own table.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -8,12 +8,12 @@ use perf_prof_events::{
 };
 use perf_prof_session::engine::kernel_tables::{SharedGroups, TableUse};
 
-/// Returns an empty table, to which the run adds the kernel's sums.
+/// Returns an empty table, to which the run adds the sums that the kernel keeps.
 pub fn shared(definition: Definition) -> SharedGroups {
     Arc::new(Mutex::new(Groups::new(definition)))
 }
 
-/// Moves all sums of `from`, which is a table of [`shared`], to the table `to`.
+/// Moves all sums from `from`, a table of [`shared`], to the table `to`.
 pub fn take(from: &SharedGroups, to: &mut Groups) {
     let mut from = from.lock().unwrap_or_else(PoisonError::into_inner);
     to.merge(&from);
@@ -22,12 +22,12 @@ pub fn take(from: &SharedGroups, to: &mut Groups) {
 
 /// The sums of a field by the keys of the command.
 pub struct SumTable {
-    /// For each event that is delivered: the plan for reading its keys and the field.
+    /// For each delivered event, the plan for reading its keys and the field.
     plans: Vec<Option<Plan>>,
     memo: Memo,
-    /// The kernel's sums of the interval.
+    /// The sums of this interval that the kernel kept.
     from_kernel: SharedGroups,
-    /// The sums of the interval.
+    /// All sums of this interval.
     pub now: Groups,
     /// The sums of all earlier intervals.
     pub whole: Groups,
@@ -45,25 +45,25 @@ impl SumTable {
         SumTable { plans, memo: Memo::default(), from_kernel: shared(definition), now, whole }
     }
 
-    /// Adds an event.
+    /// Adds an event to the sums.
     pub fn add(&mut self, event: usize, input: &Input<'_>) {
         if let Some(Some(plan)) = self.plans.get(event) {
             self.now.add(plan, input, &mut self.memo);
         }
     }
 
-    /// Returns the table to which the kernel's sums of an event are added; `None` if the event is not delivered.
+    /// Returns the table to which the run adds the kernel's sums of an event. `None` if the event is not delivered.
     pub fn table_use(&self, event: usize) -> Option<TableUse> {
         let plan = self.plans.get(event)?.clone()?;
         Some(TableUse { definition: self.now.definition().clone(), plan, table: self.from_kernel.clone() })
     }
 
-    /// Adds the kernel's sums.
+    /// Moves the kernel's sums to those of this interval.
     pub fn take_from_kernel(&mut self) {
         take(&self.from_kernel, &mut self.now);
     }
 
-    /// Adds the sums of the interval to those of the intervals before.
+    /// Ends the interval: adds its sums to those of the earlier intervals.
     pub fn end_interval(&mut self) {
         self.whole.merge(&self.now);
         self.now.clear();

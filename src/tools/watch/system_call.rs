@@ -1,4 +1,4 @@
-//! The text of a system call in the lines of `perf-prof trace`: its name, its arguments with their names, and its result.
+//! The text of a system call in a line of `perf-prof trace`: its name, its arguments with their names, and its result.
 
 use std::{borrow::Cow, collections::HashMap, io::Write as _};
 
@@ -13,15 +13,14 @@ use perf_prof_system::tracefs::Tracefs;
 
 use super::span_text;
 
-/// The system of the tracepoints of system calls. Their formats have the names of arguments.
+/// The system of the tracepoints of system calls. Their formats contain the names of arguments.
 const SYSTEM: &str = "syscalls";
-/// A field of these tracepoints that is not an argument.
+/// The field of these tracepoints with the number of the system call, which is no argument.
 const NUMBER: &str = "__syscall_nr";
 
-/// Writes system calls. Caches the arguments of each call.
+/// Writes system calls. It caches the arguments of each system call.
 pub(super) struct SystemCallText {
-    /// `None` if the names of arguments cannot be read from this kernel. In this case, all six arguments are shown as
-    /// numbers.
+    /// `None` if the names of arguments cannot be read from this kernel. All six arguments are then shown as numbers.
     tracefs: Option<Tracefs>,
     arguments: HashMap<Vec<u8>, Option<Vec<Argument>>>,
 }
@@ -29,8 +28,8 @@ pub(super) struct SystemCallText {
 /// An argument of a system call.
 struct Argument {
     name: String,
-    /// The name of a second field: it has the string to which the argument points, or the path of the file whose descriptor
-    /// the argument is.
+    /// The name of the field with the text of the argument: the string that the argument points to, or the path of the
+    /// file that it is the descriptor of.
     string: String,
     form: ArgumentForm,
 }
@@ -38,13 +37,13 @@ struct Argument {
 /// How the value of an argument is written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ArgumentForm {
-    /// A signed number with 32 bits, for example a file descriptor.
+    /// A signed 32-bit number, for example a file descriptor.
     Int,
     /// An unsigned number.
     Size,
-    /// Bits and addresses.
+    /// A hexadecimal number, for bits and addresses.
     Hex,
-    /// The permissions of a file.
+    /// An octal number, for the permissions of a file.
     Octal,
 }
 
@@ -66,7 +65,7 @@ impl Argument {
         Argument { name: name.to_owned(), string: format!("{name}_str"), form }
     }
 
-    /// Writes the string to which the argument points.
+    /// Writes the argument with the string that it points to.
     fn write_string(&self, text: &[u8], out: &mut Vec<u8>) {
         let _ = write!(out, "{}: {:?}", self.name, String::from_utf8_lossy(text));
     }
@@ -87,7 +86,8 @@ impl Argument {
 }
 
 impl SystemCallText {
-    /// Creates the writer. A recording may come from another kernel, so its arguments have no names.
+    /// Creates the writer. Arguments of a recorded system call have no names, because the recording may come from
+    /// another kernel.
     pub fn new(origin: &Origin) -> Self {
         let tracefs = match origin {
             Origin::Live(_) => Tracefs::find().ok(),
@@ -144,7 +144,7 @@ impl SystemCallText {
         let result: Cow<'_, str> = match value("ret") {
             _ if is_open => "?".into(),
             _ if !errno.is_empty() => format!("-1 {}", String::from_utf8_lossy(errno)).into(),
-            // An address, for example from mmap().
+            // The result is an address, for example of mmap().
             Some(Value::Int(ret)) if ret > i64::from(u32::MAX) => format!("{ret:#x}").into(),
             Some(Value::Int(ret)) => ret.to_string().into(),
             _ => "?".into(),
@@ -167,7 +167,8 @@ impl SystemCallText {
 }
 
 fn arguments(tracefs: &Tracefs, name: &str) -> Option<Vec<Argument>> {
-    // The kernel names a few tracepoints after its functions, not after the call (SYSCALL_DEFINE in kernel/sys.c).
+    // The kernel names a few tracepoints after its function and not after the system call (SYSCALL_DEFINE in
+    // kernel/sys.c).
     let event = match name {
         "uname" => "sys_enter_newuname".to_owned(),
         "stat" | "fstat" | "lstat" => format!("sys_enter_new{name}"),

@@ -1,4 +1,4 @@
-//! Adds up events by keys, for commands that show the sums: once in each interval, and at the end of the run.
+//! Adds up events by keys for commands that show the sums: in each interval, and at the end of the run.
 
 use std::{
     mem,
@@ -37,30 +37,30 @@ use super::{
     sum_table::{self, SumTable},
 };
 
-/// The largest number of keys that are kept. If there are more, the smallest ones are added up together.
+/// The maximum number of keys. If there are more, the smallest are added up together.
 pub const KEYS: usize = 1_000_000;
 
-/// The events that a command adds up, and how the sums are shown.
+/// The events that a command adds up, and how it shows the sums.
 #[derive(Clone, Debug)]
 pub struct TallyPlan {
-    /// The events.
+    /// The run that delivers the events.
     pub watch: RunPlan,
-    /// How many keys are shown. `None` means as many as fit on the screen, or 20 without a screen.
+    /// The number of keys that are shown. `None` means as many as fit on the screen, or 20 without a screen.
     pub rows: Option<usize>,
-    /// How the sums are printed.
+    /// The format of the sums.
     pub form: Form,
     /// Where the sums are shown while the command runs.
     pub place: Place,
-    /// What the recording is compared with, if the user wants a comparison.
+    /// The recording for a comparison, if the user wants one.
     pub earlier: Option<Earlier>,
 }
 
 /// An earlier recording, or an earlier part of the same recording.
 #[derive(Clone, Debug)]
 pub struct Earlier {
-    /// The same events in the earlier recording.
+    /// The run that delivers the same events of the earlier recording.
     pub watch: RunPlan,
-    /// Its name for people.
+    /// What messages call the earlier recording or part.
     pub name: String,
 }
 
@@ -69,39 +69,39 @@ pub struct Earlier {
 pub enum Place {
     /// On the whole terminal, which is drawn again in each interval.
     Screen,
-    /// On the standard output: the sums of each interval below those of the interval before.
+    /// On stdout, the sums of each interval below those of the interval before.
     Lines,
-    /// Nowhere: the sums are compared with those of another recording at the end.
+    /// Nowhere. The sums are compared with those of another recording at the end.
     Nowhere,
 }
 
-/// How many keys are shown if the user gives no number.
+/// The number of keys that are shown by default without a screen.
 const ROWS: usize = 20;
 
 /// The maximum number of tasks with missing spans that the JSON output lists.
 const TASKS: usize = 100;
 
-/// The part that differs between the commands: the sums, and how they are shown.
+/// What differs between the commands: which sums they need, and how they show them.
 pub trait TallyCommand {
     /// Returns the definition of the sums for these events.
     fn definition(&mut self, events: &[EventType]) -> Result<Definition>;
-    /// Returns the names of further fields that are added up.
+    /// Returns the names of further fields to add up.
     fn more_sums(&self) -> &[String] {
         &[]
     }
-    /// Returns whether the command shows for how long dropped spans may have lasted.
+    /// Returns whether the command shows how long dropped spans may have lasted.
     fn counts_missing(&self) -> bool {
         false
     }
-    /// Returns the lines that show the sums of a period. `rows` is how many keys are shown.
+    /// Returns the lines that show the sums of a period. `rows` is the number of keys to show.
     fn lines(&self, period: &Period<'_>, rows: usize) -> Vec<String>;
-    /// Returns the number of keys that fit into this many lines.
+    /// Returns the number of keys that fit into `lines` lines.
     fn rows_that_fit(&self, lines: usize) -> usize;
-    /// Passes the sums of each key, as a JSON object, to `row`.
+    /// Calls `row` with the sums of each key as a JSON object.
     fn json(&self, period: &Period<'_>, rows: usize, row: &mut dyn FnMut(Json));
-    /// Returns the lines that show what has changed from one recording to the other.
+    /// Returns the lines that show the changes between two recordings.
     fn difference(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<String>;
-    /// Returns what has changed for each key, as JSON objects.
+    /// Returns the changes of the keys between two recordings, as JSON objects.
     fn difference_json(&self, sides: [&Side<'_>; 2], rows: usize) -> Vec<Json>;
 }
 
@@ -109,16 +109,16 @@ pub trait TallyCommand {
 pub struct Period<'a> {
     /// The sums.
     pub groups: &'a Groups,
-    /// The length of the period. It is 0 if it is not known.
+    /// The length of the period, or 0 if it is not known.
     pub length: Duration,
-    /// The sums since the start. Only a screen shows them beside those of the interval.
+    /// The sums since the start, which a screen shows beside those of the interval. `None` without a screen.
     pub whole: Option<&'a Groups>,
-    /// What is missing in the events and spans of the period; `None` if they are complete.
+    /// Which events and spans of the period are missing. `None` if they are complete.
     pub shortfall: Option<Shortfall>,
     /// The sums of further fields.
     pub more_sums: Vec<&'a Groups>,
-    /// For each key, how long its dropped spans may have lasted at most, in ns. Spans are dropped if events were lost
-    /// while they were open. `None` if there are no such spans.
+    /// For each key, the maximum total duration of its dropped spans, in ns. A span is dropped if events were lost
+    /// while it was open. `None` if no spans were dropped.
     pub missing: Option<&'a Groups>,
 }
 
@@ -141,7 +141,7 @@ pub fn run(plan: &TallyPlan, command: impl TallyCommand + Clone) -> Result<ExitS
     Ok(status)
 }
 
-/// Adds up the events of a run. Shows the sums, unless they are compared with those of another run.
+/// Adds up the events of a run. Shows the sums, unless they are compared with those of another recording.
 fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) -> Result<(ExitStatus, Tally<L>)> {
     let is_live = watch.live().is_some();
     let (status, tally) = deliver(watch, TimeOfDay::NotNeeded, |about| {
@@ -201,7 +201,7 @@ fn add_up<L: TallyCommand>(plan: &TallyPlan, watch: &RunPlan, mut command: L) ->
             output,
         })
     })?;
-    // The hint is only for live events: the call chains of a recording cannot be changed any more.
+    // The hint is only for live events, because the call chains of a recording cannot be changed any more.
     let finds_by_pointers = is_live && watch.capture.callchain.how == CallGraph::FramePointer;
     if finds_by_pointers && watch.verbosity > Verbosity::Quiet {
         short_chains::hint(&tally.whole).into_iter().for_each(say);
@@ -244,18 +244,18 @@ fn print_difference<L: TallyCommand>(plan: &TallyPlan, name: &str, before: &Tall
     after.output.waiting.extend_from_slice(text.as_bytes());
 }
 
-/// Compiles a definition for an event. If the event has no field `comm`, the key `comm` means the member `_comm` that
-/// all events have. The same holds for `pid`, `cpu` and the other such members.
+/// Compiles a definition for an event. If the event has no field `comm`, the key `comm` means the member `_comm`. The
+/// same holds for `pid`, `cpu` and other members of all events.
 fn compile(definition: &Definition, event: &EventType) -> Result<Plan, PlanError> {
     let only = |name: &str| Definition { keys: vec![name.to_owned()], value: None, ..definition.clone() };
     let find = |name: &String| {
         let own = format!("_{name}");
         match (Plan::new(&only(name), event), Plan::new(&only(&own), event)) {
-            // The sample's own member `cgroup` is only a number, so `cgroup` means `_cgroup`.
+            // The member `cgroup` of a sample is a number, so the key means `_cgroup`, which is a path.
             (Ok(_), Ok(_)) if name == "cgroup" && !has_field(event, name) => Ok(own),
             (Ok(_), _) => Ok(name.clone()),
             (Err(PlanError::Unknown { .. }), Ok(_)) => Ok(own),
-            // The error contains the short name, because the user typed that name.
+            // The error contains the name that the user typed.
             (Err(PlanError::Unknown { .. }), Err(PlanError::NoCallchain { event, .. })) => {
                 Err(PlanError::NoCallchain { name: name.clone(), event })
             }
@@ -271,7 +271,7 @@ fn has_field(event: &EventType, name: &str) -> bool {
     event.format.tracepoint().is_some_and(|format| format.field(name).is_some())
 }
 
-/// The kind of things that are counted.
+/// Whether events or spans are counted.
 #[derive(Clone, Copy)]
 enum Counted {
     Events,
@@ -284,7 +284,7 @@ impl Counted {
         if are_spans { Counted::Spans } else { Counted::Events }
     }
 
-    /// Returns a number of them as text: `1 span`, `2 spans`.
+    /// Returns a count with its noun: `1 span`, `2 spans`.
     fn text(self, number: u64) -> String {
         let word = match self {
             Counted::Events => "event",
@@ -294,16 +294,16 @@ impl Counted {
         format!("{number} {word}{plural}")
     }
 
-    /// Like [`Counted::text`]. If some are missing, the number is a lower bound.
+    /// Like [`Counted::text`], but with `at least` if some are missing.
     fn bound(self, number: u64, shortfall: Option<&Shortfall>) -> String {
         let at_least = if shortfall.is_some() { "at least " } else { "" };
         format!("{at_least}{}", self.text(number))
     }
 }
 
-/// How the start and the length of the run are measured.
+/// How the start and the length of a run are measured.
 enum Times {
-    /// By the clock of this machine, since the events were enabled.
+    /// By this machine's clock, since the events were enabled.
     Clock(Option<Instant>),
     /// By the first and the last event of a recording.
     Events(Option<(u64, u64)>),
@@ -318,32 +318,32 @@ impl Times {
     }
 }
 
-/// A sink that adds up events.
+/// The sink that adds up events.
 struct Tally<L> {
     command: L,
     events: Vec<EventType>,
     /// The names of the events, for the screen.
     names: String,
     counted: Counted,
-    /// For each event that is delivered: the plan for reading its keys and its value.
+    /// For each delivered event, the plan for reading its keys and its value.
     plans: Vec<Option<Plan>>,
     context: Arc<Context>,
     stats: Arc<Stats>,
-    /// The kernel's sums of the interval.
+    /// The sums of this interval that the kernel kept.
     from_kernel: SharedGroups,
-    /// The sums of the interval.
+    /// All sums of this interval.
     now: Groups,
     memo: Memo,
     /// The sums of all earlier intervals.
     whole: Groups,
     /// The sums of further fields.
     more_sums: Vec<SumTable>,
-    /// For how long dropped spans may have lasted.
+    /// The maximum total duration of dropped spans, by key.
     missing: Option<SumTable>,
     times: Times,
     /// The time from the start of the run to the start of the interval.
     since: Duration,
-    /// What was missing at the start of the interval.
+    /// What had been missing when the interval started.
     missed: Shortfall,
     rows: Option<usize>,
     form: Form,
@@ -374,7 +374,7 @@ impl<L: TallyCommand> Receiver for Tally<L> {
 }
 
 impl<L: TallyCommand> Tally<L> {
-    /// Adds the kernel's sums.
+    /// Moves the kernel's sums to those of this interval.
     fn take_from_kernel(&mut self) {
         sum_table::take(&self.from_kernel, &mut self.now);
         self.more_sums.iter_mut().for_each(SumTable::take_from_kernel);
@@ -469,7 +469,7 @@ impl<L: TallyCommand> Deliver for Tally<L> {
     }
 }
 
-/// Prints the sums of a period. `end` is the time from the start of the run to the end of the interval; `None` for the
+/// Prints the sums of a period. `end` is the time from the start of the run to the end of an interval. `None` for the
 /// whole run.
 fn print(
     command: &impl TallyCommand,
@@ -511,8 +511,8 @@ fn print(
             if let Json::Object(members) = &mut object {
                 members.extend(missing(period.shortfall.as_ref(), counted));
             }
-            // The object has an empty list `rows`, which is replaced by the rows, one by one. There may be a million
-            // rows, and as JSON values they would take ten times the memory of their text.
+            // The rows are inserted one by one into the text of the object, whose list `rows` is empty. There may be a
+            // million rows. As JSON values they would take ten times the memory of their text.
             let object = object.to_string();
             let object = in_json(&object);
             let (before, after) = object.split_once("\"rows\":[]").unwrap_or((&object, ""));
@@ -529,7 +529,7 @@ fn print(
     }
 }
 
-/// Returns the members of a JSON object that say which events and spans are missing.
+/// Returns the members of a JSON object for missing events and spans.
 fn missing(shortfall: Option<&Shortfall>, of: Counted) -> Map<String, Json> {
     let mut members = Map::new();
     members.insert("partial".into(), json!(shortfall.is_some()));

@@ -1,5 +1,5 @@
 //! `perf-prof top`: counts events by keys, and prints a table with the largest counts first. For spans, it adds up
-//! durations, and the longest total time comes first. With `--sum`, it adds up fields.
+//! durations, with the longest total time first. With `--sum`, it adds up fields.
 
 use anyhow::Result;
 use perf_prof_events::{
@@ -22,10 +22,9 @@ use super::{
 pub struct TopPlan {
     /// The events, and how the counts are shown.
     pub tally: TallyPlan,
-    /// The names of the fields whose values make a key. If there are none, the default keys of the events are used.
+    /// The fields whose values make a key. If there are none, the default keys of the events are used.
     pub by: Vec<String>,
-    /// The names of the fields whose values are added up for each key. The keys are sorted by the sum of the first
-    /// field, the largest first.
+    /// The fields whose values are added up for each key. The key with the largest sum of the first field comes first.
     pub sums: Vec<String>,
 }
 
@@ -34,11 +33,11 @@ pub fn run(plan: &TopPlan) -> Result<ExitStatus> {
     tally(&plan.tally, Top { by: plan.by.clone(), sums: plan.sums.clone(), units: Vec::new(), of: Of::Counts })
 }
 
-/// The table.
+/// The command's settings for its table.
 #[derive(Clone)]
 struct Top {
     by: Vec<String>,
-    /// The fields that are added up, and their units.
+    /// The fields that are added up.
     sums: Vec<String>,
     units: Vec<Unit>,
     of: Of,
@@ -64,8 +63,8 @@ enum Of {
     Sums,
 }
 
-/// The default keys of built-in sources: a source that has this field gets these keys. Most locks have no name, so they are
-/// counted by their kind. Spans of other sources are counted by task.
+/// The default keys of a built-in source with this field. Most locks have no name, so they are counted by their kind.
+/// Spans of other sources are counted by task.
 const SUBJECTS: [(&str, &[&str]); 3] = [("kind", &["kind", "comm"]), ("name", &["name"]), ("function", &["function"])];
 
 /// Returns the names of the default key of these events.
@@ -119,7 +118,7 @@ impl Unit {
 }
 
 impl Top {
-    /// Returns the keys that are shown, the largest first. Keys that have only dropped spans come last.
+    /// Returns the keys to show, the largest first. Keys with only dropped spans come last.
     fn largest<'g>(&self, period: &Period<'g>, rows: usize) -> Box<dyn Iterator<Item = (Key, Amount)> + 'g> {
         let groups = period.groups;
         let order = match self.of {
@@ -146,7 +145,7 @@ impl Top {
         words.iter().map(|&word| word.to_owned()).collect()
     }
 
-    /// Returns the cells of the columns after the keys. `all` is the amount of all keys.
+    /// Returns the cells of the columns after the keys. `all` is the amount of all keys together.
     fn cells(&self, key: &Key, amount: &Amount, all: &Amount, period: &Period<'_>) -> Vec<String> {
         let (count, sum) = (amount.weight(), sum(amount));
         let of_rate = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}"));
@@ -169,9 +168,9 @@ impl Top {
         }
     }
 
-    /// Returns the sums of a key, in the order of the fields. A sum is `None` if the field's table has no room for the key. The
-    /// kernel's tables are not read at the same moment, so an event at the end of an interval may be missing in one of them. The
-    /// total at the end has it.
+    /// Returns the sums of a key in the order of the fields. A sum is `None` if there was no room for the key in the
+    /// field's table. The kernel's tables are not read at the same moment. So a table may lack an event at the end of
+    /// an interval, which the total at the end contains.
     fn sums_of(&self, key: &Key, amount: &Amount, period: &Period<'_>) -> Vec<Option<i128>> {
         let more = period.more_sums.iter().map(|groups| match groups.get(key) {
             Some(amount) => Some(sum(&amount)),
@@ -180,10 +179,10 @@ impl Top {
         [Some(sum(amount))].into_iter().chain(more).collect()
     }
 
-    /// Returns the notes below the table: how many keys are not shown, and what is not counted.
+    /// Returns the notes below the table: the number of keys that are not shown, and what is not counted.
     fn notes(&self, period: &Period<'_>, shown: &[(Key, Amount)]) -> Vec<String> {
         let mut notes = period.groups.notes(shown);
-        // The sums of the other fields are in tables of their own, which may fold other keys.
+        // Each further field has its own table. If there are too many keys, the tables may keep different keys.
         if period.more_sums.iter().any(|groups| groups.others().keys != 0) && period.groups.others().keys == 0 {
             notes.push("too many keys: some sums are incomplete, and the true values may be larger".to_owned());
         }
@@ -195,7 +194,7 @@ impl Top {
 }
 
 impl Top {
-    /// Returns the number whose rates are compared. For spans, it is the total of their durations in ms.
+    /// Returns the number whose rates are compared. For spans, the total of the durations in ms.
     fn compared(&self, amount: &Amount) -> f64 {
         match self.of {
             Of::Counts => amount.weight() as f64,
@@ -213,7 +212,7 @@ impl Top {
     }
 }
 
-/// Returns the sum of the values. For spans, it is the total of their durations in ns.
+/// Returns the sum of the values. For spans, the total of the durations in ns.
 fn sum(amount: &Amount) -> i128 {
     match amount {
         Amount::Sum(sum) => *sum,
@@ -221,7 +220,7 @@ fn sum(amount: &Amount) -> i128 {
     }
 }
 
-/// Returns the longest duration in ns.
+/// Returns the longest duration, in ns.
 fn max(amount: &Amount) -> i128 {
     match amount {
         Amount::Sum(_) => 0,
@@ -229,7 +228,7 @@ fn max(amount: &Amount) -> i128 {
     }
 }
 
-/// Returns how long the dropped spans of a key may have lasted at most, in ns; `None` if no spans were dropped.
+/// Returns the maximum total duration of the dropped spans of a key, in ns. `None` if no spans were dropped.
 fn missing_of(key: &Key, period: &Period<'_>) -> Option<i128> {
     Some(period.missing?.get(key).map_or(0, |missing| sum(&missing)))
 }
@@ -238,7 +237,7 @@ fn milliseconds(time: i128) -> String {
     format!("{}.{:03}", time / 1_000_000, time / 1000 % 1000)
 }
 
-/// Returns a sum for JSON. Sums that do not fit into 64 bits lose digits.
+/// Returns a sum as a JSON number. Sums of more than 64 bits lose digits.
 fn number(sum: i128) -> Json {
     match (i64::try_from(sum), u64::try_from(sum)) {
         (Ok(sum), _) => json!(sum),
@@ -266,7 +265,7 @@ impl TallyCommand for Top {
         let (value, measure) = match self.of {
             Of::Counts => (None, Measure::Sum),
             Of::Durations => (Some(DURATION_FIELD.to_owned()), Measure::Distribution(Buckets::log2(1))),
-            // A distribution and not a sum, because the number of events is shown too.
+            // A distribution counts the events too, which a sum does not.
             Of::Sums => (self.sums.first().cloned(), Measure::Distribution(Buckets::log2(1))),
         };
         let definition = Definition { keys: self.by.clone(), value, filter: None, limit: KEYS, measure };
@@ -283,7 +282,7 @@ impl TallyCommand for Top {
     }
 
     fn rows_that_fit(&self, lines: usize) -> usize {
-        // Two lines are needed for the titles and for the note about keys that are not shown.
+        // Two lines are for the titles, and for the note about keys that are not shown.
         lines.saturating_sub(2)
     }
 
@@ -313,7 +312,7 @@ impl TallyCommand for Top {
                     Of::Sums => self.units.first().map_or_else(String::new, |unit| unit.text(sum(&whole))),
                 }
             });
-            // A text is empty if it is not known, for example the waker of a task that was preempted.
+            // A text is empty if it is not known, for example the comm of the waker of a preempted task.
             let keys = key.iter().map(|part| match part.text() {
                 text if text.is_empty() => "-".to_owned(),
                 text => text.into_owned(),

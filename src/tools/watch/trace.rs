@@ -1,4 +1,4 @@
-//! `perf-prof trace`: prints a line for each event, as text or as JSON. Keeps no events in memory.
+//! `perf-prof trace`: prints a line for each event, as text or as JSON. No events are kept in memory.
 
 use std::{io::Write as _, ops::ControlFlow, sync::Arc};
 
@@ -20,25 +20,25 @@ use super::{
 /// The plan of a trace.
 #[derive(Clone, Debug)]
 pub struct TracePlan {
-    /// The events.
+    /// The run that delivers the events.
     pub watch: RunPlan,
-    /// The times at the start of the lines.
+    /// Which time starts a line.
     pub times: LineTimes,
-    /// How events are printed.
+    /// The format of the lines.
     pub form: Form,
-    /// Where they are printed.
+    /// Where the lines are printed.
     pub output: Destination,
 }
 
 /// The time at the start of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LineTimes {
-    /// Since the first event.
+    /// The time since the first event.
     #[default]
     Start,
-    /// Since the event of the previous line.
+    /// The time since the event of the previous line.
     Delta,
-    /// By the clock of the events, as in `perf script`.
+    /// The time of the events' clock, as in `perf script`.
     Clock,
     /// The local date and time.
     Date,
@@ -53,8 +53,7 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     };
     let mut watch = plan.watch.clone();
     if watch.live().is_some() {
-        // Request the strings to which arguments point, so that lines show the names of files and not the addresses of
-        // the names.
+        // Strings that arguments point to are read too. So lines show the names of files instead of addresses.
         strings::add_where_possible(&mut watch.capture);
     }
     let (status, trace) = deliver(&watch, time_of_day, |about| {
@@ -69,7 +68,7 @@ pub fn run(plan: &TracePlan) -> Result<ExitStatus> {
     Ok(status)
 }
 
-/// A sink that prints events.
+/// The sink that prints events.
 struct Trace {
     form: Form,
     events: Vec<EventType>,
@@ -113,7 +112,7 @@ impl Deliver for Trace {
     }
 }
 
-/// Formats lines. Keeps the state that lines depend on, besides the event.
+/// Formats lines, with the state that lines depend on besides their events.
 struct Lines {
     times: LineTimes,
     reader: Reader,
@@ -121,14 +120,14 @@ struct Lines {
     first: Option<u64>,
     /// The time of the event of the previous line.
     before: Option<u64>,
-    /// The width of the widest task so far. All tasks get this width, so that the names of the events are aligned.
+    /// The width of the widest task so far. All tasks are padded to it, so that the names of the events are aligned.
     widest: usize,
-    /// The text of the part that is being formatted.
+    /// The text of the part of the line that is being formatted.
     part: Vec<u8>,
     calls: SystemCallText,
 }
 
-/// How a part of a line looks: the numbers of ECMA-48 for a terminal with colours.
+/// The style of a part of a line: the number of its ECMA-48 sequence for a terminal with colours.
 #[derive(Clone, Copy)]
 enum Style {
     Dim = 2,
@@ -137,7 +136,7 @@ enum Style {
     Plain = 0,
 }
 
-/// The widest column of tasks: a name of 15 bytes, a slash and a thread id of 7 digits.
+/// The maximum width for tasks: a comm of 15 bytes, a slash, and a tid of 7 digits.
 const WIDEST_TASK: usize = 23;
 
 impl Lines {
@@ -181,11 +180,11 @@ impl Lines {
             Format::Span(span) => span_text::write(span, sample, line.kernel, &mut self.part),
             _ => write_text(sample, &line, &mut self.part),
         }
-        // A message that the kernel or a program traces may end with a line break of its own.
+        // A message from the kernel or from a program (trace_marker) may end with a line break of its own.
         if self.part.ends_with(b"\n") {
             self.part.pop();
         }
-        // Only tracepoints need this: other events show their cgroup among their members.
+        // Only tracepoints need this, because other events show the cgroup among their members.
         if let (Some(cgroup), Some(_)) = (&cgroup, sample.event.format.tracepoint()) {
             self.part.extend_from_slice(b" cgroup=");
             self.part.extend_from_slice(cgroup);
@@ -213,7 +212,7 @@ impl Lines {
         let _ = write!(self.part, "{seconds:>4}.{micros:06}");
     }
 
-    /// Appends `self.part` to `out`, in this style, and clears it.
+    /// Appends `self.part` to `out` in this style, and clears it.
     fn put(&mut self, style: Style, out: &mut Vec<u8>) {
         let colours = match (self.reader, style) {
             (Reader::Program, _) => {

@@ -1,11 +1,11 @@
-//! A file in the file format of Arrow: compressed, with a dictionary for each column of text.
+//! A file in the file format of Arrow, compressed and with a dictionary for each column of text.
 //!
-//! All rows of a file share a dictionary, and its texts are known only at the end. The format allows that: a dictionary
-//! may come after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The
-//! library's file writer cannot do that, so this module writes the messages, the dictionaries and then the footer.
+//! All rows of a file share the dictionaries, whose texts are only known at the end. The format allows a dictionary
+//! after the rows that use it (<https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format>). The library's
+//! file writer cannot write it there, so this module writes the messages, the dictionaries and then the footer.
 //!
-//! Until then, the texts stay in memory. If they become too large, they are written and dropped, and later texts extend
-//! the dictionaries (`isDelta`). A dropped text that occurs again is then in its dictionary twice.
+//! Texts stay in memory until then. If they become too large, they are written and dropped, and later texts extend the
+//! dictionaries (`isDelta`). If a dropped text occurs again, its dictionary contains it twice.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,8 @@ use super::{
 };
 
 const MAGIC: &[u8] = b"ARROW1";
-/// The start of the file. It is padded, because messages begin at multiples of 64 bytes, as in files of the library's writer.
+/// The start of the file. It is padded, because messages begin at multiples of 64 bytes, as in files of the library's
+/// writer.
 const HEADER: [u8; 64] = {
     let mut header = [0; 64];
     let mut at = 0;
@@ -49,17 +50,16 @@ const END: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 pub struct ArrowFile<'a> {
     to: &'a mut Destination,
     schema: SchemaRef,
-    /// The schema of the rows as they are written: in the place of each column of text, a column with the indexes of
-    /// its texts in the dictionary.
+    /// The schema of the rows in the file. A column of text is replaced by a column of indexes into its dictionary.
     indexes: SchemaRef,
     options: IpcWriteOptions,
     context: IpcWriteContext,
     dictionaries: DictionaryTracker,
     /// The texts of each column with a dictionary.
     texts: Vec<Option<Texts>>,
-    /// The size, in bytes, at which the texts in memory are written to the file and dropped.
+    /// The texts in memory are written to the file and dropped when they take more than this many bytes.
     text_bytes: usize,
-    /// The positions in the file of the dictionaries that were written.
+    /// The positions of the dictionaries in the file.
     written: Vec<Block>,
     /// The offset of the next message in the file, in bytes.
     offset: usize,
@@ -72,14 +72,14 @@ struct Texts {
     indexes: HashMap<Arc<str>, i32>,
     /// The texts in memory, in the order of their indexes.
     texts: Vec<Arc<str>>,
-    /// The number of texts that were written and dropped. It is also the index of the first text in `texts`.
+    /// The number of texts that were written and dropped, which is also the index of the first text in `texts`.
     written: usize,
     /// An estimate of the memory that `texts` and `indexes` take, in bytes.
     bytes: usize,
 }
 
 impl Texts {
-    /// Converts the indexes of a column: from the dictionary of its batch to the dictionary of the file.
+    /// Converts the indexes of a column from its batch's dictionary to the dictionary of the file.
     fn indexes(&mut self, column: &ArrayRef) -> Result<Int32Array, ArrowError> {
         let column = column.as_dictionary::<Int32Type>();
         let texts = column.values().as_string::<i32>();
@@ -100,7 +100,7 @@ impl Texts {
         Ok(index)
     }
 
-    /// Returns the texts that were not written yet, and forgets them.
+    /// Returns the texts that were not written yet, and drops them.
     fn take(&mut self) -> StringArray {
         let texts = self.texts.iter().map(|text| Some(&**text)).collect();
         *self = Texts { written: self.written + self.texts.len(), ..Texts::default() };
@@ -162,8 +162,8 @@ impl<'a> ArrowFile<'a> {
             columns.push(dictionary(texts.take()).map_err(of_arrow)?);
         }
         if !is_first {
-            // The file has a dictionary already. The encoder gets an empty one first, so that it marks the new texts as
-            // an extension (`isDelta`).
+            // The file already contains dictionaries. The encoder first gets empty dictionaries, so that it marks the
+            // new texts as extensions (`isDelta`).
             let empty = dictionary(StringArray::new_null(0)).map_err(of_arrow)?;
             for id in 0..self.texts.iter().flatten().count() {
                 dictionaries.insert_column(id as i64, &empty, DictionaryHandling::Delta).map_err(of_arrow)?;
@@ -179,7 +179,7 @@ impl<'a> ArrowFile<'a> {
     }
 }
 
-/// Returns a column without rows that has a dictionary of these texts.
+/// Returns a column without rows, with a dictionary of these texts.
 fn dictionary(texts: StringArray) -> Result<ArrayRef, ArrowError> {
     Ok(Arc::new(DictionaryArray::try_new(Int32Array::new_null(0), Arc::new(texts))?))
 }
@@ -192,7 +192,7 @@ impl ColumnWriter for ArrowFile<'_> {
         });
         let columns = columns.collect::<Result<_, ArrowError>>().map_err(of_arrow)?;
         let rows = RecordBatch::try_new(self.indexes.clone(), columns).map_err(of_arrow)?;
-        // No column is a dictionary: the rows contain indexes.
+        // The rows contain indexes, and no column is a dictionary.
         let mut none = DictionaryTracker::new(false);
         let encoded = IpcDataGenerator::default().encode(&rows, &mut none, &self.options, &mut self.context);
         let block = self.message(encoded.map_err(of_arrow)?.1)?;

@@ -18,10 +18,10 @@ use perf_prof_system::budget::{Budget, HeldFor, Holding};
 
 use super::{Destination, Exporter, Partial};
 
-/// The largest number of rows that are written together. Only this many rows are in memory at a time.
+/// The maximum number of rows that are written together. No more rows are in memory.
 const ROWS: usize = 1 << 16;
-/// The largest number of rows and of bytes of a row group of Parquet. Readers skip and read whole groups, and the writer
-/// has a group in memory.
+/// The maximum numbers of rows and of bytes of a row group of Parquet. Readers skip and read whole groups, and the
+/// writer keeps a group in memory.
 const GROUP: usize = 1 << 18;
 pub const GROUP_BYTES: usize = 64 << 20;
 
@@ -29,7 +29,7 @@ pub const GROUP_BYTES: usize = 64 << 20;
 pub struct ColumnFile<W> {
     columns: Columns,
     to: W,
-    /// Reserves a part of the memory budget for the columns and for the writer.
+    /// Reserves memory in the budget for the columns and for the writer.
     _memory: Holding,
 }
 
@@ -37,22 +37,22 @@ pub struct ColumnFile<W> {
 pub trait ColumnWriter: Sized {
     /// Writes rows.
     fn write(&mut self, rows: &RecordBatch) -> io::Result<()>;
-    /// Writes the end of the file. `partial` is a text about missing events; `None` if no events are missing.
+    /// Writes the end of the file. `partial` says which events are missing. `None` if no events are missing.
     fn finish(self, partial: Option<&str>) -> io::Result<()>;
 }
 
-/// The key in the metadata of the file. Its value is a text about missing events.
+/// The metadata key of the text about missing events.
 pub const PARTIAL: &str = "partial";
 
 /// A Parquet file.
 pub struct Parquet<'a> {
     to: ArrowWriter<&'a mut Destination>,
-    /// A row group is written when it has this many bytes.
+    /// A row group is written when it reaches this many bytes.
     group_bytes: usize,
 }
 
 impl<W: ColumnWriter> ColumnFile<W> {
-    /// Creates a file with the columns of a plan. `metadata` are about the recording.
+    /// Creates a file with the columns of a plan. `metadata` describes the recording.
     pub fn new(
         plan: Plan,
         metadata: HashMap<String, String>,
@@ -88,7 +88,7 @@ impl<W: ColumnWriter> Exporter for ColumnFile<W> {
 impl<'a> Parquet<'a> {
     /// Creates the writer, and writes the start of the file.
     pub fn open(to: &'a mut Destination, schema: &SchemaRef, budget: &Budget) -> io::Result<Parquet<'a>> {
-        // The metadata are also in the Arrow schema that a Parquet file contains, but not all programs read that schema.
+        // Parquet files also contain the metadata in the Arrow schema, but not all programs read this schema.
         let metadata = schema.metadata().iter().map(|(key, value)| KeyValue::new(key.clone(), value.clone()));
         let properties = WriterProperties::builder()
             .set_key_value_metadata(Some(metadata.collect()))

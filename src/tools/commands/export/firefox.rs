@@ -1,5 +1,5 @@
-//! A profile for the Firefox Profiler (profiler.firefox.com): samples with call chains as samples of their threads,
-//! tracepoints as markers.
+//! A profile for the Firefox Profiler (profiler.firefox.com). Samples with call chains are samples of their threads,
+//! and tracepoints are markers.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ pub struct FirefoxProfile<'a> {
     user: CategoryHandle,
     processes: HashMap<i32, ProcessHandle>,
     threads: HashMap<i32, (ThreadHandle, Option<String>)>,
-    /// The time of the first sample. Times of the profile count from here.
+    /// The time of the first sample, which is the start of the profile.
     first: Option<u64>,
 }
 
@@ -113,7 +113,7 @@ impl<'a> FirefoxProfile<'a> {
     }
 }
 
-/// Returns the name of a function with its file, as the profiler shows it.
+/// Returns the name of a function with the name of its file, in the profiler's format: `main (in ls)`.
 fn name_of(frame: &Frame) -> String {
     let file = frame.dso.rsplit('/').next().unwrap_or_default();
     match &*frame.symbol {
@@ -128,7 +128,8 @@ impl Exporter for FirefoxProfile<'_> {
         let first = match self.first {
             Some(first) => first,
             None => {
-                // The time of day of the first sample. If the offset is not known, it is the time of the recording's clock.
+                // The time of day of the first sample. If the offset to the time of day is not known, the time of the
+                // recording's clock is used.
                 let start = context.realtime(row.time).and_then(|ns| u64::try_from(ns).ok()).unwrap_or(row.time);
                 self.profile.set_reference_timestamp((UNIX_EPOCH + Duration::from_nanos(start)).into());
                 *self.first.insert(row.time)

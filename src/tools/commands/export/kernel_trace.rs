@@ -1,5 +1,5 @@
-//! A trace for Perfetto. Events of the scheduler, of tasks and of CPU counters have the form from which Perfetto fills
-//! its tables. All other events are instants of their threads.
+//! A trace for Perfetto. Perfetto fills tables from events of the scheduler, of tasks and of CPU counters. All other
+//! events are instants on the tracks of their threads.
 
 use std::io;
 
@@ -33,7 +33,7 @@ pub enum Dating {
     None,
 }
 
-/// The events that fill tables, with their fields in the order of [`KNOWN`].
+/// An event that fills a table, with its fields in the order of [`KNOWN`], or another event.
 enum Kind {
     Known(Known, Vec<Field>),
     Other,
@@ -42,7 +42,7 @@ enum Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     Switch,
-    /// A task can run from now on.
+    /// A task becomes runnable.
     Waking,
     Wakeup,
     WakeupNew,
@@ -56,7 +56,7 @@ enum Known {
 const TASK: &[&str] = &["comm", "pid", "prio"];
 const WAKEUP: &[&str] = &["comm", "pid", "prio", "target_cpu"];
 
-/// For each event that fills a table: its name, its kind, and the names of its fields.
+/// For each event that fills a table: the name, the kind, and the names of the fields.
 const KNOWN: [(&str, Known, &[&str]); 9] = [
     (
         "sched:sched_switch",
@@ -78,8 +78,8 @@ impl Kind {
         let name = event.real_name();
         let Some((_, known, fields)) = KNOWN.iter().find(|(of, ..)| *of == name) else { return Kind::Other };
         let has = |name: &str| all.iter().any(|of| of == name);
-        // In Perfetto, a task is runnable from `sched_waking` and `task_newtask` on. If these events were not recorded,
-        // the later events of the same wake-up take their place.
+        // In Perfetto, a task is runnable from `sched_waking` or `task_newtask` on. If these events were not recorded,
+        // the later events of the same wakeup replace them.
         let known = match known {
             Known::Wakeup if !has("sched:sched_waking") => Known::Waking,
             Known::WakeupNew if !has("task:task_newtask") => Known::Waking,
@@ -92,7 +92,7 @@ impl Kind {
     }
 }
 
-/// The fields of an event.
+/// The fields of an event, and the record that contains their values.
 struct Values<'a> {
     fields: &'a [Field],
     raw: &'a [u8],
@@ -114,7 +114,7 @@ impl Values<'_> {
         }
     }
 
-    /// Returns a task. Its name is the field with the index `at`, and its id and its priority are the next two fields.
+    /// Returns a task. `at` is the index of the field with its comm. The next two fields are its tid and its priority.
     fn task(&self, at: usize) -> Task {
         Task { comm: self.text(at), tid: self.number(at + 1) as i32, prio: self.number(at + 2) as i32 }
     }
@@ -153,9 +153,9 @@ impl<'a> PerfettoTrace<'a> {
         Ok(PerfettoTrace { trace: KernelTrace::new(to, machine, ends)?, kinds, dating })
     }
 
-    /// Writes the name and the process of a thread, if they are known and were not written before.
+    /// Writes the comm and the process of a thread, if they are known and were not written before.
     fn thread(&mut self, tid: i32, pid: Option<i32>, time: u64, context: &Context) -> io::Result<()> {
-        // The idle task of each CPU is the thread 0.
+        // The idle task of each CPU is thread 0.
         let Some(pid) = pid.filter(|&pid| pid > 0 && tid > 0) else { return Ok(()) };
         let name = |tid| context.comm(tid, time).map(|comm| String::from_utf8_lossy(&comm).into_owned());
         let Some(comm) = name(tid) else { return Ok(()) };
@@ -174,7 +174,7 @@ impl Exporter for PerfettoTrace<'_> {
             self.dating = Dating::None;
             self.trace.date(time, realtime as u64)?;
         }
-        // If the thread of the event has exited, the sample has the process -1.
+        // If the thread of the event has exited, the sample contains the pid -1.
         self.thread(tid, Some(pid), time, context)?;
         if let Some(Kind::Known(known, fields)) = self.kinds.get(event) {
             let known = Values { fields, raw: sample.raw() }.event(*known);
@@ -184,7 +184,7 @@ impl Exporter for PerfettoTrace<'_> {
             };
             self.thread(task, context.process(task), time, context)?;
             self.trace.event(place, known)?;
-            // The table has no call chains. So an event with a call chain is also written as an instant.
+            // Perfetto's tables contain no call chains. So an event with a call chain is also written as an instant.
             if !has_callchain(sample) {
                 return Ok(());
             }

@@ -51,17 +51,17 @@ use super::{header::clock, pprof};
 /// The plan of an export.
 #[derive(Clone, Debug)]
 pub struct ExportPlan {
-    /// The recording, and which part of it is read.
+    /// The recording, and the part of it that is read.
     pub input: Input,
-    /// The events to export. If the list is empty, all events of the recording are exported.
+    /// The events to export. An empty list means all events of the recording.
     pub events: Vec<EventSpec>,
-    /// The columns of a file of columns; `None` for all fields.
+    /// The columns of a Parquet or Arrow file. `None` for all fields.
     pub columns: Option<Vec<String>>,
     /// Where the export is written.
     pub output: Output,
-    /// What is written.
+    /// The format of the export.
     pub form: Form,
-    /// How texts are written into a table.
+    /// How CSV tables contain texts.
     pub texts: CsvTexts,
     /// How many messages about problems with the recording are printed.
     pub verbosity: Verbosity,
@@ -76,27 +76,26 @@ pub enum Output {
     File(PathBuf),
 }
 
-/// How texts are written into a CSV table.
+/// How CSV tables contain texts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CsvTexts {
-    /// As they are.
+    /// Unchanged.
     #[default]
     Plain,
-    /// With a `'` in front, if a spreadsheet would take the text for a formula. Anybody can give a task a name that is
-    /// a formula.
+    /// With a `'` before each text that a spreadsheet would take for a formula. Anybody can give a task such a comm.
     ForSpreadsheets,
 }
 
-/// What is written.
+/// The format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A line of JSON for each event.
+    /// One line of JSON per event.
     NdJson,
-    /// A table with a line for each event.
+    /// A table with one line per event.
     Csv,
-    /// Columns in a Parquet file.
+    /// A Parquet file, which contains columns.
     Parquet,
-    /// Columns in the file format of Arrow.
+    /// A file in Arrow's file format, which contains columns.
     Arrow,
     /// A trace for Perfetto.
     Perfetto,
@@ -107,7 +106,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// All forms. Each comes with its name, and with the endings of the files that have this form.
+    /// All formats. For each, its name, and the endings of the names of its files.
     pub const ALL: [(Form, &'static str, &'static [&'static str]); 7] = [
         (Form::NdJson, "ndjson", &[".ndjson", ".jsonl", ".ndjson.gz", ".jsonl.gz"]),
         (Form::Csv, "csv", &[".csv", ".csv.gz"]),
@@ -118,43 +117,43 @@ impl Form {
         (Form::Pprof, "pprof", &[".pb.gz", ".pb"]),
     ];
 
-    /// Returns the form that belongs to the ending of a file's name; `None` if no form has this ending.
+    /// Returns the format for the name of a file. `None` if no format has the name's ending.
     pub fn of_path(path: &Path) -> Option<Form> {
         let name = path.file_name()?.to_str()?;
         let has = |ends: &[&str]| ends.iter().any(|end| name.ends_with(end));
         Form::ALL.iter().find(|(_, _, ends)| has(ends)).map(|(form, ..)| *form)
     }
 
-    /// Returns whether the form has columns that can be selected.
+    /// Returns whether the format has columns that users can select.
     pub fn has_columns(self) -> bool {
         matches!(self, Form::Parquet | Form::Arrow)
     }
 
-    /// Returns whether the form has spans.
+    /// Returns whether spans can be written in the format.
     fn has_spans(self) -> bool {
         self.has_columns() || self == Form::NdJson
     }
 
-    /// Returns the form with this name; `None` if there is no such form.
+    /// Returns the format with this name.
     pub fn named(name: &str) -> Option<Form> {
         Form::ALL.iter().find(|(_, of, _)| *of == name).map(|(form, ..)| *form)
     }
 }
 
-/// Takes the samples of a recording. Writes each sample at once, or all of them at the end.
+/// Receives the samples of a recording. An exporter writes each sample at once, or all of them at the end.
 trait Exporter {
-    /// Takes a sample of the event with the index `event`.
+    /// Receives a sample of the event with the index `event`.
     fn sample(&mut self, event: usize, sample: &Sample<'_>, context: &Context) -> io::Result<()>;
 
     /// Called when events were lost before the next sample.
     fn lost(&mut self) {}
 
-    /// Writes the remaining data after the last sample. `partial` says what is missing.
+    /// Writes the remaining data after the last sample. `partial` describes the missing events.
     fn finish(self, context: &Context, partial: Option<&Partial>) -> io::Result<()>;
 }
 
-/// Returns whether the time of day has to be written. For forms that show it, finds out when the recording was made,
-/// and prints a message if that is not known.
+/// Returns whether the time of day has to be written. For formats that contain it, finds the time of day of the
+/// recording, and prints a message if it is not known.
 fn dating(form: Form, chosen: &mut ChosenRecording) -> Result<Dating> {
     if !matches!(form, Form::Perfetto | Form::Firefox | Form::Pprof) {
         return Ok(Dating::None);
@@ -175,7 +174,7 @@ fn machine(recording: &Recording) -> Machine {
     Machine { hostname: hostname.clone(), kernel: kernel.clone(), arch: arch.clone() }
 }
 
-/// Returns the metadata of files of columns: facts about their recording.
+/// Returns the metadata of Parquet and Arrow files, which describe the recording.
 fn metadata(recording: &Recording) -> HashMap<String, String> {
     let features = &recording.features;
     let command = Some(shell_quote_all(&features.cmdline)).filter(|words| !words.is_empty());
@@ -192,16 +191,16 @@ fn metadata(recording: &Recording) -> HashMap<String, String> {
     all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }
 
-/// What is missing in the replayed events.
+/// What the exported events lack.
 struct Partial {
     /// The number of lost events.
     lost: u64,
-    /// What cannot be read, as texts.
+    /// Descriptions of the parts of the recording that cannot be read.
     damage: Vec<String>,
 }
 
 impl Partial {
-    /// Returns what is missing; `None` if the events are complete.
+    /// Returns what the events lack. `None` if they are complete.
     fn of(outcome: &Outcome) -> Option<Partial> {
         let Some(Replayed { damage, lost, .. }) = &outcome.replayed else { return None };
         let lost = outcome.lost.max(lost.per_event.iter().sum());
@@ -215,7 +214,7 @@ impl Partial {
     }
 }
 
-/// The column of the time of day.
+/// The name of the column with the time of day.
 const REALTIME: &str = "_realtime";
 
 /// Exports the events.
@@ -224,7 +223,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         output_path::check(path, ExistingFile::Overwritten)?;
     }
     let mut chosen = select(plan)?;
-    // An unknown column has to be found before the file is replaced.
+    // An unknown column must fail before the file is overwritten.
     let names = if plan.form.has_columns() { plan.columns.as_deref() } else { Some(&[][..]) };
     let columns = Plan::new(names, &chosen.selected().types, &chosen.is_delivered())?;
     if columns.schema.index_of(REALTIME).is_ok() {
@@ -272,7 +271,7 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
     };
     let Exported { status, count, partial, written } = exported?;
     match written.and_then(|()| to.finish()) {
-        // A closed pipe on the standard output is not an error.
+        // A closed pipe on stdout is not an error.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe && plan.output == Output::Stdout => return Ok(status),
         written => written.with_context(failed)?,
     }
@@ -310,7 +309,7 @@ struct Exported {
     /// The number of samples.
     count: u64,
     partial: Option<Partial>,
-    /// Whether everything was written.
+    /// The result of writing the file.
     written: io::Result<()>,
 }
 
@@ -366,7 +365,7 @@ impl<E: Exporter> Deliver for Exporting<E> {
     }
 }
 
-/// The destination of the bytes.
+/// Where the bytes of an export are written.
 enum Destination {
     Stdout(ShownOnStdout<BufWriter<Stdout>>),
     File(BufWriter<File>),

@@ -1,4 +1,4 @@
-//! A profile of pprof (github.com/google/pprof), which Pyroscope and Parca read too.
+//! A profile for pprof (github.com/google/pprof). Pyroscope and Parca read it too.
 
 use std::io;
 
@@ -14,7 +14,7 @@ use super::{
     Destination, Exporter,
 };
 
-/// The profile. Only sums are kept in memory.
+/// The profile. It contains only sums, so single samples are not kept in memory.
 pub struct PprofFile<'a> {
     profile: SampledProfile,
     to: &'a mut Destination,
@@ -36,7 +36,7 @@ impl Exporter for PprofFile<'_> {
     }
 
     fn finish(self, context: &Context, partial: Option<&super::Partial>) -> io::Result<()> {
-        // The destination compresses the bytes if the name of the file asks for that.
+        // The bytes are not compressed here, because the destination compresses them if the file's name asks for it.
         self.profile.write(partial.map(super::Partial::text).as_deref(), context, Packing::Plain, self.to)
     }
 }

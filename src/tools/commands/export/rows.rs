@@ -1,4 +1,4 @@
-//! A line for each event: JSON, or a table whose columns are the fields of all events.
+//! One line per event: JSON, or a CSV table whose columns are the fields of all events.
 
 use std::{
     collections::HashMap,
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::{CsvTexts, Destination, Exporter, Partial};
 
-/// Lines of JSON.
+/// Lines of JSON, one per event.
 pub struct JsonRows<'a> {
     to: &'a mut Destination,
     /// The name of each event.
@@ -32,7 +32,7 @@ impl Exporter for JsonRows<'_> {
         self.to.write_all(&self.line)
     }
 
-    /// Writes an object like the last one of `perf-prof top --json`, if events are missing.
+    /// If events are missing, writes an object like the last one of `perf-prof top --json`.
     fn finish(self, _: &Context, partial: Option<&Partial>) -> io::Result<()> {
         let Some(partial) = partial else { return Ok(()) };
         let (lost, damaged) = (partial.lost, !partial.damage.is_empty());
@@ -42,12 +42,12 @@ impl Exporter for JsonRows<'_> {
     }
 }
 
-/// A table. Events that lack a field leave its column empty.
+/// A CSV table. If an event lacks a field, its cell in the field's column is empty.
 pub struct CsvTable<'a> {
     to: csv::Writer<&'a mut Destination>,
-    /// For each event: the name of each of its fields, with the index of the field's column.
+    /// For each event: the index of the column of each field, by the field's name.
     columns: Vec<HashMap<String, usize>>,
-    /// The names of all columns. Empty after they were written.
+    /// The names of all columns. It is empty after they were written.
     head: Vec<String>,
     /// The cells of the current line.
     line: Vec<String>,
@@ -56,8 +56,8 @@ pub struct CsvTable<'a> {
     has_chains: bool,
 }
 
-/// The columns before the columns of fields. Names of fields do not start with an underscore, so no field has one of
-/// these names.
+/// The columns before those of the fields. No field has one of these names, because names of fields do not start with
+/// an underscore.
 const FIRST: [&str; 6] = ["_event", "_time", "_cpu", "_pid", "_tid", "_comm"];
 
 impl<'a> CsvTable<'a> {
@@ -120,7 +120,7 @@ impl Exporter for CsvTable<'_> {
 }
 
 impl CsvTexts {
-    /// Returns a text as it is written into a cell.
+    /// Returns the contents of the cell for a text.
     fn cell(self, text: String) -> String {
         let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
         if self == CsvTexts::ForSpreadsheets && is_formula { format!("'{text}") } else { text }
@@ -135,7 +135,7 @@ fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
-/// The members that all events have.
+/// The members that all events have, read from a sample.
 pub struct Row {
     pub name: String,
     /// The time, in ns of the recording's clock.
@@ -162,8 +162,8 @@ pub enum Datum<'a> {
     Many(Vec<Value<'a>>),
 }
 
-/// Returns the values of a sample with their names. They are the fields of a tracepoint, or, for another event, the
-/// members that are numbers.
+/// Returns the values of a sample with their names: the fields of a tracepoint, or the numeric members of another
+/// event.
 pub fn values<'a>(sample: &Sample<'a>) -> impl Iterator<Item = (String, Datum<'a>)> {
     let fields = sample.event.format.tracepoint().map_or(&[][..], |format| format.fields());
     let raw = sample.raw();

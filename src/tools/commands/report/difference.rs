@@ -1,5 +1,5 @@
-//! The report as the difference of two recordings, or of two parts of one: a table for each event, with the shares before
-//! and after, the largest change first.
+//! The report as the difference of two recordings, or of two parts of a recording. It contains a table for each event,
+//! with the shares before and after, and the largest change first.
 
 use std::{
     collections::HashMap,
@@ -12,31 +12,31 @@ use serde_json::json;
 
 use super::{Added, Before, Form, ReportPlan, json::keys, table};
 
-/// A line of the table: a key, and the weight of its samples in both recordings.
+/// A line of the table: the keys, and the weight of their samples in each recording.
 struct Change {
     keys: Vec<String>,
     before: Weight,
     after: Weight,
 }
 
-/// The samples with a key in one of the recordings.
+/// The weight of the samples with equal keys in one recording.
 #[derive(Clone, Copy, Default)]
 struct Weight {
     period: u64,
     samples: u64,
-    /// The percentage of the event's total.
+    /// The share of the event's total, in percent.
     percent: f64,
 }
 
 impl Change {
-    /// Returns the change of the share, in percentage points.
+    /// Returns the change of the share in percentage points.
     fn points(&self) -> f64 {
         self.after.percent - self.before.percent
     }
 }
 
-/// Warns if the recordings have no event in common, because shares of different events cannot be compared. The warning is
-/// printed even with `-q`: the result itself does not show the problem.
+/// Warns if the recordings have no event in common, because shares of different events cannot be compared. The warning
+/// is printed even with `-q`, because the result does not show the problem.
 pub(super) fn warn_of_other_events(before: &Before, events: &[String], events_before: &[String]) {
     if shares_no_event(events, events_before) {
         output::say(format_args!(
@@ -138,7 +138,7 @@ fn of_event(plan: &ReportPlan, name: &str, before: &Shares, after: &Shares) -> s
     json!({ "name": name, "before": sums(before), "after": sums(after), "lines": lines.collect::<Vec<_>>() })
 }
 
-/// Returns whether no event is in both lists. The modifiers of events (`cycles:u`) make no difference.
+/// Returns whether the two lists have no event in common. Modifiers do not count: `cycles:u` is `cycles`.
 fn shares_no_event(events: &[String], before: &[String]) -> bool {
     let has = |event: &String| before.iter().any(|other| without_modifiers(other) == without_modifiers(event));
     !events.is_empty() && !before.is_empty() && !events.iter().any(has)

@@ -1,4 +1,4 @@
-//! The report as a flame graph, or as the difference of two recordings.
+//! The report as a flame graph, of one recording or of the difference of two.
 
 use std::{
     ffi::OsStr,
@@ -17,11 +17,12 @@ use super::{Added, Before, Missing};
 /// A flame graph of the samples of a recording.
 #[derive(Clone, Debug)]
 pub struct FlamePlan {
-    /// The file. If the name ends in `.folded`, it contains text; otherwise it contains a picture.
+    /// The path of the file. If it ends in `.folded`, the file contains folded stacks as text. Otherwise it is an SVG
+    /// picture.
     pub path: PathBuf,
 }
 
-/// What a flame graph says about its recording.
+/// What the title and the subtitle of a flame graph say about its recording.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Recorded {
     hostname: Option<String>,
@@ -43,12 +44,12 @@ impl Recorded {
     }
 }
 
-/// Returns the unit of the weights of these events, and the number to divide the weights by.
+/// Returns the unit of the events' weights, and the number by which weights are divided.
 fn unit(events: &[String]) -> (String, u64) {
     let [event] = events else { return ("periods".to_owned(), 1) };
     match event.split(':').next().unwrap_or_default() {
         "cpu-clock" | "task-clock" => ("us".to_owned(), 1000),
-        // A tracepoint: its samples are counted.
+        // Of a tracepoint, the samples are counted.
         name if event.len() > name.len() && event[name.len() + 1..].contains('_') => ("events".to_owned(), 1),
         name => (name.to_owned(), 1),
     }
@@ -106,7 +107,7 @@ fn title(Added { names, recorded, .. }: &Added) -> String {
     [names.join(", ")].into_iter().chain(host).chain(began).collect()
 }
 
-/// Returns the subtitle: the total, the duration of the recording, and what is missing.
+/// Returns the subtitle: the total, the duration of the recording, and whether events are missing.
 fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor): (&str, u64)) -> String {
     let total = match divisor {
         1 => format!("{} {unit}", grouped(total)),
@@ -116,7 +117,7 @@ fn subtitle(Added { recorded, missing, .. }: &Added, total: u64, (unit, divisor)
     [Some(total), within, Some(partial(*missing))].into_iter().flatten().collect()
 }
 
-/// Returns the last part of the subtitle, about missing events. It is empty if no events are missing.
+/// Returns the end of the subtitle, which says why events are missing. Empty if none are missing.
 fn partial(missing: Missing) -> String {
     let reasons = missing.reasons();
     if reasons.is_empty() { String::new() } else { format!("; partial: {}", reasons.join(", ")) }

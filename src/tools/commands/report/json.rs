@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::ReportPlan;
 
-/// Returns the keys of a line as members of its object.
+/// Returns the keys of a line as members of a JSON object.
 pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<String, serde_json::Value> {
     let name = |by: &GroupKey| match by {
         GroupKey::Comm => "comm",
@@ -19,7 +19,7 @@ pub(super) fn keys(plan: &ReportPlan, texts: &[String]) -> serde_json::Map<Strin
     plan.by.iter().zip(texts).map(|(by, text)| (name(by).to_owned(), json!(text))).collect()
 }
 
-/// Returns the object of an event, which contains the lines of its table.
+/// Returns the JSON object of an event with the lines of its table.
 pub(super) fn of_event(plan: &ReportPlan, name: &str, shares: &Shares) -> serde_json::Value {
     fn callers(of: &[Caller]) -> Vec<serde_json::Value> {
         let caller = |it: &Caller| json!({ "name": it.name, "period": it.weight, "callers": callers(&it.callers) });

@@ -1,5 +1,5 @@
-//! `perf-prof report`: shows where the samples of a recording were taken, as a table (with or without callers), or as a
-//! flame graph. Only sums are kept in memory, not samples.
+//! `perf-prof report`: shows where the samples of a recording were taken, as a table (with or without callers) or as a
+//! flame graph. Only sums are kept in memory, and no samples.
 
 mod difference;
 mod flame;
@@ -46,9 +46,9 @@ use super::{
 /// The plan of a report: the recording, and how its samples are added up.
 #[derive(Clone, Debug)]
 pub struct ReportPlan {
-    /// The recording, and which part of it is read.
+    /// The recording, and the part of it that is read.
     pub input: Input,
-    /// The events whose samples are added up. If there are none, the samples of all events are added up.
+    /// The events whose samples are added up. An empty list means all events.
     pub events: Vec<EventSpec>,
     /// The keys by which samples are grouped.
     pub by: Vec<GroupKey>,
@@ -56,11 +56,11 @@ pub struct ReportPlan {
     pub callers: CallerSums,
     /// The recording for a comparison; `None` if the user wants no comparison.
     pub before: Option<Before>,
-    /// The flame graph, if the user wants one.
+    /// The flame graph to write, if any.
     pub flame: Option<FlamePlan>,
-    /// The file of the profile of pprof, if the user wants one.
+    /// The path of the pprof profile to write, if any.
     pub pprof: Option<PathBuf>,
-    /// How the table is printed.
+    /// The format of the table.
     pub form: Form,
     /// How many messages about problems with the recording are printed.
     pub verbosity: Verbosity,
@@ -69,13 +69,13 @@ pub struct ReportPlan {
 /// An earlier recording, or an earlier part of the same recording.
 #[derive(Clone, Debug)]
 pub struct Before {
-    /// The recording, and which part of it is read.
+    /// The recording, and the part of it that is read.
     pub input: Input,
-    /// The name of the earlier recording, or of its part, in texts for people.
+    /// What messages call the earlier recording or part.
     pub name: String,
 }
 
-/// How the table is printed.
+/// The format of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Form {
     /// Text for people.
@@ -95,7 +95,7 @@ pub fn run(plan: &ReportPlan) -> Result<ExitStatus> {
     }
     let reading = Reading::open(plan, &plan.input)?;
     let compared = plan.before.as_ref().map(|before| Reading::open(plan, &before.input)).transpose()?;
-    // Both flame graphs get the same kind of outermost frames, because they are compared.
+    // Both flame graphs get the same outermost frames, because they are compared.
     let has_many = |reading: &Reading| reading.names.len() > 1;
     let roots =
         if has_many(&reading) || compared.as_ref().is_some_and(has_many) { Roots::Events } else { Roots::Tasks };
@@ -125,8 +125,8 @@ fn show(plan: &ReportPlan, before: Option<&Added>, after: &Added) -> Result<()> 
         (form, Some((of, before))) => difference::print(plan, of, before, after, form, &mut out)?,
         (Form::Text, None) => {
             after.missing.print_head(&after.missing.lost.to_string(), &mut out)?;
-            // If a pattern matched many events, most of these events never happened. Events without samples are not
-            // shown.
+            // Events without samples are not shown if any event has samples. A pattern may have matched many events
+            // that never happened.
             let any = sums.shares.iter().any(|shares| shares.samples() > 0);
             let shown = names.iter().zip(&sums.shares).filter(|(_, shares)| !any || shares.samples() > 0);
             for (name, shares) in shown {
@@ -145,7 +145,7 @@ fn show(plan: &ReportPlan, before: Option<&Added>, after: &Added) -> Result<()> 
     Ok(out.flush()?)
 }
 
-/// An open recording.
+/// An open recording, and the names of its events.
 struct Reading {
     recording: ChosenRecording,
     /// The name of each event.
@@ -162,12 +162,12 @@ struct Added {
     missing: Missing,
 }
 
-/// What is missing in the samples.
+/// Which samples are missing.
 #[derive(Clone, Copy)]
 struct Missing {
     /// The number of lost samples.
     lost: u64,
-    /// True if the recording is damaged or cut off.
+    /// Whether the recording is damaged or cut off.
     damaged: bool,
 }
 
@@ -188,13 +188,13 @@ impl Added {
 }
 
 impl Missing {
-    /// Returns what is missing, as texts.
+    /// Returns why samples are missing, as texts.
     fn reasons(self) -> Vec<String> {
         let lost = (self.lost != 0).then(|| format!("{} events lost", grouped(self.lost)));
         lost.into_iter().chain(self.damaged.then(|| CANNOT_BE_READ.to_owned())).collect()
     }
 
-    /// Adds up the missing samples of two recordings.
+    /// Adds up what two recordings lack.
     fn and(self, other: Missing) -> Missing {
         Missing { lost: self.lost + other.lost, damaged: self.damaged || other.damaged }
     }
@@ -203,7 +203,8 @@ impl Missing {
         self.lost != 0 || self.damaged
     }
 
-    /// Prints the lines before the first table. `lost` is the number of lost samples, or several such numbers.
+    /// Prints the lines before the first table. `lost` is the number of lost samples, or the numbers of both
+    /// recordings.
     fn print_head(self, lost: &str, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "# Total Lost Samples: {lost}")?;
         if self.damaged {
@@ -213,16 +214,16 @@ impl Missing {
     }
 }
 
-/// Why samples are missing in a damaged recording.
+/// The reason that is printed for a damaged recording.
 const CANNOT_BE_READ: &str = "a part of the recording cannot be read";
 
 /// The outermost frames of a flame graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Roots {
-    /// The events. Without these frames, periods in different units would be added up, for example nanoseconds and
-    /// calls.
+    /// The names of events. They separate periods in different units, which must not be added up, for example
+    /// nanoseconds and calls.
     Events,
-    /// The names of the tasks, because there is only one event.
+    /// The comms of tasks, if there is only one event.
     Tasks,
 }
 
@@ -291,19 +292,19 @@ struct Sums {
     shares: Vec<Shares>,
     stacks: Option<Stacks>,
     profile: Option<SampledProfile>,
-    /// Whether cgroups are among the keys.
+    /// Whether the keys include the cgroup.
     has_cgroups: bool,
-    /// The number of samples whose call chains had no room in `stacks`.
+    /// The number of samples whose call chains did not fit into `stacks`.
     cut_stacks: u64,
-    /// The names of the events, if they are the outermost frames of the flame graph; otherwise no names.
+    /// The names of events, if they are the outermost frames of the flame graph. Otherwise empty.
     names: Vec<String>,
-    /// Tasks without a name at the time of one of their samples. Their names may be reported later.
+    /// The ids of tasks whose comms were not known at one of their samples. The comms may be reported later.
     unnamed_tasks: BTreeSet<i32>,
     failed: Option<anyhow::Error>,
 }
 
 impl Sums {
-    /// Gives a task without a name the first name that is reported later, as perf does (`____thread__set_comm()` in
+    /// Gives each task without a comm the first comm that was reported later, as perf does (`____thread__set_comm()` in
     /// `tools/perf/util/thread.c`).
     fn rename_tasks(&mut self) {
         let later = |&tid: &i32| {
@@ -344,7 +345,7 @@ impl Deliver for Sums {
         if let Some(profile) = &mut self.profile {
             let only = if chain.is_empty() { place.as_slice() } else { &[] };
             profile.add(event, &sample, if only.is_empty() { &chain } else { only }, &self.context);
-            // The profile has inlined functions, the table has none.
+            // The pprof profile contains inlined functions, and the table does not.
             chain.retain(|frame| !matches!(frame.origin, Origin::Inlined { .. }));
         }
         let place = place.as_deref().or_else(|| chain.first().map(|frame| &**frame));

@@ -22,15 +22,14 @@ fn title(by: GroupKey) -> &'static str {
     }
 }
 
-/// The minimum percentage of the event's total for callers. Callers with a smaller percentage are not shown, as in perf
-/// by default.
+/// The minimum share for a caller to be shown, in percent of the event's total. It is perf's default.
 const LEAST: f64 = 0.5;
 
 pub(super) fn percent(weight: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { 100.0 * weight as f64 / total as f64 }
 }
 
-/// Formats a count in thousands, millions or billions, for example `5K`. The number is rounded down, as in perf.
+/// Formats a count in thousands, millions or billions: `5K`. The number is rounded down, as in perf.
 fn in_thousands(mut count: u64) -> String {
     let mut unit = ' ';
     for larger in ['K', 'M', 'G'] {
@@ -42,8 +41,8 @@ fn in_thousands(mut count: u64) -> String {
     format!("{count}{unit}")
 }
 
-/// The maximum width of a column, in characters, in a table that is not printed on a terminal. Longer texts are not
-/// aligned. A recording may have names of any length, and formatting panics at large widths.
+/// The maximum width of a column in characters if the output is no terminal. Longer texts are not aligned. A limit is
+/// needed because names in a recording may be of any length, and formatting panics at large widths.
 const WIDEST: usize = 256;
 
 /// Cuts a text that is longer than `width` characters, and marks the end with two dots.
@@ -55,7 +54,7 @@ fn cut(text: &str, width: usize) -> Cow<'_, str> {
     Cow::Owned(format!("{kept}{}", &".."[..width.min(2)]))
 }
 
-/// The columns of the keys. In a table, they come after the columns of numbers.
+/// The columns of the keys, which follow the columns of numbers in the table.
 pub(super) struct Columns<'a> {
     by: &'a [GroupKey],
     widths: Vec<usize>,
@@ -63,8 +62,8 @@ pub(super) struct Columns<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// Returns columns that fit the keys of all lines. `screen` is the width of the terminal: lines are cut to it, and no
-    /// column but the last takes more than a third of it.
+    /// Creates columns that fit the keys of all lines. `screen` is the width of the terminal. Lines are cut to it, and
+    /// no column but the last takes more than a third of it.
     pub fn new<'k>(
         plan: &'a ReportPlan,
         lines: impl Iterator<Item = &'k [String]> + Clone,
@@ -78,7 +77,7 @@ impl<'a> Columns<'a> {
         Columns { by: &plan.by, widths: plan.by.iter().enumerate().map(longest).collect(), screen }
     }
 
-    /// Prints the titles of all columns. `numbers` has the titles of the columns of numbers.
+    /// Prints the titles of all columns. `numbers` contains the titles of the columns of numbers.
     pub fn print_titles(&self, numbers: &[&str], out: &mut impl Write) -> io::Result<()> {
         let titles = self.by.iter().zip(&self.widths).map(|(by, width)| format!("{:width$}", title(*by)));
         let titles: Vec<String> = numbers.iter().map(|title| (*title).to_owned()).chain(titles).collect();
@@ -88,12 +87,12 @@ impl<'a> Columns<'a> {
         self.print_cut("#", out)
     }
 
-    /// Prints a line, which begins with `numbers`.
+    /// Prints a line of the table. `numbers` is the text of its columns of numbers.
     pub fn print_line(&self, numbers: &str, keys: &[String], out: &mut impl Write) -> io::Result<()> {
         let mut text = numbers.to_owned();
         for ((key, &width), by) in keys.iter().zip(&self.widths).zip(self.by) {
-            // Function names can be very long, so this column is not padded. perf does the same. Other columns are cut
-            // only on a terminal, because programs read the other outputs.
+            // The column of symbols is not padded, because symbols can be very long. perf does the same. The other
+            // columns are cut only on a terminal, because programs read the other outputs.
             let width = if *by == GroupKey::Symbol { 0 } else { width };
             let key = if width != 0 && self.screen.is_some() { cut(key, width) } else { Cow::Borrowed(&**key) };
             text.push_str(&format!("  {:width$}", in_one_line(&key)));
@@ -143,8 +142,8 @@ pub(super) fn print(
     columns.print_cut("\n", out)
 }
 
-/// Prints callers below the function that they called. Each caller is indented and has a percentage. If a function has
-/// only one caller, this caller is printed without a percentage.
+/// Prints the callers below the function that they called, each indented and with a percentage. An only caller is
+/// printed without a percentage.
 fn tree(
     callers: &[Caller],
     depth: usize,
@@ -156,8 +155,7 @@ fn tree(
         let (mut caller, mut depth) = (*caller, depth);
         let share = percent(caller.weight, total);
         print(format!("{}{share:.2}% {}", "    ".repeat(depth), caller.name))?;
-        // All of these samples have the same next caller, so the next caller gets no percentage and no deeper
-        // indentation.
+        // All of these samples have the same next caller. It gets no percentage, and no deeper indentation.
         while let [only] = &caller.callers[..] {
             if only.weight != caller.weight {
                 break;
@@ -179,7 +177,7 @@ mod tests {
 
     use super::{super::Form, *};
 
-    /// Returns the table of two samples with these names of tasks.
+    /// Returns the table of two samples. `comms` are the comms of their tasks.
     fn table_of(comms: [&str; 2], screen: Option<usize>) -> String {
         let plan = ReportPlan {
             input: Input::default(),

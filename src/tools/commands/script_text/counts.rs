@@ -1,4 +1,4 @@
-//! The lines for the counts in a recording of `perf stat record`. They have the columns of perf.
+//! Lines for the counts in a recording of `perf stat record`, with the columns of perf.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use perf_prof_session::recording::stat_counts::{RoundCount, StatCounts, StatErro
 /// The names of the columns.
 const TITLE: &str = "CPU   THREAD             VAL             ENA             RUN            TIME EVENT";
 
-/// Writes a line for each count, when its round has ended.
+/// Formats a line for each count at the end of its round.
 pub(super) struct CountLines {
     counts: StatCounts,
     /// The names of all events of the recording.
@@ -17,7 +17,7 @@ pub(super) struct CountLines {
     pub failure: Option<StatError>,
 }
 
-/// Whether the names of the columns were written.
+/// Whether the line with the names of the columns was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Title {
     Missing,
@@ -29,7 +29,7 @@ impl CountLines {
         CountLines { counts, names, title: Title::Missing, failure: None }
     }
 
-    /// Adds a record. If it ends a round, appends the lines of the round to `text`.
+    /// Adds a record. If the record ends a round, appends the lines of the round to `text`.
     pub fn add(&mut self, record: &[u8], text: &mut Vec<u8>) {
         let round = match self.counts.add(record) {
             Ok(Some(round)) => round,

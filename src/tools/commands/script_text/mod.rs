@@ -1,4 +1,4 @@
-//! `perf-prof script`: prints the events of a recording as lines of text. Keeps no events in memory.
+//! `perf-prof script`: prints the events of a recording as lines of text. No events are kept in memory.
 
 mod counts;
 
@@ -24,14 +24,14 @@ use perf_prof_system::{output, terminal::ShownOnStdout};
 
 use self::counts::CountLines;
 
-/// The plan of a text output: the recording, and the columns to print.
+/// The plan of `script`: the recording, and the columns to print.
 #[derive(Clone, Debug)]
 pub struct ScriptTextPlan {
-    /// The recording, and which part of it is read.
+    /// The recording, and the part of it that is read.
     pub input: Input,
-    /// The changes to the columns.
+    /// The changes to the default columns.
     pub fields: Vec<FieldList>,
-    /// How many digits are printed for times.
+    /// The number of digits of times.
     pub digits: Digits,
     /// Says whether call chains are shown.
     pub chains: Chains,
@@ -41,7 +41,7 @@ pub struct ScriptTextPlan {
     pub verbosity: Verbosity,
 }
 
-/// How many bytes of text are collected before they are written.
+/// Text is collected up to this many bytes before it is written.
 const WRITTEN_AT_ONCE: usize = 64 << 10;
 
 /// Prints the events.
@@ -87,7 +87,7 @@ pub fn run(plan: &ScriptTextPlan) -> Result<ExitStatus> {
     }
 }
 
-/// Returns the names of all events, including those that cannot have samples.
+/// Returns the names of all events, including events without samples.
 pub fn names(chosen: &ChosenRecording) -> Vec<String> {
     let events = &chosen.recording().events;
     let mut names: Vec<String> = events.iter().map(|event| event.name.clone().unwrap_or_default()).collect();
@@ -103,16 +103,16 @@ pub fn names(chosen: &ChosenRecording) -> Vec<String> {
 /// A sink that prints samples as lines.
 struct Text {
     lines: PerfLines,
-    /// For each event type, its index among the events of `lines`.
+    /// For each event type, the index of the event in `lines`.
     attrs: Vec<usize>,
     types: Vec<EventType>,
     context: Arc<Context>,
-    /// The counts, if the recording has counts instead of samples.
+    /// The lines of counts, if the recording contains counts instead of samples.
     counts: Option<CountLines>,
     written: BufferedStdout,
 }
 
-/// The standard output, with text that was not written yet.
+/// Stdout, and the text that was not written to it yet.
 struct BufferedStdout {
     waiting: Vec<u8>,
     to: ShownOnStdout<StdoutLock<'static>>,
@@ -146,7 +146,7 @@ impl Sink for Text {
     }
 }
 
-/// As in perf, only events are printed as lines. The number of lost events is printed at the end of the run.
+/// Only samples are printed as lines, as in perf. The number of lost events is printed at the end of the run.
 impl Deliver for Text {
     fn sample(&mut self, event: usize, record: &[u8]) -> Flow {
         let (Some(of_type), Some(&attr)) = (self.types.get(event), self.attrs.get(event)) else {
@@ -160,8 +160,8 @@ impl Deliver for Text {
     fn other_record(&mut self, record: &[u8], _time: u64) -> Flow {
         let Some(counts) = &mut self.counts else { return ControlFlow::Continue(()) };
         counts.add(record, &mut self.written.waiting);
-        // The text is written after each round: if the recording is still being made, the next round comes an interval
-        // later.
+        // The text is written after each round. If the recording is still being written, the next round follows only
+        // after an interval.
         if record_type(record) == PERF_RECORD_STAT_ROUND { self.written.write() } else { ControlFlow::Continue(()) }
     }
 
