@@ -8,7 +8,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name != "perf_prof._native":
         raise
-    # The folder of the sources, or the package of another Python.
+    # This is the folder of the sources, or a package that was built for another Python.
     raise ImportError(
         f"this folder of perf_prof has no module for CPython {_version_info[0]}.{_version_info[1]}: in the repository, "
         "`python3 -m pip install .` builds it for the python3 that runs the command",
@@ -105,7 +105,7 @@ _public = sorted(["__version__", *(name for name in globals() if not name.starts
 # Type checkers take the public names from the imports, with `as`. They cannot read an `__all__` that is computed.
 globals()["__all__"] = _public
 
-# Sets the module that programs import a member from, for pickles and messages.
+# Pickles and messages name the module from which programs import a class: `perf_prof`, not `perf_prof._native`.
 for _member in map(globals().get, _public):
     if getattr(_member, "__module__", "").startswith("perf_prof._"):
         _member.__module__ = "perf_prof"

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from perf_prof._native import PerfEvent, Trace
 
-# The number of events that are taken at once. After them, other tasks of the event loop get a turn, which takes a few
+# The number of events that are taken at once. Then other tasks of the event loop get a turn, which takes a few
 # microseconds.
 _AT_ONCE = 256
 
@@ -32,8 +32,8 @@ async def events_of(trace: Trace) -> AsyncIterator[PerfEvent]:
             continue
         ready: asyncio.Future[None] = loop.create_future()
         try:
-            # The loop allows only one reader for each descriptor, and another task may wait for the same trace. So each
-            # wait has its own copy of the descriptor.
+            # The loop allows one reader for each descriptor. Several tasks may wait for one trace, so each wait uses
+            # its own copy of the descriptor.
             descriptor = os.dup(trace.fileno())
         except ClosedError:
             # Another thread has closed the trace. The next call ends the iteration.

@@ -1,8 +1,8 @@
-"""Replays several recordings for map_reduce(), and for the command's --jobs and --executor. Other processes replay the
-parts of the recordings, perhaps on other machines, and this process merges their results.
+"""Replays several recordings for map_reduce(), and for the command's --jobs and --executor. Worker processes, perhaps
+on other machines, replay parts of the recordings. This process merges their results.
 
-All modules are imported before the script is loaded. After that, a file of the same name in the script's folder would be
-imported instead.
+All modules are imported before the script is loaded. Afterwards, a file with the name of a module in the script's
+folder would be imported instead.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def reduce(
         with redirect_stdout(text):
             status = reduction.merge(plan)
     except BaseException:
-        # After an exception such as KeyboardInterrupt, the parts are no longer needed.
+        # The results of the parts are no longer needed after an exception such as KeyboardInterrupt.
         if executor is None:
             engine.shutdown(wait=False, cancel_futures=True)
             _end_processes()
@@ -107,14 +107,15 @@ def command(
         return 130
     for failed in reduction.failed:
         _say(failed.error if failed.path in failed.error else f"{failed.path}: {failed.error}")
-    # An executor from another package may have only submit().
+    # An executor of another package may have no shutdown().
     if hasattr(engine, "shutdown"):
         engine.shutdown()
     return reduction.merge(plan)
 
 
 def _abandon(engine: Executor) -> None:
-    """Ends an executor without waiting for its work. Work that has begun may go on, as not every executor can end it."""
+    """Ends an executor without waiting for its work. Work that has begun may go on, because not every executor can end
+    it."""
     try:
         engine.shutdown(wait=False, cancel_futures=True)
     except (AttributeError, TypeError):
@@ -132,7 +133,7 @@ class _Plan(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """A part of a recording. It is pickled for the worker that replays it."""
+    """A part of a recording, which is pickled for the worker that replays it."""
 
     plan: _Plan
     recording: str
@@ -142,7 +143,7 @@ class _Part(NamedTuple):
 
 
 class _PartResult(NamedTuple):
-    """The result of a worker. `result` is None if the recording has fewer parts than were asked for."""
+    """What a worker returns. `result` is None if the recording has fewer parts than requested."""
 
     status: int
     stdout: bytes
@@ -151,15 +152,15 @@ class _PartResult(NamedTuple):
 
 
 def replay_part(part: _Part) -> _PartResult:
-    """Replays a part in a process of its own, and returns its _PartResult. The workers of executors call this."""
-    # The process creates this file, unless the recording has too few parts.
+    """Replays a part in a process of its own, and returns its _PartResult. Runs in the workers of executors."""
+    # The process writes its result to this file. It writes none if the recording has fewer parts.
     with tempfile.TemporaryDirectory(prefix="perf-prof-") as folder:
         file = os.path.join(folder, "result")
         plan = part.plan
         numbers = part.number, part.parts, plan.processes, plan.own_events, os.getpid()
         words = [*_native.own_command(), "python", *plan.options, "--input", part.recording]
         words += ["--part", "/".join([*map(str, numbers), file])]
-        # Some messages are the same for all parts, so only the process of the first part prints them.
+        # Some messages are equal for all parts, so only the process of the first part prints them.
         words += ["-q"] if not part.is_first else []
         words += ["--", plan.script, *plan.args]
         pipe = subprocess.PIPE
@@ -176,7 +177,7 @@ def replay_part(part: _Part) -> _PartResult:
             return _PartResult(process.returncode, stdout, stderr, None)
 
 
-# The processes that replay parts for this process.
+# The processes that this process has started to replay parts.
 _processes: set[subprocess.Popen[bytes]] = set()
 
 
@@ -186,12 +187,12 @@ def _end_processes() -> None:
 
 
 if TYPE_CHECKING:
-    # The future of a part, or the exception with which the executor refused the part.
+    # The future of a part, or the exception that the executor raised when the part was submitted.
     _Started = Future[_PartResult] | Exception
 
 
 class _Reduction:
-    """The results of all parts so far."""
+    """The results of the parts that have ended."""
 
     def __init__(self, write: Callable[[bytes], object], show_messages: Callable[[bytes], None]) -> None:
         self.failed: list[FailedRecording] = []
@@ -203,7 +204,7 @@ class _Reduction:
         self._results = _native.PartResults()
 
     def replay(self, plan: _Plan, parts_of: list[tuple[str, int]], executor: Executor) -> None:
-        """Replays all parts. If a part fails, the result has nothing of its recording."""
+        """Replays all parts. If a part fails, all results of its recording are dropped."""
         is_first = True
         waiting: deque[tuple[str, list[_Started]]] = deque()
         for path, count in parts_of:
@@ -214,7 +215,7 @@ class _Reduction:
                 try:
                     futures.append(executor.submit(replay_part, part))
                 except Exception as error:
-                    # The executor takes no more work, for example after BrokenProcessPool.
+                    # The executor accepts no more work, for example after BrokenProcessPool.
                     futures.append(error)
             waiting.append((path, futures))
         try:
@@ -227,7 +228,7 @@ class _Reduction:
                         future.cancel()
 
     def _add(self, path: str, futures: list[_Started]) -> None:
-        """Waits for the parts of a recording, and adds their results if all of them succeeded."""
+        """Waits for the parts of a recording. Adds their results if all parts succeeded."""
         results: list[_PartResult] = []
         error: str | None = None
         for future in futures:
@@ -243,7 +244,8 @@ class _Reduction:
         if error is None:
             try:
                 reasons = self._results.add([result.result for result in results if result.result])
-                # Reasons begin with the path, like lines on stderr. Here, the path is separate.
+                # A reason starts with the path, like a line on stderr. The path is removed, because the tuple contains
+                # it.
                 self.incomplete += [(path, reason.removeprefix(path).removeprefix(":").lstrip()) for reason in reasons]
             except ValueError as damaged:
                 error = str(damaged)
@@ -285,7 +287,7 @@ class _Reduction:
         return 0
 
     def _load(self, module: ModuleType) -> list[Any]:
-        """Unpickles the partial results, which may have objects of the script's classes."""
+        """Unpickles the partial results, which may contain objects of the script's classes."""
         name = module.__name__
         before = {name: sys.modules[name]} if name in sys.modules else {}
         sys.modules[name] = module
@@ -297,7 +299,7 @@ class _Reduction:
 
 
 def _error_of(result: _PartResult) -> str | None:
-    """Returns the reason why a part failed, or None if it did not."""
+    """Returns the reason why a part failed, or None if the part succeeded."""
     if result.status == 0 and result.result != b"":
         return None
     if result.status < 0:
@@ -309,7 +311,7 @@ def _error_of(result: _PartResult) -> str | None:
 
 
 def _status_of(error: SystemExit) -> int:
-    """Returns the exit status of a SystemExit. If its code is text, prints the text to stderr and returns 1, as Python does."""
+    """Returns the exit status of a SystemExit. As in Python, a text is printed to stderr and means 1."""
     if error.code is None or isinstance(error.code, int):
         return error.code or 0
     print(error.code, file=sys.stderr)
@@ -317,15 +319,15 @@ def _status_of(error: SystemExit) -> int:
 
 
 def _parts_by_size(recordings: list[str], processes: int) -> list[tuple[str, int]]:
-    """Returns the recordings with their numbers of parts. A recording that is much larger than the others is divided into
-    several parts, so that all processes have work until the end."""
+    """Returns the recordings with their numbers of parts. A much larger recording is divided into several parts, so
+    that all processes have work until the end."""
     sizes = [_size(path) for path in recordings]
     share = max(1, sum(sizes) / processes)
     return [(path, max(1, round(size / share))) for path, size in zip(recordings, sizes)]
 
 
 def _size(path: str) -> int:
-    """Returns the size of a recording, which may be a directory; 0 if it cannot be read."""
+    """Returns the size of a recording, which may be a directory. Returns 0 if it cannot be read."""
     try:
         if os.path.isdir(path):
             return sum(entry.stat().st_size for entry in os.scandir(path))
@@ -343,7 +345,7 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
             paths.append(path)
             continue
         found = sorted(glob(path))
-        # `path` may be both the name of a file and a pattern that matches other files. All of them are replayed.
+        # `path` may be a file and also a pattern that matches other files. Then all of them are replayed.
         if os.path.exists(path) and path not in found:
             found.append(path)
         if not found:
@@ -353,11 +355,11 @@ def _expand(recordings: str | os.PathLike[str] | Iterable[str | os.PathLike[str]
 
 
 class _Refused(Exception):
-    """There is no executor. The text is the reason, in one line for the user."""
+    """There is no executor. The text tells the user the reason, in one line."""
 
 
 def _module(name: str) -> ModuleType:
-    """Imports the module of an executor, which may be in the current folder.
+    """Imports the module of an executor. The module may be in the current folder.
 
     The current folder is searched last, and only for this module. It is never in `sys.path`, because root may run
     perf-prof in a folder where other users have put a json.py.
@@ -379,7 +381,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _executor(name: str) -> Executor:
-    """Returns the executor that the function MODULE:FUNCTION makes."""
+    """Returns the executor that the function MODULE:FUNCTION returns."""
     module, _, function = name.partition(":")
     try:
         made: Executor = getattr(_module(module), function)()
@@ -391,7 +393,7 @@ def _executor(name: str) -> Executor:
 
 
 def _write(text: bytes) -> None:
-    """Writes what a part has printed."""
+    """Writes the output of a part to stdout."""
     if sys.stdout is not None:
         sys.stdout.flush()
         sys.stdout.buffer.write(text)
@@ -409,6 +411,6 @@ def _say(text: str) -> None:
 
 
 def _warn(messages: bytes) -> None:
-    """Shows the messages of a part as warnings, at the line that called map_reduce()."""
+    """Shows the messages of a part as warnings, for the line that called map_reduce()."""
     for line in messages.decode("utf-8", "surrogateescape").splitlines():
         warn(line.removeprefix("perf-prof: ").removeprefix("warning: "), Warning, stacklevel=6)

@@ -14,15 +14,15 @@ class OptionError(Error, ValueError):
 
 
 class HandlerError(Error, TypeError):
-    """There is no handler for the events, or one of them is no plain function."""
+    """There is no handler for the events, or a handler is no plain function."""
 
 
 class KernelError(Error, OSError):
-    """The kernel refused a call. `errno` is its error number, or None if it gave none."""
+    """The kernel refused a system call. `errno` is its error number, or None if it returned none."""
 
 
 class AccessError(KernelError, PermissionError):
-    """This user may not trace the events. The text says what would allow it."""
+    """This user may not trace the events. The text says which right is missing."""
 
 
 class RecordingError(Error):
@@ -30,7 +30,7 @@ class RecordingError(Error):
 
 
 class RecordingFileError(RecordingError, OSError):
-    """The file of a recording cannot be opened, read or created. It has `errno` and `filename`."""
+    """The file of a recording cannot be opened, read or created. `errno` and `filename` say why and which."""
 
 
 class RecordingNotFoundError(RecordingFileError, FileNotFoundError):

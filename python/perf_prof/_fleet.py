@@ -1,4 +1,4 @@
-"""map_reduce() and its result. The work is done in `_engines.py`, which is imported when it is needed."""
+"""map_reduce() and its result. `_engines.py`, which does the work, is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class FailedRecording:
-    """A recording that is not in the result of map_reduce(). `path` is the recording, and `error` says why."""
+    """A recording that could not be replayed. `path` is the recording, and `error` is the reason."""
 
     def __init__(self, path: str, error: str) -> None:
         self.path = path
@@ -24,12 +24,12 @@ class FailedRecording:
 class MapReduceResult:
     """The result of map_reduce().
 
-    `stdout` is what the script printed: in the parts, in the order of the recordings, and then where they were merged.
-    `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function raised an exception.
-    `failed` is a list of FailedRecording; nothing of these recordings is in the result. `incomplete` is a list of (path,
-    reason): of these recordings, the result has only what is left, because the file is cut off or damaged, or events were
-    lost. `module` is the script's module after its __merge__ and __exit__, or None if no recording could be replayed.
-    `received` is the size of all partial results in bytes.
+    `stdout` is what the script printed: the output of the parts in the order of the recordings, and then that of
+    __merge__ and __exit__. `status` is the exit status: 0, that of sys.exit(), or 1 if a recording failed or a function
+    raised an exception. `failed` is a list of FailedRecording, whose events are missing in the result. `incomplete` is
+    a list of (path, reason): some events of these recordings are missing, because the file is cut off or damaged, or
+    events were lost. `module` is the script's module after its __merge__ and __exit__, or None if no recording could be
+    replayed. `received` is the size of all partial results in bytes.
     """
 
     def __init__(
@@ -61,10 +61,11 @@ def map_reduce(
     args: Iterable[str | PathLike[str]] = (),
     options: Iterable[str | PathLike[str]] = (),
 ) -> MapReduceResult:
-    """Runs a script on many recordings, in processes that replay a part each, and merges their results as --jobs does.
+    """Runs a script on many recordings, and merges the results as --jobs does. Each process replays one part of a
+    recording.
 
     The script needs __partial__() and __merge__(partials), or only aggregators. recordings is a path, a pattern such as
-    'host*.data', or a list of both. Each recording is divided into this number of parts. executor is any
+    'host*.data', or a list of both. parts is the number of parts of each recording. executor is any
     concurrent.futures.Executor: a ProcessPoolExecutor, Dask's client.get_executor(), mpi4py.futures, loky. Its workers
     need perf_prof, the script and the recordings at the same paths. Without it, this machine starts a process for each
     part, and as many at a time as it has CPUs. args are the arguments of the script, and options are those of

@@ -1,4 +1,4 @@
-"""The paths of system calls, and the folders of their processes at the times of the calls."""
+"""The paths of system calls, and the current folder of each process at the time of a call."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from perf_prof import PerfEvent, is_recording
 
-AT_FDCWD = -100  # include/uapi/linux/fcntl.h: the current folder, in the place of a descriptor
+AT_FDCWD = -100  # include/uapi/linux/fcntl.h: a path is relative to the current folder
 
 # include/uapi/linux/sched.h
 CLONE_FS = 0x200
 CLONE_THREAD = 0x10000
 
-# The time of day of an event may be wrong by this many ns.
+# The maximum error of an event's time of day, in ns.
 _INEXACT = 1_000_000
 # The maximum number of processes whose folders are kept. The oldest are dropped.
 _MOST = 100_000
@@ -23,23 +23,23 @@ _MOST = 100_000
 
 class _Folder(NamedTuple):
     path: str
-    seen: int  # A change before this time of day was before the look-up.
-    since: int  # From this time of day on, the process was in the folder.
+    seen: int  # ns since the epoch: when the folder was looked up. Earlier changes are part of it.
+    since: int  # ns since the epoch: the process was in the folder from this time on
 
 
 class Folders:
-    """The current folder of each process at the time of an event. A folder that is not known has no name.
+    """The current folder of each process at the time of an event, if it is known.
 
-    Events are delivered after they happened, and a process may be in another folder by then. So a look-up in /proc is valid
-    for later events only. Changes are followed in the events, which have to come in the order of time (--order).
-    Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and changes(call, path) for each chdir()
-    and fchdir().
+    Events are delivered after they happened, and the process may be in another folder by then. So a look-up in /proc is
+    only valid for later events. Events show all further changes, and have to be delivered in the order of time
+    (--order). Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and changes(call,
+    path) for each chdir() and fchdir().
     """
 
     def __init__(self) -> None:
         self._of: dict[int, _Folder] = {}
         if not is_recording():
-            # The command of --exec begins in this folder: it is a child that waits until the events are enabled.
+            # The command of --exec starts in this folder. It is a child that waits until the events are enabled.
             here = _Folder(os.getcwd(), 0, 0)
             self._of = {pid: here for pid in _processes() if _parent(pid) == os.getpid()}
         self._waiting = dict(self._of)
@@ -53,24 +53,25 @@ class Folders:
                     self._look_up(pid)
 
     def begins(self, event: PerfEvent) -> None:
-        """Takes the event of a new task. A new process begins in the folder of its parent."""
+        """Receives the event of a new task. A new process starts in the folder of its parent."""
         if event.clone_flags & CLONE_THREAD:
             return
         self._of.pop(event.pid, None)
-        # With CLONE_FS, either process may change the folder of both, so the folder of the new process is not known.
+        # With CLONE_FS, both processes share a folder, and either may change it. So the folder of the new process is
+        # not known.
         if not event.clone_flags & CLONE_FS and (folder := self._at(event)):
             self._of[event.pid] = folder
         if len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
 
     def changes(self, call: PerfEvent, path: str | None) -> None:
-        """Takes a call of chdir() or fchdir() that succeeded. path is None if it is not known."""
+        """Receives a chdir() or fchdir() that succeeded. path is None if it is not known."""
         pid, now = call._pid, call._realtime or 0
         before = self._of.get(pid)
         if before and now < before.seen:
             return
         is_known = before is not None and now > before.since
-        # With symbolic links, `..` may lead to another folder than the path says, so the folder is not known then.
+        # `..` after a symbolic link leads to another folder than the text of the path. So the folder is not known then.
         if path and ".." not in path.split("/") and (path.startswith("/") or is_known):
             self._of[pid] = _Folder(os.path.normpath(os.path.join(before.path if before else "/", path)), now, now)
         else:
@@ -78,8 +79,8 @@ class Folders:
             self._look_up(pid)
 
     def absolute(self, path: str, call: PerfEvent, folder: int = AT_FDCWD) -> str | None:
-        """Returns the absolute path of a path in a call, or None if its folder is not known. folder is the descriptor to which it
-        is relative, a number of 32 bits in a word, as arguments of system calls are."""
+        """Returns the absolute path of a call's path, or None if the path is relative to a folder that is not known.
+        folder is the descriptor of this folder: the argument's word, of which the low 32 bits count."""
         if not path.startswith("/"):
             own = self._at(call) if (folder - AT_FDCWD) % 2**32 == 0 else None
             if own is None:
@@ -90,7 +91,7 @@ class Folders:
     def _at(self, event: PerfEvent) -> _Folder | None:
         folder = self._of.get(event._pid)
         if folder is None:
-            # The result is not valid for this event, but for later events.
+            # The folder that was looked up is valid for later events, and not for this one.
             self._look_up(event._pid)
             return None
         return folder if (event._realtime or 0) >= folder.since else None
@@ -108,9 +109,9 @@ class Folders:
 
 
 class Paths(Folders):
-    """The paths of system calls. If the kernel could not tell a path, they are completed with folders that are followed. So a script
-    selects the calls with their strings, and chdir() and fchdir() with task:task_newtask, for example
-    syscall/name=open|openat|chdir|fchdir,str/:
+    """The absolute paths of system calls. If the kernel reported a relative path, it is completed with the current
+    folder of the process. For this, a script selects the calls with their strings, and also chdir(), fchdir() and
+    task:task_newtask, for example syscall/name=open|openat|chdir|fchdir,str/:
 
         task__task_newtask = paths.begins
         __lost__ = paths.lost
@@ -118,12 +119,12 @@ class Paths(Folders):
 
     def __init__(self) -> None:
         super().__init__()
-        self._changes: Counter[int] = Counter()  # how often each process changed its folder
+        self._changes: Counter[int] = Counter()  # process -> how often it changed its folder
 
     def of(self, call: Any) -> tuple[str, Any] | None:
-        """Returns the path of a system call, or None if it has none or if it could not be read. Follows chdir() and fchdir(). The
-        second value is None for an absolute path. A path stays relative if its folder is not known: the value then tells it from
-        equal paths in other folders."""
+        """Returns the path of a system call, or None if the call has no path or the path could not be read. Follows
+        chdir() and fchdir(). The second value is None for an absolute path. A path in a folder that is not known stays
+        relative. The second value then distinguishes it from equal paths in other folders."""
         path = call.pathname_str if call.filename_str is None else call.filename_str
         if call.name.endswith("chdir") and not call.errno:
             self.changes(call, path)
@@ -132,7 +133,7 @@ class Paths(Folders):
             return known if ".." in known.split("/") else os.path.normpath(known), None
         if path is None:
             return None
-        # creat() has no descriptor of a folder.
+        # creat() takes no descriptor of a folder.
         folder = call.args[0] if call.name.rstrip("2").endswith("at") and call.name != "creat" else AT_FDCWD
         whole = self.absolute(path, call, folder)
         return (whole, None) if whole else (path, (call._pid, self._changes[call._pid], folder % 2**32))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None = None) -> RunResult:
-    """Replays each part in a process of its own and merges the results. Returns the RunResult.
+    """Replays each part in a process of its own, and merges the results. Returns the RunResult.
 
     progress(1) is called after each part.
     """
@@ -34,8 +34,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
     try:
         with DefaultSelector() as selector:
             for number in range(divided.parts):
-                # Spans that are open at the end of the previous part go on in this part, so the previous part is read
-                # first. This may take long.
+                # A span that is open at the end of the previous part ends in this part. So the previous part is read
+                # first, which may take long.
                 divided.read_before(number)
                 children.append(_Child(divided, number))
                 selector.register(children[-1].results, EVENT_READ, children[-1])
@@ -55,8 +55,8 @@ def replay_parts(divided: DividedRun, progress: Callable[[int], object] | None =
 def _read_results(
     selector: DefaultSelector, progress: Callable[[int], object] | None, timeout: float | None
 ) -> None:
-    """Reads from children. Waits until a child has sent something, at most timeout seconds (None: without a limit). Raises
-    the first error of a child."""
+    """Reads from children until one has sent something. Waits at most timeout seconds, or without a limit for None.
+    Raises the first error of a child."""
     for key, _ in selector.select(timeout):
         if key.data.read():
             selector.unregister(key.fileobj)
@@ -85,7 +85,7 @@ class _Child:
                 self.close()
 
     def read(self) -> bool:
-        """Reads from the child. Returns whether the child has ended. Raises its error."""
+        """Reads from the child. Returns whether the child has ended. Raises the error that the child reported."""
         received = os.read(self.results, 1 << 16)
         if received:
             self._received += received
@@ -129,14 +129,14 @@ class _Child:
 
 
 class _InPart(Exception):
-    """The traceback of an exception in another process."""
+    """Shows the traceback of an exception that was raised in another process."""
 
 
 def _in_child(divided: DividedRun, number: int, output: int, results: int) -> NoReturn:
-    """Replays a part in the forked child, and ends the process, so that no other code of the program runs in it."""
+    """Replays a part in the forked child, and ends the process. So no other code of the program runs in the child."""
     status = 1
     try:
-        # Ctrl-C in a terminal does not reach this process group. The program gets the signal, and ends this process.
+        # Ctrl-C in a terminal does not reach this process group. The parent gets the signal, and ends this process.
         os.setpgid(0, 0)
         divided.enter_child(number)
         _parts.enter_part()
@@ -154,7 +154,7 @@ def _in_child(divided: DividedRun, number: int, output: int, results: int) -> No
 
 
 def _result_of(divided: DividedRun, number: int) -> bytes:
-    """Replays the part. Returns a pickle of the messages, the exception and its traceback."""
+    """Replays the part. Returns a pickle of its messages, its exception and the traceback."""
     try:
         divided.replay_part(number)
         return pickle.dumps((divided.messages(), None, None))

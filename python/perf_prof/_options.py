@@ -1,8 +1,9 @@
-"""The keywords of trace(), replay(), run(), record() and stat(): a row for each, with the form of its value and its text.
+"""The keywords of trace(), replay(), run(), record() and stat(). Each has a row with the type of its value and its
+text.
 
-Each keyword has the name of an option of perf-prof, with `_` instead of `-`. These rows are the source of the check of
-arguments, of the types, of the signatures that help() shows, and of a table in `docs/reference.md`. The Rust file
-`library/options.rs` turns a keyword and the form of its value into an option.
+Each keyword has the name of an option of perf-prof, with `_` instead of `-`. The check of arguments, the types, the
+signatures in help() and a table in `docs/reference.md` are made from these rows. `src/python/library/options.rs`
+converts a keyword and its value to an option.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
     _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-    # The forms of values. The value None means that the keyword is not given.
+    # The types of values. None means that the keyword is not given.
     Switch: TypeAlias = bool | None
-    OnOff: TypeAlias = bool | None  # the option has an opposite, --no-...
+    OnOff: TypeAlias = bool | None  # The option has an opposite, --no-...
     Integer: TypeAlias = int | None
     Quantity: TypeAlias = int | str | None
     Numbers: TypeAlias = int | str | Iterable[int] | None
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 else:
 
     class TypedDict:
-        """Stands for the class of `typing`."""
+        """Replaces `typing.TypedDict` at run time."""
 
         def __init_subclass__(cls, total=True):
             pass
@@ -65,7 +66,7 @@ class Running(TypedDict, total=False):
 
 
 class Sampling(TypedDict, total=False):
-    """What the kernel samples, and into which rings."""
+    """What the kernel samples, and the rings for the samples."""
 
     count: Quantity
     """for events other than tracepoints: a sample every so many events"""
@@ -90,7 +91,7 @@ class Memory(TypedDict, total=False):
 
 
 class Delivery(TypedDict, total=False):
-    """How events come to the program."""
+    """How events are delivered to the program."""
 
     user_callchain: OnOff
     """True: call chains with user frames; False: without them"""
@@ -109,7 +110,7 @@ class Delivery(TypedDict, total=False):
 
 
 class Recorded(TypedDict, total=False):
-    """What is replayed of a recording."""
+    """Which part of a recording is replayed, and how."""
 
     time: TimeRange
     """a part of it: `'10%-20%'`, `'10%/2'` (the second tenth), or a pair of seconds of its clock"""
@@ -120,7 +121,7 @@ class Recorded(TypedDict, total=False):
 
 
 class Interval(TypedDict, total=False):
-    """What handlers have."""
+    """When __interval__ is called."""
 
     interval: Time
     """the time between two calls of `__interval__`, in seconds, or as `'50ms'`"""
@@ -186,7 +187,7 @@ class FlightOptions(Tasks, Sampling, Memory, total=False):
 
 
 def forms(*tables: type) -> dict[str, str]:
-    """Returns the keywords of the tables, each with the form of its value."""
+    """Returns the keywords of the tables, each with the type of its value."""
     found: dict[str, str] = {}
     for table in tables:
         found.update(forms(*table.__bases__), **getattr(table, "__annotations__", {}))
@@ -223,7 +224,7 @@ class _Shown:
 
     @property
     def __signature__(self) -> object:
-        from inspect import Parameter, signature  # It takes milliseconds to import.
+        from inspect import Parameter, signature  # Importing it takes milliseconds.
 
         own = signature(self.__wrapped__)
         *parameters, _ = own.parameters.values()

@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
     _Step = TypeVar("_Step", bound=Callable[..., None])
 
-# All objects of this process. A program creates them before it forks the processes for the parts.
+# All Parts objects of this process. A program creates them before it forks the processes for the parts.
 _all_parts: WeakSet[Parts] = WeakSet()
 
 
 def enter_part() -> None:
-    """Tells all objects that this process is a forked child that replays a part."""
+    """Notes in all Parts objects that this process is a forked child that replays a part."""
     for parts in _all_parts:
         parts._enter(shard())
 
 
 def enter_recording() -> None:
-    """Tells all objects that the events of another recording follow."""
+    """Notes in all Parts objects that the events of another recording follow."""
     for parts in _all_parts:
         parts._enter_recording()
 
@@ -44,7 +44,7 @@ class Branch(dict[str, int]):
     __slots__ = ()
 
     def __getattr__(self, name: str) -> int:
-        """Returns an item."""
+        """Returns an item as an attribute."""
         try:
             return self[name]
         except KeyError:
@@ -65,9 +65,9 @@ class Parts:
     total is an object for the counts of the whole run. Like a table, it has update(other). merge() adds the
     totals of all parts to it.
 
-    Use the methods interval, partial, merge and exit as the callbacks with the same names, for example
-    __interval__ = parts.interval. For --jobs, tables and total have to be picklable. For states that a script
-    keeps from one event to the next, see States. Raises TypeError if show is given without table.
+    Use the methods interval, partial, merge and exit as the callbacks with the same names, for example __interval__ =
+    parts.interval. For --jobs, tables and total have to be picklable. States are for what a script keeps from one event
+    to the next. Raises TypeError if show is given without table.
     """
 
     def __init__(
@@ -83,8 +83,8 @@ class Parts:
         self._total = total
         self._shows = 0
         self._ended: list[tuple[int, Any]] = []  # (end, table) of each interval that has ended in this part
-        self._steps: list[Callable[..., None]] = []  # the functions of all steps, in the order of their decorators
-        self._put_off: list[tuple[Any, ...]] = []  # (time, number of the interval, number of the step, its arguments...)
+        self._steps: list[Callable[..., None]] = []  # all steps, in the order of their decorators
+        self._put_off: list[tuple[Any, ...]] = []  # deferred steps: (time, interval number, step number, *arguments)
         self._states: list[States] = []
         self._enter(shard())
         _all_parts.add(self)
@@ -113,12 +113,11 @@ class Parts:
     def merge(self, partials: Iterable[dict[str, Any]]) -> None:
         """Merges the results of partial() of all parts, in the order of the parts.
 
-        Runs the steps that were put off (see States), in the order of time. Then shows the tables of all
-        intervals that have ended. The attribute table then has the counts of the time after the last interval.
-        May be called only once.
+        Runs the deferred steps (see States) in the order of time. Then shows the tables of all intervals that have
+        ended. The attribute table then contains the counts after the last interval. May be called only once.
         """
         partials = list(partials)
-        tables: dict[Any, Any] = {}  # end of an interval (None for the rest after the last one) -> its table
+        tables: dict[Any, Any] = {}  # end of an interval (None for the time after the last one) -> table
         for partial in partials:
             if self._total is not None:
                 _add(self._total, partial["total"])
@@ -145,7 +144,8 @@ class Parts:
         self.table = rest
 
     def exit(self) -> None:
-        """Shows the table of the time after the last interval. An empty table is shown only if no other was shown."""
+        """Shows the table of the time after the last interval. Shows an empty table only if no other table was shown.
+        """
         if self._show is not None and (self.table or not self._shows):
             self._show_table(self.table, None)
 
@@ -156,7 +156,7 @@ class Parts:
             states._enter()
 
     def _enter_recording(self) -> None:
-        # Another recording may be of another machine, with other tasks and another clock.
+        # Another recording may be from another machine, with other tasks and another clock.
         for states in self._states:
             states.clear()
 
@@ -177,20 +177,20 @@ class Parts:
 
 
 class States(dict["Any", "Any"]):
-    """A dict that keeps the state of each thread, CPU or other key between events, also from part to part.
+    """A dict with the state of each thread, CPU or other key. States are kept from event to event, also across parts.
 
     A step is a function with the parameters (now, key, ...) and one of the decorators step, sets and ends.
     now is the time of the event in ns (event._time). The step may read or change the state of key. Events
     have to be delivered in the order of time: use --order, or a recording.
 
-    With --jobs, a process does not know the states at the start of its part. If the state of a key is not
-    known, a step of this key is put off: parts.merge() runs the step when the states at the end of the
-    previous part are known. With --split cpu, all steps are put off. The arguments of a step and the states
-    have to be picklable. A step of key a may call a step of key b only if each part that knows the state of b
-    also knows the state of a. In a script that runs without --jobs, the decorators return the function unchanged.
+    With --jobs, a process does not know the states at the start of its part. If the state of a key is not known, a step
+    of this key is deferred: parts.merge() runs the step when the states at the end of the previous part are known. With
+    --split cpu, all steps are deferred. The arguments of a step and the states have to be picklable. A step of key a
+    may call a step of key b only if each part that knows the state of b also knows the state of a. In a script that
+    runs without --jobs, the decorators return the function unchanged.
     """
 
-    # The keys with a known state. None means all keys: there is no earlier part, or forget() was called.
+    # The keys whose states are known. None means all keys, because there is no earlier part or forget() was called.
     _known: set[Any] | None
 
     def __init__(self, parts: Parts) -> None:
@@ -203,7 +203,7 @@ class States(dict["Any", "Any"]):
     def step(self, function: _Step) -> _Step:
         """Decorates a step that may read the state of its key. This decorator is right for every step.
 
-        After the step was put off, the state of its key is still unknown.
+        If the step was deferred, the state of its key is still unknown.
         """
         number, put_off = self._parts._number(function), self._parts._put_off_step
 
@@ -218,7 +218,7 @@ class States(dict["Any", "Any"]):
     def sets(self, function: _Step) -> _Step:
         """Decorates a step that sets or removes the state of its key and does not read it.
 
-        The step is put off only with --split cpu. After the step, the state of its key is known.
+        The step is deferred only with --split cpu. After the step, the state of its key is known.
         """
 
         def sets_in_part(now: int, key: Any, *args: Any) -> None:
@@ -232,7 +232,7 @@ class States(dict["Any", "Any"]):
         """Decorates a step that reads the state of its key and removes it.
 
         After the step, it is known that the key has no state. So in each part, at most one such step of a key is
-        put off (with --split cpu, all of them).
+        deferred (with --split cpu, all of them).
         """
         number, put_off = self._parts._number(function), self._parts._put_off_step
 
@@ -246,7 +246,8 @@ class States(dict["Any", "Any"]):
         return self._decorated(function, number, ends_in_part)
 
     def forget(self, now: int) -> None:
-        """Removes all states. Call forget(lost_end) in __lost__: lost events may have changed states. now is in ns."""
+        """Removes all states. Call forget(lost_end) in __lost__, because lost events may have changed states. now is in
+        ns."""
         if self._parts._split == "cpu":
             self._parts._put_off_step(now, self._forgets)
         else:
@@ -263,13 +264,14 @@ class States(dict["Any", "Any"]):
             parts._put_off_step(now, number, *args)
 
         forms: dict[str | None, Any] = {None: function, "time": in_part, "cpu": put_off}
-        # The decorated function decides at each call, because a program may replay the parts of a recording later.
+        # The decorated function chooses at each call, because the program may replay parts of a recording later.
         later: Any = lambda *args: forms[parts._split](*args)
         step: _Step = forms[parts._split] if is_host() else later
         return step
 
     def _continue(self, known: set[Any] | None, at_end: dict[Any, Any]) -> None:
-        """Takes over the states at the end of a part. `known` has the keys with a known state; None means all keys."""
+        """Takes over the states at the end of a part. `known` contains the keys whose states are known. None means all
+        keys."""
         if known is None:
             self.clear()
         else:
@@ -279,17 +281,17 @@ class States(dict["Any", "Any"]):
 
 
 class Losses:
-    """Tells whether events were lost on a CPU after a time, so that a script need not forget all states.
+    """Knows whether events were lost on a CPU after a time, so that a script need not forget all states.
 
-    Call note(lost_end) in __lost__. Where a state ends, call since(time, cpu), with the time and the CPU of the
-    event at which the state began. If it returns True, events of this CPU were lost meanwhile: the state may have
-    ended and begun again, so its duration is unknown. Events have to be delivered in the order of time. With
-    --jobs, call since() only in a step (see States).
+    Call note(lost_end) in __lost__. Where a state ends, call since(time, cpu), with the time and the CPU of the event
+    at which the state began. If it returns True, events of this CPU were lost meanwhile. The state may have ended and
+    begun again, so its duration is unknown. Events have to be delivered in the order of time. With --jobs, call since()
+    only in a step (see States).
     """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._last: dict[int | None, int] = {}  # CPU -> the end of the last loss on this CPU; None stands for a CPU that is not known
+        self._last: dict[int | None, int] = {}  # CPU (None: not known) -> the end of its last loss
         self._last_of_all = 0
         self._notes = parts._number(self._note)
 
@@ -298,11 +300,11 @@ class Losses:
         cpu = lost_cpu()
         self._note(now, cpu)
         if self._parts._split:
-            # The end of a state from an earlier part is a deferred step. It needs to know about this loss.
+            # The step that ends a state of an earlier part is deferred, and also needs this loss.
             self._parts._put_off_step(now, self._notes, cpu)
 
     def since(self, time: int, cpu: int | None = None) -> bool:
-        """Returns whether events of the CPU were lost after a time in ns. Without cpu: events of any CPU."""
+        """Returns whether events of the CPU were lost after a time in ns. Without cpu, the events of any CPU count."""
         if cpu is None:
             return self._last_of_all > time
         return self._last.get(cpu, 0) > time or self._last.get(None, 0) > time
@@ -314,10 +316,10 @@ class Losses:
 class CallChains:
     """Checks call chains, and prints a message to stderr if there are none or if they end early.
 
-    Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with
-    each table. lack says what is missing in the output without call chains. The chains of programs without frame
-    pointers end early: say() prints this if more than half of the chains with frames of programs have at most two
-    of these frames. update(other) adds what other has noted, so the object may be the total of Parts.
+    Call note(chain) for each event, with event._callchain or with the names of a folded stack, and say() with each
+    table. lack says what the output lacks without call chains. The chains of programs without frame pointers end early:
+    say() prints this if more than half of the chains with user frames have at most two user frames. update(other) adds
+    the chains of other, so the object may be the total of Parts.
     """
 
     def __init__(self, lack: str = "stacks are empty") -> None:
@@ -338,7 +340,7 @@ class CallChains:
             self._short += own <= 2
 
     def update(self, other: CallChains) -> None:
-        """Adds what other has noted."""
+        """Adds the call chains of other."""
         self._empty += other._empty
         self._with_frames += other._with_frames
         self._of_programs += other._of_programs
@@ -378,13 +380,13 @@ def at_least(least: float) -> Callable[[str], Any]:
 
 
 def _steps(partial: dict[str, Any]) -> Iterator[tuple[int, int | None, int, list[Any]]]:
-    """Returns (time, end of the interval, number, arguments) of each step that a part has put off."""
+    """Returns (time, end of the interval, number, arguments) of each deferred step of a part."""
     ends = [end for end, _ in partial["tables"]]
     return ((now, ends[interval], number, args) for now, interval, number, *args in partial["steps"])
 
 
 def _add(table: Any, other: Any) -> None:
-    """Adds `other` to `table`. dict.update() would replace values, so a dict is added key by key."""
+    """Adds `other` to `table`. A dict is added key by key, because dict.update() would replace its values."""
     update = getattr(type(table), "update", None)
     if update is None:
         kind = type(table).__name__

@@ -1,4 +1,5 @@
-"""The constants of perf's Python module: numbers of the kernel's header `perf_event.h`, and of perf's recordings."""
+"""The constants of perf's Python module: numbers from the kernel's header `perf_event.h`, and from perf's recordings.
+"""
 
 TYPE_HARDWARE = 0
 TYPE_SOFTWARE = 1

@@ -22,7 +22,7 @@ _ONLINE = "/sys/devices/system/cpu/online"
 
 
 class _Map:
-    """A list of numbers that does not change."""
+    """A list of numbers that cannot be changed."""
 
     def __init__(self, numbers: Sequence[int]) -> None:
         self._numbers = tuple(numbers)
@@ -117,7 +117,7 @@ class thread_map(_Map):
         return f"thread_map({','.join(map(str, self))})"
 
 
-# The size of `perf_event_attr`, and the offsets of its members.
+# The size of `perf_event_attr`, and for each member its format and its offset.
 _SIZE = 136
 _MEMBERS = {
     "type": ("=I", 0),
@@ -132,7 +132,7 @@ _MEMBERS = {
     "bp_len": ("=Q", 64),
 }
 _FLAGS_AT = 40
-# The flags of the attr: the place of the lowest bit, and the number of bits.
+# The flags of `perf_event_attr`: the lowest bit, and the number of bits.
 _FLAGS = {
     "disabled": (0, 1),
     "inherit": (1, 1),
@@ -157,7 +157,7 @@ _FLAGS = {
 
 
 class _Number:
-    """A member of the attr, as an attribute of evsel."""
+    """A member of `perf_event_attr` as an attribute of evsel."""
 
     def __init__(self, form: str, at: int, doc: str) -> None:
         self._form = form
@@ -231,7 +231,7 @@ class evsel:
 
     @classmethod
     def _of_attr(cls, name: str, attr: bytes, ids: list[int]) -> evsel:
-        """Returns the event with this attr."""
+        """Returns the event with this `perf_event_attr`."""
         made = cls()
         made._attr[:] = attr[:_SIZE].ljust(_SIZE, b"\0")
         pack_into("=I", made._attr, 4, _SIZE)
@@ -304,7 +304,7 @@ class evsel:
         return counts_values._of((val - before[0], ena - before[1], run - before[2], id, lost))
 
     def _given(self) -> tuple[OpenPerfEvent, str, bytes, tuple[str, str] | None, evsel]:
-        """Returns what the rings have to know about the event."""
+        """Returns what the rings need to know about the event."""
         if self._opened is None:
             raise ValueError(f"{self} is not open")
         of_name = str(self)[6:-1]
@@ -360,7 +360,7 @@ _TRACEFS = ("/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events")
 
 
 def _name(of: evsel) -> str:
-    """Returns the name of an event that was made by numbers."""
+    """Returns the name of an event that was created from numbers."""
     names = {TYPE_HARDWARE: _HARDWARE, TYPE_SOFTWARE: _SOFTWARE}.get(of.type, ())
     if of.config < len(names):
         return names[of.config]

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from perf_prof._native import PerfRings, _SampleEvent
     from perf_prof._perf_records import _RecordEvent
 
-# PERF_SAMPLE_IDENTIFIER. With it, the id of the event is at the same place in all records.
+# PERF_SAMPLE_IDENTIFIER puts the id of the event at the same offset in all records.
 _SAMPLE_IDENTIFIER = 1 << 16
-# What config() takes for events without a rate of their own, as perf does.
+# The sampling frequency that config() gives to events without one, as in perf.
 _FREQUENCY = 4000
 
 
@@ -49,8 +49,9 @@ class evlist:
         return len(self._events)
 
     def config(self) -> None:
-        """Gives all events what samples need: instruction, task, time, CPU and period, 4000 samples a second where they have no
-        rate, and records about tasks and mappings by the first event. They are off until enable()."""
+        """Sets the attributes for sampling. Samples contain instruction pointer, task, time, CPU and period. Events
+        without a rate get 4000 samples per second. The first event records tasks and mappings. All events are disabled
+        until enable()."""
         for of in self._events:
             of.sample_type |= SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_PERIOD
             if of.sample_period == 0 and of.type != TYPE_TRACEPOINT:
@@ -63,21 +64,21 @@ class evlist:
             of.wakeup_events = 1
 
     def open(self) -> None:
-        """Opens the events, on each pair of a CPU and a thread of the list."""
+        """Opens the events on each pair of a CPU and a thread of the list."""
         self.close()
         self._identify()
         for of in self._events:
             of._open_on(*self._maps)
 
     def _identify(self) -> None:
-        """Gives records the ids of their events if there are several."""
+        """Makes records contain the id of their event if there are several events."""
         if len(self._events) > 1:
             for of in self._events:
                 of.sample_type |= _SAMPLE_IDENTIFIER
                 of._set_flag("sample_id_all", True)
 
     def mmap(self, pages: int = 128, overwrite: bool | int = False) -> None:
-        """Maps a ring for each CPU, or for each thread on any CPU, with this number of pages."""
+        """Maps a ring of this number of pages for each CPU, or for each thread if the CPU is -1."""
         if overwrite:
             raise NotImplementedError("evlist.mmap(): overwrite is not possible; perf_prof.flight() keeps the last seconds")
         for of in self._events:
@@ -92,19 +93,20 @@ class evlist:
             of._close()
 
     def enable(self) -> None:
-        """Turns all events on."""
+        """Enables all events."""
         for of in self._events:
             if of._opened is not None:
                 of._opened.enable()
 
     def disable(self) -> None:
-        """Turns all events off."""
+        """Disables all events."""
         for of in self._events:
             if of._opened is not None:
                 of._opened.disable()
 
     def poll(self, timeout: int = -1) -> int:
-        """Waits until rings have records, at most this time in ms, or for ever with -1. Returns the number of these rings."""
+        """Waits until rings contain records, at most timeout ms, or without a limit for -1. Returns the number of these
+        rings."""
         return self._mapped().poll(timeout)
 
     def get_pollfd(self) -> list[int]:
@@ -119,7 +121,7 @@ class evlist:
     def read_on_cpu(self, cpu: int, sample_id_all: bool | int = True) -> _SampleEvent | _RecordEvent | None:
         """Takes the next record of a CPU: a sample_event or another event. Returns None if there is none.
 
-        Raises TypeError for a CPU without a ring, and for a record of a type that perf's module does not have.
+        Raises TypeError for a CPU without a ring, and for a record of a type that perf's module does not support.
         """
         rings = self._mapped()
         taken = rings.read(_any(cpu))
@@ -188,5 +190,5 @@ def parse_events(
     return made
 
 
-# PERF_SAMPLE_RAW, TIME, CPU and PERIOD: the members with which perf opens tracepoints.
+# The members that perf's tracepoint samples contain: PERF_SAMPLE_RAW, TIME, CPU and PERIOD.
 _OF_TRACEPOINTS = 1 << 10 | SAMPLE_TIME | SAMPLE_CPU | SAMPLE_PERIOD

@@ -1,4 +1,4 @@
-"""Makes `import perf` and `import perf_live` find the modules of this package, in scripts that perf-prof runs."""
+"""Makes `import perf` and `import perf_live` find the modules of this package in scripts that perf-prof runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES = ("perf", "perf_live")
 
 
 class _Finder:
-    """An object of `sys.meta_path`, and the loader of its modules."""
+    """Finds and loads the modules, as an entry of `sys.meta_path`."""
 
     def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
         if fullname not in _NAMES or path is not None:
@@ -28,15 +28,15 @@ class _Finder:
     def exec_module(self, module: ModuleType) -> None:
         from importlib import import_module
 
-        # The import statement takes the module from here.
+        # The import statement takes the module from `sys.modules`.
         sys.modules[module.__name__] = import_module(f"perf_prof.{module.__name__}")
 
 
 def install() -> None:
-    """Makes the modules importable. An installed module of the same name, or one beside the script, is preferred."""
+    """Makes the modules importable. Installed modules of the same names, and modules beside the script, come first."""
     sys.meta_path.append(_Finder())
 
 
 def use_own() -> None:
-    """Makes the modules importable, and prefers them to all others."""
+    """Makes the modules importable, before all other modules of the same names."""
     sys.meta_path.insert(0, _Finder())

@@ -1,4 +1,4 @@
-"""The events of perf's Python module that are no samples: each is made of the bytes of a record."""
+"""The events of perf's Python module that are no samples. Each is made from the bytes of a record."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _ALL_ONES = (1 << 64) - 1
 
 
 class _RecordEvent:
-    """What all these events have: the type and the sample id of the record. What it does not have is -1, in its width."""
+    """The type and the sample id, which all records have. A member that the record lacks is -1 in the width of the
+    member."""
 
     sample_ip = 0
     sample_addr = 0
@@ -66,7 +67,8 @@ class mmap_event(_RecordEvent):
 
 
 class mmap2_event(_RecordEvent):
-    """A mapping, with its protection and its file's inode or build id (RECORD_MMAP2). What a record does not have is None."""
+    """A mapping, with its protection and its file's inode or build id (RECORD_MMAP2). A member that the record lacks is
+    None."""
 
     def _read(self, record: bytes) -> None:
         self.pid, self.tid, self.start, self.len, self.pgoff = unpack_from("=IIQQQ", record, 8)
@@ -133,7 +135,8 @@ class task_event(_RecordEvent):
 
 
 class throttle_event(_RecordEvent):
-    """An event has too many samples, or no longer has (RECORD_THROTTLE, RECORD_UNTHROTTLE)."""
+    """An event is throttled because it takes too many samples, or no longer throttled (RECORD_THROTTLE,
+    RECORD_UNTHROTTLE)."""
 
     def _read(self, record: bytes) -> None:
         self.time, self.id, self.stream_id = unpack_from("=QQQ", record, 8)
@@ -144,7 +147,7 @@ class throttle_event(_RecordEvent):
 
 
 class read_event(_RecordEvent):
-    """The count of an event of a task that ends (RECORD_READ)."""
+    """The count of an event of a task that exits (RECORD_READ)."""
 
     def _read(self, record: bytes) -> None:
         self.pid, self.tid = unpack_from("=II", record, 8)
@@ -154,7 +157,8 @@ class read_event(_RecordEvent):
 
 
 class switch_event(_RecordEvent):
-    """A context switch (RECORD_SWITCH, RECORD_SWITCH_CPU_WIDE). The former has no other task: its ids are 0."""
+    """A context switch (RECORD_SWITCH, RECORD_SWITCH_CPU_WIDE). RECORD_SWITCH lacks the other task, so its ids are 0.
+    """
 
     def _read(self, record: bytes) -> None:
         self.next_prev_pid, self.next_prev_tid = unpack_from("=II", record, 8) if self.type == 15 else (0, 0)

@@ -1,4 +1,4 @@
-"""The processes of a run, for scripts that show how they begin and end, or which signals they send."""
+"""The processes of a run: how they start and end, and which signals they send."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ _HARMLESS = {
     signal.SIGCHLD, signal.SIGCONT, signal.SIGURG, signal.SIGWINCH,
     signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU,
 }  # fmt: skip
-_MOST_SENDERS = 100_000  # processes whose parents are kept
+_MOST_SENDERS = 100_000  # the maximum number of processes whose parents are kept
 
 
 class Process:
-    """The state of a process: its parent, when it began, and its name then. file is the program that it executed last."""
+    """The state of a process: its parent, and its start time and comm at its start. file is the program that it
+    executed last."""
 
     __slots__ = ("began", "comm", "file", "parent", "sent", "status")
 
@@ -31,17 +32,17 @@ class Process:
         self.began = began
         self.comm = comm
         self.file: str | None = None
-        self.status: str | None = None  # how the process ends, if known: its exit code or the signal
-        # The last signal that was sent to the process and ends a process by default, with its sender.
+        self.status: str | None = None  # exit code or signal of the end, if known
+        # The last signal that was sent to the process and that ends a process by default, with its sender.
         self.sent: tuple[int, str] | None = None
 
 
 class Processes(States):
-    """The processes that live, by their ids: their parents, their programs, and how they end.
+    """The running processes by their ids: their parents, their programs, and how they end.
 
-    forked, executed and ended show a process. They get the time of the event, its time of day, the id and the Process; executed
-    also gets the arguments, which are read in /proc for files that has_arguments(file) selects. A script takes its handlers from
-    here:
+    The script passes three functions: forked, executed and ended. They get the time of the event, its time of day, the
+    id and the Process. executed also gets the arguments, which are read from /proc if has_arguments(file) returns true.
+    A script uses the methods as handlers:
 
         task__task_newtask, sched__sched_process_exec = processes.newtask, processes.process_exec
     """
@@ -61,41 +62,41 @@ class Processes(States):
         self._is_sent, self._is_killed = self.step(self._sent), self.step(self._killed)
 
     def newtask(self, event: PerfEvent) -> None:
-        """Takes a task:task_newtask."""
+        """Receives a task:task_newtask."""
         if not event.clone_flags & CLONE_THREAD:
             self._forks(event._time, event.pid, event._pid, event.comm, event._realtime)
 
     def process_exec(self, event: PerfEvent) -> None:
-        """Takes a sched:sched_process_exec."""
+        """Receives a sched:sched_process_exec."""
         file = event.filename
         words = arguments_of(file, event._pid)[1:] if self._has_arguments(file) else []
         self._executes(event._time, event._pid, file, words, event._realtime)
 
     def exit_group(self, event: PerfEvent) -> None:
-        """Takes a syscalls:sys_enter_exit_group."""
+        """Receives a syscalls:sys_enter_exit_group."""
         self._exits(event._time, event._pid, event.error_code)
 
     def exit(self, event: PerfEvent) -> None:
-        """Takes a syscalls:sys_enter_exit, which ends one thread. If no thread calls exit_group, the exit code of the first
-        thread is that of the process."""
+        """Receives a syscalls:sys_enter_exit, which ends one thread. If no thread calls exit_group, the exit code of
+        the main thread is that of the process."""
         if event._tid == event._pid:
             self._exits(event._time, event._pid, event.error_code)
 
     def signal_generate(self, event: PerfEvent) -> None:
-        """Takes a signal:signal_generate."""
+        """Receives a signal:signal_generate."""
         if event.result == _TRACE_SIGNAL_DELIVERED and event.sig not in _HARMLESS:
             is_own = is_of_kernel(event) or event.common_flags & IN_INTERRUPT
             sender = " of the kernel" if is_own else f" from {event._comm} {event._pid}"
             self._is_sent(event._time, process_of(event.pid) or event.pid, event.sig, sender)
 
     def signal_deliver(self, event: PerfEvent) -> None:
-        """Takes a signal:signal_deliver."""
+        """Receives a signal:signal_deliver."""
         if event.sa_handler == _SIG_DFL and event.sig not in _HARMLESS:
             self._is_killed(event._time, event._pid, event.sig)
 
     def process_exit(self, event: PerfEvent) -> None:
-        """Takes a sched:sched_process_exit. Its field group_dead was added in Linux 6.16. On earlier kernels, the end of the
-        first thread counts as the end of the process."""
+        """Receives a sched:sched_process_exit. Before Linux 6.16, it has no field group_dead. The end of the main
+        thread then counts as the end of the process."""
         if event.get("group_dead", event._tid == event._pid):
             self._dies(event._time, event._pid, event._realtime)
 
@@ -107,13 +108,13 @@ class Processes(States):
         process = self.get(pid)
         if process is None:
             process = self[pid] = Process(parent_of(pid), now)
-        # An exec kills the other threads of the process with SIGKILL. This is not the end of the process.
+        # An exec kills the other threads of the process with SIGKILL, which is not the end of the process.
         process.file, process.status = file, None
         self._executed(now, ns, pid, process, words)
 
     def _exit(self, now: int, pid: int, code: int) -> None:
         process = self.get(pid)
-        # Only the first call or signal ends the process. Later ones are of its other threads, which are killed.
+        # The first exit_group or fatal signal ends the process. Later ones belong to other threads, which are killed.
         if process is not None and process.status is None:
             process.status = f"exit {code & 0xFF}"
 
@@ -126,11 +127,12 @@ class Processes(States):
         if process is None or process.status is not None:
             return
         if process.sent is not None and number in (signal.SIGKILL, process.sent[0]):
-            # For most signals that end a process, the kernel sends SIGKILL to each thread (complete_signal() in
-            # kernel/signal.c). So the signal that was sent is shown.
+            # For most fatal signals, the kernel sends SIGKILL to each thread (complete_signal() in kernel/signal.c). So
+            # the signal that was sent to the process is shown.
             process.status = f"killed by {signal_name(process.sent[0])}{process.sent[1]}"
         else:
-            # The sender was not traced. A SIGKILL may then have come from the kernel, which sends it for other signals too.
+            # The sender was not traced. The kernel may have sent a SIGKILL because of another signal, so no signal is
+            # named.
             process.status = "killed" if number == signal.SIGKILL else f"killed by {signal_name(number)}"
 
     def _death(self, now: int, pid: int, ns: int | None) -> None:
@@ -140,10 +142,11 @@ class Processes(States):
 
 
 class Senders(States):
-    """The processes that send signals by system calls, by their ids: their parents, and the signals of calls that last.
+    """The processes that send signals by system calls, by their ids: their parents, and the signals of unfinished
+    calls.
 
     Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and sends(event) for each
-    signal:signal_generate. A step that takes the end of a call asks reached().
+    signal:signal_generate. The step for the end of a call calls reached().
     """
 
     def __init__(self, parts: Parts, programs: Programs) -> None:
@@ -152,22 +155,23 @@ class Senders(States):
         self._forks, self._generates = self.sets(self._fork), self.step(self._signal)
 
     def look(self) -> None:
-        """Looks up the parents of all processes. Among lost events, processes may have begun or executed other programs."""
+        """Looks up the parents of all processes, because lost events may have been starts of processes or execs."""
         self.update((pid, (parent, [])) for pid, parent in self._programs.look().items())
 
     def begins(self, event: PerfEvent) -> None:
-        """Takes the event of a new task."""
+        """Receives the event of a new task."""
         if parent := self._programs.begins(event):
             self._forks(event._time, event.pid, parent)
 
     def sends(self, event: PerfEvent) -> None:
-        """Takes the event of a signal."""
+        """Receives a signal:signal_generate."""
         if event.code in _SENT_BY_CALLS:
             target, result = f"{event.comm} {event.pid}", signal_result(event.result)
             self._generates(event._time, event._pid, event._tid, event.sig, target, result)
 
     def reached(self, pid: int, tid: int, began: int, number: int) -> tuple[str | None, list[tuple[str, str]]]:
-        """Returns the parent of a process, and the targets and results of a signal that its thread has sent since `began`."""
+        """Returns a process's parent as text, and the targets and results of a signal that the thread has sent since
+        `began`."""
         parent, sent = self.setdefault(pid, (None, []))
         reached = [to for thread, time, sig, *to in sent if (thread, sig) == (tid, number) and time >= began]
         sent[:] = [signal for signal in sent if signal[0] != tid]
@@ -183,13 +187,13 @@ class Senders(States):
 
 
 class ProcessNames(dict[int, Any]):
-    """The name of each process: the last one of its main thread, or else the first one of another thread.
+    """The name of each process: the last comm of its main thread, or else the first comm of another thread.
 
     update(other) adds the names of other, so the object may be in a table of Parts.
     """
 
     def note(self, event: PerfEvent) -> None:
-        """Notes the name of the task of an event."""
+        """Notes the comm in an event."""
         is_first = event._pid == event._tid
         self._add(event._pid, ((is_first, event._time if is_first else -event._time), event))
 

@@ -1,4 +1,4 @@
-"""The programs and the parents of processes at the times of events, for scripts that show who caused something."""
+"""The programs and parents of processes at the times of events, for scripts that show who caused something."""
 
 from __future__ import annotations
 
@@ -17,33 +17,34 @@ _MOST = 100_000
 
 
 class Program(NamedTuple):
-    """The program of a process and, if the program is an interpreter, its script, else the program again."""
+    """The program of a process and its script. If the program is no interpreter, the script is the program too."""
 
     file: str
     script: str
 
 
 class Programs:
-    """The program of each process at the time of an event, for live events. A recording has no command lines.
+    """The program of each process at the time of a live event. Recordings contain no command lines.
 
-    Events are delivered after they happened, and a process may have ended or run another program by then. So programs are
-    looked up once at the start. Changes are followed in the events, which have to come in the order of time (--order). Call
-    look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and executes(event) for each
-    sched:sched_process_exec.
+    Events are delivered after they happened, and a process may have ended or run another program by then. So programs
+    are looked up once at the start. Events show all further changes, and have to be delivered in the order of time
+    (--order). Call look() in __init__ and in __lost__, begins(event) for each task:task_newtask, and executes(event)
+    for each sched:sched_process_exec.
     """
 
     def __init__(self) -> None:
         self._of: dict[int, Program] = {}
 
     def look(self) -> dict[int, str]:
-        """Looks up the programs of all processes, and forgets earlier ones. Returns a text about the parent of each process."""
+        """Looks up the programs of all processes, and forgets earlier ones. Returns for each process a text about its
+        parent."""
         pids = [] if is_recording() else [int(name) for name in os.listdir("/proc") if name.isdigit()]
         self._of = {pid: Program(words[0], script_of(words)) for pid in pids if (words := arguments(pid))}
         return {pid: self.about(parent) for pid in pids if (parent := parent_of(pid))}
 
     def begins(self, event: PerfEvent) -> str | None:
-        """Takes the event of a new task. A new process runs the program of its parent. Returns a text about the parent, or
-        None if the task is a thread."""
+        """Receives the event of a new task. A new process runs its parent's program. Returns a text about the parent,
+        or None if the task is a thread."""
         if event.clone_flags & CLONE_THREAD:
             return None
         self._of.pop(event.pid, None)
@@ -51,11 +52,12 @@ class Programs:
             self._of[event.pid] = program
         if len(self._of) > _MOST:
             del self._of[next(iter(self._of))]
-        # The name in the event is that of both, because a new process has the name of its parent.
+        # A new process has the comm of its parent, so the comm in the event is the parent's too.
         return self.about(event._pid, event.comm)
 
     def executes(self, event: PerfEvent) -> None:
-        """Takes the event of an exec. Reads the arguments now: if the process runs another file by now, only the file is known."""
+        """Receives the event of an exec, and reads the arguments from /proc. If the process runs another file by now,
+        only the file is known."""
         if is_recording():
             return
         pid, file = event.pid, event.filename
@@ -74,8 +76,8 @@ class Programs:
 
 
 def parent_of(pid: int) -> int | None:
-    """Returns the parent of a process, or None if it is not known: the process has ended, or the events come from a
-    recording."""
+    """Returns the parent of a process. Returns None if it is not known, because the process has ended or the events
+    come from a recording."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return None if is_recording() else int(file.read().rpartition(b")")[2].split()[1])
@@ -84,8 +86,8 @@ def parent_of(pid: int) -> int | None:
 
 
 def arguments(pid: int) -> list[str]:
-    """Returns the words of a process's command line, at most 4096 bytes. Returns no words if they are not known: the process
-    has ended, or the events come from a recording."""
+    """Returns the words of a process's command line, at most 4096 bytes. Returns an empty list if they are not known,
+    because the process has ended or the events come from a recording."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             words = file.read(_LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
@@ -95,11 +97,11 @@ def arguments(pid: int) -> list[str]:
 
 
 def arguments_of(file: str, pid: int) -> list[str]:
-    """Returns the words of the command line of a process that has executed a file. Returns no words if they are not known: the
-    process has ended, or executes another file now."""
+    """Returns the words of the command line of a process that has executed a file. Returns an empty list if they are
+    not known, because the process has ended or executes another file now."""
     words = arguments(pid)
     try:
-        # If the file is a script, the process runs its interpreter, which has the file as an argument.
+        # A script runs in the process of its interpreter, which gets the file as an argument.
         path = os.path.join(f"/proc/{pid}/cwd", file)
         is_read = file in words[1:] or bool(words) and os.path.samefile(f"/proc/{pid}/exe", path)
     except OSError:
@@ -108,10 +110,10 @@ def arguments_of(file: str, pid: int) -> list[str]:
 
 
 def script_of(words: list[str]) -> str:
-    """Returns the program of a command line with these words. For an interpreter, returns its script: the first word that is no
-    option."""
+    """Returns the program of a command line. Of an interpreter, returns the script: the first word that is no option.
+    """
     first, *words = words
-    # The word after -c is code and no script.
+    # The word after -c is code, and no script.
     if "-c" in words[:3] or not os.path.basename(first).startswith(_INTERPRETERS):
         return first
     return next((word for word in words if not word.startswith("-")), first)

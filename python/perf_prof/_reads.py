@@ -1,8 +1,9 @@
-"""What a handler of a script of `perf script` reads: which parameters, and which keys of those that are dicts.
+"""Finds what a handler of a `perf script` script reads: which parameters, and which keys of parameters that are
+dicts.
 
-perf-prof makes no objects that a handler never reads. A function's bytecode names all that it reads, but whoever looks at
-the function's frame sees everything. So all is made for a script that may look at frames, and for handlers that are
-no Python functions.
+perf-prof makes no objects that a handler never reads. The bytecode of a function names everything that the function
+reads. But other code that looks at the function's frame can read everything. So all objects are made for a script
+that may look at frames, and for handlers that are no Python functions.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ TYPE_CHECKING = False  # The module `typing` takes milliseconds to import.
 if TYPE_CHECKING:
     from typing import Optional
 
-    # The keys of a value that are read, outer key first: ("comm",), or ("sample", "pid") for a key of the dict "sample".
+    # The keys of a value that are read, outer key first: ("comm",), or ("sample", "pid") for a key of the dict
+    # "sample".
     Path = tuple[str, ...]
-    # All paths of a value: empty if it is not read, None if all of it may be read.
+    # All paths of a value. Empty if the value is not read, None if all of it may be read.
     Read = Optional[tuple[Path, ...]]
 
-# Text in a script that may look at frames or at all locals of a function. A call such as `locals()` is not among them:
-# it concerns only the function that makes it.
+# Names in scripts that may look at frames, or at all locals of another function. A call such as `locals()` is not
+# matched, because it concerns only the function that contains it.
 _WATCHES = re.compile(
     r"\b(?:f_locals|getargvalues|capture_locals|show_locals|set_?trace\w*|setprofile|breakpoint|post_mortem|cgitb)\b"
     r"|\b(?:[pb]db|pudb|exec|execfile|exec_module|load_module|import_module|__import__|runpy)\b"
@@ -32,19 +34,19 @@ _WATCHES = re.compile(
     r"|\b(?:embed|stackprinter|sentry_sdk|numexpr|duckdb)\b|\.(?:query|eval)\("
     r"|\b(?:locals|vars|eval)\b(?!\s*\()"
 )
-# Functions that see all locals of their caller.
+# Functions that read all locals of their caller.
 _SEES_LOCALS = frozenset(("locals", "vars", "eval", "exec"))
 # Instructions that neither read nor write a value.
 _SILENT = frozenset(("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL", "PUSH_NULL", "RESUME"))
 _IS_RESUMED = 0x20 | 0x80 | 0x200  # generator, coroutine, asynchronous generator: CO_* in `inspect`
 _TAKES_REST, _TAKES_NAMES = 0x04, 0x08
 
-# For each file whether its text may look at frames.
+# path of a file -> whether its text may look at frames
 _watching: dict[str, bool] = {}
 
 
 class _NotRead:
-    """Stands for an argument that the handler does not read."""
+    """Replaces an argument that the handler does not read."""
 
     def __repr__(self) -> str:
         return "<not made: the handler does not read it>"
@@ -53,12 +55,12 @@ class _NotRead:
 NOT_READ = _NotRead()
 
 
-# An instruction: what it does, the name or the constant, and whether a jump leads to it.
+# An instruction: what it does, its name or constant, and whether it is the target of a jump.
 _Step = namedtuple("_Step", ("does", "what", "is_target"))
 
 
 def reads(function: object, count: int, names: tuple[str, ...]) -> Optional[list[Read]]:
-    """Returns what a handler reads of each argument. None: it may read all of all.
+    """Returns what a handler reads of each argument. Returns None if it may read all of every argument.
 
     The arguments are `count` positional ones and those with `names`.
     """
@@ -78,7 +80,7 @@ def reads(function: object, count: int, names: tuple[str, ...]) -> Optional[list
     def read_of(name: Optional[str], collector: Optional[str]) -> Read:
         if name is not None:
             return read.get(name, ())
-        # If nothing collects it, the call will fail.
+        # Without a parameter for the rest, the call will fail.
         return () if collector is not None and collector not in read else None
 
     positional = [read_of(places[at] if at < len(places) else None, of_rest) for at in range(count)]
@@ -86,7 +88,7 @@ def reads(function: object, count: int, names: tuple[str, ...]) -> Optional[list
 
 
 def _may_be_watched(code: CodeType) -> bool:
-    """Returns whether anything but the function itself may look at its locals."""
+    """Returns whether other code than the function itself may look at the function's locals."""
     if sys.gettrace() or sys.getprofile() or code.co_flags & _IS_RESUMED or not _SEES_LOCALS.isdisjoint(code.co_names):
         return True
     if not os.path.isfile(code.co_filename):
@@ -97,7 +99,7 @@ def _may_be_watched(code: CodeType) -> bool:
 
 
 def _is_own(file: str) -> bool:
-    """Returns whether a file belongs to the script, not to Python or a library."""
+    """Returns whether a file belongs to the script, and not to Python or a library."""
     library = file.startswith(os.path.dirname(os.__file__)) or "-packages" + os.sep in file
     return not library and file.endswith(".py")
 
@@ -138,7 +140,7 @@ def _steps(code: CodeType) -> list[_Step]:
 
 
 def _read(code: CodeType) -> dict[str, Read]:
-    """Returns what a function reads of its variables. Variables that it never loads are missing."""
+    """Returns what a function reads of its variables. Variables that the function never loads are not in the result."""
     steps = _steps(code)
     read: dict[str, Read] = dict.fromkeys(code.co_cellvars)
     for at, step in enumerate(steps):
@@ -151,7 +153,8 @@ def _read(code: CodeType) -> dict[str, Read]:
 
 
 def _path(steps: list[_Step], at: int) -> Optional[Path]:
-    """Returns the keys that are read of the variable that is loaded at this step, or None if all may be read."""
+    """Returns the keys that are read of the variable that this step loads. Returns None if all of its value may be
+    read."""
     if at > 0 and _does(steps, at + 1, "CONTAINS_OP") and not steps[at].is_target:
         key = _key(steps[at - 1])
         return (key,) if key else None
@@ -170,7 +173,7 @@ def _path(steps: list[_Step], at: int) -> Optional[Path]:
 
 
 def _does(steps: list[_Step], at: int, does: str) -> bool:
-    """Returns whether the code always comes to this step from the one before, and the step does this."""
+    """Returns whether the step does this, and is only reached from the step before it."""
     return at < len(steps) and steps[at].does == does and not steps[at].is_target
 
 

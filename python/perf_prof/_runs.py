@@ -40,10 +40,10 @@ def trace(*selectors: str, **options: Unpack[TraceOptions]) -> Trace:
     """Opens events and starts to trace them. Returns a Trace, which is a context manager and an iterator of PerfEvent.
 
     A selector is written as after `perf-prof python -e`: 'sched:sched_switch/prev_pid>0/', 'page-faults', 'cycles:u'.
-    Without cpus, pid, tid, cgroup and exec, the events of all tasks on all CPUs are traced, this program included. exec
-    is a command as a list of words; the trace ends with it. Lists may be lists or text ('0-3'). Times are seconds
-    (float) or text with a unit ('50ms'). call_graph is True, 'fp' or 'dwarf'. With order=True, the events of all CPUs
-    come in the order of time. limit is a number of events, and duration a time, after which the trace ends.
+    Without cpus, pid, tid, cgroup and exec, the events of all tasks on all CPUs are traced, including this program.
+    exec is a command as a list of words. The trace ends with the command. Lists may be lists or text ('0-3'). Times are
+    seconds (float) or text with a unit ('50ms'). call_graph is True, 'fp' or 'dwarf'. With order=True, the events of
+    all CPUs come in the order of time. The trace ends after limit events, or after the time duration.
     on_lost(start, end) is called where events were lost between these times (ns; 0 without order).
 
     Raises SelectorError (unknown event, wrong filter), OptionError, AccessError (a PermissionError), KernelError.
@@ -82,15 +82,15 @@ def run(
 
     handlers is a module, an object, a dict or a single function. Its functions have the names of a script's functions:
     sched__sched_wakeup(event), __sample__(event), __interval__(), __lost__(start, end), __exit__(). A single function
-    gets all events. on_lost is another way to give __lost__. The __exit__ of a context manager is not called. With
-    progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With on_error='raise', the
-    first exception of a handler ends the run and is raised here, after __exit__; with 'continue', its traceback is
-    printed and the run goes on. Signal handlers stay those of the program.
+    gets all events. on_lost is another way to give __lost__. If handlers is a context manager, its __exit__ is not
+    called. With progress=True, the replay of a recording shows its progress with tqdm, if it is installed. With
+    on_error='raise', the first exception of a handler ends the run and is raised here, after __exit__; with 'continue',
+    its traceback is printed and the run goes on. Signal handlers stay those of the program.
 
-    With jobs=N, N forked processes replay a part of the recording each, with copies of the handlers. Each of them calls
-    __partial__(), whose result has to be picklable, and this process then calls __merge__(partials) and __exit__().
+    With jobs=N, N forked processes each replay a part of the recording with copies of the handlers. Each process calls
+    __partial__(), whose result has to be picklable. This process then calls __merge__(partials) and __exit__().
     split='cpu' divides the recording by CPU and not by time. The output of the parts comes in their order. An exception
-    in a part is raised here at once; then nothing is merged, and __exit__ is not called.
+    in a part is raised here at once. Then nothing is merged, and __exit__ is not called.
 
     Returns a RunResult with delivered, lost and status (that of the command of exec, else 0; 1 if a handler raised).
     Raises HandlerError (no handler for the events, or no plain function), and what trace() and replay() raise.
@@ -115,7 +115,7 @@ def record(
 ) -> Recording:
     """Records events into a file (or with threads=True a directory) that perf and perf-prof can read.
 
-    With exec or duration, returns when the command has ended or the time is over. Without them, recording goes on in
+    With exec or duration, returns when the command has ended or the time is over. Without them, recording continues in
     the background until the end of the `with` statement, or until stop(). Returns a Recording.
 
     Raises SelectorError, OptionError, AccessError (a PermissionError), KernelError, RecordingFileError (the file cannot be
@@ -143,7 +143,7 @@ class Recording:
             self.status = self._run.stop()
 
     def replay(self, *selectors: str, progress: bool = False, **options: Unpack[ReplayOptions]) -> Trace:
-        """Ends the recording if it goes on, and replays it: see perf_prof.replay()."""
+        """Ends the recording if it still runs, and replays it like perf_prof.replay()."""
         self.stop()
         return replay(self.path, *selectors, progress=progress, **options)
 
@@ -161,11 +161,11 @@ class Recording:
 def flight(
     *selectors: str, folder: str | PathLike[str] = ".", **options: Unpack[FlightOptions]
 ) -> Flight:
-    """Keeps the events of the last seconds in memory, and writes them into a recording when dump() of the returned Flight is
-    called. Events wake nobody meanwhile.
+    """Keeps the events of the last seconds in memory. dump() of the returned Flight writes them into a recording.
+    Events wake no process.
 
-    before is the time that is kept ('10s'), after the time that a dump goes on. Each dump is a file of its own in folder,
-    which is created if it does not exist.
+    before is the time that is kept ('10s'). after is the time that a dump goes on after dump(). Each dump is a file of
+    its own in folder, which is created if it does not exist.
 
     Raises SelectorError, OptionError, AccessError (a PermissionError), KernelError.
     """
@@ -179,8 +179,8 @@ class Flight:
         self._run = run
 
     def dump(self, reason: str = "", path: str | PathLike[str] | None = None) -> str:
-        """Writes what happened before this call, and for the time after into a recording, and returns its path. The file has
-        the time and the reason in its name, unless path is given.
+        """Writes a recording of the events before this call, and of those in the time after that follows. Returns its
+        path. The file's name contains the time and the reason, unless path is given.
 
         Raises RecordingFileError (the file cannot be written), ClosedError (after stop(), or in a forked child).
         """
@@ -199,10 +199,10 @@ class Flight:
 
 @takes(StatOptions)
 def stat(*selectors: str, **options: Unpack[StatOptions]) -> Counts:
-    """Counts events until the command exec has ended or the time duration is over. Returns a Counts: from name to
-    EventCount.
+    """Counts events until the command exec has ended or the time duration is over. Returns a Counts, which maps names
+    to EventCount.
 
-    Without selectors, the usual events are counted, as `perf-prof stat` does.
+    Without selectors, counts the default events of `perf-prof stat`.
 
     Raises SelectorError (unknown event, or one that is selected twice), OptionError, AccessError (a PermissionError),
     KernelError.
@@ -223,8 +223,9 @@ _TIMES = ("cpu-clock", "task-clock")
 class EventCount:
     """The count of an event. `value` is None if the machine lacks the event or never had a counter for it.
 
-    `unit` is 'ns' if the value is a time, and '' if it is a number of events. `enabled` and `running` are times in ns: while
-    the event was enabled, and while it had a counter. If running is less than enabled, value is scaled up to the whole time.
+    `unit` is 'ns' if the value is a time, and '' if it is a number of events. `enabled` and `running` are times in ns:
+    while the event was enabled, and while it had a counter. If running is less than enabled, value is scaled up to the
+    time enabled.
     """
 
     __slots__ = ("value", "unit", "enabled", "running", "is_supported")
@@ -242,7 +243,7 @@ class EventCount:
 
 
 class Counts(Mapping[str, EventCount]):
-    """The result of stat(): from the name of an event to its EventCount. `elapsed` is in seconds; `status` is the exit
+    """The result of stat(), which maps the names of events to EventCount. `elapsed` is in seconds. `status` is the exit
     status of the command, or 0."""
 
     def __init__(self, counts: dict[str, EventCount], elapsed: float, status: int) -> None:
@@ -263,7 +264,7 @@ class Counts(Mapping[str, EventCount]):
         return f"Counts({self._counts!r})"
 
     def _repr_html_(self) -> str:
-        from html import escape  # It takes a millisecond to import.
+        from html import escape  # Importing it takes a millisecond.
 
         row = "<tr><td>{}</td><td style='text-align:right'>{}</td><td>{}</td></tr>".format
         rows = []
@@ -293,13 +294,13 @@ class _WithProgress:
         return getattr(self._events, name)
 
 
-# The arguments with which tqdm shows a number of events.
+# The arguments for tqdm's progress bar with a number of events.
 _EVENTS: dict[str, Any] = {"unit": " events", "unit_scale": True}
 
 
 def _tqdm() -> Any:
     """Returns the class of tqdm's progress bars, or None if tqdm is not installed."""
-    from importlib import import_module  # Type checkers may have no types of tqdm.
+    from importlib import import_module  # Type checkers may not know types of tqdm.
 
     try:
         return import_module("tqdm.auto").tqdm

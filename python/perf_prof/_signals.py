@@ -11,7 +11,7 @@ IN_INTERRUPT = 0x08 | 0x10
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal: SIGTERM, SIGRTMIN+1, or its number if it has none."""
+    """Returns the name of a signal, such as SIGTERM or SIGRTMIN+1. Returns its number if it has no name."""
     try:
         return signal.Signals(number).name
     except ValueError:
@@ -21,15 +21,15 @@ def signal_name(number: int) -> str:
 def is_of_kernel(event: PerfEvent) -> bool:
     """Returns whether the kernel itself sent the signal of a signal:signal_generate.
 
-    Its code is then positive (sigaction(2), si_code), or it is 0 and the signal is for the running thread alone: write() raises
-    SIGPIPE by send_sig() with priv 0 (kernel/signal.c). A signal of kill() has the code 0 too, but it is for a process, and a
-    signal of tgkill() has the code -6 (SI_TKILL).
+    The kernel's signals have a positive code (sigaction(2), si_code). SIGPIPE of write() is an exception: it has the
+    code 0 and is for one thread (send_sig() with priv 0 in kernel/signal.c). A signal of kill() also has the code 0,
+    but is for a process. A signal of tgkill() has the code -6 (SI_TKILL).
     """
     return bool(event.code > 0 or (event.code == 0 and event.get("group") == 0))
 
 
 def signal_result(number: int) -> str:
-    """Returns what the kernel did with a signal: the text for the field result of signal:signal_generate."""
+    """Returns what the kernel did with a signal, as text. number is the field result of signal:signal_generate."""
     # TRACE_SIGNAL_... (include/trace/events/signal.h)
     results = ("delivered", "ignored", "already pending", "lost: queue is full", "delivered without details")
     return results[number] if 0 <= number < len(results) else str(number)

@@ -1,4 +1,4 @@
-"""Finds the tasks that end the waits of other tasks, for scripts about locks."""
+"""Finds the tasks that ended the waits of other tasks, for scripts about locks."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from collections import Counter
 
-# The functions through which x86 and arm64 enter an interrupt. What comes below them was interrupted.
+# The functions with which x86 and arm64 enter an interrupt. Their callers in a chain were interrupted.
 _ENTRIES = re.compile(r"asm_(sysvec_|common_interrupt).*|ret_from_intr|(apic_timer|common)_interrupt|el[01]\w*_(irq|fiq)")
 
 
 class Wakers:
-    """Finds the tasks that delayed a wait. The task that ended the wait may have waited for another task before.
+    """Finds the tasks that delayed a wait. The task that ended the wait may itself have waited for another task.
 
         wakers.note(tid, began, ended, waker, "writer 4711")
-        wakers.chain(waker, "writer 4711", began, ended)  # of a wait that this waker ended
+        wakers.chain(waker, "writer 4711", began, ended)  # for a wait that this waker ended
     """
 
-    _WAITS = 16  # of a task that are kept
-    _TASKS = 10_000  # that are kept
+    _WAITS = 16  # the maximum number of waits per task
+    _TASKS = 10_000  # the maximum number of tasks
 
     def __init__(self) -> None:
         self._waits: dict[int, list[tuple[int, int, int, str]]] = {}
 
     def note(self, tid: int, began: int, ended: int, waker: int, name: str) -> None:
-        """Notes a wait of the task tid, which the task waker ended. name is a text about the waker. Times are in ns."""
+        """Notes a wait of the task tid that the task waker ended. name is a text about the waker. Times are in ns."""
         waits = self._waits.pop(tid, [])[1 - self._WAITS :]
         self._waits[tid] = [*waits, (began, ended, waker, name)]
         if len(self._waits) > self._TASKS:
@@ -35,7 +35,7 @@ class Wakers:
     def chain(self, waker: int, name: str, began: int, ended: int) -> list[str]:
         """Returns texts about the tasks that delayed a wait: its waker, the task that woke this waker, and so on.
 
-        The chain goes on only if the last waker itself waited during more than half of this time.
+        The chain continues only if the last waker itself waited during more than half of this time.
         """
         names, seen = [name], {waker}
         while True:
@@ -49,9 +49,10 @@ class Wakers:
 
     @staticmethod
     def frames(wait: Any) -> list[Any]:
-        """Returns the frames of the code that ended a wait of `offcpu`, innermost first; none if it is not known.
+        """Returns the frames of the code that ended a wait of `offcpu`, innermost first. Returns an empty list if they
+        are not known.
 
-        If an interrupt did, the frames of the code that it interrupted are left out.
+        If an interrupt ended the wait, the frames of the interrupted code are left out.
         """
         frames = list(wait.between[0]._callchain) if wait.between else []
         if wait.waker_pid != 0:
@@ -64,7 +65,7 @@ class Wakers:
 _FUTEX_CMD = 0x7F  # without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME
 _WAITS = {0, 6, 9, 11, 13}  # FUTEX_WAIT, _LOCK_PI, _WAIT_BITSET, _WAIT_REQUEUE_PI and _LOCK_PI2
 _WAKES = {1, 5, 10}  # FUTEX_WAKE, _WAKE_OP and _WAKE_BITSET, which return the number of tasks that they wake
-_UNLOCK_PI = 7  # which wakes one
+_UNLOCK_PI = 7  # FUTEX_UNLOCK_PI, which wakes one task
 
 
 _LIBC = re.compile(r"/(libc|libpthread|ld)[-.]")
@@ -72,7 +73,7 @@ _INTERPRETER = re.compile(r"/(lib)?python[\d.]+(so[\d.]*)?$")
 
 
 class _Wait(NamedTuple):
-    """A wait that has ended. The call that woke the task has not been seen yet."""
+    """A wait that has ended, and whose wake has not been seen yet."""
 
     tid: int
     began: int
@@ -81,40 +82,42 @@ class _Wait(NamedTuple):
 
 
 class _Wake:
-    """A call that woke tasks. The waits of `tasks` of them have not been seen yet."""
+    """A call that woke tasks. The waits of the other `tasks` tasks have not been seen yet."""
 
     def __init__(self, call: Any, name: str, tasks: int) -> None:
         self.tid, self.name, self.tasks = call._tid, name, tasks
         self.began, self.ended = call.begin._time, call._time
 
     def may_end(self, wait: _Wait) -> bool:
-        """Returns whether the call may have ended the wait: both were in progress at the same time."""
+        """Returns whether the call may have ended the wait, because the two overlapped."""
         return self.tasks > 0 and self.began <= wait.ended and wait.began <= self.ended
 
 
 class Futexes:
-    """Finds who held the locks that tasks wait for: the holder of a futex wakes the waiter at the same address.
+    """Finds the holders of the locks that tasks wait for: the holder of a futex wakes the waiter at the futex's
+    address.
 
-    Call waits(call, holders) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call, name)
-    for all others. When both calls of a wait are known, its duration is added to holders, below the name of the task at
-    the start of the chain (see Wakers).
+    Call waits(call, holders) for each span of `syscall/name=futex/` for which is_wait(call) is true, and wakes(call,
+    name) for all others. When the wait and its wake are known, the duration of the wait is added to holders, at the
+    name of the task that the chain of Wakers leads to.
     """
 
-    _CALLS = 64  # that are kept of an address
-    _ADDRESSES = 10_000  # that are kept
+    _CALLS = 64  # the maximum number of calls per address
+    _ADDRESSES = 10_000  # the maximum number of addresses
 
     def __init__(self) -> None:
         self._wakers = Wakers()
-        # (process, address of the futex) -> waits without their wake, and wakes without all of their waits.
+        # (process, address of the futex) -> waits whose wake has not been seen, and wakes whose waits have not all been
+        # seen
         self._open: dict[tuple[int, int], tuple[list[_Wait], list[_Wake]]] = {}
 
     @staticmethod
     def place(call: Any) -> str:
-        """Returns the function that makes a call: the first one of its call chain that belongs neither to the kernel nor to
-        libc, or `?`.
+        """Returns the function that makes a call: the innermost frame that belongs neither to the kernel nor to libc,
+        or `?`.
 
-        If a Python program has names for its functions (python -X perf), this is the function of the program. The function
-        of the interpreter follows in brackets: step:/app.py [PyThread_acquire_lock_timed].
+        Under python -X perf, this is the Python function, and the interpreter's function follows in brackets:
+        step:/app.py [PyThread_acquire_lock_timed].
         """
         frames = [(str(frame["symbol"]), str(frame["dso"])) for frame in call._callchain if frame["symbol"]]
         frames = [(name, file) for name, file in frames if not file.startswith("[") and not _LIBC.search(file)]
@@ -126,7 +129,7 @@ class Futexes:
 
     @staticmethod
     def is_wait(call: Any) -> bool:
-        """Returns whether the call is one that waits, even if it returned at once because the lock was free."""
+        """Returns whether the call waits for a futex, even if it returned at once because the lock was free."""
         return call.args[1] & _FUTEX_CMD in _WAITS
 
     def waits(self, call: Any, holders: Counter[str]) -> None:
@@ -136,7 +139,7 @@ class Futexes:
             return
         wait = _Wait(call._tid, call.begin._time, call._time, holders)
         waits, wakes = self._at(call)
-        # Tasks are woken in the order in which they came, so the oldest wake is taken.
+        # The kernel wakes tasks in the order in which they began to wait, so the oldest wake is taken.
         for wake in wakes:
             if wake.may_end(wait):
                 self._join(wait, wake)

@@ -1,7 +1,7 @@
 """Aggregators as metrics of Prometheus: for `perf-prof serve`, for programs, and for the package prometheus-client.
 
-Each aggregator that is a global is a metric: Count and Sum are counters, Hist is a histogram. Stacks are profiles for pprof. Nobody
-has to log in: who reaches the address reads everything.
+Each global aggregator is a metric: Count and Sum are counters, Hist is a histogram. Stacks are profiles for pprof.
+There is no login: everybody who reaches the address can read everything.
 """
 
 import contextlib
@@ -24,14 +24,15 @@ from perf_prof._native import (
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 PROTOBUF = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 
-# The number of requests that are answered at a time, and the seconds that a client may take to send one or to read the answer.
+# The maximum number of requests at a time, and the time in s that a client may take to send a request or to read the
+# answer.
 REQUESTS = 16
 PATIENCE = 10.0
 
 
 def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
-    """Returns the aggregators among the values, and the items of tuples and lists among them, by their first name. Names that
-    begin with one underscore are private."""
+    """Returns the aggregators among the values, and those in tuples and lists among the values. Each has its first
+    name. Names with one leading underscore are private."""
     found: dict[str, Aggregator] = {}
     for name, value in namespace.items():
         is_list = isinstance(value, (tuple, list))
@@ -43,14 +44,14 @@ def find_tables(namespace: Mapping[str, Any]) -> dict[str, Aggregator]:
 
 
 def own_names() -> set[str]:
-    """Returns the names of the metrics about perf-prof itself, without the ending of counters."""
+    """Returns the names of the metrics about perf-prof itself, without the suffix of counters."""
     lines = metrics_page([], native=False).decode().splitlines()
     return {line.split()[2].removesuffix("_total") for line in lines if line.startswith("# TYPE")}
 
 
 class Metrics:
-    """The metrics of some tables. A table keeps the keys that came first, up to its limit: what comes later is in the series
-    whose labels are all [others], so that no series goes back."""
+    """The metrics of some tables. A table keeps its first keys, up to its limit. Later keys are added up in the series
+    whose labels are all [others], so that no series decreases."""
 
     def __init__(self, tables: Mapping[str, Aggregator]) -> None:
         self.stacks = {name: table for name, table in tables.items() if isinstance(table, Stacks)}
@@ -73,7 +74,7 @@ class Metrics:
         return metrics_page(self.tables, native=True, others=list(self.stacks.values()))
 
     def profile(self, name: str) -> bytes | None:
-        """Returns the Stacks with this name as a profile of pprof; None if there are none."""
+        """Returns the pprof profile of the Stacks with this name, or None if there is none."""
         table = self.stacks.get(name)
         if table is None:
             return None
@@ -81,7 +82,7 @@ class Metrics:
         return table.pprof()
 
     def index(self) -> bytes:
-        """Returns the list of all pages."""
+        """Returns a page that lists all other pages."""
         pages = ["/metrics", *(f"/debug/pprof/{name}" for name in self.stacks)]
         return "".join(f'<a href="{page}">{page}</a><br>\n' for page in pages).encode()
 
@@ -111,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(page)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Prints nothing: stderr belongs to the script."""
+        """Prints nothing, because stderr belongs to the script."""
 
 
 def _end(request: socket.socket) -> None:
@@ -131,7 +132,7 @@ class _HttpServer(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # HTTPServer looks up the name of the host here, which may take long.
+        # HTTPServer would look up the host's name here, which may take long.
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -142,12 +143,12 @@ class _HttpServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:
-            # There is no thread that would release it.
+            # No thread was started that would release it.
             self.room.release()
             raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        # The timeout of a socket begins again with each byte.
+        # A socket's timeout starts again with each byte, so the whole request has a deadline.
         deadline = threading.Timer(PATIENCE, _end, [request])
         deadline.daemon = True
         deadline.start()
@@ -158,7 +159,7 @@ class _HttpServer(ThreadingHTTPServer):
             self.room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away or is too slow is no error of the server."""
+        """Ignores the error, because a client that disconnects or is too slow is no error of the server."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
@@ -169,7 +170,7 @@ class _HttpServer(ThreadingHTTPServer):
 
 
 class Server:
-    """A thread that serves metrics. close() ends it, and so does the end of a with statement."""
+    """A thread that serves metrics until close(), or until the end of a `with` statement."""
 
     def __init__(self, metrics: Metrics, address: tuple[str, int]) -> None:
         self._http = _HttpServer(address, metrics)
@@ -179,9 +180,9 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends the thread. Answers that are being written may be cut off."""
+        """Ends the thread. Unfinished answers may be cut off."""
         self._http.is_closed = True
-        # Wakes the thread: a socket that is shut down is ready.
+        # Wakes the thread, because a socket that is shut down becomes ready.
         with contextlib.suppress(OSError):
             self._http.socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(1.0)
@@ -195,7 +196,8 @@ class Server:
 
 
 def parse_address(listen: str) -> tuple[str, int]:
-    """Returns the address and the port of '127.0.0.1:9464', '[::1]:9464' or '9464', which is a port of the loopback address."""
+    """Returns the address and the port of '127.0.0.1:9464' or '[::1]:9464'. '9464' is a port of the loopback address.
+    """
     host, _, port = listen.rpartition(":")
     if not port.isdigit() or int(port) > 65535 or (":" in host) != host.startswith("["):
         raise ValueError(f"{listen!r} is no address: write ADDRESS:PORT, for example 127.0.0.1:9464")
@@ -203,25 +205,27 @@ def parse_address(listen: str) -> tuple[str, int]:
 
 
 def serve(tables: Mapping[str, Aggregator] | None = None, *, listen: str = "127.0.0.1:9464") -> Server:
-    """Serves tables at http://LISTEN/metrics until close() of the result. Without tables, those are the globals of the caller."""
+    """Serves tables at http://LISTEN/metrics until close() of the result. Without tables, serves the global aggregators
+    of the caller."""
     found = find_tables(sys._getframe(1).f_globals) if tables is None else dict(tables)
     return Server(Metrics(found), parse_address(listen))
 
 
 class Collector:
-    """Gives tables, and the metrics about perf-prof itself, to the package prometheus-client: REGISTRY.register(collector()). A
-    registry takes one of them: a second one would have the metrics about perf-prof again."""
+    """Passes tables, and the metrics about perf-prof itself, to the package prometheus-client:
+    REGISTRY.register(collector()). A registry accepts one collector, because a second one would repeat the metrics
+    about perf-prof."""
 
     def __init__(self, tables: Mapping[str, Aggregator]) -> None:
         self._metrics = Metrics(tables)
 
     def describe(self) -> list[Any]:
-        """Says nothing: registering the object must not read the tables."""
+        """Returns no metrics, so that registering the object does not read the tables."""
         return []
 
     def collect(self) -> Iterator[Any]:
-        """Returns the metrics as prometheus-client wants them."""
-        from importlib import import_module  # Type checkers may have no types of prometheus-client.
+        """Returns the metrics as objects of prometheus-client."""
+        from importlib import import_module  # Type checkers may not know types of prometheus-client.
 
         core, text_of = import_module("prometheus_client.core"), import_module("prometheus_client.utils").floatToGoString
 
@@ -243,7 +247,8 @@ class Collector:
 
 
 def collector(tables: Mapping[str, Aggregator] | None = None) -> Collector:
-    """Returns the tables for a registry of prometheus-client. Without tables, those are the globals of the caller."""
+    """Returns a Collector for a registry of prometheus-client. Without tables, it collects the global aggregators of
+    the caller."""
     return Collector(find_tables(sys._getframe(1).f_globals) if tables is None else tables)
 
 

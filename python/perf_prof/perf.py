@@ -1,4 +1,4 @@
-"""perf's Python module, for the scripts that import it: sessions on recordings, live events, and counts.
+"""perf's Python module for scripts that import it: sessions on recordings, live events, and counts.
 
 `perf-prof script FILE` runs such a script, whose `import perf` is this module. A program uses it by `from perf_prof
 import perf`, and `python -m perf_prof.perf FILE` runs a script anywhere. docs/perf-module.md explains it.
@@ -63,12 +63,12 @@ class data:
             raise ValueError("path must be '-' when fd is provided")
         self._path, self._shown = path, path
         if fd != -1:
-            # The caller may close the descriptor before the recording is read.
+            # The caller may close its descriptor before the recording is read.
             own = os.dup(fd)
             weakref.finalize(self, os.close, own)
             self._path, self._shown = f"/dev/fd/{own}", "-"
         if self._path != "-" and not os.access(self._path, os.R_OK):
-            os.stat(self._path)  # It raises the error of a missing file.
+            os.stat(self._path)  # Raises the error for a missing file.
             raise PermissionError(f"Failed to open perf data: {path}")
 
     def __str__(self) -> str:
@@ -88,16 +88,16 @@ class thread:
         self.cpu = found["cpu"]
 
     def comm(self) -> str:
-        """Returns the name of the thread, at the time of the current sample."""
+        """Returns the comm of the thread at the time of the current sample."""
         return self._session.comm(self.tid) or f":{self.tid}"
 
 
 class session:
-    """A recording, and the functions that get its events when process_events() is called.
+    """A recording, and the functions to which process_events() passes its events.
 
-    sample(event) gets every sample, in the order of time. stat(event, name) gets the counts of a recording of `perf stat
-    record`: a stat_event with the name of its event, and a stat_round_event with None at the end of a round. lost(event)
-    gets a lost_event where records or samples are missing; perf has no such function.
+    sample(event) gets every sample, in the order of time. stat(event, name) gets the counts of a recording of `perf
+    stat record`: a stat_event with the name of its event, and a stat_round_event with None at the end of a round.
+    lost(event) gets a lost_event where records or samples are missing. perf does not support lost().
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class session:
         self._session.set_evsels(self._evsels)
 
     def process_events(self) -> None:
-        """Calls the functions for all events. The first exception of a function ends that, and is raised here."""
+        """Calls the functions for all events. Stops at the first exception of a function, and raises it."""
         sample = _nothing if self._sample is None else self._sample
         with _os_errors():
             if not self._session.process(sample, self._other):
@@ -151,7 +151,7 @@ class session:
     def find_thread(self, pid: int, tid: int = -1) -> thread:
         """Returns the thread tid, or the first thread of the process pid, as it is at the current sample.
 
-        Raises TypeError if no record before names it.
+        Raises TypeError if no earlier record names it.
         """
         found = self._session.find_thread(pid if tid == -1 else tid)
         if found is None:
@@ -172,7 +172,7 @@ def _os_errors() -> Iterator[None]:
         raise OSError(str(error)) from error
 
 
-# The architectures of ELF files, by the names that `uname -m` prints.
+# The names of machines, as `uname -m` prints them, by e_machine of ELF files.
 _MACHINES = {
     2: "sparc",
     3: "i386",
@@ -194,14 +194,14 @@ def _machine(elf_machine: int | None) -> str | None:
 
 
 def syscall_name(id: int, *, elf_machine: int | None = None) -> str | None:
-    """Returns the name of a system call of this machine, or of an architecture by its number in ELF files (62 for x86-64).
-    It is None if no call has the number."""
+    """Returns the name of a system call of this machine, or of the machine with this e_machine in ELF files (62 for
+    x86-64). Returns None if no system call has the number."""
     return _native.syscall_of_machine(id, _machine(elf_machine))
 
 
 def syscall_id(name: str, *, elf_machine: int | None = None) -> int:
-    """Returns the number of a system call of this machine, or of an architecture by its number in ELF files. Raises
-    ValueError if it has no such call."""
+    """Returns the number of a system call of this machine, or of the machine with this e_machine in ELF files. Raises
+    ValueError if there is no such system call."""
     number = _native.syscall_nr_of_machine(name, _machine(elf_machine))
     if number is None:
         raise ValueError(f"Failed to find syscall {name}")
@@ -212,7 +212,7 @@ _DEVICES = "/sys/bus/event_source/devices"
 
 
 class pmu:
-    """A part of the machine that has events, as the kernel lists it."""
+    """A PMU of this machine: a part that counts events, as the kernel lists it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -222,7 +222,7 @@ class pmu:
         return self._name
 
     def events(self) -> list[dict[str, str]]:
-        """Returns the events that the kernel names, as dicts with name, encoding_desc and, where there is one, scale_unit."""
+        """Returns the events that the kernel lists, as dicts with name, encoding_desc and, if known, scale_unit."""
         folder = f"{_DEVICES}/{self._name}/events"
         names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
         events = []
@@ -251,20 +251,20 @@ def _line(path: str) -> str:
 
 
 def pmus() -> Iterator[pmu]:
-    """Returns the parts of this machine that have events."""
+    """Returns the PMUs of this machine."""
     names = sorted(os.listdir(_DEVICES)) if os.path.isdir(_DEVICES) else []
     return iter([pmu(name) for name in names])
 
 
 def metrics() -> NoReturn:
-    """Raises NotImplementedError: a metric needs the tables of a CPU's events, which perf-prof does not have."""
+    """Raises NotImplementedError, because metrics need the tables of a CPU's events, which perf-prof lacks."""
     _no_tables("metrics")
 
 
 def parse_metrics(
     metrics_string: str, pmu: str | None = None, cpus: cpu_map | None = None, threads: thread_map | None = None
 ) -> NoReturn:
-    """Raises NotImplementedError: a metric needs the tables of a CPU's events, which perf-prof does not have."""
+    """Raises NotImplementedError, because metrics need the tables of a CPU's events, which perf-prof lacks."""
     _no_tables("parse_metrics")
 
 
@@ -277,9 +277,10 @@ def _no_tables(function: str) -> NoReturn:
 
 
 def config_get(name: str) -> str | None:
-    """Returns a value of perf's configuration ('colors.top'), from ~/.perfconfig and /etc/perfconfig; None if it is not set.
+    """Returns a value of perf's configuration ('colors.top') from ~/.perfconfig and /etc/perfconfig, or None if it is
+    not set.
 
-    PERF_CONFIG in the environment names another file, which is then the only one.
+    The environment variable PERF_CONFIG names a file that replaces both.
     """
     own = os.environ.get("PERF_CONFIG")
     paths = [own] if own else ["/etc/perfconfig", os.path.expanduser("~/.perfconfig")]
@@ -294,7 +295,7 @@ def config_get(name: str) -> str | None:
 
 
 def _config(text: str) -> dict[str, str]:
-    """Returns the values in a configuration file, by `section.key`."""
+    """Returns the values in a configuration file by `section.key`."""
     section, values = "", {}
     for line in text.splitlines():
         line = line.strip()
@@ -307,7 +308,7 @@ def _config(text: str) -> dict[str, str]:
 
 
 def _unquoted(value: str) -> str:
-    """Returns a value without its quotes and without a comment behind it."""
+    """Returns a value without its quotes and the comment after it."""
     text, is_quoted = "", False
     for letter in value:
         if letter == '"':
@@ -320,7 +321,7 @@ def _unquoted(value: str) -> str:
 
 
 def _run(argv: list[str]) -> None:
-    """Runs a script as `python FILE` does, with this module as `perf`."""
+    """Runs a script as `python FILE` does, but `import perf` imports this module."""
     import runpy
     import sys
 

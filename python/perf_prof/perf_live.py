@@ -1,4 +1,4 @@
-"""Live events for a callback, as perf's module `perf_live` has them."""
+"""Live events for a callback, like perf's module `perf_live`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# The samples of a CPU that are taken before those of the next CPU. In the order of time, all that are there are taken.
+# The maximum number of samples that are taken from a CPU before the next CPU. In the order of time, all available
+# samples are taken.
 _AT_ONCE = 1000
 _MOST = 1_000_000
 
@@ -19,8 +20,8 @@ _MOST = 1_000_000
 class LiveSession:
     """The events in a list of selectors, on all CPUs. run() passes each sample to the callback until Ctrl-C.
 
-    With order=True, the samples of all CPUs come in the order of time, about a tenth of a second later. lost(event) gets a
-    lost_event where records were lost. perf has neither.
+    With order=True, the samples of all CPUs are delivered in the order of time, about 0.1 s later. lost(event) gets a
+    lost_event where records were lost. perf supports neither.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class LiveSession:
             self.evlist.close()
 
     def _deliver_in_order(self) -> None:
-        """Reads all rings, and delivers the samples up to the latest one of the last call: those before it have been read."""
+        """Reads all rings. Delivers the samples up to the latest time of the previous call, because all earlier samples
+        have now been read."""
         is_all = True
         for cpu in self.cpus:
             samples = self._waiting(cpu, _MOST)
@@ -79,13 +81,13 @@ class LiveSession:
             self.sample_callback(event)
 
     def _waiting(self, cpu: int, limit: int) -> list[perf.sample_event]:
-        """Takes the samples of a CPU that are there, and passes on losses."""
+        """Takes the available samples of a CPU, and passes losses to lost()."""
         samples: list[perf.sample_event] = []
         while len(samples) < limit:
             try:
                 event: Any = self.evlist.read_on_cpu(cpu)
             except TypeError:
-                continue  # A record of a type that perf's module does not have.
+                continue  # perf's module does not support this type of record.
             if event is None:
                 break
             if isinstance(event, perf.sample_event):

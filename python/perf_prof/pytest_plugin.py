@@ -1,10 +1,10 @@
-"""The pytest plugin of perf_prof: tests state what the kernel may have to do for them.
+"""The pytest plugin of perf_prof: tests limit and count the system calls of their code.
 
     def test_a_commit_syncs_once(max_syscalls, database):
         with max_syscalls("fsync|fdatasync", 1):
             database.commit()
 
-A test is skipped, with the reason, where this user may not trace system calls.
+A test is skipped with the reason if this user may not trace system calls.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 
 class SystemCalls(Counter[str]):
-    """The calls in the `with` statement, by their names, when it has ended. `lost` is the number of events that were lost:
-    if it is not 0, there were more calls."""
+    """The numbers of calls by name, after the `with` statement has ended. `lost` is the number of lost events: if it is
+    not 0, there were more calls."""
 
     lost = 0
 
 
 @contextmanager
 def count_syscalls(names: str = "") -> Iterator[SystemCalls]:
-    """Counts the system calls of this process and of its threads and children. names are separated by '|'; without them,
-    all calls are counted."""
+    """Counts the system calls of this process, its threads and its children. names are separated by '|'. Without names,
+    counts all system calls."""
     import perf_prof
 
     counts = SystemCalls()

@@ -1,4 +1,4 @@
-"""Parts of scripts: options, tables with the first rows, lines in the order of time, and flame graphs.
+"""What scripts have in common: options, tables of the first rows, lines in the order of time, and flame graphs.
 
     from perf_prof.script import Options, Report
 
@@ -67,12 +67,12 @@ __all__ = [
 _Item = TypeVar("_Item")
 
 class Options(ArgumentParser):
-    """The options of a script: an argparse.ArgumentParser whose texts are from the docstring of the script.
+    """The options of a script: an argparse.ArgumentParser with texts from the script's docstring.
 
     doc has a title, the usage and the explanation, with empty lines between them. The script gets the option --usage, which
     shows them with its options. --help belongs to perf-prof, which shows doc. These options are common to many scripts:
 
-    * top: --top N, the number of rows. Without the option it is top; least is the least N. rows says what the rows are.
+    * top: --top N, the number of rows. top is its default, least the minimum of N. rows says what the rows are.
     * comm: --comm NAME, the name of a task.
     * task: --pid PID and --tid TID, for is_selected().
     * flame: --flame FILE. A file that cannot be written is wrong usage.
@@ -116,13 +116,13 @@ class Options(ArgumentParser):
         self.add_argument("--usage", action="help", help="show the options of this script (--help explains it)")
         parsed, unknown = self.parse_known_args()
         if unknown:
-            # No script takes words after `--`: perf-prof trace, top and record take a command there.
+            # No script takes words after `--`. Users write them because perf-prof trace, top and record take a command there.
             at = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
             command = shlex.join(sys.argv[at + 1 :])
             hint = f"; to run and trace a command, write `--exec {command}`" if command else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         if flame := getattr(parsed, "flame", None):
-            # The path is checked before the run. After the run, an error would lose the collected stacks.
+            # The path is checked before the run. An error after the run would lose the collected stacks.
             try:
                 FlameGraph.check(flame)
             except (OSError, ValueError) as error:
@@ -136,27 +136,27 @@ class Columns:
         columns = Columns(args.json, time=("TIME", "<12", clock), task=("TASK", "<22"), count=("COUNT", ">8"))
         print(columns.line(event._realtime, event._comm, 1))
 
-    Each has the name of its member in JSON, its title, the format of its value as text, and maybe a function that makes
-    text of the value. JSON has the value itself. None is `-`, and null in JSON.
+    The keyword of a column is its member in JSON. The tuple contains its title, the format of its text, and perhaps a function
+    that converts its value to text. JSON contains the value itself. None is `-`, and null in JSON.
     """
 
     def __init__(self, json: bool, **columns: Any) -> None:
         self.json = json
-        self.end: int | None = None  # the end of the interval whose rows are printed, for a Report
+        self.end: int | None = None  # end of the interval whose rows a Report prints
         self._names = list(columns)
         self._titles, forms, self._shown = zip(*((*column, lambda value: value)[:3] for column in columns.values()))
         self._forms: list[str] = list(forms)
         self._widths = [form[: len(form) - len(form.lstrip("<>0123456789"))] for form in forms]
         right = [form.startswith(">") for form in forms]
-        # There are two spaces between a number and a text after it, and one space between other columns.
+        # Two spaces separate a number from a text after it. One space separates other columns.
         self._spaces = ["", *("  " if of and not after else " " for of, after in zip(right, right[1:]))]
 
     def head(self) -> str:
-        """Returns the titles, as wide as the columns."""
+        """Returns the titles, padded to the widths of the columns."""
         return self._joined(f"{title:{width}}" for title, width in zip(self._titles, self._widths))
 
     def line(self, *values: Any) -> str:
-        """Returns the line of a row, with a value for each column."""
+        """Returns the text or JSON of a row. values contains a value for each column."""
         if self.json:
             end = {} if self.end is None else {"end": self.end}
             return json.dumps(end | dict(zip(self._names, values)))
@@ -167,13 +167,13 @@ class Columns:
         )
 
     def print(self, rows: Iterable[Iterable[Any]], last: str) -> None:
-        """Prints a table: the head, a line for each row, a last line, and an empty one. JSON has the rows alone."""
+        """Prints a table: the head, a line for each row, a last line, and an empty line. In JSON, prints only the rows."""
         lines = [self.line(*row) for row in rows]
         for text in lines if self.json else [self.head(), *lines, last + "\n"]:
             print(text)
 
     def note(self, text: str) -> None:
-        """Prints a line about the output, such as a loss: in parentheses, and in JSON an object with the member note."""
+        """Prints a line about the output, such as a loss: in parentheses, or as a JSON object with the member note."""
         print(json.dumps({"note": text}) if self.json else f"({text})")
 
     def _joined(self, cells: Iterable[str]) -> str:
@@ -181,17 +181,17 @@ class Columns:
 
 
 def _in_one_line(text: str, width: str) -> str:
-    """Escapes the line breaks of a text in a column with a width, so that the name of a task cannot look like another line."""
+    """Escapes the line breaks of a text, so that a task's comm cannot look like another line."""
     return text.replace("\n", r"\x0a") if width else text
 
 
 class Report(Parts):
-    """A table for each interval of -i, below the time of day at which the interval ended, or one for the whole run.
+    """A table for each interval of -i, below the time of day of the interval's end, or a table for the whole run.
 
-    It is like Parts, but show(table) does not print the time: as text, it is printed above the table. In JSON, each row
-    has it as the member end, if columns are the Columns that show() prints. notes are texts about counts in total, by their
-    keys. At the end of the run, each count that is not 0 has a line: the note and the count, or what the note returns for the
-    count. A script takes its callbacks from here:
+    It is like Parts, but it prints the time itself. show(table) prints only the table. In JSON, each row contains the time as
+    the member end, if columns are the Columns that show() prints. notes contains a text for each key of total. At the end of
+    the run, each count that is not 0 is printed: the note and the count, or what the note returns for the count. A script uses
+    its callbacks:
 
         __interval__, __partial__, __merge__, __exit__ = report.callbacks
     """
@@ -210,8 +210,7 @@ class Report(Parts):
             if end is not None and (columns is None or not columns.json):
                 print(_second(end))
             show(table)
-            # With --jobs, this process does not know the losses up to the end of each interval. So for recordings, only
-            # exit() prints what is missing.
+            # With --jobs, the losses of single intervals are not known. So for recordings, only exit() prints losses.
             if end is not None and not is_recording():
                 say_missing(columns)
 
@@ -222,7 +221,7 @@ class Report(Parts):
         self.callbacks = self.interval, self.partial, self.merge, self.exit
 
     def exit(self) -> None:
-        """Shows the table of the time after the last interval, what is missing in the whole run, and its notes."""
+        """Shows the table of the time after the last interval, what is missing in the run, and the notes."""
         super().exit()
         say_missing(self._columns)
         for key, note in self._notes.items():
@@ -233,8 +232,8 @@ class Report(Parts):
 class WholeRun(Parts):
     """A table for each interval of -i, and at the end one for the whole run.
 
-    table() returns a defaultdict of objects with update(), such as Counter. show(table, title) prints a table with its
-    title: the time of day at which the interval ended, or `whole run`. A script takes its callbacks from here:
+    table() returns a defaultdict of objects with update(), such as Counter. show(table, title) prints a table. title is the
+    time of day of the interval's end, or `whole run`. A script uses its callbacks:
 
         __interval__, __partial__, __merge__, __exit__ = run.callbacks
     """
@@ -255,7 +254,7 @@ class WholeRun(Parts):
             self._whole[key].update(row)
 
     def exit(self) -> None:
-        """Shows the table of the time after the last interval, if there was one, and that of the whole run."""
+        """Shows the table of the time after the last interval, if any, and the table of the whole run."""
         if self._intervals and self.table:
             self._show_interval(self.table, None)
         self._show_titled(self._whole if self._intervals else self.table, "whole run")
@@ -263,7 +262,7 @@ class WholeRun(Parts):
 
 
 class Times:
-    """How often something happened and how long it took, in ns: count, total, longest. place is where the longest was."""
+    """How often something happened and how long it took, in ns: count, total, longest. place is where the longest happened."""
 
     __slots__ = ("count", "longest", "place", "total")
 
@@ -271,7 +270,7 @@ class Times:
         self.count = self.total = self.longest = self.place = 0
 
     def add(self, ns: int, place: int = 0) -> None:
-        """Adds a time. place is the CPU or the like."""
+        """Adds a time in ns. place is for example the CPU."""
         self.count += 1
         self.total += ns
         self.longest, self.place = max((self.longest, self.place), (ns, place))
@@ -284,7 +283,7 @@ class Times:
 
 
 class TimesHist(Times):
-    """Times, and a histogram of them in usecs or nsecs."""
+    """Times with a histogram in usecs or nsecs."""
 
     __slots__ = ("_per_unit", "hist")
 
@@ -312,16 +311,16 @@ class TimesHist(Times):
 
 
 class Percentiles:
-    """Values whose percentiles are at most 1 % too high. They are counted in steps, so that tables stay small. len() is
-    their number, and longest the largest one.
+    """Counts values in steps, so that tables stay small. Percentiles are at most 1 % too high. len() is the number of values,
+    and longest the largest value.
     """
 
-    _STEPS = 128  # the number of steps from a power of two to the next one
+    _STEPS = 128  # steps from a power of two to the next
 
     __slots__ = ("longest", "steps")
 
     def __init__(self) -> None:
-        self.steps: Counter[int] = Counter()  # from the largest value of a step to the number of values
+        self.steps: Counter[int] = Counter()  # largest value of a step -> number of values in the step
         self.longest = 0
 
     def add(self, value: int) -> None:
@@ -349,16 +348,16 @@ class Percentiles:
 
 
 class Pairs(States):
-    """What has begun and not ended, by a key such as a thread id: from the key to the time and the CPU of the begin, and what.
+    """What has begun and not ended. Maps a key, such as a thread id, to the time and the CPU of the begin, and to what began.
 
-    A begin is noted by begins(now, key, cpu, what), and taken back by drops(now, key). A step that ends what has begun (see
-    States) asks end(now, key). A script takes a callback from here:
+    begins(now, key, cpu, what) notes a begin, and drops(now, key) removes it. The step for an end (see States) calls end(now,
+    key). A script uses the callback:
 
         __lost__ = pairs.lost
 
-    Events of the CPU on which something began may be lost. It may then have ended and begun again, so its end cannot be
-    told: end() counts it in counts["untold"], and its ns in counts["untold ns"]. What began on another CPU still counts, as
-    most tasks go on where they were. A source drops that too, because some do not (docs/decisions.md).
+    If events of the CPU of a begin are lost, the end may be among them. Then end() returns None and counts it in
+    counts["untold"], and its ns in counts["untold ns"]. Losses of other CPUs do not matter, because most tasks stay on their
+    CPU. (Sources drop begins at any loss, see docs/decisions.md.)
     """
 
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
@@ -375,7 +374,7 @@ class Pairs(States):
         self.pop(key, None)
 
     def end(self, now: int, key: Any) -> tuple[int, Any] | None:
-        """Returns the ns since the begin, and what began. Returns None if that is not known or cannot be told."""
+        """Returns the ns since the begin, and what began. Returns None if the begin is not known, or if events were lost."""
         began, cpu, what = self.pop(key, (None, 0, None))
         if began is None:
             return None
@@ -391,15 +390,15 @@ class Pairs(States):
 
 
 class Waits(Pairs):
-    """Since when each task waits for a CPU, by its thread id.
+    """The time since which each task waits for a CPU, by thread id.
 
-    Call begins(now, tid, cpu) when the task leaves its CPU and could go on, and woken(now, tid, cpu) when it is woken. If it is
-    woken a second time, it has run in between, although no switch to it was seen. So its wait starts anew, and end() counts the
-    earlier one in counts["again"].
+    Call begins(now, tid, cpu) when a runnable task leaves its CPU, and woken(now, tid, cpu) when it is woken. A task that is
+    woken a second time has run in between, although no switch to it was seen. So its wait starts anew, and end() counts the
+    earlier wait in counts["again"].
     """
 
-    # Two wake-ups on a CPU within this time in ns are the same one: if waker and task are traced as single tasks (record -p),
-    # the kernel delivers the event to each of them.
+    # Two wakeups on a CPU within this time in ns are the same one: if waker and task are traced separately (record -p), the
+    # kernel delivers the event to both.
     _SAME = 10_000
 
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
@@ -408,18 +407,18 @@ class Waits(Pairs):
 
     def _woken(self, now: int, tid: int, cpu: int) -> None:
         began, of, wakeups = self.get(tid, (0, cpu, None))
-        # If the first wake-up is not known, or the task may have run and slept since (a loss on any CPU), the wait starts now.
+        # The first wakeup is not known, or a loss may hide that the task ran and slept since. The wait starts now.
         if tid not in self or self.losses.since(began):
             self[tid] = now, cpu, 1
         elif wakeups is None:
-            # The task was preempted on its way to sleep (ttwu_runnable() in kernel/sched/core.c). Its wait goes on.
+            # The task was preempted before it slept (ttwu_runnable() in kernel/sched/core.c). Its wait continues.
             self[tid] = began, of, 1
         elif cpu != of or now - began > self._SAME:
-            # The last wake-up set the task's state to TASK_RUNNING, and only the task itself changes that. So it has run since.
+            # The last wakeup set the task's state to TASK_RUNNING, and only the task itself changes it. So it has run since.
             self[tid] = now, cpu, wakeups + 1
 
     def end(self, now: int, key: Any) -> tuple[int, Any] | None:
-        """Returns the ns of the wait, and how often the task was woken. Returns None if that is not known or cannot be told."""
+        """Returns the ns of the wait, and the number of wakeups. Returns None if the start is not known or events were lost."""
         wait = super().end(now, key)
         if wait is not None and wait[1]:
             self._counts["again"] += wait[1] - 1
@@ -427,10 +426,10 @@ class Waits(Pairs):
 
 
 class Switches(States):
-    """Which task runs on each CPU. Switches that were not seen are counted in counts["unseen"].
+    """The task that runs on each CPU. Switches that were not seen are counted in counts["unseen"].
 
-    Some kernels do not trace all switches, and others are lost or filtered. Between two switches of a CPU that do not
-    belong together, there was at least one more. Call note(event) for each sched:sched_switch.
+    Some kernels do not trace all switches, and some are lost or filtered. If a switch does not leave the task to which the CPU
+    switched before, there was at least one more. Call note(event) for each sched:sched_switch.
     """
 
     def __init__(self, parts: Parts, counts: Counter[str]) -> None:
@@ -453,10 +452,10 @@ class Switches(States):
 
 
 class Lines:
-    """Lines about single events, below a head. With --jobs, they are in the order of time too.
+    """Lines about single events, below a head. They are in the order of time, also with --jobs.
 
-    head is its text, or the Columns of lines that add() prints. parts has the states that the script keeps. A script
-    without a callback of its own takes them from here:
+    head is a text, or the Columns of lines that add() prints. parts contains the script's states. A script without callbacks
+    of its own uses these:
 
         __init__, __partial__, __merge__ = lines.callbacks
     """
@@ -464,25 +463,25 @@ class Lines:
     def __init__(self, head: str | Columns, parts: Parts | None = None) -> None:
         self._head = head
         self._parts = parts or Parts()
-        # The lines of a part of --jobs. They are printed when the results of all parts are known.
+        # With --jobs, the lines of this part. They are printed when the results of all parts are known.
         self._kept: list[tuple[int, str]] = []
         self._is_part = shard() is not None
         self.callbacks = self.init, self.partial, self.merge
 
     def print(self, time: int, text: str) -> None:
-        """Prints a line. time is that of its event, in ns (event._time)."""
+        """Prints a line. time is the time of its event in ns (event._time)."""
         if self._is_part:
             self._kept.append((time, text))
         else:
             print(text)
 
     def add(self, time: int, *values: Any) -> None:
-        """Prints the line of a row, with a value for each of the Columns."""
+        """Prints a row. values contains a value for each of the Columns."""
         assert isinstance(self._head, Columns)
         self.print(time, self._head.line(*values))
 
     def init(self) -> None:
-        """Prints the head. JSON has none."""
+        """Prints the head, except in JSON."""
         head = self._head
         if not self._is_part and not (isinstance(head, Columns) and head.json):
             print(head.head() if isinstance(head, Columns) else head)
@@ -492,7 +491,7 @@ class Lines:
         return self._kept, self._parts.partial()
 
     def merge(self, partials: Iterable[Any]) -> None:
-        """Prints the lines of all parts. Steps that were put off (see States) may print further lines."""
+        """Prints the lines of all parts. Deferred steps (see States) may print further lines."""
         partials = list(partials)
         self._kept = [line for kept, _ in partials for line in kept]
         self._is_part = True
@@ -514,8 +513,8 @@ def _second(ns: int) -> str:
 
 
 def say_missing(columns: Columns | None = None) -> None:
-    """Prints below a table what is missing in the events, if they are not complete: its numbers are lower bounds then.
-    columns are those of the table."""
+    """Prints below a table which events are missing. The table's numbers are then lower bounds. columns are those of the
+    table."""
     if text := missing():
         if columns is not None and columns.json:
             print(json.dumps({"partial": True, "note": text}))
@@ -532,9 +531,10 @@ def duration(ns: int) -> str:
 
 
 def is_selected(args: Namespace, tid: int, pid: int = -1) -> bool:
-    """Returns whether the user selects a thread: by -p, -t and the like, and by --pid and --tid of Options(task=True).
+    """Returns whether the user selects a thread: by options of perf-prof such as -p and -t, and by --pid and --tid of
+    Options(task=True).
 
-    pid is its process, if that is known. An event of a thread that exits has none.
+    pid is its process, or -1 if it is not known, as in events of exiting threads.
     """
     if not is_target(tid) or args.tid not in (None, tid):
         return False
@@ -542,19 +542,19 @@ def is_selected(args: Namespace, tid: int, pid: int = -1) -> bool:
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns the number with its noun: 1 row, 2 rows."""
+    """Returns a number with its noun: 1 row, 2 rows."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def first_rows(rows: Iterable[_Item], top: int, key: Callable[[_Item], Any]) -> tuple[list[_Item], str]:
-    """Returns the first rows in the order of key, and a text for the last line of the table: how many more there are."""
+    """Returns the first rows in the order of key, and a text for the last line of the table: the number of further rows."""
     order = sorted(rows, key=key)
     hidden = len(order) - top
     return order[:top], f", {hidden} more with a larger --top" if hidden > 0 else ""
 
 
 def cpu_list(cpus: Iterable[int]) -> str:
-    """Returns CPUs in the form in which the kernel lists them: 0-2,5."""
+    """Returns CPUs as the kernel lists them: 0-2,5."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and runs[-1][1] == cpu - 1:
@@ -565,15 +565,15 @@ def cpu_list(cpus: Iterable[int]) -> str:
 
 
 def function_name(symbol: str, dso: str) -> str:
-    """Returns a function of a call chain with its file: main (app). All functions of a file without a symbol have one name."""
+    """Returns a function of a call chain with its file: main (app). Functions without a symbol share one name per file."""
     file = dso.rpartition("/")[2] if dso.startswith("/") else dso
     return f"[unknown] ({file})" if symbol == "Unknown" else f"{symbol} ({file})"
 
 
 @lru_cache(maxsize=10_000)
 def mapped_file(pid: int, address: int) -> str | None:
-    """Returns the path of the file that a process has mapped at an address. Returns None if this is not known: the process has
-    ended, or the events come from a recording."""
+    """Returns the path of the file that a process has mapped at an address. Returns None if it is not known, because the
+    process has ended or the events come from a recording."""
     if is_recording():
         return None
     try:
@@ -588,10 +588,10 @@ def mapped_file(pid: int, address: int) -> str | None:
 
 
 def save_flame(graph: FlameGraph | None, path: str | None, amount: str | Callable[[int], str], nothing: str) -> None:
-    """Saves a flame graph at the end of the run, and prints what was saved. Without path, does nothing.
+    """Saves a flame graph at the end of the run, and prints what was saved. Does nothing without path.
 
-    amount is the unit of its weights, or a function that turns their sum into text. nothing is the reason why an empty
-    graph is not written.
+    amount is the unit of the weights, or a function that converts their sum to text. nothing is the reason that is printed for
+    an empty graph, which is not written.
     """
     if path and graph:
         graph.save(path)

@@ -1,4 +1,4 @@
-"""Tests of scripts, without root and without events of a kernel.
+"""Tests of scripts with made events, without root.
 
     from perf_prof.testing import make_event, run_script
 
@@ -27,7 +27,7 @@ __all__ = ["Lost", "ScriptResult", "make_event", "run_script"]
 
 
 class Lost(NamedTuple):
-    """Lost events, for run_script(): the script's __lost__ is called before the next event of the same CPU."""
+    """Lost events for run_script(), which calls the script's __lost__ before the next event of the same CPU."""
 
     time: int = 0
     cpu: int = 0
@@ -35,7 +35,7 @@ class Lost(NamedTuple):
 
 
 class ScriptResult(NamedTuple):
-    """What a script printed, its exit status, and its module, which is None if its import failed."""
+    """The output of a script, its exit status, and its module, which is None if its import failed."""
 
     stdout: str
     stderr: str
@@ -43,7 +43,7 @@ class ScriptResult(NamedTuple):
     module: Any
 
 
-# sys.stdout and similar objects belong to the whole process. The lock is reentrant, because a script may test another
+# sys.stdout and similar objects belong to the whole process. The lock is reentrant, because a script may itself test a
 # script in the same thread.
 _one_at_a_time = threading.RLock()
 
@@ -58,21 +58,22 @@ def run_script(
 
     path is the script's file or the name of its module. It is imported anew for each run. Its functions are called in
     the order of the events' times: those with the names of events, __sample__, __init__, __exit__, and __lost__ for a
-    Lost among the events. The functions get the very objects in events. args are its arguments: sys.argv[1:].
+    Lost among the events. The functions get the same objects that events contains. args are its arguments:
+    sys.argv[1:].
 
     With interval, in seconds or as a text such as '50ms', __interval__ is called whenever the events' times have passed
     another interval. realtime() is the time of the events, and is_recording() is True.
 
-    An exception in a function is printed to the script's stderr, and the run goes on with status 1 at its end. Raises
-    FileNotFoundError if there is no such script, and KeyboardInterrupt if the run was interrupted. sys.argv, sys.path,
-    sys.stdout, sys.stderr and the module's entry in sys.modules are those of before afterwards.
+    An exception in a function is printed to the script's stderr. The run continues, and its status is 1. Raises
+    FileNotFoundError if there is no such script, and KeyboardInterrupt if the run was interrupted. Afterwards,
+    sys.argv, sys.path, sys.stdout, sys.stderr and the module's entry in sys.modules are restored.
     """
     with _one_at_a_time:
         return _run(os.fspath(path), list(events), [os.fspath(arg) for arg in args], interval)
 
 
 def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: float | str | None) -> ScriptResult:
-    # The loader gives the module of a file this name.
+    # The module of a file gets the file's name without .py.
     name = os.path.basename(path).removesuffix(".py") if os.path.isfile(path) else path
     module = {name: sys.modules[name]} if name in sys.modules else {}
     if name not in sys.stdlib_module_names and name != "perf_prof":
@@ -92,12 +93,12 @@ def _run(path: str, events: list[PerfEvent | Lost], args: list[str], interval: f
 
 
 class _Output(io.BytesIO):
-    """Keeps the output of a script to a stream, even if the script closes the stream."""
+    """Keeps the output of a script to a stream, also if the script closes the stream."""
 
     written: bytes = b""
 
     def stream(self) -> io.TextIOWrapper:
-        # Like sys.stdout, the stream has a buffer for bytes, and accepts names of tasks that are not UTF-8.
+        # Like sys.stdout, the stream has a buffer for bytes, and accepts comms that are not UTF-8.
         return io.TextIOWrapper(self, encoding="utf-8", errors="surrogateescape", newline="\n", write_through=True)
 
     def close(self) -> None:

@@ -5,15 +5,15 @@ from typing import Any, Optional
 
 
 def autodict() -> defaultdict:
-    """Returns a dict that makes missing entries: d["a"]["b"] = 1 needs no d["a"] before.
+    """Returns a dict that creates missing entries: d["a"]["b"] = 1 works without d["a"].
 
-    A missing entry is an empty dict of this kind, so d["n"] += 1 raises TypeError if d has no "n".
+    A missing entry is an empty dict of this kind, so d["n"] += 1 raises TypeError if "n" is missing.
     """
     return defaultdict(autodict)
 
 
-# The names that print formats give to values: event, then field, then "values" (and "delim" for flags). perf-prof
-# fills the tables before the first event of a type.
+# The names that print formats give to values: event, then field, then "values" (and "delim" for flags). perf-prof fills
+# the tables before the first event of a type.
 flag_fields = autodict()
 symbolic_fields = autodict()
 
@@ -24,12 +24,12 @@ def define_flag_field(event_name: str, field_name: str, delim: Optional[str]) ->
 
 
 def define_flag_value(event_name: str, field_name: str, value: int, field_str: str) -> None:
-    """Sets the name of a flag, which has one bit or several."""
+    """Sets the name of a flag of one or several bits."""
     flag_fields[event_name][field_name]["values"][value] = field_str
 
 
 def define_symbolic_field(event_name: str, field_name: str) -> None:
-    """Announces a field whose values have names. The names come with define_symbolic_value()."""
+    """Announces a field whose values have names. define_symbolic_value() sets the names."""
 
 
 def define_symbolic_value(event_name: str, field_name: str, value: int, field_str: str) -> None:
@@ -38,7 +38,8 @@ def define_symbolic_value(event_name: str, field_name: str, value: int, field_st
 
 
 def _flag_names(names: dict, value: int) -> list:
-    """Returns the names of the flags in a value. Flags of several bits count only if no name before took a bit."""
+    """Returns the names of the flags in a value. A flag of several bits only counts if no earlier name used one of its
+    bits."""
     if not value:
         return [names[0]] if 0 in names else []
     found = []
@@ -62,10 +63,10 @@ def symbol_str(event_name: str, field_name: str, value: int) -> str:
     """Returns the name of a field's value, or '' if it has none."""
     field = symbolic_fields[event_name][field_name]
     try:
-        # A missing value is handled like 0.
+        # A missing value counts as 0.
         return field.get("values", {}).get(value or 0, "")
     except TypeError:
-        # An array has no name and is not hashable.
+        # The value is an array, which has no name and is not hashable.
         return ""
 
 
@@ -89,12 +90,12 @@ _TASK_STATES = {0: "R", 1: "S", 2: "D", 64: "DEAD"}
 
 
 def taskState(state: int) -> str:
-    """Returns the name of a task's state in sched_switch: 'R', 'S', 'D' or 'DEAD', for all others 'Unknown'."""
+    """Returns the name of a task's state in sched_switch: 'R', 'S', 'D' or 'DEAD', or 'Unknown' for all others."""
     return _TASK_STATES.get(state, "Unknown")
 
 
 class EventHeaders:
-    """The values that each event has: the CPU, the time, and the task with its call chain."""
+    """The values of every event: the CPU, the time, and the task with its call chain."""
 
     def __init__(
         self,

@@ -10,12 +10,12 @@ EVTYPE_IBS = 3
 
 
 class PerfEvent:
-    """A sample. event_num counts the objects of this class and of the classes below it."""
+    """A sample. event_num counts the objects of this class and of its subclasses."""
 
     event_num = 0
 
     def __init__(self, name, comm, dso, symbol, raw_buf, ev_type=EVTYPE_GENERIC):
-        """Keeps the event's name, the task's name, the file and the symbol of the address, and the raw data."""
+        """Stores the event's name, the comm, the dso and the symbol of the address, and the raw data."""
         self.name = name
         self.comm = comm
         self.dso = dso
@@ -49,13 +49,13 @@ class PebsNHM(PebsEvent):
     pebs_nhm_num = 0
 
     def __init__(self, name, comm, dso, symbol, raw_buf, ev_type=EVTYPE_PEBS_LL):
-        """Reads the members of the load from the bytes 144 to 175 of the raw data."""
+        """Reads the values about the load from the bytes 144 to 175 of the raw data."""
         self.status, self.dla, self.dse, self.lat = struct.unpack("4Q", raw_buf[144:176])
         super().__init__(name, comm, dso, symbol, raw_buf, ev_type)
         PebsNHM.pebs_nhm_num += 1
 
 
 def create_event(name, comm, dso, symbol, raw_buf):
-    """Returns the object for a sample. The size of the raw data tells which kind of record it is."""
+    """Returns the object for a sample. The size of the raw data shows the kind of record."""
     classes = {144: PebsEvent, 176: PebsNHM}
     return classes.get(len(raw_buf), PerfEvent)(name, comm, dso, symbol, raw_buf)

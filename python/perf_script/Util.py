@@ -1,10 +1,10 @@
 """The module `Util` for scripts of `perf script`: times, statistics, and names of system calls and errors."""
 
 import errno
-import os  # Scripts get this name from here.
+import os  # Scripts import it from here.
 from typing import Any, Tuple
 
-# The operations of futex() and its bits (include/uapi/linux/futex.h).
+# The operations of futex() and their flags (include/uapi/linux/futex.h).
 FUTEX_WAIT = 0
 FUTEX_WAKE = 1
 FUTEX_PRIVATE_FLAG = 128
@@ -20,12 +20,12 @@ def avg(total: float, n: float) -> float:
 
 
 def nsecs(secs: int, nsecs: int) -> int:
-    """Returns the time in ns from its seconds and the rest."""
+    """Returns a time in ns from its seconds and its remaining ns."""
     return secs * NSECS_PER_SEC + nsecs
 
 
 def nsecs_secs(nsecs: int) -> float:
-    """Returns the seconds of a time in ns, with their fraction."""
+    """Returns a time in ns as seconds."""
     return nsecs / NSECS_PER_SEC
 
 
@@ -45,7 +45,7 @@ def nsecs_str(nsecs: int) -> Tuple[str]:
 def add_stats(dict: Any, key: Any, value: float) -> None:
     """Adds a value to the statistics dict[key]: a tuple of minimum, maximum, average and number of the values.
 
-    As in perf, this is no plain average: each value counts as much as all values before it.
+    As in perf, the average is no plain one: each value counts as much as all earlier values together.
     """
     if key not in dict:
         dict[key] = (value, value, value, 1)
