@@ -32,7 +32,7 @@ options.add_argument("--of", choices=OF, default="duration", help="which part of
 options.add_argument("--heatmap", metavar="FILE.svg", help="write a heat map of the whole run")
 args = options.parse()
 
-# The parts of the duration are 0 if they are not known. Only some writes wait for flushes.
+# A part of the duration is 0 if it is not known, so these requests are not counted. Only some writes wait for flushes.
 part = "flush" if args.of == "flush" else "device"
 where = None if args.of == "duration" else f"{part}>0"
 latencies = Hist(args.of, by="comm" if args.by == "task" else args.by, unit="us", where=where)

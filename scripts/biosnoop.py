@@ -56,7 +56,7 @@ def block_io(event: PerfEvent) -> None:
     if event.duration < args.min * 1000 or args.dev not in (None, name, event.dev) or args.failed and not event.errno:
         return
     task = f"{event.comm} {event.pid}"
-    # The parts of the duration are 0 if they are not known.
+    # All parts are 0 if they are not known. Then `-` is printed.
     parts = (event.queued, event.flush, event.device)
     times = " ".join(f"{ns / 1000:>10.1f}" if event.device else f"{'-':>10}" for ns in parts)
     text = f"{clock(event._realtime)} {task:<22} {name:<8} {event.op:<8} {event.sector:>12} {event.bytes:>9} {times}  {event.errno}"

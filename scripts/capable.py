@@ -37,7 +37,7 @@ sys_boot sys_nice sys_resource sys_time sys_tty_config mknod lease audit_write a
 mac_admin syslog wake_alarm block_suspend audit_read perfmon bpf checkpoint_restore""".upper().split()
 
 Task = tuple[str, int | None]  # name, and process with --by-pid
-Table = Counter[tuple[Task, int, bool]]  # from the task, the capability and whether the kernel refused the check
+Table = Counter[tuple[Task, int, bool]]  # (task, capability, whether the kernel refused the check) -> number of checks
 
 
 def name(number: int) -> str:

@@ -28,7 +28,7 @@ options.add_argument("--name", metavar="TEXT", help="only files or commands with
 options.add_argument("--forks", action="store_true", help="also processes that do not execute a file")
 args = options.parse()
 
-# What is missing in the result if the recording does not have these events.
+# What the result lacks if a recording does not contain the event.
 __without__ = {
     "task:task_newtask": "parents and processes without an exec are not known, and lifetimes start at the exec",
     "sched:sched_process_exit": "the ends of processes are not shown",

@@ -46,7 +46,7 @@ __without__["major-faults"] = "only minor faults are counted"
 
 
 def new_table() -> dict[str, Any]:
-    # places: the faults of each function, stack or process. A total also has those in the functions that a function calls.
+    # places: the faults of each function, stack or process. "total" includes faults in functions that a function calls.
     return {"places": defaultdict(Counter), "names": ProcessNames(), "every": Counter()}
 
 
@@ -81,7 +81,7 @@ def fault(event: PerfEvent, kind: str) -> None:
     else:
         chains.note(event._callchain)
         frames = [(frame["symbol"], frame["dso"]) for frame in event._callchain]
-        # The first function is the place of the fault. A recursive function is counted once.
+        # The first function is where the fault happened. A recursive function is counted once.
         places = [tuple(frames)] if args.by == "stack" else dict.fromkeys(frames)
     for depth, row in enumerate([table["places"][place] for place in places]):
         row["total"] += 1

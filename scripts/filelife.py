@@ -29,14 +29,14 @@ options.add_argument("--max", type=at_least(1), metavar="MS", help="only files t
 options.add_argument("--name", metavar="TEXT", help="only paths with this text")
 args = options.parse()
 
-MOST, MOST_NAMES = 100_000, 5  # files that are kept, and relative paths that are named
+MOST, MOST_NAMES = 100_000, 5  # maximum number of files that are kept, and of relative paths that are printed
 AT_REMOVEDIR = 0x200  # include/uapi/linux/fcntl.h
-FLAGS = {"open": 1, "openat": 2, "creat": None}  # which argument has the flags; creat() always creates
+FLAGS = {"open": 1, "openat": 2, "creat": None}  # the index of the argument with the flags; creat() always creates
 UNKNOWN = "by relative paths of unknown folders"
 
-File = tuple[str, Any]  # the path and, of a relative one, what tells its folder from others
-counts: Counter[str] = Counter()  # of removals that are not shown, by the reason
-created: dict[File, tuple[int, str]] = {}  # when, and by which task
+File = tuple[str, Any]  # the path, and for a relative path what distinguishes its folder from others
+counts: Counter[str] = Counter()  # reason -> number of removals that are not shown
+created: dict[File, tuple[int, str]] = {}  # file -> when and by which task it was created
 unknown: list[str] = []  # some relative paths of removals that are not shown
 paths = Paths()
 columns = Columns(
@@ -61,7 +61,7 @@ def removed(file: File, call: Any, task: str) -> None:
         if args.max is None or call._time - begin <= args.max * 10**6:
             print(columns.line(call._realtime, call._time - begin, creator, task, file[0]))
     elif file[1]:
-        counts[UNKNOWN] += 1  # --name may select the folder.
+        counts[UNKNOWN] += 1  # --name may match the folder, which is not known.
         unknown.extend([file[0]][: MOST_NAMES - len(unknown)])
     elif is_named:
         counts["of files whose creation was not seen"] += 1
@@ -86,7 +86,7 @@ def syscall(call: Any) -> None:
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    # The files may have been removed and created again among the lost events.
+    # Lost events may have removed files and created them again.
     if created:
         counts["of files that existed while events were lost, at most"] += len(created)
     created.clear()

@@ -71,7 +71,7 @@ def returns(now: int, pid: int, tid: int, began: int, ns: int | None, sender: st
 
 
 def syscall(call: Any) -> None:
-    # Skips the first argument of tgkill(), the process. Each argument is a word of 64 bits, and its low half is a signed int.
+    # Skips the first argument of tgkill(), the process. Each argument is a 64-bit word, whose low half is a signed int.
     target, number = ((word + 2**31) % 2**32 - 2**31 for word in call.args[call.name == "tgkill" :][:2])
     if call.errno or not args.failed:
         sender = f"{call.comm} {call._tid}{programs.script(call._pid)}"

@@ -40,7 +40,7 @@ options.add_argument("--by-lock", action="store_true", help="a row for each lock
 options.add_argument("--by-thread", action="store_true", help="a row for each thread that waits for a futex")
 args = options.parse()
 __without__ = {"lock": None if args.futex else "no locks of the kernel", "syscall": None if args.kernel else "no futexes"}
-# Functions of the kernel that take locks, and the scheduler, in which a task waits for one.
+# Kernel functions that take locks, and functions of the scheduler in which a task waits for a lock.
 LOCK_FUNCTION = re.compile(
     r"_*(raw_|pv_|native_|queued_|do_)*(spin|read|write)_(try)?lock|_*(pv_|native_)?queued_|_*(ww_)?mutex_|_*rwsem_|_*down"
     r"|_*rt_(mutex|spin|read|write)|_*rwbase_|_*rtlock|_*percpu_|osq_|_*schedule|trace_|__traceiter_|__bpf_trace"
@@ -79,7 +79,7 @@ __interval__, __partial__, __merge__, __exit__ = report.callbacks
 def lock(wait: Any) -> None:
     if not args.futex:
         frames = [frame for frame in wait._callchain if str(frame["dso"]).startswith("[")]
-        # Only the frames of the kernel are checked, because the place of a lock of the kernel needs no frames of programs.
+        # Only kernel frames are passed, because the place of a kernel lock needs no user frames.
         chains.note(frames)
         asks = (str(frame["symbol"]) for frame in frames if frame["symbol"] and not LOCK_FUNCTION.match(frame["symbol"]))
         place = next(asks, "?") + (f" [{wait.name}]" if wait.name else "") + (f" {wait.addr:#x}" if args.by_lock else "")

@@ -28,7 +28,7 @@ options.add_argument("--older", type=at_least(0), default=0, metavar="MS", help=
 args = options.parse()
 
 chains, now = CallChains(), 0
-counts: Counter[str] = Counter()  # with the keys "forgotten" and, of events since the last table, "new"
+counts: Counter[str] = Counter()  # "forgotten", and "new" for events since the last table
 columns = Columns(args.json, bytes=("BYTES", ">18,"), count=("COUNT", ">10,"), chain=("CALL CHAIN", "", f"\n{'':>31}".join))
 live: dict[tuple[int, int], tuple[int, tuple[str, ...], int]] = {}  # (process, address): bytes, call chain, time
 
@@ -56,7 +56,7 @@ def function__calloc(call: Any) -> None:
 
 def function__realloc(call: Any) -> None:
     old = live.get((call._pid, call.old))
-    # If realloc() fails, the old memory stays, unless the size is 0. During the call, another thread may get the old address.
+    # If realloc() fails, the old memory stays, unless the size is 0. Meanwhile, another thread may get the old address.
     if old is not None and old[2] < call.begin._time and (call.ret or not call.size):
         del live[call._pid, call.old]
     allocates(call, call.size)
@@ -67,7 +67,7 @@ def uprobe__free(event: PerfEvent) -> None:
 
 
 def __lost__(lost_start: int, lost_end: int) -> None:
-    # Any of the memory may have been freed among the lost events.
+    # Lost events may have freed any of the memory.
     counts["forgotten"] += len(live)
     live.clear()
 

@@ -31,7 +31,7 @@ from collections.abc import Callable
 from perf_prof import CallChains, FlameGraph, PerfEvent, at_least, print
 from perf_prof.script import Options, Pairs, Report, Switches, first_rows, is_selected, save_flame
 
-# Tests of prev_state (include/linux/sched.h). A runnable task has none of the low eight bits; if preempted, the bit 0x100.
+# Tests of prev_state (include/linux/sched.h). In a runnable task, the low eight bits are 0. Bit 0x100 means preempted.
 STATES: dict[str, Callable[[int], int]] = {
     "any": lambda state: True,
     "interruptible": lambda state: state & 1,
@@ -72,7 +72,7 @@ report = Report(FlameGraph, show, counts, notes={
     f"{untold}, at most {duration(counts['untold ns'] // 1000)}",
     "unseen": "switches that were not seen, by losses, a filter or the kernel: {} or more; times may be missing or wrong".format,
 })  # fmt: skip
-left, switches = Pairs(report, counts), Switches(report, counts)  # the event with which a task left its CPU
+left, switches = Pairs(report, counts), Switches(report, counts)  # with the event at which a task left its CPU
 __interval__, __partial__, __merge__, _, __lost__ = *report.callbacks, left.lost
 
 

@@ -38,7 +38,7 @@ options.add_argument("--by-thread", action="store_true", help="tasks by their th
 args = options.parse()
 
 Stack = tuple[str, ...]
-# The task, its stack, the stack of the waker, and the chain of wakers. Stacks are innermost first.
+# (task, its stack, the waker's stack, chain of wakers) -> time in us. Stacks are innermost first.
 waits: Counter[tuple[str, Stack, Stack, Stack]] = Counter()
 chains, wakers = CallChains(), Wakers()
 whole = FlameGraph(colors="offcpu", count_name="us") if args.flame else None

@@ -72,7 +72,7 @@ def syscall(call: Any) -> None:
     counts["relative"] += folder is not None
     if args.failed and not call.errno or (args.name or "") not in (path or ""):
         return
-    # The flags of openat2() are in memory, and creat() has none.
+    # openat2() takes its flags from memory, and creat() takes none.
     at = {"open": 1, "openat": 2}.get(call.name)
     names = flag_names(call.args[at]) if at else None
     task, result = f"{call.comm} {call._pid}", call.errno or str(call.ret)

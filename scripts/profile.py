@@ -29,8 +29,8 @@ options.add_argument("--sort", choices=("self", "total"), default="self", help="
 options.add_argument("--by-pid", action="store_true", help="one row for each process and function")
 args = options.parse()
 
-# (process, function and file) or ALL -> `samples`; `self`, the sum of their periods; `total`, the sum that includes
-# called functions.
+# (process, function, file) or ALL -> `samples`; `self`, the sum of their periods; `total`, the sum including called
+# functions
 Table = defaultdict[tuple[int, str, str], Counter[str]]
 ALL = (-1, "", "")
 
@@ -61,8 +61,8 @@ def profile(event: PerfEvent) -> None:
     frames = event._callchain
     chains.note(frames)
     pid = event._pid if args.by_pid else 0
-    # A recursive function is counted once. Samples are weighted by their periods: the kernel changes the period to keep
-    # the frequency.
+    # A recursive function is counted once. Samples are weighted by period, because the kernel changes the period to
+    # keep the frequency.
     period = event.period
     places = dict.fromkeys([ALL, *((pid, frame["symbol"], frame["dso"]) for frame in frames)])
     for depth, row in enumerate([report.table[place] for place in places]):

@@ -36,7 +36,7 @@ __without__ = {"sched:sched_wakeup_new": "the first wait of each new task is not
 
 
 def new_waits() -> dict[str, Any]:
-    return {"histogram": Log2Hist(), "tasks": defaultdict(Percentiles)}  # from (command, thread id)
+    return {"histogram": Log2Hist(), "tasks": defaultdict(Percentiles)}  # "tasks" by (command, thread id)
 
 
 def show(table: dict[str, Any]) -> None:
@@ -93,8 +93,8 @@ def sched__sched_switch(event: PerfEvent) -> None:
     if coming and is_selected(args, coming):
         came(now, coming, event.next_comm)
     if leaving and is_selected(args, leaving):
-        # 0 is TASK_RUNNING, 0x100 is preempted (TASK_REPORT_MAX, include/linux/sched.h): the task waits from now on.
+        # TASK_RUNNING is 0, and 0x100 means preempted (TASK_REPORT_MAX, include/linux/sched.h): the wait starts.
         if state == 0 or state & 0x100:
             waiting.begins(now, leaving, event._cpu)
-        else:  # An earlier wake-up has no effect.
+        else:  # An earlier wakeup no longer counts.
             waiting.drops(now, leaving)

@@ -36,12 +36,12 @@ options = Options(__doc__, top=20, json=True)
 options.add_argument("--sort", choices=SORTS, default="time", help="what the rows are sorted by (default: time)")
 options.add_argument("--by-pid", action="store_true", help="one row for each process and call")
 args = options.parse()
-# What is missing in the result if the recording does not have this event.
+# What the result lacks if a recording does not contain the event.
 __without__ = {"raw_syscalls:sys_exit": "calls are counted, but neither their times nor their errors are known"}
 
 
 def new_row() -> dict[str, Any]:
-    # counts: the number of calls that returned each error number. The key 0 has the number of all calls.
+    # counts: error number -> number of calls. The key 0 is the number of all calls.
     return {"counts": Counter(), "times": Times()}
 
 
@@ -69,18 +69,18 @@ report = Report(lambda: defaultdict(new_row), show, counts, columns, {
     "untold": "calls that are not timed, because events of their CPU were lost meanwhile",
     "unpaired": "calls that are not timed, because their entry or exit was not seen or came in the wrong order",
 })  # fmt: skip
-entered = Pairs(report, counts)  # the number of the system call in which a thread is
+entered = Pairs(report, counts)  # thread id -> the system call that the thread is in
 __interval__, __partial__, __merge__, __exit__ = report.callbacks
 __lost__ = entered.lost
 
 
 @entered.ends
 def leaves(now: int, tid: int, process: int | None, number: int, result: int) -> None:
-    # There is an exit without an entry if the call was entered before the script started, or if a new task returns from
-    # the clone call of its parent.
+    # An exit has no entry if the call was entered before the script started, or if a new task returns from its parent's
+    # clone().
     took, call = entered.end(now, tid) or (0, None)
     if call != number or took < 0:
-        # rt_sigreturn restores the registers of the interrupted code, so its exit has another number, often -1.
+        # rt_sigreturn() restores the registers of the interrupted code, so its exit has another number, often -1.
         counts["unpaired"] += call is not None and syscall_name(call) not in RESTORING
         return
     row = report.table[process, number]

@@ -35,7 +35,7 @@ CLOSED = ("FIN_WAIT2", "LAST_ACK", "CLOSING", "TIME_WAIT")
 
 
 def times(states: dict[str, int]) -> str:
-    """Returns the text for the states, which is a line of its own."""
+    """Returns the line about the states."""
     return f"\n{'':>12} " + ", ".join(f"{name} {ns / 10**6:.2f} ms" for name, ns in states.items()) if args.states else ""
 
 

@@ -38,14 +38,14 @@ options.add_argument("--min", type=at_least(0.0), default=0, metavar="US", help=
 args = options.parse()
 __without__ = {"dummy": None}
 
-# The name of a function and its file; if the file is not known, its offset in the page, which is the same in all processes.
+# A function's name and its file. If the file is not known, the offset in the page, which is equal in all processes.
 Function = tuple[str, str | int]
 files: dict[Function, str] = {}
 
 
 def show(table: defaultdict[Function, TimesHist]) -> None:
     for function in files.keys() & table.keys():
-        # These calls were counted without the file, which became known later.
+        # These calls were counted before the file was known.
         table[function[0], files[function]].update(table.pop(function))
     names = [name for name, _ in table]
     for (name, file), times in sorted(table.items(), key=lambda row: (-row[1].total, row[0][0], str(row[0][1]))):

@@ -19,7 +19,7 @@ from perf_prof import PerfEvent, print
 from perf_prof.script import Options, WholeRun, counted, cpu_list, first_rows
 
 args = Options(__doc__, top=10, comm=True).parse()
-# What is missing in the result if a recording does not have this event.
+# What the result lacks if a recording does not contain the event.
 __without__ = {"sched:sched_wakeup_new": "the first wake-up of each new task is not counted"}
 
 
