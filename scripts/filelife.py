@@ -32,7 +32,7 @@ args = options.parse()
 MOST, MOST_NAMES = 100_000, 5  # maximum number of files that are kept, and of relative paths that are printed
 AT_REMOVEDIR = 0x200  # include/uapi/linux/fcntl.h
 FLAGS = {"open": 1, "openat": 2, "creat": None}  # the index of the argument with the flags; creat() always creates
-UNKNOWN = "by relative paths of unknown folders"
+UNKNOWN = "of relative paths whose folder is not known"
 
 File = tuple[str, Any]  # the path, and for a relative path what distinguishes its folder from others
 counts: Counter[str] = Counter()  # reason -> number of removals that are not shown

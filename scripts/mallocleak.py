@@ -97,4 +97,4 @@ def __exit__() -> None:
     elif counts["new"]:
         __interval__()
     if forgotten := counts["forgotten"]:
-        columns.note(f"allocations that are forgotten, because events were lost while they were not freed: {forgotten}")
+        columns.note(f"allocations that are no longer counted, because lost events may have freed them: {forgotten}")

@@ -240,7 +240,7 @@ class _Reduction:
                 error = error or _error_of(result)
                 results.append(result)
             except Exception as raised:
-                error = error or f"the process that replayed it failed: {type(raised).__name__}: {raised}"
+                error = error or f"the process that replayed the recording failed: {type(raised).__name__}: {raised}"
         if error is None:
             try:
                 reasons = self._results.add([result.result for result in results if result.result])
@@ -303,7 +303,7 @@ def _error_of(result: _PartResult) -> str | None:
     if result.status == 0 and result.result != b"":
         return None
     if result.status < 0:
-        return f"the process that replayed it was killed by signal {-result.status}"
+        return f"the process that replayed the recording was killed by signal {-result.status}"
     lines = result.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
     if not lines:
         return f"the script ended with status {result.status} before its result was complete"

@@ -106,7 +106,7 @@ class Delivery(TypedDict, total=False):
     symbol_cache: Quantity
     """the limit of memory for symbols of programs and libraries, in bytes or as `'64M'`"""
     on_lost: Function
-    """is called with two times in ns, between which events were lost; live without `order`, they are 0"""
+    """is called when events were lost, with two times in ns between which this happened; live without `order`, both are 0"""
 
 
 class Recorded(TypedDict, total=False):
@@ -177,11 +177,11 @@ class FlightOptions(Tasks, Sampling, Memory, total=False):
     """The keywords of flight()."""
 
     before: Time
-    """how much of the time before a dump it has, in seconds, or as `'10s'` (the default)"""
+    """how much time before dump() a dump contains, in seconds, or as `'10s'` (the default)"""
     after: Time
-    """how long a dump goes on, in seconds, or as `'5s'`"""
+    """how long a dump continues after dump(), in seconds, or as `'5s'`"""
     max_files: Integer
-    """how many dumps stay in the folder; older ones are removed"""
+    """the maximum number of dumps in the folder; older ones are removed"""
     compress: Level
     """compression with zstd: True, or a level from 1 to 22"""
 

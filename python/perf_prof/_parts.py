@@ -77,7 +77,7 @@ class Parts:
         total: Any = None,
     ) -> None:
         if show is not None and table is None:
-            raise TypeError("Parts(show=...) needs table, which returns an empty table")
+            raise TypeError("Parts(show=...) needs table=, a function that returns an empty table")
         self._new_table: Any = table
         self._show: Any = show
         self._total = total

@@ -80,7 +80,7 @@ class evlist:
     def mmap(self, pages: int = 128, overwrite: bool | int = False) -> None:
         """Maps a ring of this number of pages for each CPU, or for each thread if the CPU is -1."""
         if overwrite:
-            raise NotImplementedError("evlist.mmap(): overwrite is not possible; perf_prof.flight() keeps the last seconds")
+            raise NotImplementedError("evlist.mmap(): overwrite is not supported; use perf_prof.flight() to keep the last seconds")
         for of in self._events:
             if of._opened is None:
                 of._open_on(*self._maps)

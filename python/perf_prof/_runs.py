@@ -97,7 +97,7 @@ def run(
     """
     table = forms(TraceOptions, Interval) if input is None else forms(ReplayOptions, Interval, Divided)
     if progress and input is None:
-        raise OptionError("run(): progress is for a recording, which has an end; leave it out, or give input")
+        raise OptionError("run(): progress needs a recording; give input, or leave progress out")
     if options.get("jobs") is not None or options.get("split") is not None:
         divided = _native.divide(selectors, options, table, handlers, input, on_error)
         if divided is not None:

@@ -61,9 +61,9 @@ class Metrics:
         own = own_names()
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"two tables would be the metric {name}: give one of them another name")
+                raise ValueError(f"two aggregators have the metric name {name}: rename one of them")
             if name.removesuffix("_total") in own:
-                raise ValueError(f"perf-prof has a metric {name} of its own: give the table another name")
+                raise ValueError(f"{name} is a metric about perf-prof itself: rename the aggregator")
 
     def text(self) -> bytes:
         """Returns the metrics in the text format of Prometheus."""

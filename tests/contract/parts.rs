@@ -219,7 +219,7 @@ def __sample__(event): pass
             [({'a': 1}, True), ({}, True), ({'b': 1}, None)]
             Counter({'a': 1})
             Counter() None
-            Parts(show=...) needs table, which returns an empty table
+            Parts(show=...) needs table=, a function that returns an empty table
         "#]],
     );
 }

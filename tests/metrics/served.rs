@@ -145,7 +145,7 @@ fn what_cannot_be_served_is_refused() {
     check(counts, &[], "no event selected");
     check(counts, &[CALLS, "--input", "perf.data"], "--listen serves the tables of a script while events come");
     let twice = "from perf_prof import Count\na_b = Count()\na_b_ = Count()\nsyscalls__sys_enter_getppid = a_b, a_b_\n";
-    check(twice, &[CALLS], "two tables would be the metric perf_prof_a_b_total");
+    check(twice, &[CALLS], "two aggregators have the metric name perf_prof_a_b_total");
     let port = free_port();
     let _holder = std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
     check(counts, &[CALLS, "--listen", &format!("127.0.0.1:{port}")], "Address already in use");

@@ -164,7 +164,10 @@ fn a_worker_that_is_killed_is_reported_with_its_recording() {
     let inputs = ["--input", "?.data", "count.py", "--jobs", "2"];
     let output = replayed(folder, &[&["--executor", "engines:Kills"], &inputs[..]].concat());
     assert_eq!((String::from_utf8_lossy(&output.stdout), output.status.code()), (good.as_str().into(), Some(1)));
-    assert!(said(&output).starts_with("perf-prof: b.data: the process that replayed it failed: BrokenProcessPool"));
+    assert!(
+        said(&output)
+            .starts_with("perf-prof: b.data: the process that replayed the recording failed: BrokenProcessPool")
+    );
 
     // The process that replays a part of b.data ends in the middle of it, after it has printed something.
     let kills = COUNT.replace(
@@ -175,7 +178,7 @@ fn a_worker_that_is_killed_is_reported_with_its_recording() {
     fs::write(folder.join("count.py"), kills).unwrap();
     let output = replayed(folder, &inputs);
     assert_eq!((String::from_utf8_lossy(&output.stdout), output.status.code()), (good.as_str().into(), Some(1)));
-    assert_eq!(said(&output), "perf-prof: b.data: the process that replayed it was killed by signal 9\n");
+    assert_eq!(said(&output), "perf-prof: b.data: the process that replayed the recording was killed by signal 9\n");
 }
 
 #[test]

@@ -151,7 +151,7 @@ class FileLife(ScriptTest):
             (1, 1, "openat", -100, "/tmp/old", 0), (2, 2, "unlink", "/tmp/old"), (3, 2, "unlink", 1),
             (4, 2, "unlinkat", 5, "there"), (5, 2, "unlinkat", 5, "folder", 0x200), (6, 2, "rename", "/a", "/b"),
         )  # fmt: skip
-        reasons = "by relative paths of unknown folders", "of files that were renamed, at most"
+        reasons = "of relative paths whose folder is not known", "of files that were renamed, at most"
         reasons += "of files whose creation was not seen", "whose path could not be read"
         counts = ["1 (there)", "1", "1", "1"]
         lines = [f"(removals that are not shown, {reason}: {count})\n" for reason, count in zip(reasons, counts)]
@@ -160,7 +160,7 @@ class FileLife(ScriptTest):
     def test_a_relative_path_is_not_that_of_the_folder_before(self):
         created = ("openat", -100, "x", os.O_CREAT)
         text = self.files((MS, 1, *created), (2 * MS, 1, "chdir", "other"), (3 * MS, 1, "unlink", "x"))
-        self.assertEqual(text, "(removals that are not shown, by relative paths of unknown folders: 1 (x))\n")
+        self.assertEqual(text, "(removals that are not shown, of relative paths whose folder is not known: 1 (x))\n")
         text = self.files((MS, 1, "chdir", "/a"), (2 * MS, 1, *created), (3 * MS, 1, "chdir", "b/c"), (4 * MS, 1, "unlink", "/a/x"))
         self.assertEqual(text.split()[1:], ["2.00", "task1", "1", "task1", "1", "/a/x"])
 

@@ -51,7 +51,7 @@ pub struct Function {
 pub enum Unnamed {
     /// No interpreter of the process was known when the event happened. The process is too new, or its interpreter is
     /// not supported.
-    #[error("no interpreter that can be read was known in the process")]
+    #[error("no supported interpreter was found in the process before the event")]
     NotKnown,
     /// The process has ended.
     #[error("the process has ended")]
@@ -66,12 +66,12 @@ pub enum Unnamed {
     #[error("the function was freed before its name was read")]
     Freed,
     /// The frame's memory was not readable when the event happened, for example because its page was swapped out.
-    #[error("not in memory when the event happened")]
+    #[error("the frame was not in memory when the event happened")]
     NotInMemory,
     /// The interpreter has no thread with the kernel's thread id.
     #[error("the interpreter does not list the thread")]
     NoThread,
     /// The call chain has more frames than fit into a record.
-    #[error("more frames than are read")]
+    #[error("the chain has more frames than perf-prof reads")]
     Cut,
 }

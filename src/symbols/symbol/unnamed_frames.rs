@@ -64,8 +64,8 @@ impl UnnamedFrames {
         }
         if !self.missing_file.is_empty() {
             reasons.push(format!(
-                "this machine does not have the recorded build of {}; `perf buildid-cache -a FILE` lets perf-prof find a copy of \
-                 it, and `perf archive` packs those of another machine",
+                "this machine does not have the recorded build of {}; add a copy of the file with `perf buildid-cache -a FILE`, \
+                 or pack the files of the recorded machine with `perf archive`",
                 most_frequent_files(&self.missing_file)
             ));
         }
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(nameless.summary().as_deref(), Some(said));
         nameless.add(&Reason::BuildNotFound { path: "/f".into(), build_id: "12".into() });
         let both = format!(
-            "{}; this machine does not have the recorded build of /f; `perf buildid-cache -a \
-                             FILE` lets perf-prof find a copy of it, and `perf archive` packs those of another machine",
+            "{}; this machine does not have the recorded build of /f; add a copy of the file with `perf buildid-cache -a FILE`, \
+             or pack the files of the recorded machine with `perf archive`",
             said.replace("8)", "9)")
         );
         assert_eq!(nameless.summary(), Some(both));

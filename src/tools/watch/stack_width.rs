@@ -55,7 +55,7 @@ fn fit_into(report: &mut Report, stacks: &[usize], width: usize) {
     }
     if is_cut {
         report.notes.push(
-            "(stack: the innermost frames, the innermost last; `...` for others; --json and pipes have all frames)"
+            "(stack: the innermost frames that fit, innermost last; `...` replaces others; --json and pipes show all frames)"
                 .to_owned(),
         );
     }

@@ -37,7 +37,7 @@ pub enum ElfError {
     #[error("{0}")]
     Malformed(&'static str),
     /// The symbols are larger than the limit.
-    #[error("{0} bytes of symbols are too many")]
+    #[error("its symbols take {0} bytes, which is more than perf-prof reads")]
     TooLarge(u64),
     /// The user asked perf-prof to end while the file was read.
     #[error("the run ended while the symbols were read")]

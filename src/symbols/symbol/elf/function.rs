@@ -108,7 +108,7 @@ fn spec_near(near: &[String]) -> String {
 
 fn only_exported(stripped: bool) -> &'static str {
     if stripped {
-        "; the file is stripped, so only its exported functions are known; its debug symbols have all"
+        "; the file is stripped, so only its exported functions are known; install its debug symbols to find all"
     } else {
         ""
     }
@@ -116,7 +116,7 @@ fn only_exported(stripped: bool) -> &'static str {
 
 fn implementations(others: &[String]) -> String {
     match others {
-        [] => " (install the debug symbols of the file, which contain it)".to_owned(),
+        [] => " (the file's debug symbols contain this name: install them)".to_owned(),
         others => format!(", for example {}", others.join(", ")),
     }
 }

@@ -283,7 +283,10 @@ pub fn run(plan: &ExportPlan) -> Result<ExitStatus> {
         && plan.form == Form::Csv
         && let Some(partial) = partial
     {
-        output::say(format_args!("warning: {name} is incomplete, and its format cannot say so: {}", partial.text()));
+        output::say(format_args!(
+            "warning: {name} is incomplete, and its format has no place for a note: {}",
+            partial.text()
+        ));
     }
     Ok(status)
 }

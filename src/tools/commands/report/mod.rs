@@ -276,8 +276,8 @@ impl Reading {
         sums.rename_tasks();
         if sums.cut_stacks != 0 {
             output::say(format_args!(
-                "the flame graph has only parts of the call chains of {} samples: all chains together do not fit into \
-                 their share of --buffer",
+                "the flame graph shows only parts of the call chains of {} samples, because the chains did not fit into \
+                 memory; a larger --buffer keeps more",
                 sums.cut_stacks
             ));
         }

@@ -119,7 +119,10 @@ pub(super) fn print(
     writeln!(out, "# Event count (approx.): {total}\n#")?;
     if shares.others() != 0 {
         let others = shares.others();
-        writeln!(out, "# [others]: {others} samples whose keys took more than their share of --buffer\n#")?;
+        writeln!(
+            out,
+            "# [others]: {others} samples whose keys did not fit into memory; a larger --buffer keeps more\n#"
+        )?;
     }
     let lines = shares.lines();
     let columns = Columns::new(plan, lines.iter().map(|line| &line.keys[..]), screen);
