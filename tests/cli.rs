@@ -324,7 +324,7 @@ fn lists_events_and_their_fields() {
 fn a_closed_pipe_is_a_quiet_end() {
     needs([Need::Tracefs]);
     let mut child = perf_prof().args(["list", "-v"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The output is longer than the buffer of a pipe, so the program is still writing when the pipe is closed.
+    // The output is longer than the buffer of a pipe, so the program still writes when the pipe is closed.
     let mut first = [0; 16];
     child.stdout.take().unwrap().read_exact(&mut first).unwrap();
     let output = child.wait_with_output().unwrap();

@@ -1,4 +1,4 @@
-//! The completions of bash, zsh and fish, in the real shells. For the same words, all of them must offer the same.
+//! The completions of bash, zsh and fish, in the real shells. All shells must offer the same words.
 
 use std::{fs, path::Path, process::Command};
 
@@ -7,7 +7,7 @@ use crate::harness::{
     run::tested_program,
 };
 
-/// Calls the completion function as readline does, which divides words at : and =. `$1` is the command line.
+/// Calls the completion function as readline does, which splits words at : and =. `$1` is the command line.
 const BASH: &str = r#"
 source <(perf-prof completions bash)
 COMP_LINE=$1 COMP_POINT=${#1}
@@ -18,7 +18,7 @@ _perf_prof
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
 
-/// Calls the completion function with the words as zsh divides them, and prints the words that it offers.
+/// Calls the completion function with the words as zsh splits them, and prints the offered words.
 const ZSH: &str = r#"
 autoload -U compinit && compinit -u -D
 source <(perf-prof completions zsh)
@@ -48,8 +48,7 @@ fn shell(shell: &str, args: &[&str], folder: &Path) -> Vec<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-/// Returns the words that each shell offers at the cursor, which is at the end of the line. All shells must offer the
-/// same.
+/// Returns the words that each shell offers at the end of the line. All shells must offer the same words.
 #[track_caller]
 fn offered(line: &str) -> Vec<String> {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +63,7 @@ fn offered(line: &str) -> Vec<String> {
     sorted.sort();
     fish.sort();
     assert_eq!(sorted, fish, "zsh and fish differ: {line}");
-    // Readline replaces only the text after the last : or =.
+    // Readline replaces only the text after the last : or =. So bash offers only this text.
     let last = line.rsplit(' ').next().unwrap_or_default();
     let kept = last.rfind([':', '=']).map_or(0, |at| at + 1);
     let bash: Vec<String> = run("bash", &["--norc", "-c", BASH, "bash"]);
@@ -109,7 +108,7 @@ fn files_and_programs() {
     assert!(offered("perf-prof record -e page-faults -- mkdi").contains(&"mkdir".to_owned()));
 }
 
-/// perf-prof itself, and not clap, separates the words of `python`.
+/// The words of `python` are separated by perf-prof itself, and not by clap.
 #[test]
 fn words_of_python() {
     needs([Need::Python]);

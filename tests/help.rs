@@ -1,4 +1,4 @@
-//! `perf-prof help WORD` finds everything by its name, and by the words that users type for it.
+//! `perf-prof help WORD` finds everything by its name, and by other words that users type.
 
 use std::{
     collections::BTreeSet,
@@ -20,7 +20,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An entry as `--json` prints it.
+/// An entry that `--json` prints.
 struct Entry {
     kind: String,
     name: String,
@@ -72,7 +72,7 @@ fn every_option_of_every_command_is_found() {
     for command in commands.iter().filter(|command| !command.contains(' ')) {
         let output = Command::new(tested_program()).args([command, "--help"]).output().unwrap();
         let help = text(&output.stdout);
-        // Indented further, a line that starts with `-` is an option in an example.
+        // A line with more indentation that starts with `-` is an option in an example.
         let options = help.lines().filter(|line| line.trim_start().starts_with('-') && !line.starts_with("       "));
         let names =
             options.filter_map(|line| line.split([' ', ',', '=', '[', '.']).find(|word| word.starts_with("--")));
@@ -278,7 +278,7 @@ fn hits_are_grouped_and_say_where_to_read_on() {
     let option =
         "  --watermark <PCT>  (perf-prof python --help)\n      Read a ring buffer when it is PCT percent full\n";
     assert!(text.contains("Options\n  "), "{text}");
-    // In a build without Python, the index has no command with this option.
+    // A build without Python has no command with this option, so it is not in the index.
     assert!(text.contains(option) || names(&["option"]).iter().all(|name| name != "--watermark"), "{text}");
     assert!(text.lines().count() < 80 && text.contains("more: perf-prof help --all percent"), "{text}");
     assert!(output.status.success() && output.stderr.is_empty());

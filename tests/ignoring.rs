@@ -1,5 +1,5 @@
-//! Which tests count as ignored, and which as failed. The example is a test that takes a CPU offline: it runs only if
-//! the environment variable PERF_PROF_TEST_OFFLINE is set.
+//! Which tests are ignored, and which fail. The example is a test that takes a CPU offline. It runs only if the
+//! environment variable PERF_PROF_TEST_OFFLINE is set.
 
 use std::{
     env,

@@ -1,5 +1,5 @@
-//! Checks that `THIRD-PARTY-LICENSES.md`, which is part of the wheel, has the licences of all crates in the executable
-//! and in the package's module. `UPDATE_EXPECT=1` writes the file again.
+//! Checks that `THIRD-PARTY-LICENSES.md`, which is part of the wheel, contains the licences of all crates in the
+//! executable and in the package's module. `UPDATE_EXPECT=1` writes the file.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -33,8 +33,7 @@ fn metadata() -> Json {
     serde_json::from_str(&stdout(&command.output().unwrap())).unwrap()
 }
 
-/// Returns the ids of the crates that end up in the packages that users get. Crates for tests and build scripts are
-/// left out.
+/// Returns the ids of the crates that are part of these packages, without crates for tests and build scripts.
 fn contained(metadata: &Json) -> BTreeSet<&str> {
     let nodes: HashMap<&str, &Json> =
         array(&metadata["resolve"]["nodes"]).map(|node| (node["id"].as_str().unwrap(), node)).collect();
@@ -83,7 +82,7 @@ fn text(metadata: &Json) -> String {
     all
 }
 
-/// Returns the licences in a crate's folder; for `MIT OR Apache-2.0`, only the MIT licence.
+/// Returns the licences in a crate's folder. For `MIT OR Apache-2.0`, returns only the MIT licence.
 fn license_texts(folder: &Path, license: &str) -> Vec<String> {
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
@@ -97,7 +96,7 @@ fn license_texts(folder: &Path, license: &str) -> Vec<String> {
     let is_mit =
         license.contains("MIT") && license.contains("OR") && files.iter().any(|path| name(path).contains("MIT"));
     let chosen = files.iter().filter(|path| !is_mit || name(path).contains("MIT") || name(path).starts_with("NOTICE"));
-    // Three backticks in a licence would end the block of text.
+    // Three backticks in a licence would end the block of code.
     let read = |path: &std::path::PathBuf| fs::read_to_string(path).ok().map(|text| text.trim().replace("```", "'''"));
     chosen.filter_map(read).map(|text| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")).collect()
 }

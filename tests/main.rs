@@ -1,7 +1,7 @@
 //! All integration tests, in one program with its own `main`: `cargo test --test integration`.
 //!
-//! Tests are functions with `#[test]`, as everywhere. A test calls `harness::machine::needs` with its needs. If this
-//! machine does not meet all of them, the test counts as ignored. Each group of tests is a module here.
+//! Tests are functions with `#[test]`. A test calls `harness::machine::needs` with its needs. If this machine does not
+//! meet all of them, the test is ignored. Each group of tests is a module here.
 
 #![allow(clippy::unwrap_used)] // A test that cannot continue has failed.
 

@@ -1,4 +1,4 @@
-//! Checks the manual pages: there is one for each command, and neither man nor mandoc complains about them.
+//! Checks the manual pages: each command has one, and neither man nor mandoc complains about them.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -20,7 +20,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Returns the lines of a page. Leaves out the date in its title, which is the date of the last change.
+/// Returns the lines of a page without the date in its title, which is that of the last change.
 fn undated(page: &str) -> Vec<String> {
     let line = |line: &str| match line.starts_with(".TH ") {
         true => line.split(' ').enumerate().filter(|(at, _)| *at != 3).map(|(_, word)| word).collect(),
@@ -30,7 +30,7 @@ fn undated(page: &str) -> Vec<String> {
 }
 
 /// The Python package installs pages from the repository, because its build cannot run the program. `UPDATE_EXPECT=1
-/// cargo test --test integration generated_parts` writes the pages that differ.
+/// cargo test --test integration generated_parts` writes pages that differ.
 #[test]
 fn generated_parts_of_the_package_are_what_the_program_writes() {
     needs([Need::Python]);
@@ -87,7 +87,7 @@ fn mandoc_finds_no_mistake() {
     }
 }
 
-/// A page has all lines that `--help` prints after the options, with their line breaks and columns.
+/// A page contains all lines that `--help` prints after the options, with their line breaks and columns.
 #[test]
 fn pages_have_the_examples_of_the_help() {
     let folder = tempfile::tempdir().unwrap();

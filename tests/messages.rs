@@ -1,11 +1,11 @@
 //! Checks that perf-prof prints each message that `docs/troubleshooting.md` quotes.
 //!
-//! The first column of the tables quotes messages in backticks. A cell that has words outside of backticks is not
-//! checked: it describes what the user sees. `...` in a message stands for a value.
+//! The first column of the tables quotes messages in backticks. A cell with words outside of backticks describes what
+//! the user sees, so it is not checked. `...` in a message represents a value.
 
 use std::{fs, path::Path};
 
-/// Quoted texts that come from the linker, the dynamic linker or the kernel, and not from perf-prof.
+/// Quoted texts of the linker, the dynamic linker or the kernel.
 const OF_OTHERS: [&str; 5] = [
     "linker 'cc' not found",
     "error while loading shared libraries: libpython3",
@@ -18,7 +18,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Returns the string literals of a source file. Each is divided at its placeholders, such as `{name}`.
+/// Returns the string literals of a source file, each split at its placeholders, such as `{name}`.
 fn literals(text: &str) -> Vec<Vec<String>> {
     let mut literals = Vec::new();
     // Comments are left out, because they may contain an odd number of `"`. No literal has a line that starts with
@@ -69,7 +69,7 @@ fn all_literals(folder: &Path) -> Vec<Vec<String>> {
     all
 }
 
-/// Returns whether a literal can print the text. Each placeholder in the literal may stand for a word of the text.
+/// Returns whether a literal can print the text. Each placeholder of the literal may match a word of the text.
 fn prints(parts: &[String], text: &str) -> bool {
     let length = |common: &dyn Fn(usize) -> bool| {
         (0..=text.len())

@@ -26,7 +26,8 @@ pub fn rows(table: &mut Table) {
         empty.push(measure(&memory, &nothing));
     }
     for (name, expression) in ways {
-        // The script replaces its stdout with an object that drops what `print` writes, or with a file that does.
+        // The script replaces its stdout with an object that discards what `print` writes, or with a file whose
+        // contents are discarded.
         let line = format!("    {expression}\n");
         let prelude = "    import sys\n    sys.stdout = null\n";
         let body = match name {

@@ -1,11 +1,11 @@
-//! Measures aggregators in the place of a handler, and a handler in Python that counts the same: the time of a run minus
-//! the time of a run without a handler for its events, per event.
+//! Measures aggregators, and handlers in Python that count the same: the time of a run minus the time of a run without
+//! a handler, per event.
 
 use super::{cpu::thread_ns, events, python, stacks, table::Table};
 
 const EVENTS: u64 = 1_000_000;
 
-/// The name of a row, what counts, and the function that counts the same.
+/// For each row: its name, the aggregator, and the statement of a handler that counts the same.
 const WAYS: [(&str, &str, &str); 5] = [
     ("one integer key", "Count('pid')", "counted[event.pid] += 1"),
     ("the field comm", "Count('comm')", "counted[event.comm] += 1"),
@@ -15,7 +15,7 @@ const WAYS: [(&str, &str, &str); 5] = [
 ];
 const START: &str = "    pass\n\nfrom collections import defaultdict\nfrom perf_prof import Count, Hist, Log2Hist, Stacks, Sum\n\
     counted = defaultdict(int)\nlog2 = Log2Hist()\n";
-/// Without a handler, another callback is needed.
+/// A script without handlers needs another callback.
 const NOTHING: &str = "    pass\n\ndef __exit__():\n    pass\n\ndel sched__sched_wakeup\n";
 
 pub fn rows(table: &mut Table) {

@@ -1,4 +1,4 @@
-//! Measures columns: the replay of a recording into batches, over the start of the interpreter, per event.
+//! Measures columns: replaying a recording into batches of columns, per event, without the start of the interpreter.
 
 use std::{fs, path::Path, process::Command};
 
@@ -11,7 +11,8 @@ use super::{
 
 const EVENTS: u64 = 10_000_000;
 
-/// Makes batches of the columns that its arguments name, after the path and the least number of events.
+/// A script that makes batches of the columns that its arguments name. The path and the minimum number of events come
+/// first.
 const BATCHES: &str = "\
 import sys, perf_prof
 def __init__():

@@ -38,7 +38,7 @@ pub fn pinned(command: &mut Command, cpu: usize) -> &mut Command {
     }
 }
 
-/// The time that a finished child and its own children used.
+/// What a child and its own children used until they exited.
 #[derive(Clone, Copy, Debug)]
 pub struct Usage {
     /// The CPU time, user and system, in ns.
@@ -47,7 +47,7 @@ pub struct Usage {
     pub wall_ns: u64,
 }
 
-/// Runs a command, which must succeed, and returns what it used.
+/// Runs a command, which must succeed, and returns its usage.
 pub fn run(command: &mut Command) -> Usage {
     let begun = Instant::now();
     let usage = reap(command.spawn().unwrap());
@@ -71,9 +71,8 @@ fn reap(child: Child) -> Usage {
     }
 }
 
-/// Runs a command, which must succeed. Returns the largest number of bytes that it had in memory, as it was a few
-/// milliseconds before its end. The value is not from `rusage`: there, a child starts with the memory of the process
-/// that forked it.
+/// Runs a command, which must succeed. Returns its peak memory in bytes, as procfs showed it a few milliseconds before
+/// the end. `rusage` is not used, because a child's value there starts with the memory of the process that forked it.
 pub fn peak(command: &mut Command) -> u64 {
     let mut child = command.spawn().unwrap();
     let mut kib: u64 = 0;

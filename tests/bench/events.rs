@@ -39,13 +39,12 @@ const ID: u64 = 1000;
 /// The size of a chunk in bytes. The reader of rings makes chunks of this size.
 const CHUNK: usize = 256 << 10;
 
-/// Returns a record of the same size as one of the kernel: it has a header, five members, the raw size and the raw
-/// data.
+/// Returns a record of the same size as one from the kernel: a header, five members, the raw size and the raw data.
 pub fn record(time: u64, cpu: u32) -> Vec<u8> {
     sample(1234, time, cpu, None)
 }
 
-/// Returns a record of a process, with this call chain if there is one.
+/// Returns a sample of a process, with this call chain if there is one.
 pub fn sample(pid: u32, time: u64, cpu: u32, chain: Option<&[u64]>) -> Vec<u8> {
     let chain: Vec<u64> = chain.map_or(Vec::new(), |chain| [chain.len() as u64].iter().chain(chain).copied().collect());
     let mut raw = 374u16.to_ne_bytes().to_vec();
@@ -80,7 +79,7 @@ fn event_of(sample_type: u64) -> EventType {
     EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None }
 }
 
-/// Returns the run that a program is bound to.
+/// Returns the run to which a program belongs.
 pub fn run(rings: usize) -> Arc<About> {
     run_of(event(), Context::new(Box::new(NoKernel), 0), rings)
 }
@@ -126,7 +125,7 @@ impl Memory {
         Memory::of(rings, (0..events).map(|time| (ring(time) as usize, record(1_000_000 + time, ring(time)))))
     }
 
-    /// Makes chunks of these records. Each record comes with its ring.
+    /// Makes chunks of these records, which are given with their rings.
     pub fn of(rings: usize, records: impl Iterator<Item = (usize, Vec<u8>)>) -> Memory {
         let home = Arc::new(ChunkPool::default());
         let mut open: Vec<Vec<u8>> = vec![Vec::with_capacity(CHUNK); rings];
@@ -141,8 +140,8 @@ impl Memory {
         }
         let rest = open.into_iter().enumerate().filter(|(_, bytes)| !bytes.is_empty());
         home.0.lock().unwrap().extend(rest.map(|(ring, bytes)| (ring as u32, bytes)));
-        // The chunks are ordered by the time of their first record, so they are in order within each ring. They come
-        // back in the order in which they are used, so this order is kept.
+        // Chunks are sorted by the time of their first record, so they are in order within each ring. Chunks return to
+        // the pool in the order of their use, so the order stays.
         home.0.lock().unwrap().sort_by_key(|(_, bytes)| u64::from_ne_bytes(bytes[16..24].try_into().unwrap()));
         Memory { home, rings, events }
     }
@@ -155,7 +154,7 @@ impl Memory {
         chunks.into_iter().map(|(ring, bytes)| Chunk::new(ring, bytes, way(ring))).collect()
     }
 
-    /// Delivers all records; they are in order of time only within each ring.
+    /// Delivers all records. They are in the order of time only within each ring.
     pub fn deliver(&self, program: &mut Program, run: &About) {
         let mut pump = self.pump(run);
         for chunk in self.chunks() {
@@ -163,7 +162,7 @@ impl Memory {
         }
     }
 
-    /// Delivers all records in order of time. Each round of the reader brings as many chunks as there are rings.
+    /// Delivers all records in the order of time. Each round of the reader brings as many chunks as there are rings.
     pub fn deliver_in_order(&self, program: &mut Program, run: &About) {
         let mut pump = self.pump(run);
         let (sample, trailer) = (run.events[0].layout, TrailerLayout::new(SAMPLE_TYPE));

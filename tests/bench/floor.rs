@@ -1,5 +1,5 @@
-//! Measures the floor of each handler, that is a bare call of it, and the same handler called through the whole
-//! pipeline with records from memory.
+//! Measures the floor of each handler, which is a direct call, and the same handler with records from memory that pass
+//! the whole pipeline.
 
 use pyo3::{Py, PyAny, Python, ffi};
 

@@ -1,6 +1,6 @@
-//! Measures what a traced program pays for each of its calls, and two tasks for each switch between them: counted in the kernel,
-//! counted in perf-prof, with strings, and traced by bpftrace. A generator that is pinned to one CPU makes the calls; the tracer
-//! is pinned to the other CPU.
+//! Measures the CPU time that tracing adds to each system call, and to each switch between two tasks. The calls are
+//! counted in the kernel, counted in perf-prof, recorded with strings, or traced by bpftrace. A generator that is
+//! pinned to one CPU makes them, and the tracer is pinned to the other CPU.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -15,7 +15,7 @@ use super::{
 
 const CALLS: u64 = 1_000_000;
 
-/// The calls that the generator makes.
+/// What the generator does.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Call {
     Getppid,
@@ -52,7 +52,7 @@ const BPFTRACE: &str = "tracepoint:syscalls:sys_enter_getppid { @[comm] = count(
 const OPENAT: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat", "-a", "-v", "-o", "/dev/null"];
 const STRINGS: &[&str] = &["trace", "-e", "syscalls:sys_enter_openat//str=filename/", "-a", "-v", "-o", "/dev/null"];
 
-/// A script that gets calls of a second or more. No call of the generator is one.
+/// A script that receives only calls of a second or more. The generator makes none.
 const SLOW: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/slow.py");
 const SELECTOR: &str = "syscall/min=1s/";
 const PAIRED: &[&str] = &["python", "-e", SELECTOR, "-v", "--in-kernel", "always", SLOW];
@@ -71,7 +71,7 @@ const SLOW_ROWS: [&str; 5] = [
     "perf-prof, finding slow calls in the kernel",
 ];
 
-/// Measures what calls cost of which only the slow ones are wanted.
+/// Measures calls when only slow ones are wanted, of which there are none.
 fn slow_calls(table: &mut Table, calls: u64, has_bpftrace: bool) {
     std::fs::write(SLOW, "def syscall(call): print(call)\n").unwrap();
     let (mut ring, mut kernel, mut bpftrace, mut own, mut own_of_ring) = (vec![], vec![], vec![], vec![], vec![]);
@@ -107,7 +107,7 @@ const OFFCPU_RING: &[&str] = &["top", "offcpu", "--by", "comm", "-a", "-v", "--i
 const OFFCPU_BPFTRACE: &str = "tracepoint:sched:sched_switch { @s[args->prev_pid] = nsecs; if (@s[args->next_pid]) \
     { @[args->next_comm] = sum(nsecs - @s[args->next_pid]); delete(@s[args->next_pid]); } }";
 
-/// Adds the rows about the time off the CPU of two tasks that take turns.
+/// Adds the rows about the time off CPU of two tasks that take turns.
 pub fn switches(table: &mut Table) {
     const ROWS: [&str; 4] = [
         "traced switch, offcpu in perf-prof",
@@ -143,7 +143,7 @@ pub fn switches(table: &mut Table) {
     table.row(ROWS[3], &own, "ns", "CPU time of perf-prof for each switch, without start-up");
 }
 
-/// Adds the rows about the time of a short run: how much later it ends because programs are loaded.
+/// Adds the rows about short runs. Loading BPF programs makes their start and end later.
 pub fn starts(table: &mut Table) {
     const STARTS: [(&str, [&str; 2]); 3] = [
         (GETPPID, ["run of `true`, getppid in perf-prof", "run of `true`, getppid in the kernel"]),
@@ -165,7 +165,7 @@ pub fn starts(table: &mut Table) {
     }
 }
 
-/// Returns how long a table of an event of `true` takes, in ms.
+/// Returns how long a run of `top` on `true` takes, in ms.
 fn whole_run(event: &str, in_kernel: &str) -> f64 {
     let begun = Instant::now();
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-prof"));
@@ -174,7 +174,7 @@ fn whole_run(event: &str, in_kernel: &str) -> f64 {
     begun.elapsed().as_secs_f64() * 1e3
 }
 
-/// Returns whether programs in the kernel can be measured here.
+/// Returns whether BPF programs can be measured on this machine.
 fn can_measure() -> bool {
     // SAFETY: geteuid can always be called.
     let root = unsafe { libc::geteuid() } == 0;
@@ -243,7 +243,7 @@ pub fn rows(table: &mut Table) {
     slow_calls(table, calls, has_bpftrace);
 }
 
-/// Returns what calls cost, without what the start of both programs costs.
+/// Returns the cost of a call, without the cost of starting both programs.
 fn run(call: Call, tracer: Tracer, calls: u64) -> Cost {
     let (start, whole) = (once(call, tracer, 0), once(call, tracer, calls));
     let each = |whole: u64, start: u64| whole.saturating_sub(start) as f64 / calls as f64;
@@ -288,7 +288,7 @@ fn start(tracer: Tracer) -> Option<(Child, Option<ChildStdout>)> {
         }
     };
     let mut child = pinned(&mut command, 0).spawn().unwrap();
-    // Both print a line when their events are open. They are enabled a moment later.
+    // Both tracers print a line when their events are open, and enable the events a moment later.
     let line = &mut String::new();
     match (child.stderr.as_mut(), child.stdout.as_mut()) {
         (Some(stderr), _) => BufReader::with_capacity(1, stderr).read_line(line).unwrap(),
@@ -339,12 +339,12 @@ pub fn generate_opens(calls: u64) {
     let _ = std::io::stdout().flush();
 }
 
-/// Waits until stdin is closed, then calls getppid() this many times, with frame pointers that lead to ten frames. The
-/// compiler keeps none.
+/// Waits until stdin is closed, then makes this many calls of getppid() below ten frames. The frame pointers are set by
+/// hand, because the compiler may not keep them.
 #[cfg(target_arch = "x86_64")]
 pub fn generate_deep(calls: u64) {
     let _ = std::io::stdin().read(&mut [0]);
-    // Each frame has the address of the next one, and a return address.
+    // Each frame contains the address of the next frame, and a return address.
     let mut frames = [[0u64; 2]; 9];
     for at in 0..frames.len() {
         let next = frames.get(at + 1).map_or(0, |next| next.as_ptr() as u64);
@@ -367,7 +367,7 @@ pub fn generate_deep(calls: u64) {
     }
 }
 
-/// Elsewhere, the frames are those that the compiler keeps.
+/// On other architectures, the frames are those that the compiler keeps.
 #[cfg(not(target_arch = "x86_64"))]
 pub fn generate_deep(calls: u64) {
     super::live::generate(calls);

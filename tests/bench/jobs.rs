@@ -1,5 +1,5 @@
 //! Measures how much faster two processes are than one, with `--jobs` and with `perf-prof parallel`. The handler
-//! computes for a microsecond.
+//! computes for a microsecond per event.
 
 use std::{
     fs,
@@ -48,15 +48,15 @@ pub fn rows(table: &mut Table) {
     pair(table, [ROWS[2], ROWS[3]], "the same, in two parts", |row| parallel(row + 1));
 }
 
-/// Returns the body of a handler that takes about a microsecond on this machine, and the time that it takes, in ns. The
-/// fastest of several runs counts: a run that had to wait for a CPU would give a handler that is too short.
+/// Returns the body of a handler that computes for about a microsecond on this machine, and its exact time in ns. The
+/// fastest of several runs counts. A run that waited for a CPU would make the handler too short.
 pub fn busy() -> (String, f64) {
     let body = |rounds: f64| format!("    global n\n    n += 1\n    for _ in range({rounds:.0}):\n        pass\n");
     let cost = |rounds: f64| {
         let bare = python::bare(&body(rounds));
         (0..5).map(|_| floor::calls(&bare, 100_000)).fold(f64::INFINITY, f64::min)
     };
-    // Rounds do not all cost the same: Python creates an object for each number above 256.
+    // Rounds differ in cost, because Python creates an object for each number above 256.
     let rounds = (0..3).fold(50.0, |rounds: f64, _| (rounds * 1000.0 / cost(rounds)).clamp(1.0, 1000.0));
     (body(rounds), cost(rounds))
 }

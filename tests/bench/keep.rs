@@ -39,8 +39,8 @@ fn all(table: &mut Table) {
     table.compared("keep all", &kept, ("floor h1", &floor), "ns", &note);
 }
 
-/// Returns the memory per kept event, in bytes. It is measured in a new process: in this one, the allocators still have
-/// free memory from earlier runs.
+/// Returns the memory per kept event, in bytes. A new process measures it, because the allocators of this process still
+/// have free memory from earlier runs.
 fn bytes_each(events: u64) -> f64 {
     let mut command = Command::new(std::env::current_exe().unwrap());
     let output = command.args(["--keep", &events.to_string()]).output().unwrap();

@@ -1,6 +1,6 @@
-//! Measures `import perf_prof`: the iteration over events compared with handlers that perf-prof calls, and what the
-//! installed package costs. Iteration is measured in the executable, whose scripts can use the package too: so only the
-//! way of the events differs.
+//! Measures `import perf_prof`: iterating over events compared with handlers that perf-prof calls, and the cost of the
+//! installed package. Iteration is measured in the executable, whose scripts can use the package too. So only the
+//! delivery of events differs.
 
 use std::{
     fs,
@@ -108,7 +108,7 @@ fn traced(script: &Path, nothing: &Path, calls: u64) -> (u64, u64, u64) {
     })
 }
 
-/// Returns the Python of an environment in which the package is installed: that of the variable for tests, or the one
+/// Returns the Python of an environment in which the package is installed: that of PERF_PROF_TESTS_PROGRAM, or the one
 /// that continuous integration makes.
 fn installed() -> Option<PathBuf> {
     let named = std::env::var_os("PERF_PROF_TESTS_PROGRAM").map(PathBuf::from);

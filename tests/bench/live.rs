@@ -60,8 +60,8 @@ pub fn run(script: &Path, calls: u64) -> (u64, u64, u64) {
     })
 }
 
-/// Traces a generator that makes this many calls with the command that `tracer` makes for its events. The command writes
-/// a line to stderr when the events are open, and ends if its stdin is closed or at SIGINT.
+/// Traces a generator that makes this many calls, with the command that `tracer` returns for a selector. The command
+/// writes a line to stderr when the events are open. It ends when its stdin is closed, or at SIGINT.
 pub fn run_tracer(calls: u64, tracer: impl Fn(&str) -> Command) -> (u64, u64, u64) {
     let mut generator = Command::new(std::env::current_exe().unwrap());
     generator.args(["--generate", &calls.to_string()]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -69,7 +69,7 @@ pub fn run_tracer(calls: u64, tracer: impl Fn(&str) -> Command) -> (u64, u64, u6
     let filter = format!("raw_syscalls:sys_enter/common_pid=={}/", generator.id());
     let mut tracer = tracer(&filter);
     let mut tracer = pinned(tracer.stdout(Stdio::piped()).stderr(Stdio::piped()), 0).spawn().unwrap();
-    // perf-prof prints which module it loaded. By then the events are open; they are enabled a moment later.
+    // perf-prof prints which module it loaded when the events are open, and enables them a moment later.
     let mut said = std::io::BufReader::new(tracer.stderr.take().unwrap());
     std::io::BufRead::read_line(&mut said, &mut String::new()).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));

@@ -1,5 +1,5 @@
-//! Measures the cost of delivery in order of time: the counting handler with all rings merged, compared with the same
-//! rings one after the other.
+//! Measures the cost of delivery in the order of time: the counting handler with all rings merged, compared with the
+//! same rings one after the other.
 
 use super::{cpu::thread_ns, events, python, table::Table};
 

@@ -78,8 +78,8 @@ fn main() {
         return;
     }
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    // `cargo bench` passes `--bench`. `cargo test` does not, and it may pass the name of a test to run; that is never
-    // this benchmark.
+    // `cargo bench` passes `--bench`. `cargo test` does not. If it passes the name of a test, nothing is measured,
+    // because this benchmark has no tests.
     let measured = has("--bench");
     if !measured && arguments.iter().any(|argument| !argument.starts_with('-')) {
         return;

@@ -1,4 +1,4 @@
-//! Measures scripts of `perf script` beside perf itself: both run the same script on the same recording.
+//! Measures scripts of `perf script`: perf-prof and perf run the same script on the same recording.
 
 use std::{
     fs,
@@ -24,7 +24,7 @@ use super::{
 /// wake-ups and two switches.
 const ROUND_TRIPS: u64 = 500_000;
 
-/// The same for all other recordings, because an event costs perf several times as much there.
+/// The number of round trips in all other recordings, in which an event costs perf several times as much.
 const FEWER_ROUND_TRIPS: u64 = 100_000;
 
 const FLOOR: &str = "floor, named arguments";
@@ -43,9 +43,9 @@ const COUNT: &str = "    global n\n    n += 1\n";
 /// How a row's time is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Measure {
-    /// For an event, without start-up. The script prints the number of its events.
+    /// The time per event, without start-up. The script prints the number of events.
     Event,
-    /// From the start to the end of the process.
+    /// The time from the start to the end of the process.
     Whole,
 }
 
@@ -55,7 +55,7 @@ struct Measured<'a> {
     measure: Measure,
     script: PathBuf,
     recording: &'a Recording,
-    /// The recording of few events for the time of start-up.
+    /// A recording of few events, from which the time of start-up is measured.
     short: &'a Recording,
 }
 
@@ -146,14 +146,14 @@ fn perf_scripts() -> PathBuf {
     Path::new(String::from_utf8_lossy(&said.stdout).trim()).join("scripts/python")
 }
 
-/// Records `perf bench sched pipe` on one CPU, where nearly every message is a wake-up and a switch.
+/// Records `perf bench sched pipe` on one CPU, where nearly every message is a wakeup and a switch.
 fn record(options: &[&str], round_trips: u64) -> Recording {
     let mut workload = Command::new("taskset");
     workload.args(["-c", "1", "perf", "bench", "sched", "pipe", "-l", &round_trips.max(1).to_string()]);
     Recording::of_command(options, &workload)
 }
 
-/// The handlers of the events, with all their fields as this kernel has them: perf takes only the right number.
+/// The fields of the handlers on this kernel. perf passes exactly these fields as arguments.
 struct Handlers {
     fields: [Vec<String>; 2],
 }
@@ -170,8 +170,7 @@ impl Handlers {
         Handlers { fields }
     }
 
-    /// Writes a script with a handler for each event that reads all its arguments. What a handler does not read is not
-    /// made.
+    /// Writes a script whose handlers read all their arguments. perf-prof does not make arguments that are not read.
     fn script_reading_all(&self, dir: &TempDir, file: &str) -> PathBuf {
         let path = dir.path().join(file);
         let handler = |(name, fields): (&str, &Vec<String>)| {
@@ -183,7 +182,8 @@ impl Handlers {
         path
     }
 
-    /// Writes a script with a handler for each event. All have this body, and these parameters after the fields.
+    /// Writes a script with a handler for each event. `body` is the body of all handlers, and `last` are their
+    /// parameters after the fields.
     fn script(&self, dir: &TempDir, file: &str, last: &str, body: &str) -> PathBuf {
         let path = dir.path().join(file);
         let handler = |(name, fields): (&str, &Vec<String>)| {
@@ -200,8 +200,8 @@ fn whole_script(handlers: &str) -> String {
     format!("n = 0\n\n{handlers}\ndef trace_end():\n    print(n)\n")
 }
 
-/// Calls the handlers of the script with arguments that exist already. No delivery of events can be faster. Returns the
-/// cost of a call in each run, half of the calls to each handler.
+/// Calls the script's handlers with ready arguments, which is the floor: no delivery of events can be faster. Returns
+/// the cost of a call in each run, half of the calls to each handler.
 fn floor(table: &mut Table, script: &str, handlers: &Handlers) -> Vec<f64> {
     let mut bare = Vec::new();
     for (name, fields) in EVENTS.into_iter().zip(&handlers.fields) {
@@ -237,7 +237,7 @@ fn own_and_perf(name: &str) -> [String; 2] {
     [format!("perf-prof script -s, {name}"), format!("perf script -s, {name}")]
 }
 
-/// Runs `perf-prof script` or `perf script`. Returns what it used and what the script printed.
+/// Runs `perf-prof script` or `perf script`. Returns its usage and what the script printed.
 fn run(program: &str, script: &Path, recording: &Path) -> (Usage, String) {
     let out = recording.with_extension("out");
     let mut command = Command::new(program);
@@ -288,7 +288,7 @@ fn beside_perf(table: &mut Table, of: &Measured, floor: Option<&[f64]>) {
     table.compared(&theirs, &cost[1], (&own, &cost[0]), unit, &notes[1]);
 }
 
-/// Compares two processes with one. The handlers compute for a microsecond.
+/// Compares two processes with one. The handlers compute for a microsecond per event.
 fn two_processes(table: &mut Table, dir: &TempDir, handlers: &Handlers, recording: &Recording) {
     let (body, ns) = jobs::busy();
     let script = handlers.script(dir, "busy.py", "", &body);

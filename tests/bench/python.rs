@@ -33,8 +33,8 @@ pub fn program(run: Arc<About>, body: &str) -> Program {
     module.unwrap().bind(run, OnError::Stop).unwrap()
 }
 
-/// Returns a function with this body, and an object with plain attributes as its argument. A call of it is the floor:
-/// no pipeline can be faster.
+/// Returns a function with this body, and an object with plain attributes as its argument. Calling it is the floor: no
+/// pipeline can be faster.
 pub fn bare(body: &str) -> (Py<PyAny>, Py<PyAny>) {
     let source = format!(
         "class Event:\n    __slots__ = ('pid', 'target_cpu', 'comm')\n\nn = 0\nevent = Event()\nevent.pid = 4321\n\

@@ -32,7 +32,7 @@ pub fn why_not_recordable() -> Option<&'static str> {
     }
 }
 
-/// A recording. Its file or directory is deleted when this is dropped.
+/// A recording. Its file or directory is deleted when this value is dropped.
 pub struct Recording {
     _dir: TempDir,
     pub path: PathBuf,
@@ -68,8 +68,7 @@ impl Recording {
         Recording { _dir: dir, path }
     }
 
-    /// Removes the mark at the end of the file that shows that the file has an index of its blocks. The files of perf
-    /// have no such index.
+    /// Removes the mark of the block index at the end of the file, because perf's files have no such index.
     pub fn remove_block_index(&self) {
         const END: &[u8; 8] = b"blocks\0\x02";
         let file = fs::File::options().read(true).write(true).open(&self.path).unwrap();
@@ -125,8 +124,7 @@ pub fn rows(table: &mut Table) {
             let (recorder, recorded) = record(recorder, args, &dir.path().join("recording"), calls);
             (recorder as f64 / calls as f64, (recorder + recorded) as f64)
         };
-        // -B and -N: at its end, perf would read build ids and fill its cache. That takes long and is not measured
-        // here.
+        // -B and -N: at its end, perf would otherwise read build ids and fill its cache, which takes long.
         let (perf, with_perf) = run("perf", &["record", "-q", "-B", "-N", "-z", "--threads"]);
         let (ours, with_ours) = run(env!("CARGO_BIN_EXE_perf-prof"), &["record", "-q", "-z", "--threads"]);
         own.push(ours);

@@ -17,7 +17,7 @@ use super::{cpu::thread_ns, table::Table};
 
 const EVENTS: u64 = 1_000_000;
 const OPEN: u64 = 1_000_000;
-/// The threads whose calls begin and end in turn.
+/// The number of threads that make system calls in turn.
 const THREADS: i32 = 64;
 
 /// A sink that only counts.
@@ -65,7 +65,7 @@ fn span(selector: &str, inputs: &[EventType]) -> Derived {
     Derived { span, inputs: vec![0, 1] }
 }
 
-/// The records of calls, each with the index of its event: each thread calls in turn.
+/// Returns records of system calls, each with the index of its event. The threads make calls in turn.
 fn calls(inputs: &[EventType], count: u64) -> Vec<(usize, Vec<u8>)> {
     let record = |at: u64| {
         let (thread, of_end) = ((at / 2) as i32 % THREADS, at % 2 == 1);
@@ -79,7 +79,7 @@ fn calls(inputs: &[EventType], count: u64) -> Vec<(usize, Vec<u8>)> {
     (0..count).map(record).collect()
 }
 
-/// Returns the time per record to deliver the records, with these spans.
+/// Returns the time per record for delivering the records with these spans.
 fn deliver(inputs: &[EventType], derived: &[Derived], records: &[(usize, Vec<u8>)]) -> f64 {
     let types = derive::with_derived(inputs.to_vec(), derived).unwrap();
     let stats = Stats::new(types.len(), 1).with_spans(derived.len());

@@ -43,7 +43,7 @@ fn functions() -> Vec<u64> {
     functions.iter().copied().step_by((functions.len() / PLACES).max(1)).take(PLACES).collect()
 }
 
-/// Returns events with call chains, and their run. If this machine does not allow it, returns the reason.
+/// Returns events with call chains, and their run. Returns the reason if this machine does not show its symbols.
 pub fn chains(events: u64) -> Result<(events::Memory, Arc<About>), String> {
     let (places, symbols) = match (functions(), Kallsyms::read("/proc/kallsyms")) {
         (places, Ok(symbols)) if places.len() == PLACES => (places, symbols),

@@ -122,7 +122,7 @@ fn libraries() -> Vec<PathBuf> {
 /// the number of frames with names.
 pub fn processes(count: u64) {
     let files = libraries();
-    // One library every 4 GiB of addresses.
+    // Each library gets 4 GiB of addresses.
     let codes: Vec<Mapping> =
         files.iter().enumerate().filter_map(|(number, path)| code(path, (number as u64 + 1) << 32)).collect();
     let context = Context::new(Box::new(NoKernel), 0).with_symbol_options(Options::default(), Default::default());

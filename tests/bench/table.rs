@@ -1,4 +1,4 @@
-//! The table of results. Each row has the median of all runs and, if it is compared with another row, the ratio.
+//! The table of results. Each row contains the median of all runs, and the ratio if it is compared with another row.
 
 use std::{fmt::Write, fs, process::Command};
 
@@ -12,8 +12,8 @@ pub enum Effort {
 }
 
 impl Effort {
-    /// Returns the number of runs of each row. Rows that are compared alternate, so a change of the machine's speed
-    /// affects both.
+    /// Returns the number of runs of each row. Runs of compared rows alternate, so a change of the machine's speed
+    /// affects both rows.
     pub fn runs(self) -> usize {
         match self {
             Effort::Quick => 1,
@@ -30,7 +30,6 @@ impl Effort {
     }
 }
 
-/// A row.
 struct Row {
     name: String,
     value: f64,
@@ -54,15 +53,15 @@ impl Table {
         self.rows.push(Row { name: name.into(), value: median(values), unit, ratio: None, note: note.into() });
     }
 
-    /// Adds a row that is compared with another one, measured in the same runs. The ratio is the median of the ratios
-    /// of the single runs.
+    /// Adds a row that is compared with another row from the same runs. The ratio is the median of the ratios of single
+    /// runs.
     pub fn compared(&mut self, name: &str, values: &[f64], base: (&str, &[f64]), unit: &'static str, note: &str) {
         let ratios: Vec<f64> = values.iter().zip(base.1).map(|(value, base)| value / base).collect();
         let ratio = Some((median(&ratios), base.0.to_owned()));
         self.rows.push(Row { name: name.into(), value: median(values), unit, ratio, note: note.into() });
     }
 
-    /// Checks that every expected row is there, with a figure or with the reason why it has none.
+    /// Checks that every expected row exists, with a figure or with the reason why there is none.
     pub fn check_rows(&self) {
         const ROWS: [&str; 106] = [
             "floor h0",

@@ -26,8 +26,8 @@ fn total(counters: &Counters, event: usize) -> u64 {
     readings.map(|reading| reading.count.value).sum()
 }
 
-/// Counters are attached to a process while it creates threads and does nothing else. Each later call is counted once.
-/// No thread is missed because it was being created, and none is counted twice because it was also listed.
+/// Counters are attached to a process while it only creates threads. Each later call is counted once. No thread is
+/// missed because it was just being created, and none is counted twice because it was also listed.
 #[test]
 fn threads_that_come_and_go_while_attaching_are_counted_once() {
     needs([Need::Tracefs]);
@@ -53,15 +53,15 @@ fn threads_that_come_and_go_while_attaching_are_counted_once() {
     }
 }
 
-/// Each thread creates the next one and exits, so a listing of the threads is out of date at once, and often cut short.
-/// Still, every line of threads is found, and found once.
+/// Each thread creates the next one and exits. So a list of the threads is outdated at once, and often incomplete.
+/// Still, each line of threads is found exactly once.
 #[test]
 fn lines_of_short_lived_threads_are_counted_once() {
     needs([Need::Tracefs]);
     const NAME: &str = "capture::counting::lines_of_short_lived_threads_are_counted_once";
     const TIMES: usize = 7;
     const LINES: usize = 3;
-    /// Threads of each line that are created after the counters are attached.
+    /// The number of threads in each line that are created after the counters are attached.
     const LATER: usize = 50;
     const ATTACHMENTS: usize = 10;
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -109,7 +109,7 @@ fn attached(test: &str) -> (Child, Counters, EventFd) {
     (child, counters, wake)
 }
 
-/// Tells the child to go on. Returns how many calls were counted when it has ended.
+/// Tells the child to make its calls. Returns the count after the child has ended.
 fn calls_when_told(child: &mut Child, mut counters: Counters) -> u64 {
     child.stdin.take().unwrap().write_all(b"go\n").unwrap();
     let mut stdout = child.stdout.take().unwrap();

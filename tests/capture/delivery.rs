@@ -1,4 +1,4 @@
-//! Every event is delivered or counted as lost. Also: order, memory bounds, flushes.
+//! Every event is delivered or counted as lost. Also tests order, memory bounds and flushes.
 
 use std::{
     collections::HashMap,
@@ -55,7 +55,7 @@ fn a_flush_delivers_all_earlier_events() {
     }
 }
 
-/// Captures this many calls. Every capture must deliver each event or count it as lost, by the kernel's counters and by
+/// Captures this many calls. Each event has to be delivered or counted as lost, both by the kernel's counters and by
 /// the records in the ring.
 fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, Seen) {
     let target = Target::SystemWide { cpus: None };
@@ -72,7 +72,7 @@ fn burst(options: &Options, times: usize, pause: Option<Duration>) -> (Capture, 
     (capture, seen)
 }
 
-/// The names of all tasks go into all rings. So a test that overruns the rings with names disturbs the exact counts of
+/// Records of comms go into all rings. So a test that overruns the rings with comms disturbs the exact counts of
 /// another test.
 static OVERRUN: Mutex<()> = Mutex::new(());
 
@@ -92,7 +92,7 @@ fn losses_are_exact_with_a_tiny_ring() {
     }
 }
 
-/// The record of a task's name is not an event that the user selected, but it takes room in the ring and may be lost.
+/// The record of a comm is no event that the user selected, but it takes room in the ring and may be lost.
 #[test]
 fn lost_side_band_records_are_no_lost_events() {
     needs([Need::Tracefs]);
@@ -148,8 +148,7 @@ fn of_status(name: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// In earlier versions, the index came on top of the bound: 16 bytes per record, and twice as much while records were
-/// ready.
+/// The index of the sorter counts towards `--buffer`: 16 bytes per record, and twice as much while records are ready.
 #[test]
 fn the_index_of_the_order_is_within_the_buffer() {
     needs([Need::Tracefs]);
@@ -159,9 +158,9 @@ fn the_index_of_the_order_is_within_the_buffer() {
         return;
     }
     const BUFFER: usize = 64 << 20;
-    /// The memory of rings and thread stacks, and memory that the allocator keeps.
+    /// The memory that does not count: rings, thread stacks, and free memory of the allocator.
     const BESIDE: usize = 4 << 20;
-    // The margin is so long that the sorter holds all records until memory is needed.
+    // The margin is so long that the sorter keeps all records until memory is needed.
     let order = Some(RecordOrder::Time { margin: Duration::from_secs(1000) });
     let options = Options { buffer: Budget::new(BUFFER), order, ..options() };
     let mut capture = Capture::open(&Target::SystemWide { cpus: None }, &[getppid_of(gettid())], &options).unwrap();
@@ -195,8 +194,8 @@ fn the_order_has_no_inversion() {
     needs([Need::Tracefs]);
     let options = Options { order: Some(RecordOrder::default()), ..options() };
     let target = Target::SystemWide { cpus: None };
-    // The threads start before the events are opened, because the filter names each thread. A range of thread ids would
-    // not do, as thread ids wrap around.
+    // The threads start before the events are opened, because the filter names each thread. Thread ids wrap around, so
+    // a range of ids is not enough.
     let workers: Vec<_> = (0..3)
         .map(|_| {
             Worker::new(|| {
@@ -238,7 +237,7 @@ fn a_sampling_limit_holds() {
     let mut windows: HashMap<u32, Vec<u64>> = HashMap::new();
     seen.times.iter().for_each(|&(ring, time)| windows.entry(ring).or_default().push(time));
     for times in windows.values() {
-        // The eleventh event of a ring comes a second after the first one, or later.
+        // Each ring has at most ten events per second.
         assert!(times.windows(11).all(|eleven| eleven[10] - eleven[0] >= 1_000_000_000));
     }
 }
@@ -278,7 +277,7 @@ fn a_signal_goes_before_the_backlog() {
 fn call_chains_are_sampled_where_asked() {
     needs([Need::Tracefs]);
     let chain = |kernel, user| Some(Callchain { kernel, user, max_stack: Some(16) });
-    // The tracepoint of a system call has the program's registers, hence no kernel frames (perf_syscall_enter). The
+    // The tracepoint of a system call has the program's registers, and so no kernel frames (perf_syscall_enter). The
     // tracepoint sched_switch has kernel frames.
     let own = Some(format!("common_pid == {}", gettid()));
     let request = |callchain| EventRequest { callchain, ..event("sched", "sched_switch", own.clone()) };

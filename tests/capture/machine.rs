@@ -1,4 +1,4 @@
-//! Besides events, captures need the kernel's clock and the files of tracefs.
+//! Captures also need the kernel's clock and the files of tracefs.
 
 use perf_prof_system::{
     clock::{Calibration, Clock, realtime},
@@ -14,12 +14,11 @@ fn the_clock_of_perf_leads_to_the_time_of_day() {
     let offset = calibration.realtime_offset().unwrap();
     let time = calibration.stamp().unwrap() + offset;
     let after = realtime();
-    // The measurements follow each other closely. A pause of the machine only widens the allowed range; a wrong clock
-    // fails the check.
+    // The clock is read right before and after. A pause of the machine only widens the allowed range.
     assert!(before - 1_000_000 <= time && time <= after + 1_000_000, "{before} <= {time} <= {after}");
 }
 
-/// The kernel returns this file's text only for the first read, so a first read of 32 bytes would truncate it.
+/// The kernel returns this file only to the first read, so a first read of 32 bytes would truncate it.
 #[test]
 fn a_file_with_text_only_for_the_first_read_is_read_whole() {
     needs([Need::Tracefs]);

@@ -136,13 +136,13 @@ fn the_limit_of_open_files_is_raised_or_named() {
     .assert_eq(end);
 }
 
-/// A process may exit at any moment while it is being attached to. That is no lack of rights.
+/// A process may exit at any moment while perf-prof attaches to it. The error must not be a lack of rights.
 #[test]
 fn a_process_that_exits_while_attaching_is_reported_as_missing() {
     needs([Need::Tracefs]);
     for round in 0..60 {
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        // The exit happens at another step each time.
+        // The process exits at another step each time.
         std::thread::sleep(std::time::Duration::from_micros(round * 30));
         let opened = Capture::open(&Target::Processes(vec![child.id()]), &syscalls(1), &options());
         let error = opened.err().filter(|error| !matches!(error, CaptureError::NoSuchTask { .. }));
@@ -151,7 +151,7 @@ fn a_process_that_exits_while_attaching_is_reported_as_missing() {
     }
 }
 
-/// The kernel's lock is taken for each close, and by everybody who opens a tracepoint.
+/// The kernel takes a lock for each close of a tracepoint, and everybody who opens one waits for it.
 #[test]
 fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority() {
     needs([Need::Tracefs]);
@@ -161,8 +161,7 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
         in_child(NAME);
         return;
     }
-    // Orphans become ours, instead of init's.
-    // SAFETY: no pointers are passed.
+    // Orphans become children of this process, and not of init.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1) }, 0);
     let capture = Capture::open(&Target::SystemWide { cpus: None }, &syscalls(10), &options()).unwrap();
     let starting = ClosingHeldOff::new();
@@ -176,12 +175,12 @@ fn a_child_that_closes_tracepoints_waits_for_a_start_and_has_the_lowest_priority
         let stat = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap();
         stat.rsplit_once(')').unwrap().1.split_whitespace().nth(16).unwrap().parse().unwrap()
     };
-    // The child begins when this process has closed its own descriptors.
+    // The child starts to close after this process has closed its own descriptors.
     wait::until("the child closes descriptors", || nice() == 19);
     let before = open();
-    // Long enough to close all of them.
+    // This would be long enough to close all of them.
     std::thread::sleep(std::time::Duration::from_secs(1));
-    // The child itself may have opened one more.
+    // The child may have opened another descriptor itself.
     let now = open();
     assert!(before > 10 && now >= before, "{before} before, {now} now");
     drop(starting);

@@ -1,4 +1,4 @@
-//! Rings that the kernel overwrites: what a copy of them holds, and that nothing else arrives.
+//! Rings that the kernel overwrites: a copy contains the last records, and no other samples are delivered.
 
 use std::time::{Duration, Instant};
 
@@ -84,7 +84,7 @@ fn samples_wake_nobody() {
     capture.flush();
     while !matches!(capture.wait(Some(Instant::now() + Duration::from_secs(10))), Wait::Flushed) {}
     getppid(100_000);
-    // Other tasks of the machine may have records all the time.
+    // Other tasks of the machine may cause side-band records at any time.
     let end = Instant::now() + Duration::from_secs(1);
     while Instant::now() < end {
         if let Wait::Batch(batch) = capture.wait(Some(end)) {

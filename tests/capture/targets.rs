@@ -231,8 +231,8 @@ fn threads_that_come_and_go_while_attaching_are_never_counted_twice() {
     assert!(reaper.join().unwrap().success());
 }
 
-/// A thread that is created while events are turned on may inherit them turned off. In earlier versions, its creator
-/// then got these events from it, and nothing more of the process was seen.
+/// A thread that is created while events are enabled may inherit them disabled. If its creator then got them from it,
+/// nothing more of the process would be seen.
 #[test]
 fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on() {
     needs([Need::Tracefs]);
@@ -240,7 +240,7 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
         "capture::targets::events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_turned_on";
     if std::env::var_os(CHILD).is_some() {
         let told = std::thread::spawn(|| std::io::stdin().read_line(&mut String::new()).unwrap());
-        // There is one event per CPU, and each of them may be off. So the threads stay on one CPU.
+        // There is an event per CPU, and each may be disabled. So the threads stay on one CPU.
         pin(0);
         println!("ready");
         while !told.is_finished() {
@@ -256,7 +256,7 @@ fn events_of_a_process_that_creates_threads_are_on_after_each_time_they_were_tur
     capture.enable().unwrap();
     for _ in 0..20 {
         capture.disable_events().unwrap();
-        // Takes the events from before.
+        // Takes the events from before the first disabling.
         capture.flush();
         collect(&mut capture, &mut Seen::default(), |wait| matches!(wait, Wait::Flushed));
         capture.enable_events().unwrap();

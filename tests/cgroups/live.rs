@@ -1,4 +1,4 @@
-//! Live events: spans of tasks that are switched or woken by others, system calls, names.
+//! Live events of a cgroup: spans of tasks that other tasks switch or wake, system calls, names.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::harness::{
     script::{CALL, Run, workload},
 };
 
-/// Sums of the spans by task: how many, and how long.
+/// A script that adds up the spans by task: the number, and the total duration.
 const BY_SPANS: &str = "
 import collections
 sums = collections.defaultdict(lambda: [0, 0])
@@ -32,7 +32,7 @@ def __merge__(partials):
             sums[comm][1] += total
 ";
 
-/// The same from the switches and wakeups themselves.
+/// A script that adds up the same from switches and wakeups.
 const BY_SWITCHES: &str = "
 import collections
 sums, left, waits = collections.defaultdict(lambda: [0, 0]), {}, {}
@@ -53,9 +53,9 @@ def __exit__():
 
 const SWITCHES: &str = "sched:sched_switch,sched:sched_wakeup,sched:sched_wakeup_new";
 
-/// The kernel delivers a switch to a cgroup's events only if the task that leaves its CPU is in the cgroup, and a wakeup only
-/// if the waker is. The tasks here are children of a shell, one is in a cgroup below the selected one, and a task of another
-/// cgroup has the same name.
+/// The kernel delivers a switch to a cgroup's events only if the task that leaves its CPU is in the cgroup. It delivers
+/// a wakeup only if the waker is. Here, the tasks are children of a shell, one is in a cgroup below the selected one,
+/// and a task of another cgroup has the same comm.
 #[test]
 fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
     let _awake = Awake::new();
@@ -80,7 +80,7 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
         let (run, outcome) = live(BY_SPANS, &selector, &of_outer, &commands);
         let recording = run.path("r.data");
         let found = sums(&outcome.stdout);
-        // All tasks of these names, without those of the other cgroup.
+        // The expected sums: those of all tasks with these comms, minus those of the other cgroup.
         let by_switches = BY_SWITCHES.replace("SOURCE", source);
         let mut expected = sums(&replayed(&by_switches, events, &["--order"], &recording).stdout);
         let of_other = sums(&replayed(BY_SPANS, &selector, &["--cgroups", &other.name], &recording).stdout);
@@ -94,12 +94,13 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
         assert_eq!((comms, of_other.len()), (vec!["in-inner", "in-outer"], 2));
         if source == "offcpu" {
             let (inner, outer, other) = (found["in-inner"], found["in-outer"], of_other["in-other"]);
-            // Of eight naps and twice six, the kernel may hide some that end in an idle task, in the recording too.
+            // There are eight naps, and six in each of two cgroups. The kernel may hide naps that end in an idle task,
+            // in the recording too.
             for ([count, ns], naps) in [(inner, 6), (outer, 8), (other, 6)] {
                 assert!(count >= naps / 2 && ns >= naps / 2 * 20_000_000, "{found:?} {of_other:?}");
             }
         }
-        // The recording holds the cgroups, so a replay selects them in the same way, in one process or in several.
+        // The recording contains the cgroups, so a replay selects the same tasks, in one process or in several.
         for jobs in ["1", "3"] {
             let merged = replayed(BY_SPANS, &selector, &["--cgroups", &outer.name, "--jobs", jobs], &recording);
             assert_eq!((merged.stdout, merged.status), (outcome.stdout.clone(), 0), "{jobs}: {}", merged.stderr);
@@ -107,7 +108,7 @@ fn spans_made_in_other_tasks_belong_to_the_cgroup_of_their_own_task() {
     }
 }
 
-/// A task that sleeps is moved, and does not run before its time off the CPU ends.
+/// A sleeping task is moved to another cgroup, and does not run before its time off CPU ends.
 #[test]
 fn the_span_of_a_task_that_moves_belongs_to_the_cgroup_in_which_it_ends() {
     let _awake = Awake::new();
@@ -207,7 +208,7 @@ def __exit__(): print(sorted(switched), min(switched.values()) >= 2)
     assert_eq!(replayed.stdout, outcome.stdout, "{}", replayed.stderr);
 }
 
-/// The cgroup is gone when its name is needed, or even when its first event is delivered.
+/// The cgroup is removed before its name is needed, or even before its first event is delivered.
 #[test]
 fn a_cgroup_that_was_made_and_removed_during_the_run_has_a_name() {
     let outer = Cgroup::new();
@@ -236,7 +237,7 @@ fn commands_select_cgroups_and_show_their_names() {
         command.args(["-q", "--cgroup", &cgroup.name, "--duration", "1s"]).current_dir(folder.path());
         let started =
             command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
-        // The workload goes on longer than the run.
+        // The workload takes longer than the run.
         run_all(&[shell_in(&cgroup, &[operations])]);
         started.wait_with_output().unwrap()
     };

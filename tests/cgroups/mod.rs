@@ -1,5 +1,5 @@
-//! Cgroups: their events are selected and named, live, in recordings and in counts. Each test makes cgroups of its own,
-//! and knows what the tasks in them do.
+//! Cgroups are selected and named, live, in recordings and in counts. Each test creates its own cgroups, and knows what
+//! their tasks do.
 
 mod counted;
 mod live;
@@ -13,8 +13,8 @@ use crate::harness::{
     script::{Outcome, Run, workload},
 };
 
-/// The start of a script. When its events are on, it runs the commands in the variable COMMANDS at the same time. Then it
-/// gets their events, and ends.
+/// The start of a script. When its events are enabled, it runs the commands in the variable COMMANDS at the same time,
+/// receives their events, and ends.
 const RUNS_COMMANDS: &str = "
 import json, os, subprocess, sys
 turns = 0
@@ -26,7 +26,7 @@ def __interval__():
     elif turns == 3: sys.exit()
 ";
 
-/// Runs a script on a selector, live, while these commands run. The recording of its events is `r.data`.
+/// Runs a script live on a selector while these commands run. The run also writes the recording `r.data`.
 pub fn live(script: &str, selector: &str, options: &[&str], commands: &[Vec<String>]) -> (Run, Outcome) {
     needs([Need::Tracefs, Need::Cgroups]);
     let run = Run::script(&format!("{RUNS_COMMANDS}{script}")).event(selector).options(options);
@@ -38,13 +38,14 @@ pub fn live(script: &str, selector: &str, options: &[&str], commands: &[Vec<Stri
     (run, outcome)
 }
 
-/// Runs a script on a selector, on a recording.
+/// Runs a script on the events that a selector finds in a recording.
 fn replayed(script: &str, selector: &str, options: &[&str], recording: &Path) -> Outcome {
     let run = Run::script(script).event(selector).options(["-q", "--input", recording.to_str().unwrap()]);
     run.options(options).run()
 }
 
-/// Returns the command of a shell in a cgroup. It starts a child for each of these workloads, one after the other.
+/// Returns the command of a shell in a cgroup. The shell starts a child for each of these workloads, one after the
+/// other.
 pub fn shell_in(cgroup: &Cgroup, operations: &[&str]) -> Vec<String> {
     let quoted = |words: Vec<String>| words.iter().map(|word| format!("'{word}' ")).collect::<String>();
     let children: String = operations.iter().map(|operations| quoted(workload(operations)) + "\n").collect();
@@ -71,7 +72,8 @@ impl Groups {
         Groups { inner: outer.below("inner"), outer, other }
     }
 
-    /// Returns the command of a shell that makes 30 calls in the outer cgroup, 20 in the inner one, and 7 in the other one.
+    /// Returns the command of a shell that makes 30 system calls in the outer cgroup, 20 in the inner one, and 7 in the
+    /// other one.
     fn calls(&self) -> Vec<String> {
         let all = [(&self.outer, "calls 30"), (&self.inner, "calls 20"), (&self.other, "calls 7")];
         let quoted = |word: &String| format!("'{}' ", word.replace('\'', "'\\''"));
@@ -81,7 +83,7 @@ impl Groups {
         vec!["sh".into(), "-c".into(), all.map(line).join("\n")]
     }
 
-    /// Replaces the names of the cgroups.
+    /// Replaces the names of the test's cgroups by fixed names.
     fn named(&self, text: &str) -> String {
         text.replace(&self.outer.name, "OUTER").replace(&self.other.name, "OTHER")
     }

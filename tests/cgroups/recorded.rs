@@ -16,7 +16,7 @@ use crate::harness::{
     scripts::{script, text},
 };
 
-/// Returns how many samples perf's report has for each of these cgroups.
+/// Returns the number of samples of each of these cgroups in perf's report.
 fn by_perf(path: &Path, groups: &Groups) -> BTreeMap<String, u64> {
     let report = recorder::perf(path, &["report", "--stdio", "-s", "cgroup", "-n"]);
     let row = |line: &str| {
@@ -34,7 +34,7 @@ fn by_perf(path: &Path, groups: &Groups) -> BTreeMap<String, u64> {
         .collect()
 }
 
-/// Returns how many events `top` has for each of these cgroups.
+/// Returns the number of events of each of these cgroups in `top`.
 fn by_top(path: &Path, groups: &Groups, options: &[&str]) -> BTreeMap<String, u64> {
     let output = perf_prof(&["top", "--by", "cgroup", "--json", "--input"]).arg(path).args(options).output().unwrap();
     let top: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
@@ -42,7 +42,7 @@ fn by_top(path: &Path, groups: &Groups, options: &[&str]) -> BTreeMap<String, u6
     top["rows"].as_array().unwrap().iter().map(row).filter(|(path, _)| path.starts_with("/O")).collect()
 }
 
-/// The recording has the names of cgroups that exist, and perf's is read as perf-prof's own.
+/// A recording contains the names of cgroups that exist. Recordings of perf and of perf-prof give the same result.
 #[test]
 fn samples_have_the_cgroups_that_perf_shows() {
     needs([Need::Tracefs, Need::Perf]);
@@ -113,7 +113,7 @@ def __exit__(): print(sorted((cgroup, count) for (cgroup, _), count in counts.it
     }
 }
 
-/// A recording of perf has no event about tasks that move, but the samples of a task say where it is.
+/// perf records no event when a task moves, but the samples of a task show its cgroup.
 #[test]
 fn spans_and_scripts_select_the_cgroups_of_a_recording_of_perf() {
     needs([Need::Tracefs, Need::Perf, Need::Python]);
@@ -176,7 +176,7 @@ fn a_recording_without_cgroups_or_without_this_one_says_so() {
     assert!(groups.named(&no_sample).contains("matches `--cgroups OTHER`"), "{no_sample}");
 }
 
-/// Otherwise the recording would be read wrongly by a version that does not count records about cgroups in the index.
+/// The index of the recording has to list records about cgroups, or later parts would lack names.
 #[test]
 fn cgroups_that_begin_during_the_recording_have_names_in_all_parts() {
     needs([Need::Tracefs, Need::Python]);
@@ -221,7 +221,7 @@ def __exit__():
     assert_eq!(count("3"), whole);
 }
 
-/// A container's tool starts tasks in their cgroups in this way.
+/// Tools for containers start tasks in their cgroups in this way.
 #[test]
 fn events_of_single_cgroups_are_recorded_as_perf_does() {
     needs([Need::Tracefs, Need::Perf]);

@@ -53,7 +53,7 @@ fn the_counts_of_each_round_are_printed() {
     }
 }
 
-/// perf 6.1 cannot read its own recording if it counts tracepoints.
+/// perf 6.1 cannot read its own recording of tracepoint counts.
 #[test]
 fn tracepoints_are_counted() {
     needs([Need::Perf]);
@@ -61,7 +61,7 @@ fn tracepoints_are_counted() {
     let path = folder.path().join("perf.data");
     stat_record(&path, &["-e", "sched:sched_process_exec,task-clock"]);
     let lines = ours(&["script"], &path);
-    // One exec is that of the shell, the others are those of sleep and ls.
+    // The shell itself makes one exec, and sleep and ls make the others.
     let words: Vec<&str> = lines[1].split_whitespace().collect();
     assert_eq!((words[0], words[2], words[6]), ("-1", "9", "sched:sched_process_exec"), "{lines:?}");
     assert_eq!(lines.len(), 3);
@@ -82,7 +82,8 @@ fn a_pipe_in_a_file_has_the_same_counts() {
     assert_eq!(ours(&["evlist"], &path), ["faults:u", "cs"]);
 }
 
-/// The command ends only when the lines of the first round have come. If they came at the end, the test would hang.
+/// The command ends only after the lines of the first round were printed. If they were printed at the end, the test
+/// would hang.
 #[test]
 fn a_round_is_printed_before_the_next_one_ends() {
     needs([Need::Perf]);

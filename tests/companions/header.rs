@@ -32,7 +32,7 @@ fn the_times_of_a_recording_are_in_its_header() {
     let recorders: [(&str, Recorder); 2] = [("perf", record), ("ours", |path, args| record_here(path, args))];
     for (recorder, record) in recorders {
         for (at, args) in kinds.iter().enumerate() {
-            // `-k` is tested only in recordings of perf.
+            // `-k` is only tested in recordings of perf.
             if recorder == "ours" && args.contains(&"-k") {
                 continue;
             }
@@ -71,7 +71,7 @@ fn the_times_of_a_recording_are_in_its_header() {
                 assert!(!has_times || own.starts_with(&theirs) && own.len() == theirs.len() + 3, "{theirs} {own}");
                 own
             };
-            // `--time` takes these times. Between the first and the last are all samples.
+            // Users pass these times to `--time`. All samples are between them.
             let (first, last) = (time("time of first sample"), time("time of last sample"));
             let lines = |time: &str| ours(&["script", "-F", "time", "--time", time], &path).len();
             assert_eq!(lines(&format!("{first},{last}")), lines("0,"));
@@ -80,7 +80,7 @@ fn the_times_of_a_recording_are_in_its_header() {
     }
 }
 
-/// The header of a pipe has no times. If the pipe's data is in a file, they are read from the samples.
+/// The header of a pipe contains no times. If the data of a pipe is in a file, the times are read from the samples.
 #[test]
 fn the_times_of_a_pipe_are_known_if_it_is_in_a_file() {
     needs([Need::Perf]);
@@ -97,7 +97,7 @@ fn the_times_of_a_pipe_are_known_if_it_is_in_a_file() {
     let mut cat = Command::new("cat").arg(&path).stdout(Stdio::piped()).spawn().unwrap();
     let mut report = perf_prof(&["report", "--header-only", "-i", "-"]);
     let live = printed(&report.stdin(cat.stdout.take().unwrap()).output().unwrap());
-    // `report` holds the pipe's end. Dropping it closes the pipe, so `cat` ends: nobody reads the records.
+    // `report` owns the read end of the pipe. Dropping it closes the pipe, so `cat` ends.
     drop(report);
     let _ = cat.wait();
     assert_eq!((value(&live, "hostname"), value(&live, "time of first sample")), (Some(host), None));

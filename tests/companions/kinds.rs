@@ -1,5 +1,5 @@
-//! Makes recordings of all kinds with the real perf and with `perf-prof record`. `perf-prof script` must print the same
-//! text as `perf script`, and other readers must be able to read the recordings of `perf-prof record`.
+//! Records with the real perf and with `perf-prof record`, in all kinds of recordings. `perf-prof script` must print
+//! the same text as `perf script`, and other programs must be able to read the recordings of `perf-prof record`.
 
 use std::{collections::HashMap, fs::File, io::BufReader, path::Path, process::Command};
 
@@ -23,7 +23,7 @@ enum Recorder {
     Here,
 }
 
-/// The form of the recording.
+/// The format of the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     File,
@@ -40,7 +40,7 @@ impl Recorder {
         }
     }
 
-    /// Records in the form of a pipe, into a file.
+    /// Writes the recording in the format of a pipe into a file.
     fn pipe(self, path: &Path, args: &[&str]) {
         match self {
             Recorder::Perf => record_pipe(path, args),
@@ -49,7 +49,7 @@ impl Recorder {
     }
 }
 
-/// A kind of recording: its name, the arguments that make it, and what may differ in its text.
+/// A kind of recording: its name, its format, the arguments for it, and how its texts may differ.
 struct Kind {
     name: &'static str,
     form: Form,
@@ -87,7 +87,7 @@ fn check(recorder: Recorder, kind: &Kind) {
     };
     show(recorder, kind.name, &compared);
     if recorder == Recorder::Here {
-        // If all tasks are recorded, some may have ended: see `is_of_ended`. So their names are not compared.
+        // If all tasks are recorded, some may have ended (see `is_of_ended`). So comms are not compared.
         let keys = if kind.command == LS { "comm,dso" } else { "dso" };
         is_read_by_others(&path, kind.form, keys);
     }
@@ -105,8 +105,8 @@ fn is_read_by_others(path: &Path, form: Form, keys: &str) {
     report::compare(path, &["--no-group", "--no-children", "--sort", keys], &["--sort", keys]);
     let names: Vec<String> = perf(&["evlist"], path).into_iter().filter(|line| !line.starts_with('#')).collect();
     if form == Form::Pipe {
-        // Whichever program wrote a pipe, `perf evlist` of perf 6.1 cannot name its tracepoints, and `perf
-        // buildid-list` cannot read a pipe with tracepoints.
+        // perf 6.1 cannot name the tracepoints of a pipe in `perf evlist`, and its `perf buildid-list` cannot read a
+        // pipe with tracepoints. This is so for pipes of both programs.
         assert!(names.iter().any(|name| name == "unknown tracepoint"), "{names:?}");
         return;
     }
@@ -117,12 +117,12 @@ fn is_read_by_others(path: &Path, form: Form, keys: &str) {
         let (samples, others) = by_linux_perf_data(path);
         let counted = perf(&["script", "-F", "event"], path).iter().filter(|line| !line.is_empty()).count();
         assert!(others > 10, "{others}");
-        // perf shows a sample of a group as one sample for each of its events.
+        // perf shows a group's sample as one sample of each of its events.
         assert!(samples > 0 && samples <= counted, "{samples} {counted}");
     }
 }
 
-/// Returns the numbers of samples and of other records that a reader other than perf finds.
+/// Returns the number of samples and of other records that another reader (linux-perf-data) finds.
 fn by_linux_perf_data(path: &Path) -> (usize, usize) {
     let file = BufReader::new(File::open(path).unwrap());
     let PerfFileReader { mut perf_file, mut record_iter } = PerfFileReader::parse_file(file).unwrap();
@@ -245,7 +245,7 @@ fn process(recorder: Recorder) {
     let busy = busy();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf.data");
-    // The kernel takes long to close a tracepoint, so only some system calls are recorded.
+    // Closing a tracepoint takes the kernel long, so only some system calls are recorded.
     let events = "syscalls:sys_enter_exec*,syscalls:sys_enter_exit*,syscalls:sys_enter_wait*,syscalls:sys_enter_mm*,\
                   syscalls:sys_enter_open*,syscalls:sys_enter_close";
     recorder.record(&path, &["-e", events, "-p", &busy.0.id().to_string(), "--", "sleep", "0.5"]);

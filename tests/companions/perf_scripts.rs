@@ -1,5 +1,5 @@
-//! `perf-prof script` with scripts that were written for `perf script`: the forms of the command line, scripts with
-//! names and their wrappers, and live events.
+//! `perf-prof script` with scripts that were written for `perf script`: the ways to write the command line, scripts
+//! that are found by name, their wrappers, and live events.
 
 use std::{
     fs,
@@ -41,14 +41,14 @@ fn calls(calls: u32) -> Vec<String> {
     ["env".to_owned(), format!("PERF_PROF_TEST_CALLS={calls}")].into_iter().chain(generator_words()).collect()
 }
 
-/// Returns what the script printed. The command prints a line, too.
+/// Returns the output of the script, without the line that the command prints.
 #[track_caller]
 fn shown(output: &Output) -> String {
     let lines = stdout(output);
     lines.lines().filter(|line| !line.starts_with("made ")).map(|line| format!("{line}\n")).collect()
 }
 
-/// A folder with the script `counter` and its wrappers, as perf's folders are.
+/// A folder with the script `counter` and its wrappers, laid out like perf's.
 struct Scripts(TempDir);
 
 impl Scripts {
@@ -154,7 +154,7 @@ fn a_recording_that_comes_through_a_pipe_needs_no_option() {
     assert_eq!(stdout(&through_pipe(&["script"])).lines().filter(|line| line.contains(EVENT)).count(), 9);
     assert!(stdout(&through_pipe(&["report", "--stdio"])).contains(&format!("# Samples: 9  of event '{EVENT}'")));
     assert!(stdout(&through_pipe(&["evlist"])).contains(EVENT));
-    // A file or a device is no pipe: the recording is perf.data.
+    // stdin is a file or a device, and no pipe, so perf.data is read.
     let output = scripts.run(&[]);
     assert!(output.status.code() == Some(1) && said(&output).contains("perf.data"), "{}", said(&output));
 }
@@ -168,7 +168,7 @@ fn lines_of_the_list_are_those_of_perf() {
     };
     let (ours, of_perf) = (list(tested_program()), list("perf"));
     assert_eq!(ours[0], of_perf[0]);
-    // As in perf, other words change nothing.
+    // As in perf, further words change nothing.
     let with_word = perf_prof(&["script", "-l", "x"]).output().unwrap();
     assert!(stdout(&with_word).lines().eq(ours.iter().map(String::as_str)), "{}", said(&with_word));
     assert!(ours.iter().all(|line| of_perf.contains(line)), "{ours:#?}\n{of_perf:#?}");
@@ -185,7 +185,7 @@ fn a_script_with_a_name_is_recorded_and_reported_without_perf() {
     stdout(&scripts.run(&with_command(&["record", "counter", "--"], &command)));
     assert!(scripts.0.path().join("perf.data").exists());
     assert_eq!(shown(&scripts.run(&["report", "counter"])), "begin ['x']\ncalled\nend 11\n");
-    // Both at once, through a pipe.
+    // Without a recording, both wrappers run at once, connected by a pipe.
     fs::remove_file(scripts.0.path().join("perf.data")).unwrap();
     assert_eq!(shown(&scripts.run(&with_command(&["counter", "--"], &command))), "begin ['x']\ncalled\nend 11\n");
     assert!(!scripts.0.path().join("perf.data").exists());
@@ -200,7 +200,7 @@ fn a_script_without_wrappers_runs_on_the_recording() {
     assert_eq!(shown(&scripts.run(&["counter", "5"])), "begin ['5']\ncalled\nend 5\n");
 }
 
-/// A file of the current folder must not run in place of a program that the wrapper calls.
+/// A file in the current folder must not replace a program that the wrapper calls.
 #[test]
 fn wrappers_search_no_current_folder_if_there_is_no_path() {
     needs([Need::Python]);
@@ -214,7 +214,8 @@ fn wrappers_search_no_current_folder_if_there_is_no_path() {
     assert_eq!(stdout(&output), "1\nnot found\n");
 }
 
-/// Without a command, all CPUs are recorded until Ctrl-C. Here only perf-prof gets the signal, not its process group.
+/// Without a command, all CPUs are recorded until Ctrl-C. In this test, only perf-prof gets the signal, and not its
+/// process group.
 #[test]
 fn ctrl_c_ends_both_wrappers_and_the_script_prints_its_result() {
     needs([Need::Tracefs, Need::Python]);
@@ -247,13 +248,13 @@ fn scripts_run_on_live_events() {
     assert_eq!(live(&["--"]), "begin []\ncalled\nend 13\n");
     assert_eq!(live(&["5", "-v", "--"]), "begin ['5', '-v']\ncalled\nend 13\n");
     assert_eq!(live(&["--filter", "common_pid==0", "--"]), "begin []\nend 0\n");
-    // All CPUs, for as long as the command runs. Other tasks may make calls, too.
+    // All CPUs are traced while the command runs, so other tasks may make calls too.
     let printed = live(&["-a", "--"]);
     let end = printed.strip_prefix("begin []\ncalled\nend ").unwrap_or_else(|| panic!("{printed}"));
     assert!(end.trim().parse::<u32>().unwrap() >= 13, "{printed}");
 }
 
-/// No event happens, and only a thread of the script runs. It sends the signal of Ctrl-C itself.
+/// No event happens, and only a thread of the script runs. The thread itself sends the signal of Ctrl-C.
 #[test]
 fn a_thread_of_a_script_runs_while_live_events_are_awaited() {
     needs([Need::Tracefs, Need::Python]);
@@ -308,13 +309,13 @@ fn a_template_is_written_for_a_recording_and_runs_on_it() {
         let text = stdout(&scripts.run(&["-s", file]));
         assert_eq!(text.matches("syscalls__sys_enter_getppid").count(), 3, "{text}");
     }
-    // A wrong recording leaves the file as it is.
+    // If the recording is wrong, the file is not changed.
     fs::write(scripts.0.path().join("y.py"), "kept").unwrap();
     assert_eq!(scripts.run(&["-i", "y.py", "-g", "y.py"]).status.code(), Some(1));
     assert_eq!(fs::read_to_string(scripts.0.path().join("y.py")).unwrap(), "kept");
 }
 
-/// Another user may have put it into a folder of all users.
+/// Another user may have put the link into a folder of all users.
 #[test]
 fn no_template_is_written_through_a_link_with_the_usual_name() {
     needs([Need::Tracefs, Need::Python]);
@@ -330,7 +331,7 @@ fn no_template_is_written_through_a_link_with_the_usual_name() {
         fs::remove_file(path("perf-script.py")).unwrap();
     }
     assert!(fs::read(path("victim")).unwrap() == b"kept" && !path("new").exists());
-    // A file that the user names is overwritten, as perf does it.
+    // A file that the user names is overwritten, as by perf.
     stdout(&scripts.run(&["-g", "python"]));
     stdout(&scripts.run(&["-g", "python:perf-script.py"]));
 }
@@ -399,13 +400,13 @@ fn under_the_name_perf_options_that_change_nothing_are_accepted() {
     assert!(attrs.contains(" samples per second;") && !attrs.contains(" 997 samples"), "{attrs}");
     let events = stdout(&as_perf(dir.path(), &["evlist", "-i", "default.data"]));
     assert!(events.starts_with("cycles\n") || events.starts_with("cpu-clock\n"), "{events}");
-    // Hardware traces are not in this recording, so it does not matter how perf decodes them.
+    // The recording contains no hardware traces, so the option for decoding them has no effect.
     let of_script = stdout(&as_perf(dir.path(), &["script", "--itrace=i10us", "-i", "default.data"]));
     assert_eq!(of_script, stdout(&as_perf(dir.path(), &["script", "-i", "default.data"])));
     stdout(&as_perf(dir.path(), &["report", "--itrace", "-i", "default.data"]));
     let exec_path = Command::new("perf").arg("--exec-path").output().unwrap();
     assert_eq!(stdout(&as_perf(dir.path(), &["--exec-path"])), stdout(&exec_path));
-    // perf ends with 129 after wrong usage. Its own name is needed for all of this.
+    // perf exits with 129 after wrong usage. Under the name perf-prof, none of this applies.
     let output = as_perf(dir.path(), &["record", "--bogus", "--", "true"]);
     assert!(output.status.code() == Some(129) && said(&output).contains("'--bogus'"), "{}", said(&output));
     let output = perf_prof(&["record", "-R", "-e", EVENT, "--", "true"]).output().unwrap();

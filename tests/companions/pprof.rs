@@ -10,7 +10,7 @@ use crate::harness::{
     run::stdout,
 };
 
-/// Works in a function that is inlined into another one, and then in that one.
+/// Works in a function that is inlined into another function, and then in the other function itself.
 const WORK: &str = "
 static inline __attribute__((always_inline)) long inner(long n) {
     long s = n;
@@ -50,7 +50,7 @@ fn read(path: &Path) -> Read {
         }
         let labels = line.trim().trim_end_matches(']').split("] ").filter_map(|label| label.split_once(":["));
         for (key, value) in labels {
-            // pprof shows a number with its unit, which is the name of the label.
+            // pprof prints the unit after a number. The unit is the name of the label.
             let value = value.strip_suffix(key).map_or(value, str::trim_end);
             read.samples.last_mut().unwrap().1.insert(key.to_owned(), value.to_owned());
         }
@@ -75,7 +75,7 @@ fn sums(read: &Read, by: &[&str]) -> BTreeMap<Vec<String>, Vec<i64>> {
     sums
 }
 
-/// Returns the same sums of the table of the event `name`.
+/// Returns the sums by the same labels from the report's table of the event `name`.
 fn sums_of_report(path: &Path, by: &[&str], name: &str) -> BTreeMap<Vec<String>, Vec<i64>> {
     let events = report(&["--sort", &by.join(",")], path);
     let event = events.iter().find(|event| event["name"] == name).unwrap();
@@ -108,7 +108,7 @@ fn sums_units_labels_and_lines_are_those_of_the_report() {
     for by in [&["comm"][..], &["comm", "pid"], &["cpu"]] {
         assert_eq!(sums(&read, by), sums_of_report(&path, by, "cpu-clock"), "{by:?}");
     }
-    // The function of the program has its line, its file and the build id, and the inlined one is below it.
+    // The program's function has its line, its file and the build id. The inlined function is below it.
     let lines: Vec<&str> = read.text.lines().collect();
     let inner = lines.iter().position(|line| line.contains(&format!(" inner {}:4 ", source.display()))).unwrap();
     assert!(lines[inner + 1].contains(&format!(" outer {}:7 ", source.display())), "{}", lines[inner + 1]);
@@ -118,7 +118,7 @@ fn sums_units_labels_and_lines_are_those_of_the_report() {
         assert!(mapping.contains(&id[..40]), "{mapping}");
     }
     assert!(mapping.ends_with("[FN][FL][LN][IN]"), "{mapping}");
-    // pprof's own sums by functions, without inlined ones, are those of the table.
+    // pprof's own sums by function, without inlined functions, equal those of the table.
     let top = pprof(&["-noinlines", "-top", "-unit=ns", "-sample_index=cpu-clock", "-focus=^outer$"], &profile);
     let outer = top.lines().find(|line| line.ends_with(" outer")).unwrap();
     let flat: i64 = outer.split_whitespace().next().unwrap().trim_end_matches("ns").parse().unwrap();
@@ -139,7 +139,7 @@ fn a_report_writes_the_profile_that_export_writes() {
     assert_eq!(table, ours(&["report"], &path));
     let (exported, reported) = (self::read(&exported), self::read(&reported));
     assert_eq!(exported.text, reported.text);
-    // Several events have values of their own.
+    // With several events, each has its own values.
     let types =
         "sched_sched_switch.samples/count sched_sched_switch/count cpu-clock.samples/count cpu-clock/nanoseconds[dflt]";
     assert!(exported.text.contains(types), "{}", exported.text);

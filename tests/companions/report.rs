@@ -8,8 +8,7 @@ use crate::harness::{
     run::{perf_prof, printed, stdout},
 };
 
-/// Returns the titles, sums and lines of a table. They are sorted: the order of lines with equal shares does not
-/// matter.
+/// Returns the titles, sums and lines of a table, sorted, because the order of lines with equal shares does not matter.
 fn table(lines: Vec<String>) -> Vec<String> {
     let is_said =
         |line: &String| !line.is_empty() && line != "#" && !line.starts_with("# (Tip") && !line.contains("--header");
@@ -40,14 +39,14 @@ fn shares_are_those_of_perf() {
     for keys in ["comm,dso", "comm", "dso"] {
         compare(&path, &["--no-children", "--sort", keys], &["--sort", keys]);
     }
-    // The same for samples that all have the same weight.
+    // Samples of equal weight give equal tables too.
     let path = folder.path().join("counted.data");
     record(&path, &[&["-e", "cpu-clock", "-c", "1000000", "-g"][..], &LS].concat());
     compare(&path, &["--no-children", "--sort", "comm,dso"], &["--sort", "comm,dso"]);
     compare(&path, &["--children", "--sort", "comm"], &["--children", "--sort", "comm"]);
 }
 
-/// Users of perf write these options for what is the default here.
+/// Users of perf write these options, which are the default here.
 #[test]
 fn options_for_text_without_callees_change_nothing() {
     needs([Need::Perf]);
@@ -87,14 +86,14 @@ fn callers_flame_graph_and_json() {
     );
     let entry = lines.iter().find(|line| line["symbol"] == "[k] do_syscall_64").unwrap();
     assert!(entry["children"].as_u64() > entry["period"].as_u64(), "{entry}");
-    // In the tree, the functions that `do_syscall_64` calls are above it, so it is indented.
+    // In the tree, `do_syscall_64` is below the functions that it calls, so it is indented.
     let tree = ours(&["report", "-g", "--sort", "symbol"], &path);
     assert!(tree.iter().any(|line| line.trim_end().ends_with(" do_syscall_64") && line.starts_with("        ")));
     let svg = folder.path().join("x.svg");
     printed(&perf_prof(&["report", "--flame"]).arg(&svg).arg("-i").arg(&path).output().unwrap());
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("do_syscall_64"), "{}", svg.len());
-    // The end of the name selects text, not a picture. With `-q`, nothing is printed, not even the path.
+    // The ending of the file's name selects text and not a picture. With `-q`, nothing is printed, not even the path.
     let text = folder.path().join("x.folded");
     let output = perf_prof(&["report", "-q", "--flame"]).arg(&text).arg("-i").arg(&path).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stderr), "");
@@ -103,7 +102,7 @@ fn callers_flame_graph_and_json() {
     assert!(text.contains(";do_syscall_64"), "{text}");
 }
 
-/// A sum of nanoseconds and page faults would mean nothing, and the faults would not be visible in it.
+/// A sum of nanoseconds and page faults would mean nothing, and the faults would be invisible in it.
 #[test]
 fn events_are_apart_in_a_flame_graph() {
     needs([Need::Perf]);
@@ -159,7 +158,7 @@ fn the_difference_of_two_recordings_has_the_weights_of_both() {
     assert!(two_weights(&both).iter().any(|(stack, before, after)| stack.starts_with("ls;") && before > after));
     let svg = flame("after.data", "x.svg", &["--diff", "before.data"]);
     assert!(svg.contains("red has a larger share than in before.data") && svg.contains("%; +"), "{}", svg.len());
-    // The weights of other events have another unit, perhaps.
+    // The events of the two recordings differ, so their weights may have different units.
     record(&file("other.data"), &[&["-e", "page-faults"][..], &LS].concat());
     let compare = |of: &str| {
         let args = ["report", "-q", "--flame", "z.svg", "-i", "after.data", "--diff", of];
@@ -177,7 +176,7 @@ fn the_difference_of_two_recordings_has_the_weights_of_both() {
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// The table of a difference against the tables of both recordings, or of both parts of one.
+/// The table of a difference is compared with the tables of both recordings, or of both parts.
 #[test]
 fn the_difference_of_two_tables_has_the_sums_of_both() {
     needs([Need::Perf]);
@@ -190,7 +189,7 @@ fn the_difference_of_two_tables_has_the_sums_of_both() {
         let all = [&["report", "-q", "--json", "--sort", "comm,symbol"][..], args].concat();
         serde_json::from_str(&stdout(&perf_prof(&all).current_dir(&folder).output().unwrap())).unwrap()
     };
-    // The key of each line, and what its samples weigh.
+    // For each line, its key, and the period and number of its samples.
     let weights = |report: &serde_json::Value, side: Option<&str>| -> BTreeMap<String, (u64, u64)> {
         let line = |line: &serde_json::Value| {
             let of = side.map_or(line, |side| &line[side]);
@@ -233,7 +232,7 @@ fn errors_name_what_is_wrong() {
     let output = perf_prof(&["report", "--flame", "x.txt"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && text.contains("must end in .svg or .folded"), "{text}");
-    // This error comes before the recording is read: there is no recording.
+    // The recording does not exist, so this error comes before it is read.
     let output = perf_prof(&["report", "-i", "not-there.data", "--flame", "/no/such/x.svg"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && text.contains("there is no folder '/no/such'"), "{text}");

@@ -1,4 +1,4 @@
-//! Compares the text of recordings that are not in `kinds`, and tests the options and errors of `perf-prof script`.
+//! Compares the text of recordings that are not in `kinds`. Tests the options and errors of `perf-prof script`.
 
 use std::{
     os::{
@@ -51,7 +51,7 @@ fn one_of_several_events_with_call_chains() {
     check(&[&events[..], &LS].concat(), Names::Differ);
 }
 
-/// The samples do not have CPUs, so the lines have none either.
+/// The samples contain no CPUs, so the lines contain none either.
 #[test]
 fn a_command_by_thread() {
     check(&[&["-e", "cpu-clock,page-faults"][..], &LS].concat(), Names::Differ);
@@ -65,7 +65,7 @@ fn system_calls() {
     check(&["-e", CALLS, "--", "ls", "-l", "/"], Names::None);
 }
 
-/// A program's file may be removed while it runs, for example when its package is updated.
+/// A program's file may be removed while the program runs, for example when its package is updated.
 #[test]
 fn a_file_that_was_removed() {
     needs([Need::Perf]);
@@ -81,8 +81,8 @@ fn a_file_that_was_removed() {
     assert!(ours(&["script"], &path).iter().any(|line| line.ends_with(&removed)));
 }
 
-/// Loads a BPF program, which the kernel compiles, and runs it. It makes an event, and it is in the call chain of that
-/// event.
+/// Loads a BPF program, which the kernel compiles, and runs it. The program causes an event, and is in the event's call
+/// chain.
 fn run_bpf_program() -> std::io::Result<()> {
     const BPF_PROG_LOAD: i32 = 5;
     const BPF_PROG_TYPE_SOCKET_FILTER: u32 = 1;
@@ -125,7 +125,7 @@ fn run_bpf_program() -> std::io::Result<()> {
     one.send(b"x").map(drop)
 }
 
-/// BPF programs are loaded while the kernel runs, and later they are in no list of its symbols.
+/// BPF programs are loaded while the kernel runs. Later, no list of symbols contains them.
 #[test]
 fn bpf_programs() {
     needs([Need::Perf, Need::Bpf]);
@@ -150,8 +150,8 @@ fn bpf_programs() {
             skip(Need::Bpf, format!("a BPF program cannot be run: {error}"));
         }
         let named = ours(&["script"], &path);
-        // On a busy machine, perf may miss one of the many programs in the recording. Then it names none, or a former program at the
-        // same place.
+        // On a busy machine, perf may miss one of the many BPF programs. It then shows no name, or the name of an
+        // earlier program at the same address.
         let mut theirs = perf(&["script"], &path);
         let place = |line: &str| line.split_whitespace().next().map(str::to_owned);
         for (theirs, ours) in theirs.iter_mut().zip(&named).filter(|(_, ours)| ours.contains("_recorded+0x")) {
@@ -178,13 +178,13 @@ fn options() {
     compare(&path, &["-F", "pid,tid,cpu,time,period,event,trace", "--time", "10%/2"], Names::None);
     compare(&path, &["--max-stack", "2"], Names::Differ);
     compare(&path, &["-v", "-G", "-c", "cat,ls", "--dsos", "[kernel.kallsyms]"], Names::Differ);
-    // Several lists apply in their order, each to the events of its type.
+    // Several lists apply in their order. Each list applies to the events of its type.
     compare(&path, &["-G", "-F", "time,event", "-F", "trace:+tid", "-F", "sw:comm,time"], Names::None);
     compare(&path, &["-G", "-F", "+pid", "-F", "-cpu", "-F", "hw:time", "-F", "trace:"], Names::Differ);
 }
 
-/// The attr's period is 0 for all members of a group but the leader. So if the samples have no periods, a member's
-/// count is its period.
+/// The attr's period is 0 for all members of a group except the leader. If samples contain no periods, the count of a
+/// member is its period.
 #[test]
 fn a_group_members_count_is_its_period_if_the_samples_have_none() {
     needs([Need::Perf]);
@@ -210,7 +210,7 @@ fn a_group_members_count_is_its_period_if_the_samples_have_none() {
     assert_eq!(printed(&output), periods.collect::<Vec<_>>());
 }
 
-/// All other commands have `-p` and `-t`, so `script` and `report` have them too.
+/// `script` and `report` take `-p` and `-t`, as all other commands do.
 #[test]
 fn tasks_are_chosen_by_the_letters_of_the_other_commands() {
     needs([Need::Perf]);

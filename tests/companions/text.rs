@@ -1,39 +1,39 @@
-//! Compares the text of a recording with that of the real `perf script`, line by line. `docs/recordings.md` lists what
-//! may differ. The differences are counted here.
+//! Compares the text of a recording with that of the real `perf script`, line by line. Counts the differences that
+//! `docs/recordings.md` allows.
 
 use std::{fmt, path::Path};
 
 use crate::harness::recording::{ours, perf};
 
-/// What may differ, as `docs/recordings.md` explains.
+/// Which differences are allowed, as `docs/recordings.md` explains them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Names {
-    /// Nothing: the texts are equal, byte by byte.
+    /// None: the texts are equal, byte by byte.
     None,
-    /// The names of some places. The places are the same.
+    /// Names of code may differ. Its addresses are equal.
     Differ,
-    /// The user frames, because each program unwinds them in its own way. Everything else is the same.
+    /// User frames may differ, because each program unwinds them in its own way.
     Unwound,
 }
 
 /// The result of a comparison, in lines.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Compared {
-    /// All lines that were compared.
+    /// The lines that were compared.
     lines: usize,
-    /// Lines with another name for the same place.
+    /// Lines with another name for the same address.
     renamed: usize,
-    /// Lines with an address that is in no mapping after exec.
+    /// Lines with an address that is in no mapping after an exec.
     before_exec: usize,
-    /// Frames that are left out of both texts, because each program unwinds them in its own way.
+    /// User frames, which are left out of both texts, because each program unwinds them in its own way.
     unwound: usize,
-    /// Frames of chains that perf leaves out because it takes them for damaged.
+    /// Frames of call chains that perf leaves out because it takes the chains for damaged.
     damaged: usize,
-    /// The last frames of long chains, which perf does not show.
+    /// The outermost frames of long chains, which perf does not show.
     last: usize,
-    /// Lines of tasks that had ended. perf has forgotten the names of these tasks.
+    /// Lines of tasks that had exited, whose comms perf has forgotten.
     ended: usize,
-    /// Lines of events in the same nanosecond that are in another order.
+    /// Lines of events in the same nanosecond, in another order.
     tied: usize,
 }
 
@@ -61,7 +61,7 @@ pub fn compare(path: &Path, options: &[&str], names: Names) -> Compared {
     compare_texts(perf(&args, path), ours(&args, path), names)
 }
 
-/// Compares two texts. The first one is from perf.
+/// Compares two texts.
 #[track_caller]
 pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Compared {
     let mut compared = Compared::default();
@@ -100,8 +100,8 @@ pub fn compare_texts(perf: Vec<String>, ours: Vec<String>, names: Names) -> Comp
     compared
 }
 
-/// Puts events of the same nanosecond in a fixed order. On different CPUs, their order is not known: perf reads the
-/// files of a directory in the order in which the file system lists them.
+/// Sorts events of the same nanosecond. On different CPUs, their order is not known: perf reads the files of a
+/// directory in the order in which the file system lists them.
 fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
     let time = |line: &str| {
         let is_time = |word: &&str| {
@@ -124,8 +124,8 @@ fn with_ties_sorted(lines: Vec<String>) -> Vec<String> {
     events.into_iter().flat_map(|(_, lines)| lines).collect()
 }
 
-/// A task still does something between the record of its exit and its real end. By then, perf shows its number instead
-/// of its name.
+/// Returns whether the lines differ because the task had exited. A task still runs for a moment after the record of its
+/// exit, and perf then shows its id instead of its comm.
 fn is_of_ended(perf: &str, ours: &str) -> bool {
     let without_task = |line: &str| {
         let (task, rest) = line.trim_start().split_once(' ')?;
@@ -136,7 +136,7 @@ fn is_of_ended(perf: &str, ours: &str) -> bool {
     perf == ours && tid.is_some_and(|tid| perf.split(' ').next() == Some(tid))
 }
 
-/// perf takes 127 entries of a call chain and counts its markers too. So it leaves out the last frames of long chains.
+/// perf takes 127 entries of a call chain, and counts context markers too. So it omits the last frames of long chains.
 fn without_last_frames(lines: Vec<String>) -> Vec<String> {
     let mut frames = 0;
     let is_among_first = |line: &String| {
@@ -146,8 +146,8 @@ fn without_last_frames(lines: Vec<String>) -> Vec<String> {
     lines.into_iter().filter(is_among_first).collect()
 }
 
-/// The chain of a program without frame pointers may have any number in it, even one in the range of the markers
-/// between kernel and user frames. perf leaves out such a chain.
+/// The chain of a program without frame pointers may contain any number, even one in the range of the context markers.
+/// perf omits such a chain.
 fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
     let mut perf = perf.iter().peekable();
     let mut has_chain = true;
@@ -167,15 +167,16 @@ fn without_damaged_chains(perf: &[String], ours: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Leaves out the frames of programs.
+/// Removes user frames.
 fn without_user_frames(lines: Vec<String>) -> Vec<String> {
     let is_user = |line: &String| line.starts_with('\t') && !line.ends_with("([kernel.kallsyms])");
     lines.into_iter().filter(|line| !is_user(line)).collect()
 }
 
-/// Returns a line with a place, without the name of the function. Names may differ: if a place has several names, perf
-/// and the kernel choose in different ways. For a return address, perf looks up the address itself, and perf-prof looks
-/// up the call. Some names of PLT entries and in large files are known to only one of the two programs.
+/// Returns a line's code address and its other text, without the name of the function. Names may differ: perf and the
+/// kernel choose differently among several names for an address. For a return address, perf looks up the address
+/// itself, and perf-prof looks up the call. Some names of PLT entries, and some names in large files, are known to only
+/// one of the programs.
 fn without_name(line: &str) -> Option<(String, String)> {
     let (begin, dso) = line.rsplit_once(" (")?;
     let is_number = |word: &&str| u64::from_str_radix(word, 16).is_ok();
@@ -192,8 +193,9 @@ fn without_name(line: &str) -> Option<(String, String)> {
     Some((begin[..at].to_owned(), dso.to_owned()))
 }
 
-/// Between exec and the first instruction of the new program, a call chain still has the caller's address, which is in
-/// none of the new program's mappings. perf looks it up in the old mappings.
+/// Returns whether a frame is from the time between an exec and the new program's first instruction. A call chain then
+/// still contains the caller's address, which no mapping of the new program contains. perf looks it up in the old
+/// mappings.
 fn is_of_before_exec(ours: &str) -> bool {
     ours.starts_with('\t') && ours.ends_with(" [unknown] ([unknown])")
 }

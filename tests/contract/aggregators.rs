@@ -1,4 +1,4 @@
-//! Aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`, in the place of handlers and as plain objects.
+//! Aggregators: `Count`, `Sum`, `Hist`, `Stacks` and `Top`, as handlers and as plain objects.
 
 use std::process::Command;
 
@@ -10,7 +10,7 @@ use crate::harness::{
     script::{CALL, RENAME, Run, prints},
 };
 
-/// The workload's calls have the numbers from 1 on as `pid`.
+/// Runs a script on a workload of 40 calls, whose `pid` counts from 1.
 fn counting(text: &str) -> Run {
     Run::script(&format!("from perf_prof import *\n{text}")).call_event().workload("calls 40")
 }

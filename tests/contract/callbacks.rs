@@ -32,7 +32,7 @@ def syscalls__sys_enter_getpgid(event): print('call', event.pid)
 
 #[test]
 fn init_runs_before_events_are_enabled() {
-    // perf-prof traces all processes here, and `__init__` makes some calls itself.
+    // All processes are traced here, and `__init__` itself makes some calls.
     let text = "
 import os
 mine = os.getpid()
@@ -352,7 +352,7 @@ def __sample__(event): pass
 
 #[test]
 fn an_interval_is_called_after_all_that_happened_before() {
-    // All calls are made at the start. The first interval ends long after them, so it must have seen them all.
+    // All calls are made at the start. The first interval ends long after them, so all events were delivered before it.
     let text = "
 import sys
 n = 0

@@ -1,5 +1,5 @@
-//! PERF_PROF_COMPAT=1: the streams and texts of the C implementation, and its forms of events, which are also understood
-//! without the variable.
+//! PERF_PROF_COMPAT=1: the streams and texts of the C implementation. Its ways to write events are accepted without the
+//! variable too.
 
 use expect_test::expect;
 
@@ -32,8 +32,8 @@ def __print_stat__(indent): print('own statistics')";
 #[test]
 fn losses_have_the_form_of_the_c_implementation() {
     needs([Need::Tracefs]);
-    // The rings hold less than a page of the calls. The script is slower than they are, but not so slow that the kernel
-    // has no room for a record about losses until their end.
+    // The rings hold less than a page of the calls, and the script is slower than the rings. But it is fast enough that
+    // the kernel still has room for a record about losses.
     let script = "
 import time
 def __init__(): time.sleep(0)

@@ -1,4 +1,4 @@
-//! The faults of the C implementation must not happen here. The tests have the order of the table "Fixed faults" in
+//! Faults of the C implementation that must not happen here, in the order of the table "Fixed faults" in
 //! `docs/differences.md`.
 
 use std::process::Command;

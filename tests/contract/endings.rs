@@ -194,7 +194,7 @@ fn by_a_signal_while_nothing_happens() {
 fn by_the_end_of_the_attached_process() {
     needs([Need::Tracefs]);
     for option in ["-p", "-t"] {
-        // The target waits for its input to end before it makes its calls. So perf-prof is attached before them.
+        // The target waits until its input ends before it makes its calls. So perf-prof is attached before the calls.
         let mut target = std::process::Command::new(std::env::current_exe().unwrap())
             .args([WORKLOAD, "wait-for-input", "calls", "6"])
             .stdin(Stdio::piped())
@@ -325,7 +325,8 @@ fn an_exit_in_exit_wins_over_the_commands_status() {
     assert_eq!(Run::script(script).call_event().workload("calls 1 exit 9").run().status, 5);
 }
 
-/// The kernel removes the ids of an exiting task before the task's last events. Their lines still name the task.
+/// The kernel removes the ids of an exiting task before the task's last events. The lines of these events still contain
+/// the task's comm.
 #[test]
 fn a_task_that_exits_is_named_in_its_last_line() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! For every failure, one to three lines on stderr name the problem, its cause and the way out. The exit status is
+//! For each failure, one to three lines on stderr name the problem, its cause and the way out. The exit status is
 //! checked too.
 
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::harness::{
     script::{CALL, Outcome, Run, finish},
 };
 
-/// A script that has no errors.
+/// A script without errors.
 fn plain() -> Run {
     Run::script("def __sample__(event): pass\n")
 }
@@ -29,7 +29,7 @@ fn as_nobody(run: &Run) -> Outcome {
     }
     std::fs::set_permissions(run.dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
-        // The interpreter of an installed package can be in a folder of root.
+        // The interpreter of an installed package may be in a folder that only root can read.
         Err(error) if is_installed_package() => skip(Need::EmbeddedPython, error),
         child => finish(child.unwrap(), run.dir.path()),
     }
@@ -61,7 +61,7 @@ fn a_script_with_events_in_its_first_line_is_started_by_it() {
     );
 }
 
-/// In `perf-prof top`, a command comes behind `--`.
+/// A user may expect this, because `perf-prof top` takes a command after `--`.
 #[test]
 fn a_command_behind_a_script_has_a_warning() {
     needs([Need::Tracefs]);
@@ -221,7 +221,7 @@ fn a_cpu_that_is_not_there() {
     assert_eq!(outcome.status, 1);
 }
 
-/// A list that fits a larger machine. The C implementation delivers the events of the CPUs that exist, too.
+/// A list of CPUs for a larger machine. As in the C implementation, the events of existing CPUs are delivered.
 #[test]
 fn cpus_that_are_not_there_beside_one_that_is_are_named_in_a_warning() {
     needs([Need::Tracefs]);
@@ -286,7 +286,7 @@ fn a_user_who_may_not_trace() {
     outcome.assert_civil();
     assert!(outcome.stderr.lines().count() <= 3, "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
-    // It depends on the machine whether tracefs or the system call is refused first.
+    // Either tracefs or the system call is refused first, depending on the machine.
     let (tracefs, call) = ("run as root, or open it to all with `mount -o remount", "kernel.perf_event_paranoid");
     assert!(outcome.stderr.contains("permission"), "{}", outcome.stderr);
     assert!(outcome.stderr.contains(tracefs) || outcome.stderr.contains(call), "{}", outcome.stderr);
@@ -329,7 +329,7 @@ fn a_python_that_is_not_there() {
 #[test]
 fn a_failed_start_leaves_no_command_running() {
     needs([Need::Tracefs]);
-    // The command is forked before the script is loaded. If the script cannot be loaded, the command must not run.
+    // The command is forked before the script is loaded. If loading fails, the command must not run.
     let run = plain().file("s.py", "1/0\n").call_event();
     let mark = run.path("ran");
     let outcome = run.exec([std::ffi::OsStr::new("touch"), mark.as_os_str()]);
@@ -384,7 +384,7 @@ fn a_seccomp_profile_that_forbids_events_is_named() {
     assert!(outcome.stderr.ends_with(end) && outcome.status == 1, "{}", outcome.stderr);
 }
 
-/// Without procfs, or without a descriptor for its files, capabilities have to be known all the same.
+/// Capabilities have to be known even without procfs, or without a free descriptor for its files.
 #[test]
 fn rights_are_not_missing_where_files_cannot_be_opened() {
     needs([Need::Tracefs, Need::Namespaces]);

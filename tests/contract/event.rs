@@ -1,4 +1,4 @@
-//! The event object: all forms of access, comparison, copies, and kept events.
+//! The event object: all ways to read it, comparison, copies, and events that scripts keep.
 
 use expect_test::expect;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     script::{CALL, RENAME, Run, prints},
 };
 
-/// A run whose handler has this body. The handler is called once.
+/// A run with a handler of this body, which is called once.
 fn with_event(body: &str) -> Run {
     let body = body.replace('\n', "\n    ");
     let script = format!("import perf_prof\ndef __sample__(event):\n    e = event\n    {body}\n");
@@ -43,7 +43,7 @@ print(repr(e) == f'<PerfEvent {e._event} cpu={e._cpu} pid={e._pid} time={e._time
     );
 }
 
-/// A recording's formats may name a field in any way.
+/// A format in a recording may contain any names of fields.
 #[test]
 fn a_field_does_not_replace_a_method_of_events() {
     needs([Need::Tracefs]);
@@ -219,7 +219,7 @@ print(e[bytes([95, 112, 105, 100]).decode()] == e._pid)",
 
 #[test]
 fn a_field_whose_name_python_mangles_is_reached_by_its_name() {
-    // Some names of fields cannot follow a dot. On some kernels, events of `exceptions:` and other systems have a field
+    // Some names of fields cannot follow a dot: on some kernels, events of `exceptions:` and other systems have a field
     // `from`, `in` or `class`. This event has `__syscall_nr`, which Python mangles in a class body.
     prints(
         with_event(
@@ -352,7 +352,8 @@ def __exit__(): print('exit')
     let outcome = writer.run();
     assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
     let path = writer.path("event.pickle");
-    // The first run selects the same event. The second run selects another event, so it does not know this one.
+    // The first run selects the event that was pickled. The second run selects another event, so it does not know the
+    // pickled event's type.
     for event in [RENAME, "sched:sched_process_hang"] {
         let outcome = Run::script(reader).event(event).options(["-q"]).args([&path]).workload("exit 0").run();
         assert_eq!((outcome.complaints().as_str(), outcome.status), ("", 0));
@@ -453,7 +454,7 @@ fn the_realtime_is_the_wall_clock() {
             True int
         "#]],
     );
-    // An event is delivered within a second, unless the machine stands still. So one event of three is enough.
+    // An event is usually delivered within a second. Because the machine may pause, one event of three is enough.
     let text = "
 import time
 near = []
@@ -573,7 +574,7 @@ for call in (lambda: e.keys(1), lambda: e.to_dict(x=1), lambda: e.print(1, 2, 3)
     );
 }
 
-/// As in `perf-prof record -g`. In the C implementation it means kernel frames only.
+/// The meaning is that of `perf-prof record -g`. In the C implementation, -g means only kernel frames.
 #[test]
 fn g_samples_kernel_and_user_frames() {
     let text = "

@@ -1,4 +1,4 @@
-//! An exception in a callback is printed, but only a limited number of times, and events go on.
+//! An exception in a callback is printed a limited number of times, and does not stop the delivery of events.
 
 use expect_test::expect;
 

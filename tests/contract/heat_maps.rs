@@ -1,4 +1,4 @@
-//! `Heatmap`: counts of values over time, and their picture.
+//! `Heatmap`: counts of values over time, and the picture of them.
 
 use expect_test::expect;
 

@@ -1,4 +1,5 @@
-//! Probes in tasks that create tasks: the new threads and children have the probes too, and nothing is left in tracefs.
+//! Probes in tasks that create tasks: new threads and children inherit the probes, and no definition is left in
+//! tracefs.
 
 use std::{
     fs,
@@ -18,7 +19,8 @@ use crate::harness::{
     script::Run,
 };
 
-/// When its input ends, it creates threads, and children that create threads. It prints how many could not be created.
+/// A program that creates threads and children when its input ends. The children create threads too. It prints how many
+/// tasks could not be created.
 const BEARING: &str = r#"
 #include <poll.h>
 #include <pthread.h>
@@ -57,7 +59,7 @@ int main(void) {
 /// calls each.
 const BIRTHS: &str = "uprobe:born 155\nuretprobe:born 155\n";
 
-/// Prints a line at the first event, and the count of each event at the end.
+/// A script that prints a line at the first event, and the count of each event at the end.
 const BIRTHS_SCRIPT: &str = "
 import sys
 n = {}
@@ -66,13 +68,13 @@ def __sample__(e):
     n[e._event] = n.get(e._event, 0) + 1
 def __exit__(): [print(name, n[name]) for name in sorted(n) if name != 'uprobe:waiting']";
 
-/// The definitions in tracefs that the perf-prof process `pid` has made and not removed.
+/// Returns the definitions in tracefs that the perf-prof process `pid` has made and not removed.
 fn definitions_of(pid: u32) -> Vec<String> {
     let list = fs::read_to_string("/sys/kernel/tracing/uprobe_events").unwrap_or_default();
     list.lines().filter(|line| line.contains(&format!(":perf_prof_{pid}_"))).map(str::to_owned).collect()
 }
 
-/// The program is in a folder with a blank and a `#` in its name: the kernel's list of probes would split such a path.
+/// A run on a program whose path contains a blank and a `#`. The kernel's list of probes would split such a path.
 fn bearing() -> Run {
     let run = Run::script(BIRTHS_SCRIPT).file("a b#/p.c", BEARING);
     gcc(run.dir.path(), &["-O1", "-pthread", "a b#/p.c", "-o", "a b#/p"]);
@@ -80,7 +82,7 @@ fn bearing() -> Run {
     run.event(events).options(["-m1M"])
 }
 
-/// In earlier versions, fork() and pthread_create() failed with EFAULT.
+/// With inherited probes, fork() and pthread_create() must not fail with EFAULT.
 #[test]
 fn threads_and_children_of_a_command_with_probes_are_counted() {
     needs(PROBES);
@@ -90,7 +92,7 @@ fn threads_and_children_of_a_command_with_probes_are_counted() {
     assert_eq!((outcome.status, counts.as_str(), outcome.stderr.lines().last()), (0, BIRTHS, Some("failures 0")));
 }
 
-/// In earlier versions, fork() and pthread_create() failed with EFAULT.
+/// With inherited probes, fork() and pthread_create() must not fail with EFAULT.
 #[test]
 fn threads_and_children_of_a_process_with_probes_are_counted() {
     needs(PROBES);
@@ -120,7 +122,7 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     let mut tracer = run.command().stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tracer.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "begun");
-    // This is checked before the tracer ends. After its end, another test may remove the definitions at any time.
+    // The definitions are checked before the tracer ends. Afterwards, another test may remove them at any time.
     assert_eq!(definitions_of(tracer.id()).len(), 3);
     tracer.kill().unwrap();
     tracer.wait().unwrap();
@@ -130,7 +132,7 @@ fn definitions_of_a_killed_process_are_removed_by_the_next() {
     program.wait().unwrap();
 }
 
-/// If tracefs is unmounted in the middle of a run, its end cannot remove them either.
+/// If tracefs is unmounted during a run, the end of the run cannot remove the definitions either.
 #[test]
 fn doctor_names_definitions_that_are_left_over_and_how_to_remove_them() {
     needs(PROBES);
@@ -139,7 +141,7 @@ fn doctor_names_definitions_that_are_left_over_and_how_to_remove_them() {
     let mut ended = Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     let name = format!("perf_prof_{}_{digits}/left", ended.id());
-    // A run of another test removes the definition too.
+    // A run of another test removes the definition too, so several attempts are made.
     let said = (0..100).find_map(|_| {
         let mut list = fs::OpenOptions::new().append(true).open("/sys/kernel/tracing/uprobe_events").unwrap();
         list.write_all(format!("p:{name} /bin/sh:0x10 n=%di").as_bytes()).unwrap();
@@ -150,13 +152,13 @@ fn doctor_names_definitions_that_are_left_over_and_how_to_remove_them() {
     let said = said.unwrap();
     let fix = said.lines().find_map(|line| line.trim().strip_prefix("to fix it: echo")).unwrap();
     let (fix, _) = fix.split_once(" (the next run").unwrap();
-    // Another test may have removed it in the meantime: then the kernel refuses.
+    // Another test may have removed the definition. Then the kernel refuses.
     let _ = Command::new("sh").args(["-c", &format!("echo{fix}")]).output().unwrap();
     assert_eq!(definitions_of(ended.id()), [""; 0]);
 }
 
-/// Creates children that create threads, one after the other. They all run on one CPU, so tasks follow each other
-/// directly.
+/// A program that creates children, one after the other, which create threads. All run on one CPU, so tasks follow each
+/// other directly.
 const ON_ONE_CPU: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -185,7 +187,7 @@ int main(void) {
 }
 "#;
 
-/// Since Linux 6.12, the kernel can keep a task's events from going to another task.
+/// Since Linux 6.12, a tracer can prevent that the kernel moves a task's events to another task.
 fn needs_events_that_stay() {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split(|byte: char| !byte.is_ascii_digit()).map(|number| number.parse::<u32>().unwrap());
@@ -195,8 +197,8 @@ fn needs_events_that_stay() {
     }
 }
 
-/// In earlier versions, the kernel passed a parent's events to its child, and they ended with the child. Of 510 calls,
-/// only 17 or 504 were delivered.
+/// If the kernel passed a parent's events to its child, they would end with the child, and most of the 510 calls would
+/// be missing.
 #[test]
 fn probes_stay_with_tasks_that_follow_each_other_on_a_cpu() {
     needs(PROBES);
@@ -213,7 +215,7 @@ fn probes_stay_with_tasks_that_follow_each_other_on_a_cpu() {
     assert!(counted.contains("\"event\":\"uprobe:born\",\"status\":\"counted\",\"value\":100,"), "{counted}");
 }
 
-/// In earlier versions, probes that a user had defined in tracefs did not stay with their tasks.
+/// Probes that a user has defined in tracefs also stay with their tasks.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn probes_defined_in_tracefs_stay_with_tasks_that_follow_each_other_on_a_cpu() {

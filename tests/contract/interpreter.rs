@@ -15,7 +15,7 @@ use crate::harness::{
     script::{Run, prints},
 };
 
-/// The Python that perf-prof was built for, with its version.
+/// Returns the Python that perf-prof was built for, and its version.
 fn built_for() -> (PathBuf, String) {
     let mut command = Command::new(tested_program());
     for variable in ["PERF_PROF_PYTHON", "VIRTUAL_ENV", "CONDA_PREFIX"] {
@@ -24,13 +24,13 @@ fn built_for() -> (PathBuf, String) {
     let output = command.args(["-V", "-v"]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
-    // After the path, the line can say where it comes from.
+    // The line may say after the path where the path comes from.
     let python = line("python:").split(" (").next().unwrap().into();
     let version = line("version:");
     (python, version.rsplit_once('.').unwrap().0.to_owned())
 }
 
-/// A virtual environment with the package `tiny` in it, made once and kept with the build.
+/// Returns a virtual environment with the package `tiny`, which is created once and kept with the build.
 fn venv() -> &'static Path {
     static VENV: OnceLock<PathBuf> = OnceLock::new();
     VENV.get_or_init(|| {
@@ -113,7 +113,7 @@ fn packages_of_a_venv_do_not_import_without_it() {
 #[test]
 fn the_order_of_the_choice() {
     needs([Need::EmbeddedPython, Need::Tracefs]);
-    // Each variable is set to a path that does not exist, so the error names the variable that was used.
+    // Each variable names a path that does not exist, so the error shows which variable was used.
     let names = ["CONDA_PREFIX", "VIRTUAL_ENV", "PERF_PROF_PYTHON"];
     for count in 1..=names.len() {
         let run = names[..count].iter().fold(imports(), |run, name| run.env(name, format!("/no/{name}")));

@@ -1,4 +1,4 @@
-//! The line that `event.print()` writes is compared with a line that the script makes from the event's values.
+//! Compares the line that `event.print()` writes with a line that the script makes from the event's values.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     script::{RENAME, Run, prints},
 };
 
-/// The functions that make the expected line. `comm` is the task's name, and `text` is the event's text as the kernel
+/// The functions that make the expected line. `comm` is the task's comm, and `text` is the event's text as the kernel
 /// prints it.
 const EXPECTED: &str = "
 import contextlib, io, time

@@ -1,4 +1,5 @@
-//! The memory that waiting events may take, where less is left than the machine has; and the room for large events.
+//! The memory that waiting events may take if a cgroup or ulimit allows less than the machine has, and the room for
+//! large events.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +10,7 @@ use crate::harness::{
     script::{Outcome, Run, finish},
 };
 
-/// Nothing takes events out of the memory until all calls have been made. The calls need more than 200 MB.
+/// A script that takes no events until all calls have been made. The calls need more than 200 MB.
 const SLOW: &str = r#"
 import sys, time
 def state(pid):
@@ -25,12 +26,12 @@ def __exit__():
     print("exit")
 "#;
 
-/// Runs the script after these shell commands.
+/// Executes shell commands, and then runs the script.
 fn run_after(commands: &str) -> Outcome {
     finish_after(commands, &Run::script(SLOW).call_event().workload("calls 3000000"))
 }
 
-/// Does a run after these shell commands.
+/// Executes shell commands, and then the run.
 fn finish_after(commands: &str, run: &Run) -> Outcome {
     let command = run.command();
     let mut shell = Command::new("sh");
@@ -41,7 +42,7 @@ fn finish_after(commands: &str, run: &Run) -> Outcome {
     finish(shell.spawn().unwrap(), run.dir.path())
 }
 
-/// The kernel kills a process that takes more memory than its cgroup allows. Then `__exit__` is not called.
+/// The kernel kills a process that takes more memory than its cgroup allows, and then `__exit__` is not called.
 #[test]
 fn waiting_events_fit_into_the_memory_of_the_cgroup() {
     needs([Need::Tracefs]);
@@ -50,8 +51,8 @@ fn waiting_events_fit_into_the_memory_of_the_cgroup() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
 }
 
-/// No span ends: the calls have other numbers than their results. With copies of the stack, all of them would need more than
-/// 240 MB.
+/// No span ends, because no result equals the number of its call. With copies of the stack, all open spans would need
+/// more than 240 MB.
 #[test]
 fn open_spans_fit_into_the_memory_of_the_cgroup() {
     needs([Need::Tracefs]);
@@ -65,7 +66,7 @@ def __exit__():
     print(row['opened'] == row['ended'] + row['open'] + row['dropped'], row['dropped'] > 1000)
 ";
     let span = "span:x=syscalls:sys_enter_getpgid..syscalls:sys_exit_getpgid//key=pid:ret/stack/";
-    // The pauses keep the reader from losing events.
+    // Pauses between the calls keep events from being lost.
     let run = Run::script(script).event(span).options(["--call-graph", "dwarf", "--order"]);
     let run = run.workload(&"calls 200 sleep-ms 15 ".repeat(150)).env("DEEP", "x".repeat(16 << 10));
     let outcome = finish_after(&format!("echo $$ > {}", cgroup.procs()), &run);
@@ -73,7 +74,7 @@ def __exit__():
     assert!(outcome.stderr.contains("more than a quarter of --buffer"), "{}", outcome.stderr);
 }
 
-/// A process ends if an allocation fails.
+/// If an allocation fails, the process ends.
 #[test]
 fn waiting_events_fit_into_the_address_space_that_ulimit_allows() {
     needs([Need::Tracefs]);
@@ -81,8 +82,8 @@ fn waiting_events_fit_into_the_address_space_that_ulimit_allows() {
     assert_eq!((outcome.status, outcome.stdout.as_str()), (0, "exit\n"), "{}", outcome.stderr);
 }
 
-/// With a copy of the stack, an event has 9 KiB. A program that samples its own stack at full speed fills a ring faster
-/// than the reader can empty it.
+/// An event with a copy of the stack takes 9 KiB. A program that samples its own stack at full speed fills a ring
+/// faster than the reader can empty it.
 #[test]
 fn a_burst_of_copied_stacks_fits_into_the_rings() {
     needs([Need::Tracefs]);
@@ -94,7 +95,7 @@ def __exit__():
     stats = perf_prof.stats()
     print(stats['delivered'], stats['lost'])
 ";
-    // The stack has to be deep enough: variables of the environment are at its start.
+    // The variable makes the stack deep enough, because the environment is at the start of the stack.
     let run = Run::script(script).call_event().options(["--call-graph", "dwarf"]).workload("calls 1000");
     let outcome = run.env("DEEP", "x".repeat(16 << 10)).run();
     assert_eq!(outcome.status, 0, "{}", outcome.stderr);

@@ -1,4 +1,4 @@
-//! Handlers that misbehave: perf-prof still keeps to the contract.
+//! Handlers that misbehave. perf-prof still keeps to the contract.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -21,7 +21,7 @@ fn calls(script: &str, workload: &str) -> Run {
     Run::script(script).call_event().workload(workload)
 }
 
-/// Waits until all processes that have the other end of a pipe have ended.
+/// Waits until all processes with the other end of a pipe have ended.
 #[track_caller]
 fn assert_all_end(pipe: impl Read + Send + 'static) {
     let (sender, ended) = mpsc::channel();
@@ -39,7 +39,7 @@ fn a_command_ends_when_perf_prof_is_killed() {
     stdout.read_exact(&mut [0; 6]).unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    // The command has the same stdout.
+    // The command has the same stdout, so the pipe ends only when both have ended.
     assert_all_end(stdout);
 }
 
@@ -119,7 +119,7 @@ def __exit__(): print('exit', file=sys.stderr)
     needs([Need::Tracefs]);
     let outcome = calls(text, "calls 2").run();
     outcome.assert_civil();
-    // Behind it stands how often the exception was raised.
+    // The number of repetitions of the exception follows.
     assert!(outcome.stderr.contains("\nexit\n"), "{}", outcome.stderr);
     assert_eq!(outcome.status, 1);
 }
@@ -360,7 +360,7 @@ def __exit__(): print('exit')
 
 #[test]
 fn a_handler_that_keeps_all_events_loses_none() {
-    // All events are kept until the end of the run, and are released then.
+    // The script keeps all events until the end of the run, and releases them then.
     let text = "
 kept = []
 def __sample__(event): kept.append(event)

@@ -1,4 +1,4 @@
-//! The contract with users of `perf-prof python`. Each test checks one sentence of it: it runs the built program on
+//! The contract with users of `perf-prof python`. Each test checks one sentence of it, by running the built program on
 //! events of this kernel.
 
 mod aggregators;

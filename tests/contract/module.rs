@@ -9,7 +9,7 @@ use crate::harness::{
     script::{Outcome, Run, check, prints},
 };
 
-/// Prints its name, its file, its arguments and its folder in `sys.path` when it is loaded, and nothing else.
+/// A script that prints its name, its file, its arguments and its folder in `sys.path` when it is loaded.
 const WHO: &str = "
 import sys
 print(__name__, __file__, sys.argv, sys.path[0])
@@ -84,7 +84,7 @@ fn a_script_with_a_blank_and_umlauts_in_its_name() {
 
 #[test]
 fn a_script_that_is_named_like_a_module_of_the_standard_library() {
-    // Other code that imports this module still gets the one of the standard library.
+    // Other code that imports `os` still gets the module of the standard library.
     let text = "import tempfile, os\nprint(__file__, os is not None, os.path.sep)\ndef __sample__(event): pass\n";
     prints(
         who().file("os.py", text).module("os.py"),
@@ -183,7 +183,7 @@ fn no_bytecode_is_left_beside_the_script() {
     }
 }
 
-/// A `.pyc` that says that it needs no check is run by `import` whatever the source is.
+/// `import` runs a `.pyc` that claims to need no check, whatever the source is.
 #[test]
 fn a_compiled_file_beside_the_script_does_not_run_in_its_place() {
     needs([Need::Tracefs]);
@@ -220,8 +220,7 @@ fn a_script_that_others_can_change_has_a_warning() {
     assert_eq!(set("", 0o755), "");
     assert_eq!(set("", 0o1777), "");
     assert_eq!(set("s.py", 0o666), warning("DIR/s.py"));
-    // With sudo, the file of the user who calls sudo is no reason to warn. Only root can give a file away.
-    // SAFETY: the call has no preconditions.
+    // With sudo, the file of the user who calls sudo causes no warning. Only root can give a file to another user.
     if unsafe { libc::geteuid() } == 0 {
         let others = mute();
         std::os::unix::fs::chown(others.path("s.py"), Some(65534), None).unwrap();
@@ -245,7 +244,7 @@ fn a_module_in_a_folder_of_all_users_does_not_run_instead_of_pythons_own() {
         }
         run
     };
-    // As in python3, a script's own folder comes first.
+    // As in python3, the script's own folder comes first in `sys.path`.
     assert!(loaded(run(0o755, 0)).stdout.starts_with("planted\n"));
     let own = loaded(run(0o1777, 0));
     assert_eq!((own.stdout.as_str(), own.complaints().as_str()), ("[\"beside\"]\n", ""));

@@ -1,12 +1,12 @@
-//! Events of perf-prof's own threads are left out and counted, unless they are asked for.
+//! Events of perf-prof's own threads are left out and counted, unless the user selects them.
 
 use crate::harness::{
     machine::{Need, needs},
     script::Run,
 };
 
-/// Calls twice per interval, once in a thread of the script. The last interval only looks at the counts: all events from
-/// before it were delivered or left out by then.
+/// A script that makes two calls per interval, one of them in a thread. The last interval only reads the counts,
+/// because all earlier events were delivered or left out by then.
 const CALLS: &str = r#"
 import os, sys, threading, perf_prof
 number = int(sys.argv[1])
@@ -32,7 +32,7 @@ def __interval__():
     thread.join()
 "#;
 
-/// Returns what the script prints. The argument of its calls tells them from those of other tests.
+/// Returns what the script prints. The argument of its calls distinguishes them from the calls of other tests.
 fn counts(options: &[&str]) -> String {
     needs([Need::Tracefs]);
     let number = 900_000_000 + std::process::id();
@@ -54,7 +54,7 @@ fn include_self_delivers_own_events() {
     assert_eq!(counts(&["--include-self"]), "8 8 0 0\n");
 }
 
-/// With -t or -p, the user names tasks, whatever they are.
+/// With -t or -p, the user selects tasks, even perf-prof's own.
 #[test]
 fn own_events_are_delivered_where_the_user_names_perf_prof() {
     needs([Need::Tracefs]);
@@ -62,7 +62,7 @@ fn own_events_are_delivered_where_the_user_names_perf_prof() {
     let event = format!("syscalls:sys_enter_getpgid/pid=={number}/");
     let run = Run::script(CALLS).event(event).options(["-i", "50", "-p", "PID"]).args([number.to_string()]);
     let mut words: Vec<_> = run.command().get_args().map(|word| word.to_str().unwrap().to_owned()).collect();
-    // The shell's process becomes perf-prof's.
+    // exec replaces the shell, so perf-prof gets the shell's process id.
     let pid = words.iter_mut().find(|word| *word == "PID").unwrap();
     "$$".clone_into(pid);
     let quoted = words.iter().map(|word| if word == "$$" { word.clone() } else { format!("'{word}'") });

@@ -1,4 +1,4 @@
-//! `perf_prof.Parts` and `perf_prof.States` give the same result whether one process reads a recording or several do.
+//! `perf_prof.Parts` and `perf_prof.States` give the same result in one process and in several.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn record_calls(run: &Run) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Runs a script on a recording, in one process and in several. Returns the output, which must be the same in each run.
+/// Runs a script on a recording, in one process and in several. Returns the output, which must be equal in all runs.
 #[track_caller]
 fn same_with_jobs(text: &str, options: &[&str]) -> String {
     let replay = |run: Run, shares: &[&str]| -> Outcome {
@@ -42,7 +42,8 @@ fn same_with_jobs(text: &str, options: &[&str]) -> String {
     serial
 }
 
-/// Each event makes a random step on one of seven keys. `plain` makes the same steps on a dict after the run.
+/// A script in which each event makes a random step on one of seven keys. `plain` makes the same steps on a dict after
+/// the run.
 const STEPS: &str = "
 from collections import Counter, defaultdict
 from random import Random

@@ -81,7 +81,7 @@ def __exit__():
     );
 }
 
-/// A script may do by itself what programs do with the package.
+/// A script can do what programs do with the package.
 #[test]
 fn scripts_trace_record_replay_and_count_by_themselves() {
     let text = r#"
@@ -120,7 +120,7 @@ def __exit__(): print("called", calls)
     );
 }
 
-/// Calls each function with each of its keywords alone. A keyword that stands for no option would raise OptionError.
+/// Calls each function with each of its keywords alone. A keyword without an option would raise OptionError.
 #[test]
 fn every_keyword_is_an_option_of_its_function() {
     let text = "

@@ -1,5 +1,5 @@
-//! Arguments of probes on a program that is compiled for the test: what a script, a filter, a template and a recording
-//! have of them.
+//! Arguments of probes on a program that the test compiles: their values in a script, a filter, a template and a
+//! recording.
 
 use expect_test::expect;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     script::{Outcome, Run},
 };
 
-/// Calls functions with known arguments.
+/// A program that calls functions with known arguments.
 const PROGRAM: &str = r#"
 #include <stdint.h>
 struct pair { long a, b, c; };
@@ -50,7 +50,7 @@ def __sample__(e): print(*(f'{name}={value!r}' for name, value in e.items() if n
 fn arguments_of_a_probe_are_fields_with_types() {
     needs(PROBES);
     let run = compiled(PRINT, &[]).options(["--order"]);
-    // A type with a `/` is in quotes.
+    // A type that contains `/` is quoted.
     let events = "uprobe:sum@./p//'low=%di:b4@0/8'/n=%di:s32/text=+0(%si):ustring/byte=%dx:u8/who=comm/\
                   numbers=+0(%si):u16[4]/raw=%di/";
     let outcome = succeeded(&run.event(events).exec(["./p"]));
@@ -85,7 +85,7 @@ fn names_and_types_of_parameters_come_from_the_binary() {
     let outcome = succeeded(&run.event(events).exec(["./p"]));
     let lines: Vec<&str> = outcome.stdout.lines().collect();
     assert_eq!(lines[0], "n=-1 byte=200 content='some text'");
-    // The first parameter is in a floating-point register, so the first general register has the second one.
+    // The first parameter is in a floating-point register. So the first general register contains the second parameter.
     assert_eq!([lines[2], lines[5], lines[8]], ["number=0", "number=1", "number=2"], "{lines:?}");
     assert_eq!(lines[6], "n=1 byte=200 content=''");
 }

@@ -17,7 +17,7 @@ use crate::harness::{
     script::{Outcome, Run, check},
 };
 
-/// Prints the addresses of its functions, then calls them as often as its argument says.
+/// A program that prints the addresses of its functions, and then calls them as often as its argument says.
 const PROGRAM: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ const LIBRARY: &str = "int in_library(int n) { return n + 2; }";
 
 const CALLS: usize = 1234;
 
-/// Prints how often each event came at each address.
+/// A script that prints the number of events at each address, by event.
 const COUNTS: &str = "
 from collections import Counter
 n = Counter()
@@ -162,7 +162,7 @@ fn an_address_is_the_functions_own_in_every_process() {
     needs(PROBES);
     let run = compiled(Run::script(COUNTS), &[]).event("uprobe:counted@./p").options(["-N", "100"]);
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The probe may not be attached yet. So the program makes more calls than the run waits for.
+    // The probe may not be attached yet, so the program makes more calls than the run waits for.
     let mut program = Looping::start(Command::new(run.path("p")).arg("-1"));
     assert!(child.wait().unwrap().success());
     let mut text = String::new();
@@ -171,7 +171,7 @@ fn an_address_is_the_functions_own_in_every_process() {
     program.end();
 }
 
-/// The program while it calls its functions again and again.
+/// The program, which calls its functions in a loop.
 struct Looping {
     child: Child,
     counted: u64,
@@ -214,14 +214,14 @@ fn a_path_is_that_of_the_traced_process() {
         let outcome = succeeded(&run);
         assert_eq!(outcome.stdout, format!("uprobe:counted {:#x} 50\n", program.counted), "{file}");
     }
-    // Outside the container, this path is another file.
+    // Outside of the container, another file has this path.
     let run = Run::script(COUNTS).event(format!("uprobe:counted@\"{inside}/p\""));
     let outcome = run.run();
     assert_eq!(outcome.status, 1);
     assert!(outcome.stderr.contains("/inside/p: not an ELF file"), "{}", outcome.stderr);
 }
 
-/// In earlier versions, the probe was put on the new file, which the process never runs, and there was no message.
+/// The probe must not be put on the new file, which the process never executes.
 #[test]
 fn a_library_that_was_replaced_is_probed_as_the_process_has_it() {
     needs(PROBES);
@@ -267,7 +267,7 @@ def __exit__():
         let outcome = succeeded(&run);
         assert!(outcome.stdout.contains(expected), "{options:?} {}", outcome.stdout);
     }
-    // This run does not ask for call chains, so there are no frames.
+    // This run requests no call chains, so there are no frames.
     let run = compiled(Run::script(script), &["-O0"]).event("uprobe:counted@./p").exec(["./p", &calls()]);
     let outcome = succeeded(&run);
     assert!(outcome.stdout.ends_with("uprobe:counted 1234\n"), "{}", outcome.stdout);
@@ -378,7 +378,7 @@ fn functions_that_probes_can_be_put_on_are_listed() {
     assert_eq!(list(&["uprobe:cou[mn]*@./p"]), (Some(0), counted.into()));
     let wakeup = "sched:sched_wakeup\n";
     assert_eq!(list(&["sched:sched_wakeup", "uprobe:./p:counted"]), (Some(0), format!("{counted}{wakeup}")));
-    // The source `function` has a name for each function, and its fields.
+    // The source `function` lists a name for each function, and the fields of its spans.
     let (status, text) = list(&["-v", "function:coun*@./p"]);
     assert!(text.starts_with("function:counted@\"./p\"         [built-in source]\n"), "{text}");
     let is_field = |name: &str| text.lines().any(|line| line.split_whitespace().next() == Some(name));
@@ -417,7 +417,7 @@ fn impossible_probes_are_reported_with_their_cause() {
         let output = command.current_dir(&dir).arg(run.path("s.py")).output().unwrap();
         assert_ne!(output.status.code(), Some(0), "{selector}");
         let line = String::from_utf8(output.stderr).unwrap().lines().next().unwrap().replacen("perf-prof: ", "", 1);
-        // The place and the length of the code depend on the compiler.
+        // The address and the length of the code depend on the compiler.
         let line = line.split("the file has code at").next().unwrap().replace(&format!("{size:#x}"), "SIZE");
         text += &(line + "\n");
     }
@@ -458,7 +458,7 @@ def __exit__(): print(n['syscalls:sys_enter_getppid'], n['uprobe:counted'], n['p
     assert_eq!(outcome.stdout.lines().last(), Some("5000 5000 True True 0"), "{}", outcome.stdout);
 }
 
-/// A probe that is defined in tracefs until this is dropped.
+/// A probe that is defined in tracefs until this value is dropped.
 #[cfg(target_arch = "x86_64")]
 pub struct Defined(String);
 

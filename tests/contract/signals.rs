@@ -1,5 +1,4 @@
-//! Ctrl-C or SIGTERM, sent once, twice and three times, an ignored signal, and the script's threads while there is no
-//! event.
+//! Ctrl-C or SIGTERM, sent once, twice and three times; an ignored signal; the script's threads while no event happens.
 
 use std::{
     io::{BufRead, BufReader},
@@ -20,7 +19,7 @@ fn start(run: &Run) -> (Child, impl Iterator<Item = String>) {
     (child, lines)
 }
 
-/// Sends a signal and waits until the process has taken it. The kernel merges two equal signals that are pending.
+/// Sends a signal and waits until the process has received it. The kernel merges equal signals that are pending.
 fn send(child: &Child, signal: i32) {
     // SAFETY: sends a signal to a child that has not been waited for.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
@@ -82,7 +81,8 @@ fn a_second_ctrl_c_interrupts_a_callback_that_sleeps() {
 #[test]
 fn a_callback_may_clean_up_when_it_is_interrupted() {
     needs([Need::Tracefs]);
-    // The signals may arrive right after the line, so it is printed where the callback cleans up.
+    // The signals may arrive right after the line is printed. So it is printed where the callback's cleanup already
+    // applies.
     let text = BUSY.replace(
         "print('busy', flush=True)\n    while True: pass",
         "\n    try:\n        print('busy', flush=True)\n        while True: pass\n    finally: print('cleaned')",
@@ -110,7 +110,7 @@ fn a_third_ctrl_c_ends_the_process() {
     assert_eq!(finish(child, run.dir.path()).status, 128 + libc::SIGINT);
 }
 
-/// A supervisor sends SIGTERM. In earlier versions, such a callback made perf-prof ignore it for ever.
+/// A supervisor sends SIGTERM. A callback that does not return must not make perf-prof ignore it for ever.
 #[test]
 fn a_second_sigterm_interrupts_a_callback_that_does_not_return() {
     needs([Need::Tracefs]);
@@ -182,7 +182,7 @@ def __exit__():
     assert_eq!(finish(child, run.dir.path()).status, 0);
 }
 
-/// Starts it with these signals ignored, as a shell starts a background job, or as nohup starts a command.
+/// Starts a run with these signals ignored, as a shell starts a background job or as nohup starts a command.
 fn start_ignoring(run: &Run, ignored: &'static [i32]) -> (Child, impl Iterator<Item = String>) {
     let mut command = run.command();
     // SAFETY: signal is async-signal-safe.
@@ -233,7 +233,7 @@ fn a_command_ignores_what_was_ignored_at_the_start() {
     let run = run.exec(["grep", "SigIgn", "/proc/self/status"]);
     let (child, lines) = start_ignoring(&run, &[libc::SIGINT, libc::SIGHUP]);
     let mask = lines.last().unwrap().split_whitespace().last().map(|mask| u64::from_str_radix(mask, 16).unwrap());
-    // The C library uses the signals 32 and 33. A shell may ignore them, and then all its commands do.
+    // The C library uses the signals 32 and 33. A shell may ignore them, and its commands inherit this.
     let mask = mask.map(|mask| mask & 0x7fff_ffff);
     assert_eq!(mask, Some(1 << (libc::SIGINT - 1) | 1 << (libc::SIGHUP - 1)));
     assert_eq!(finish(child, run.dir.path()).status, 0);
@@ -256,7 +256,7 @@ def __exit__(): print('exit')
 
 #[test]
 fn threads_of_the_script_run_while_no_event_is_there() {
-    // If perf-prof held the GIL while it waits, neither the thread nor the run would ever end.
+    // If perf-prof held the GIL while it waits, neither the thread nor the run would end.
     let text = "
 import os, signal, threading
 def work():

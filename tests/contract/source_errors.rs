@@ -1,4 +1,4 @@
-//! Events other than tracepoints: the errors if they cannot be opened as selected, and their limits.
+//! Events other than tracepoints: their limits, and the errors if they cannot be opened.
 
 use expect_test::expect;
 
@@ -140,7 +140,7 @@ fn the_error_for_a_frequency_above_the_limit_names_the_limit() {
     let before = limit();
     let outcome = run.run();
     outcome.assert_civil();
-    // The kernel may lower the limit during the run.
+    // The kernel may have lowered the limit during the run.
     let is_named = [before, limit()].iter().any(|limit| {
         let limit = limit.trim();
         outcome

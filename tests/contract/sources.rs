@@ -1,4 +1,4 @@
-//! Events other than tracepoints: `profile`, events that perf has a name for, PMUs, breakpoints.
+//! Events other than tracepoints: `profile`, events with perf's names, PMUs, breakpoints.
 
 use std::{
     io::{BufRead, BufReader, Write},
@@ -18,7 +18,7 @@ use crate::harness::{
 fn profile_samples_where_the_time_goes() {
     needs([Need::Tracefs]);
     needs_samples(997);
-    // The kernel changes the period until the frequency is right. This takes some time in each process, so the shares
+    // The kernel changes the period until the frequency is right, which takes some time in each process. So the shares
     // are those of the periods.
     let script = "
 from collections import Counter
@@ -131,8 +131,8 @@ fn one_software_event_selected_twice_is_an_error() {
     );
 }
 
-/// If two programs count the same software event, the kernel gives the samples of the older event the id of the newer
-/// one.
+/// If two programs count the same software event, the kernel gives samples of the older event the id of the newer
+/// event.
 #[test]
 fn a_software_event_that_another_program_counts_too_is_still_delivered() {
     let script = "
@@ -156,13 +156,13 @@ def __sample__(event):
     global faults
     faults += event._pid == os.getpid()
 ";
-    // The rings have room for the page faults of all other programs.
+    // The rings are large enough for the page faults of all other programs.
     let run =
         |events: &str| Run::script(script).options(["-i", "500", "-m", "8M", "--include-self"]).event(events).run();
     needs([Need::Tracefs]);
     let alone = run("page-faults");
     assert_eq!((alone.stdout.as_str(), alone.complaints().as_str()), ("True\n", ""));
-    // With two events, perf-prof cannot tell to which of them such a sample belongs.
+    // With two events, perf-prof cannot know to which event such a sample belongs.
     let two = run("page-faults,context-switches");
     assert!(
         two.stdout == "True\n" || two.complaints().contains("events were not delivered: another program"),
@@ -196,7 +196,7 @@ def __exit__(): print(n['context-switches'] >= 3, n['minor-faults'] >= 20)";
     );
 }
 
-/// The workload causes major faults. Without any, the test could not notice that the event does not work.
+/// The workload causes major faults. Without them, the test could not notice that the event does not work.
 #[test]
 fn major_faults_come_where_a_file_is_read_from_its_disk() {
     needs([Need::Tracefs]);
@@ -213,7 +213,7 @@ def __exit__(): print('seen', n)";
             outcome.stdout.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_else(|| panic!("{outcome:?}"));
         line.trim().parse().unwrap()
     };
-    // The program's own pages may add major faults.
+    // Pages of the program itself may cause further major faults.
     match number("own") {
         0 => skip(Need::Storage, "what was written to the test's folder stays in memory"),
         own => assert!(number("seen") >= own, "{outcome:?}"),
@@ -222,7 +222,7 @@ def __exit__(): print('seen', n)";
 
 #[test]
 fn events_that_never_come_can_be_selected() {
-    // A task that is bound to one CPU does not migrate. The command inherits this.
+    // A task that is bound to one CPU does not migrate. The command inherits the binding.
     pin_to_first();
     let script = "
 def __sample__(event): print(event._event)
@@ -324,7 +324,7 @@ seen = False";
                    weight+data_src+transaction+raw";
     let event = format!("page-faults:u//sample={members}/");
     prints(
-        // The rings are large, because each sample has a copy of the stack.
+        // The rings are large, because each sample contains a copy of the stack.
         Run::script(script).event(event).options(["-m16M"]).workload("faults 50"),
         expect![[r#"
         _pid _tid _time _cpu _realtime _event identifier ip pid tid time addr id stream_id cpu period callchain raw read regs_user stack_user weight data_src transaction regs_intr phys_addr cgroup data_page_size code_page_size
@@ -424,7 +424,7 @@ fn a_template_shows_the_members() {
     .assert_eq(&outcome.stdout[from..to]);
 }
 
-/// In earlier versions there was no message, as if there had been nothing to sample.
+/// Without a message, missing samples would look as if nothing had happened.
 #[test]
 fn throttled_sampling_is_reported() {
     needs([Need::Tracefs]);

@@ -1,4 +1,4 @@
-//! stdout and stderr of the script: buffered by blocks or by lines, UTF-8, in order with perf-prof's own lines.
+//! stdout and stderr of the script: buffered by blocks or lines, UTF-8, in the right order with perf-prof's own lines.
 
 use std::{
     ffi::OsStr,
@@ -22,7 +22,7 @@ use crate::harness::{
 #[test]
 fn lines_come_at_once_through_a_pipe() {
     needs([Need::Tracefs]);
-    // The workload never ends, so a line that waits in a buffer would never come.
+    // The workload never ends, so a line in a buffer would never be written.
     let run = Run::script("def __sample__(event): print('line')\n").call_event().workload("calls 1 forever");
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -32,7 +32,7 @@ fn lines_come_at_once_through_a_pipe() {
     assert_eq!(finish(child, run.dir.path()).status, 0);
 }
 
-/// Each write into a packet pipe is read by itself.
+/// A read from a packet pipe returns the bytes of one write.
 #[test]
 fn many_lines_are_written_together_into_a_pipe() {
     needs([Need::Tracefs]);
@@ -57,7 +57,7 @@ fn many_lines_are_written_together_into_a_pipe() {
     assert!(writes < 500, "{writes} writes");
 }
 
-/// The callback does not return, so nothing else can write what it has printed.
+/// The callback does not return, so its output must be written while it runs.
 #[test]
 fn a_terminal_shows_each_line_at_once() {
     needs([Need::Tracefs]);
@@ -78,7 +78,7 @@ fn a_terminal_shows_each_line_at_once() {
     assert_eq!(line.trim_end(), "line");
 }
 
-/// What a script prints stands before the messages that come later, and so do its own errors.
+/// The script's output comes before later messages, and before its own later errors.
 #[test]
 fn messages_keep_their_place_among_collected_lines() {
     needs([Need::Tracefs]);
@@ -220,7 +220,7 @@ fn a_stdout_that_is_full_is_one_line() {
     }
 }
 
-/// A name of a task that clears a screen, changes its color and rings.
+/// A comm that would clear a screen, change its color and ring the bell.
 const NAME: &[u8] = b"\x1b[2J\x1b[31mRED\x07";
 const ESCAPED: &str = "\\x1b[2J\\x1b[31mRED\\x07";
 
@@ -241,7 +241,7 @@ def __sample__(event): event.print(timestamp=False)
     assert!(shown.lines().any(|line| line == format!("renamed {ESCAPED} 7")), "{shown}");
     assert!(shown.lines().any(|line| line.contains(&format!(" {ESCAPED} ")) && line.contains("getpgid")), "{shown}");
     assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
-    // A pipe gets the bytes.
+    // A pipe gets the bytes unchanged.
     let bytes = run().run().bytes;
     assert_eq!(bytes.windows(NAME.len()).filter(|bytes| *bytes == NAME).count(), 2);
 }
@@ -270,7 +270,7 @@ fn a_terminal_does_not_obey_the_names_in_recordings() {
     }
 }
 
-/// A task with such a name would otherwise make a line of a report, or turn the rest of a line around.
+/// Otherwise a task with such a comm could make a line of a report, or reverse the rest of a line.
 #[test]
 fn no_name_makes_a_line_of_its_own_or_sets_the_direction_of_text() {
     needs([Need::Tracefs, Need::Python]);
@@ -289,7 +289,7 @@ fn no_name_makes_a_line_of_its_own_or_sets_the_direction_of_text() {
         (&["trace", "-e", CALL, "--input", input], 3),
         (&["python", "-q", "-e", CALL, "--input", input, script.to_str().unwrap()], 3),
     ] {
-        // The name is in as many lines as there are, also in a file.
+        // The escaped comm is in all of its lines, also in a file.
         let text = stdout(&perf_prof(words).output().unwrap());
         assert_eq!(text.lines().filter(|line| line.contains(shown_name)).count(), lines, "{words:?} {text}");
         assert!(!text.lines().any(|line| line.starts_with("  99%")), "{words:?} {text}");

@@ -1,4 +1,4 @@
-//! Names of user frames in programs that the tests compile, and of BPF programs.
+//! Names of user frames in programs that the tests compile, and names of BPF programs.
 
 use std::process::Command;
 
@@ -114,7 +114,7 @@ fn the_line_of_a_frame_without_an_option() {
     );
 }
 
-/// The script reads the kernel's symbols before it loads the program.
+/// The script reads the kernel's symbols before the BPF program is loaded.
 #[test]
 fn a_bpf_program_that_is_loaded_later_has_its_name_at_once() {
     needs([Need::Tracefs, Need::Bpf]);
@@ -153,8 +153,8 @@ def __exit__():
     );
 }
 
-/// Names the frames of page faults. Prints by how many MiB the memory of perf-prof grew, then the numbers of processes,
-/// of frames with names, and of all frames.
+/// A script that names the frames of page faults. It prints by how many MiB the memory of perf-prof grew, and the
+/// numbers of processes, of frames with names, and of all frames.
 const MEMORY: &str = "
 processes = 1
 named = frames = 0
@@ -197,7 +197,7 @@ fn a_small_symbol_cache_bounds_memory() {
     assert!(small < 16 && small < large, "memory grew by {small} MiB, and with a large cache by {large} MiB");
 }
 
-/// Opens events that ask for build ids, one per CPU, as another tracer does.
+/// Opens events that request build ids, one per CPU, as another tracer does.
 fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
     use std::os::fd::FromRawFd;
 
@@ -218,8 +218,8 @@ fn asking_for_build_ids() -> Vec<std::os::fd::OwnedFd> {
     opened.filter(|&fd| fd >= 0).map(|fd| unsafe { std::os::fd::OwnedFd::from_raw_fd(fd) }).collect()
 }
 
-/// If one tracer asks for build ids, the kernel also marks records of other tracers as if they had build ids. In
-/// earlier versions, mappings and names were missing for that reason.
+/// If one tracer requests build ids, the kernel also marks records for other tracers as if they contained build ids.
+/// Mappings and names must not be missing for that reason.
 #[test]
 fn names_while_another_tracer_asks_for_build_ids() {
     let others = asking_for_build_ids();
@@ -236,7 +236,7 @@ fn names_while_another_tracer_asks_for_build_ids() {
     );
 }
 
-/// The line of a clock sample shows the function and the file of the program that runs, also without call chains.
+/// The line of a clock sample shows the function and the file of the running program, also without call chains.
 #[test]
 fn instructions_after_an_exec_are_named_from_the_new_program() {
     needs([Need::Tracefs]);

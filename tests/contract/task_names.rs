@@ -1,4 +1,4 @@
-//! `event._comm`: the name of the task that an event belongs to, live and in recordings.
+//! `event._comm`: the comm of the event's task, live and in recordings.
 
 use expect_test::expect;
 
@@ -7,7 +7,7 @@ use crate::harness::{
     script::{Run, prints},
 };
 
-/// `print()` shows the name in the first column, `event._comm` is the same text.
+/// A script for which `print()` shows the comm in the first column, and `event._comm` is the same text.
 const NAMES: &str = "
 import contextlib, io
 kept = []
@@ -20,7 +20,7 @@ def __exit__():
         print(event.pid, event._comm)
 ";
 
-/// The names are read at the end, when the tasks are gone.
+/// The comms are read at the end, after the tasks have exited.
 #[test]
 fn the_name_of_an_events_task_is_the_one_at_its_time_live_and_in_a_recording() {
     needs([Need::Tracefs]);

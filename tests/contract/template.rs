@@ -1,4 +1,4 @@
-//! `help` prints a script that runs as it is.
+//! `help` prints a script that runs without changes.
 
 use std::{fs, process::Command};
 
@@ -8,7 +8,7 @@ use crate::harness::{
     script::{CALL, Run},
 };
 
-/// The template for these events.
+/// Returns the template for these events.
 fn template(events: &str) -> String {
     let output = Command::new(tested_program()).args(["python", "-e", events, "help"]).output().unwrap();
     assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));

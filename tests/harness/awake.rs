@@ -1,7 +1,7 @@
-//! CPUs that never idle, for tests of what happens in interrupts.
+//! CPUs that never idle, for tests about interrupts.
 //!
-//! On some virtual machines, perf gets no events from the interrupts of a CPU's idle task, although the kernel's own
-//! trace has them. A task that only computes when nothing else runs keeps the idle task from running.
+//! On some virtual machines, perf gets no events from interrupts of a CPU's idle task, although the kernel's own trace
+//! contains them. A task that computes only when nothing else runs keeps the idle task from running.
 
 use std::{
     sync::{
@@ -13,7 +13,7 @@ use std::{
 
 use super::task::{allowed_cpus, pin};
 
-/// While this lives, each CPU computes instead of being idle.
+/// While this value exists, each CPU computes instead of being idle.
 pub struct Awake {
     ends: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -37,7 +37,7 @@ impl Awake {
     }
 }
 
-/// Makes this thread run only if no other one wants to.
+/// Makes this thread run only if no other thread wants to run.
 fn give_way() {
     let param = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter lives across the call.

@@ -1,15 +1,15 @@
-//! The workload that the tests trace: this test program itself. It carries out the operations in its arguments before
-//! Rust starts.
+//! The workload that the tests trace: this test program itself. It executes the operations in its arguments before Rust
+//! starts.
 //!
-//! So every event is known: only tests call `getpgid`, and its argument numbers the calls. The workload starts in a
-//! millisecond, and it prints nothing unless an operation does.
+//! So all events are known: only tests call `getpgid`, with an argument that numbers the calls. The workload starts in
+//! a millisecond, and prints nothing unless an operation does.
 
 use std::ffi::{CStr, c_char, c_int};
 
-/// The first argument that makes the program a workload.
+/// The first argument of a workload.
 pub const WORKLOAD: &str = "--contract-workload";
 
-/// glibc calls the functions of this section with `main`'s arguments before `main`.
+/// Before `main`, glibc calls the functions in this section with `main`'s arguments.
 #[used]
 // SAFETY: the section holds pointers to functions of this very type, which the C library's start-up code calls once.
 #[unsafe(link_section = ".init_array")]
@@ -24,7 +24,7 @@ extern "C" fn before_main(argc: c_int, argv: *const *const c_char, _: *const *co
     }
 }
 
-/// The variable for breakpoints.
+/// The variable that breakpoints watch.
 static mut STORED: u64 = 0;
 
 fn pin(cpu: usize) {
@@ -80,11 +80,9 @@ unsafe fn read_mapped(path: &CStr) {
 
 /// Carries out operations. Each operation has a name, and most have a number.
 fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
-    // This call comes before anything is counted, and no test traces it.
-    // SAFETY: getppid takes no pointer and cannot fail.
+    // This call comes before the counting, and no test traces it.
     let perf_prof = unsafe { libc::getppid() };
-    // If a test fails, its workload ends by itself.
-    // SAFETY: alarm takes no pointer and cannot fail.
+    // After a failed test, the workload ends by itself.
     unsafe { libc::alarm(100) };
     let mut call = 0;
     while let Some(operation) = args.next() {
@@ -95,7 +93,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
         // SAFETY: the calls are plain system calls, and pointers are to live values.
         unsafe {
             match operation.to_bytes() {
-                // Makes this many calls, numbered 1, 2, ... over the whole workload.
+                // Makes this many calls. Their arguments count from 1 over the whole workload.
                 b"calls" => {
                     for _ in 0..number() {
                         call += 1;
@@ -131,7 +129,7 @@ fn work<'a>(mut args: impl Iterator<Item = &'a CStr>) -> ! {
                     let path = args.next().unwrap_or_default();
                     libc::close(libc::open(path.as_ptr(), libc::O_RDONLY));
                 }
-                // Drops a file from memory, reads it through a mapping, and prints how many faults waited for the disk.
+                // Drops a file from memory, reads it through a mapping, and prints the number of major faults.
                 b"read-mapped" => {
                     let path = args.next().unwrap_or_default();
                     read_mapped(path);

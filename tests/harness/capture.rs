@@ -1,4 +1,4 @@
-//! Helpers for the tests of live capture: they make requests for events, and collect what is captured.
+//! Helpers for tests of live capture: requests for events, and the collection of what is captured.
 
 use std::{
     collections::HashMap,

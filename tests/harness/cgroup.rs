@@ -1,4 +1,4 @@
-//! A cgroup for one test.
+//! Cgroups for tests.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use super::machine::{Need, needs, skip};
 
-/// A cgroup. It is removed when this is dropped.
+/// A cgroup, which is removed when this value is dropped.
 pub struct Cgroup {
     pub name: String,
     pub path: PathBuf,
@@ -29,18 +29,18 @@ impl Cgroup {
         Cgroup { name, path }
     }
 
-    /// Makes a cgroup that may use so many bytes of memory.
+    /// Creates a cgroup that may use at most this many bytes of memory.
     pub fn with_memory(limit: u64) -> Cgroup {
         Self::with_limit("memory", ["memory.limit_in_bytes", "memory.max"], limit)
     }
 
-    /// Makes a cgroup that may have so many threads.
+    /// Creates a cgroup that may contain at most this many threads.
     pub fn with_threads(limit: u64) -> Cgroup {
         Self::with_limit("pids", ["pids.max", "pids.max"], limit)
     }
 
-    /// Makes a cgroup in the hierarchy of version 1 or 2 that has this controller. The names are those of the file with the
-    /// limit in both versions.
+    /// Creates a cgroup in the hierarchy, of version 1 or 2, with this controller. `files` are the names of the file
+    /// for the limit in version 1 and in version 2.
     fn with_limit(controller: &str, files: [&str; 2], limit: u64) -> Cgroup {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("perf-prof-test-{controller}-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
@@ -61,14 +61,14 @@ impl Cgroup {
         cgroup
     }
 
-    /// Makes a cgroup below this one. It has to be dropped first.
+    /// Creates a cgroup below this cgroup. The new cgroup has to be dropped first.
     pub fn below(&self, name: &str) -> Cgroup {
         let path = self.path.join(name);
         fs::create_dir(&path).unwrap();
         Cgroup { name: format!("{}/{name}", self.name), path }
     }
 
-    /// A shell that moves into the cgroup and then executes its arguments.
+    /// Returns a shell that moves into the cgroup and then executes its arguments.
     pub fn shell(&self) -> Command {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("echo $$ > {} && exec \"$@\"", self.procs()), "sh"]);
@@ -83,7 +83,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // The tasks in it have exited, but the kernel may take a moment to notice. A test that has failed may have left some.
+        // The tasks of the cgroup have exited, but the kernel may need a moment to notice. A failed test may have left
+        // some.
         for _ in 0..2000 {
             if fs::remove_dir(&self.path).is_ok() {
                 return;

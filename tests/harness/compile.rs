@@ -11,10 +11,10 @@ use super::{
     run::stdout,
 };
 
-/// Options that keep each function in call chains by frame pointers.
+/// Options with which frame pointers show each function in call chains.
 pub const FRAMES: &[&str] = &["-O1", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls"];
 
-/// Runs a compiler or a tool like strip, and returns what it printed. The tool must succeed.
+/// Runs a compiler or another tool, which must succeed. Returns its output.
 #[track_caller]
 pub fn build(command: &mut Command) -> String {
     match command.output() {
@@ -23,7 +23,7 @@ pub fn build(command: &mut Command) -> String {
     }
 }
 
-/// The same, with the name of the tool and its arguments.
+/// Runs the tool of this name like [`build`].
 #[track_caller]
 pub fn tool(name: &str, arguments: &[&str]) -> String {
     build(Command::new(name).args(arguments))

@@ -17,7 +17,7 @@ pub const CALL: &str = "syscalls:sys_enter_getpgid";
 /// The environment variable that tells the workload what to do.
 const WORK: &str = "PERF_PROF_TEST_WORK";
 
-/// The workload: makes calls.
+/// The workload, which makes calls.
 pub fn workload() {
     let work = std::env::var(WORK).unwrap();
     let mut words = work.split(' ');
@@ -25,7 +25,7 @@ pub fn workload() {
     let (calls, threads, children) = (number(), number(), number());
     let mut all = Vec::new();
     if words.next() == Some("waits") {
-        // These threads exist before the work starts. The end of stdin starts it.
+        // These threads exist before the work, which starts at the end of stdin.
         let (go, goes): (Vec<_>, Vec<_>) = (0..threads).map(|_| std::sync::mpsc::channel::<()>()).unzip();
         all.extend(goes.into_iter().map(|goes| {
             std::thread::spawn(move || {
@@ -53,24 +53,22 @@ pub fn workload() {
     all.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-/// Asks `times` times for the group of a process. The process need not exist.
+/// Calls getpgid() `times` times. The process of its argument need not exist.
 fn call(times: u32) {
     for pid in 0..times {
-        // The call is made by its number, because a C library may do it in another way.
-        // SAFETY: getpgid takes no pointer.
+        // The system call is made by number, because a C library may implement the function in another way.
         unsafe { libc::syscall(libc::SYS_getpgid, pid) };
     }
 }
 
-/// Returns the command of a workload. Its first thread, each of its other threads and each of its children make `calls`
-/// calls.
+/// Returns the command of a workload. Its main thread, each other thread and each child make `calls` calls.
 pub fn words(calls: u32, threads: u32, children: u32) -> Vec<String> {
     let work = format!("{WORK}={calls} {threads} {children}");
     ["env".to_owned(), work].into_iter().chain(crate::harness::workload::words("wide")).collect()
 }
 
-/// A workload that waits before it starts its work. `threads` threads exist already, and later it starts as many again.
-/// All threads do the same work.
+/// A workload that waits before its work. `threads` threads exist before the work, and as many are created by it. All
+/// threads do the same work.
 pub struct Waiting {
     pub child: Child,
     stdin: ChildStdin,
@@ -126,7 +124,7 @@ pub fn json(args: &[&str], command: &[String]) -> Vec<Json> {
     objects(&text)
 }
 
-/// Parses one object per line.
+/// Parses text that contains one object per line.
 #[track_caller]
 pub fn objects(text: &str) -> Vec<Json> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
@@ -146,7 +144,7 @@ pub fn count(object: &Json, event: &str) -> u64 {
     rows[0]
 }
 
-/// Waits until a file has a whole line. Then counting has begun.
+/// Waits until a file contains a whole line, which means that counting has begun.
 pub fn await_line(path: &Path) {
     wait::until("counting has begun", || fs::read_to_string(path).is_ok_and(|text| text.contains('\n')));
 }

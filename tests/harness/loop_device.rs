@@ -1,4 +1,4 @@
-//! Block devices whose blocks are those of files.
+//! Block devices on files.
 
 use std::{path::Path, process::Command};
 
@@ -7,11 +7,11 @@ use super::{
     run::stdout,
 };
 
-/// A block device, by its path. It is removed when this value is dropped.
+/// The path of a block device, which is removed when this value is dropped.
 pub struct LoopDevice(pub String);
 
 impl LoopDevice {
-    /// Makes a device of a file.
+    /// Creates a device on a file.
     pub fn new(file: &Path) -> LoopDevice {
         match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
             Ok(made) if made.status.success() => LoopDevice(stdout(&made).trim().to_owned()),

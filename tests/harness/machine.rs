@@ -1,4 +1,4 @@
-//! What tests need from the machine. If a need is not met, the test counts as ignored. If this machine must meet the
+//! What tests need from the machine. If a need is not met, the test is ignored. If this machine is required to meet the
 //! need, the test fails.
 
 use std::{
@@ -12,14 +12,14 @@ use perf_prof_system::tracefs::Tracefs;
 
 use super::{probe_lock, run::is_installed_package};
 
-/// The environment variable with the needs that this machine must meet, separated by commas: a test fails if one of
-/// them is not met. `all` stands for all needs.
+/// The environment variable with the needs that this machine is required to meet, separated by commas. `all` means all
+/// needs.
 const REQUIRE: &str = "PERF_PROF_TESTS_REQUIRE";
 
 /// Something that not every machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// BPF programs can be loaded, and are compiled.
+    /// BPF programs can be loaded, and the kernel compiles them.
     Bpf,
     /// Records of mappings contain build ids.
     BuildIds,
@@ -31,12 +31,12 @@ pub enum Need {
     Schedstat,
     /// Some CPU is idle at times.
     Idle,
-    /// The program under test embeds its Python, which can be chosen. The command of an installed package runs in the
-    /// interpreter it is installed for: how it is found, and how another one is chosen, are questions of the executable.
+    /// The program under test embeds its Python, which users can choose. In contrast, the command of an installed
+    /// package runs in the interpreter of the package.
     EmbeddedPython,
-    /// A kernel that is recent enough for the test, or old enough, or built with the right options.
+    /// A kernel that is recent or old enough for the test, or that was built with the right options.
     Kernel,
-    /// The test can make block devices of files.
+    /// The test can create block devices on files.
     LoopDevices,
     /// The kernel has no kprobes.
     NoKprobes,
@@ -44,11 +44,11 @@ pub enum Need {
     Offline,
     /// `kernel.perf_event_paranoid` is 2.
     Paranoid,
-    /// The real perf, with the right to record.
+    /// The real perf is installed, and may record.
     Perf,
     /// The test can run programs as a user without privileges, and this user cannot read tracefs.
     PlainUser,
-    /// Hardware events.
+    /// A PMU with hardware events.
     Pmu,
     /// Programs of the system like bash, /bin/ls, and /usr/bin/python3.
     Programs,
@@ -64,23 +64,23 @@ pub enum Need {
     Pypi,
     /// Threads may have a real-time policy.
     RealTime,
-    /// The kernel has not lowered its limit of samples per second too far, or has lowered it as far as the test needs.
+    /// The kernel's limit of samples per second is high enough, or low enough, for the test.
     SampleRate,
     /// The header `sys/sdt.h`, for programs with static probes.
     StaticProbes,
     /// The program sudo.
     Sudo,
-    /// A file system that can drop its files from memory, and whose inodes are shown in memory maps.
+    /// A file system that can drop its files from memory, and whose inode numbers are those in memory maps.
     Storage,
     /// Tracepoints: tracefs can be read.
     Tracefs,
-    /// Several CPUs.
+    /// At least two CPUs.
     TwoCpus,
     /// The test can make mounts and namespaces.
     Namespaces,
-    /// Probes of programs.
+    /// Uprobes.
     Uprobes,
-    /// An x86-64 with a vdso and a shared C library.
+    /// An x86-64 processor, a vdso and a shared C library.
     Vdso,
 }
 
@@ -126,8 +126,8 @@ impl Need {
         Need::ALL.iter().find(|(need, _)| *need == self).unwrap().1
     }
 
-    /// Returns why this machine does not meet the need. This makes only quick checks: the tests find out the rest
-    /// themselves.
+    /// Returns the reason why this machine does not meet the need. Only quick checks are made here, and the tests make
+    /// the others.
     fn check(self) -> Result<(), String> {
         match self {
             Bpf => match read("/proc/sys/net/core/bpf_jit_enable")?.trim() {
@@ -205,7 +205,7 @@ pub fn needs<const N: usize>(needs: [Need; N]) {
     }
 }
 
-/// Ends the test as ignored if programs in the kernel cannot tell paths: the kernel does not say where its structures have them.
+/// Ends the test as ignored if BPF programs cannot read paths, because the kernel has no BTF.
 pub fn needs_paths() {
     needs([Need::Tracefs, Need::Bpf]);
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
@@ -213,7 +213,7 @@ pub fn needs_paths() {
     }
 }
 
-/// The payload that ends a test which cannot run on this machine. It has the reason.
+/// The payload of a panic that ends a test as ignored, with the reason.
 pub struct MissingRequirement(pub String);
 
 /// Ends the test as ignored, because this machine does not meet a need.
@@ -239,7 +239,7 @@ pub fn required() -> Vec<Need> {
     needs.collect()
 }
 
-/// Ends the test as ignored if the kernel takes fewer samples per second than `frequency`. The kernel lowers its limit
+/// Ends the test as ignored if the kernel allows fewer samples per second than `frequency`. The kernel lowers its limit
 /// by itself if samples take long.
 pub fn needs_samples(frequency: u64) {
     let limit = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").unwrap_or_default();
@@ -248,13 +248,13 @@ pub fn needs_samples(frequency: u64) {
     }
 }
 
-/// On an overloaded machine, the idle task hardly runs, so tests cannot see it.
+/// Returns an error on an overloaded machine, where the idle task hardly runs.
 fn is_idle_at_times() -> Result<(), String> {
     let idle = || -> u64 {
         let stat = fs::read_to_string("/proc/stat").unwrap();
         stat.lines().next().unwrap().split_whitespace().nth(4).unwrap().parse().unwrap()
     };
-    // The time is in ticks of 10 ms. A single tick may be the rest of an earlier idle time.
+    // The time is in ticks of 10 ms. A single tick may belong to an earlier idle time.
     let before = idle();
     let waits = (0..50).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));

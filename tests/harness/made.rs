@@ -1,11 +1,11 @@
-//! Recordings of other machines and recorders, made byte by byte in this machine's byte order. They have one event, unless a
-//! test adds others.
+//! Recordings of other machines and recorders, made byte by byte in this machine's byte order. They contain one event,
+//! unless a test adds others.
 
 use perf_prof_format::abi::{perf_data::*, *};
 
 use super::recording::Folder;
 
-/// A recording, as far as it was made.
+/// The contents of a recording.
 #[derive(Clone)]
 pub struct Made {
     pub magic: [u8; 8],
@@ -15,7 +15,7 @@ pub struct Made {
     pub records: Vec<u8>,
 }
 
-/// An attr.
+/// An event's `perf_event_attr`, as far as tests set it.
 #[derive(Clone, Copy)]
 pub struct MadeAttr {
     pub kind: u32,
@@ -26,7 +26,7 @@ pub struct MadeAttr {
     pub regs_user: u64,
 }
 
-/// The size of an attr that has `sample_stack_user`.
+/// The size of an attr up to `sample_stack_user`.
 const ATTR: usize = 96;
 const FILE_HEADER: usize = 104;
 
@@ -38,7 +38,7 @@ pub fn u64s(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A text that is padded to a multiple of 8 bytes, with at least one NUL.
+/// Returns a text padded to a multiple of 8 bytes, with at least one NUL.
 pub fn padded(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.resize((text.len() + 1).next_multiple_of(8), 0);
@@ -51,7 +51,7 @@ pub fn record(kind: u32, misc: u16, body: &[Vec<u8>]) -> Vec<u8> {
 }
 
 impl MadeAttr {
-    /// A software event whose samples have these members.
+    /// Creates a software event whose samples contain these members.
     pub fn new(sample_type: u64) -> Self {
         let (kind, config) = (PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
         MadeAttr { kind, config, sample_type, flags: 0, branch_sample_type: 0, regs_user: 0 }
@@ -67,19 +67,19 @@ impl MadeAttr {
 }
 
 impl Made {
-    /// A recording without records.
+    /// Creates a recording without records.
     pub fn new(attr: MadeAttr) -> Self {
         Made { magic: PERF_MAGIC2.to_le_bytes(), attrs: vec![attr], features: Vec::new(), records: Vec::new() }
     }
 
-    /// Adds a feature that is a text.
+    /// Adds a feature section that contains a text.
     pub fn text(mut self, feature: u32, text: &str) -> Self {
         let bytes = padded(text);
         self.features.push((feature, [u32s(&[bytes.len() as u32]), bytes].concat()));
         self
     }
 
-    /// Adds a list of files with build ids. Each is `misc` and a path.
+    /// Adds a list of files with build ids. Each entry is `misc` and the path.
     pub fn build_ids(mut self, files: &[(u16, &str)]) -> Self {
         let entry =
             |&(misc, path): &(u16, &str)| record(0, misc, &[u32s(&[u32::MAX]), vec![7; 20], vec![0; 4], padded(path)]);
@@ -98,7 +98,7 @@ impl Made {
         self.record(PERF_RECORD_MMAP, PERF_RECORD_MISC_KERNEL, &[numbers, padded(name)])
     }
 
-    /// Adds a mapping of process 7, as MMAP2.
+    /// Adds a mapping of process 7 (PERF_RECORD_MMAP2).
     pub fn mapping(self, start: u64, len: u64, prot_flags: [u32; 2], name: &str) -> Self {
         let numbers = [u32s(&[7, 7]), u64s(&[start, len, 0]), vec![0; 24], u32s(&prot_flags)].concat();
         self.record(PERF_RECORD_MMAP2, PERF_RECORD_MISC_USER, &[numbers, padded(name)])
@@ -108,7 +108,7 @@ impl Made {
         self.record(PERF_RECORD_SAMPLE, misc, members)
     }
 
-    /// The whole file.
+    /// Returns the whole file.
     pub fn file(&self) -> Vec<u8> {
         let attrs = self.attrs.iter().map(|attr| [attr.bytes(), u64s(&[0, 0])].concat());
         let attrs: Vec<u8> = attrs.collect::<Vec<_>>().concat();
@@ -129,7 +129,7 @@ impl Made {
         file
     }
 
-    /// The same as a stream. The first record of each attr has the ids 50, 51 and so on.
+    /// Returns the recording in pipe format. The attrs have the ids 50, 51 and so on.
     pub fn pipe(&self) -> Vec<u8> {
         let mut pipe = [self.magic.to_vec(), u64s(&[16])].concat();
         for (number, attr) in self.attrs.iter().enumerate() {

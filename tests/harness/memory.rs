@@ -1,4 +1,4 @@
-//! Counts the memory that a thread takes, so that a test can say how much a call may take at most.
+//! Counts the memory that a thread takes, for tests that limit the memory of a call.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -6,21 +6,21 @@ use std::{
 };
 
 thread_local! {
-    /// The bytes that this thread has allocated, less those that it has freed.
+    /// The bytes that this thread has allocated and not freed.
     static TAKEN: Cell<isize> = const { Cell::new(0) };
     /// The largest value of `TAKEN` so far.
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
 
 fn count(bytes: isize) {
-    // At the end of a thread there is nothing left to count with.
+    // At the end of a thread, the counters no longer exist.
     let _ = TAKEN.try_with(|taken| {
         taken.set(taken.get() + bytes);
         let _ = PEAK.try_with(|peak| peak.set(peak.get().max(taken.get())));
     });
 }
 
-/// The system's allocator, with counts.
+/// The system's allocator, which also counts.
 struct Counting;
 
 // SAFETY: every call is passed on to the system's allocator as it is.
@@ -53,8 +53,8 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Calls `body`. Returns its answer, the most memory that this thread took during the call, and what it still takes
-/// after it, both in bytes.
+/// Calls `body`. Returns its result, the peak memory of this thread during the call, and what it still takes after the
+/// call, both in bytes.
 pub fn of<T>(body: impl FnOnce() -> T) -> (T, usize, usize) {
     let before = TAKEN.get();
     PEAK.set(before);

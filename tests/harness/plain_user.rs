@@ -1,5 +1,5 @@
-//! Runs programs as a user without privileges, in their own mount namespace. There, the files that they need are
-//! readable, wherever these are, and tracefs is closed or not mounted.
+//! Runs programs as a user without privileges, in their own mount namespace. In the namespace, all files that the
+//! programs need are readable, and tracefs is closed or not mounted.
 
 use std::{
     fs,
@@ -17,7 +17,7 @@ use super::{
     task,
 };
 
-/// The user and the group `nobody`, as which programs run.
+/// The user and the group `nobody`, which run the programs.
 pub const NOBODY: u32 = 65534;
 
 /// The number of new pages that a workload touches.
@@ -40,7 +40,7 @@ pub struct Outcome {
     pub stderr: String,
 }
 
-/// Ends the test as ignored if this machine cannot run it.
+/// Ends the test as ignored if this machine cannot run programs as this user.
 pub fn needs_plain_user() {
     let why = || {
         if !is_root() {
@@ -67,12 +67,12 @@ pub fn needs_plain_user() {
     }
 }
 
-/// Returns `kernel.perf_event_paranoid`. Above 1, a plain user does not see events in the kernel.
+/// Returns `kernel.perf_event_paranoid`. Above 1, this user gets no events of the kernel.
 pub fn level() -> i32 {
     fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap().trim().parse().unwrap()
 }
 
-/// Returns the name that an event gets if it is selected without `:u` or `:k`.
+/// Returns the name of an event that is selected without `:u` and `:k`.
 pub fn as_seen(event: &str) -> String {
     if level() > 1 { format!("{event}:u") } else { event.to_owned() }
 }
@@ -87,7 +87,7 @@ pub fn folder() -> TempDir {
 /// The script that sets up the namespace.
 const NAMESPACE: &str = include_str!("namespace.sh");
 
-/// Where the Python is that perf-prof was built for.
+/// The folder of the Python that perf-prof was built for.
 #[cfg(feature = "python")]
 const PYTHON: &str = perf_prof_python::script::BUILD_PREFIX;
 #[cfg(not(feature = "python"))]
@@ -117,7 +117,7 @@ fn closed(path: &Path) -> Option<PathBuf> {
     ancestors.iter().rev().find(is_closed).map(|folder| folder.to_path_buf())
 }
 
-/// The kernel limits how much memory all processes of a user lock together, so they run one at a time.
+/// The kernel limits the locked memory of all processes of a user together, so they run one at a time.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Runs a command as this user.
@@ -143,7 +143,7 @@ pub fn with_workload<'a>(words: &[&'a str], workload: &'a [String]) -> Vec<&'a s
     words.iter().copied().chain(workload.iter().map(String::as_str)).collect()
 }
 
-/// The workload: it touches pages, and then computes until it has used the CPU for some time.
+/// The workload, which touches pages and then computes until it has used some CPU time.
 pub fn working() {
     task::touch(PAGES);
     let used = || {

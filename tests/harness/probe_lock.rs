@@ -1,8 +1,7 @@
-//! A lock between the tests that define probes and the tests that this would disturb.
+//! A lock between tests that define probes and tests that read the buffers of tracefs.
 //!
 //! When the definition of a probe is removed, the kernel empties the buffers of all instances of tracefs, because it
-//! uses the ids of events again (`dyn_event_release()` in kernel/trace/trace_dynevent.c). perf-prof defines probes,
-//! too.
+//! reuses the ids of events (`dyn_event_release()` in kernel/trace/trace_dynevent.c). perf-prof defines probes too.
 
 use std::{cell::RefCell, env, fs::File, os::fd::AsRawFd};
 
@@ -11,20 +10,20 @@ thread_local! {
     static HELD: RefCell<Option<File>> = const { RefCell::new(None) };
 }
 
-/// For tests that define probes. Until this test ends, tests that read the buffers of tracefs wait.
+/// For tests that define probes. Tests that read the buffers of tracefs wait until this test ends.
 pub fn shared() {
     if HELD.with_borrow(Option::is_none) {
         HELD.set(Some(locked(libc::LOCK_SH)));
     }
 }
 
-/// For tests that read the buffers of tracefs. Until this test ends, tests that define probes wait, and so do other
-/// tests that read the buffers.
+/// For tests that read the buffers of tracefs. Tests that define probes, and other tests that read the buffers, wait
+/// until this test ends.
 pub fn alone() {
     HELD.set(Some(locked(libc::LOCK_EX)));
 }
 
-/// Other runs of the tests on this machine wait as well.
+/// Takes the lock, for which other runs of the tests on this machine wait too.
 fn locked(how: libc::c_int) -> File {
     let path = env::temp_dir().join("perf-prof-tests.probes");
     let file = File::options().create(true).append(true).open(path).unwrap();

@@ -22,7 +22,7 @@ pub const CALL: &str = "syscalls:sys_enter_getppid";
 /// The environment variable with the generator's number of calls.
 const CALLS: &str = "PERF_PROF_TEST_CALLS";
 
-/// The generator: it makes its calls, then it ends.
+/// The generator, which makes its calls and ends.
 pub fn generator() {
     let calls = std::env::var(CALLS).unwrap();
     if let Some(line) = std::env::var_os("PERF_PROF_TEST_WAITS") {
@@ -34,7 +34,7 @@ pub fn generator() {
     println!("made {calls} calls");
 }
 
-/// A workload that touches pages and counts its own page faults. So another program has a software event, too.
+/// A workload that touches pages and counts its own page faults. So two programs have a software event.
 pub fn counting_generator() {
     let pages = std::env::var(CALLS).unwrap();
     let mut attr = perf_event_attr {
@@ -57,7 +57,7 @@ pub fn counting_generator_words() -> Vec<String> {
     workload::words("counting-generator")
 }
 
-/// Returns the command of a generator. The variable with the number of calls must be added.
+/// Returns the command of a generator. Callers add the variable with the number of calls.
 pub fn generator_words() -> Vec<String> {
     workload::words("generator")
 }
@@ -75,8 +75,8 @@ pub fn waiting_generator(calls: u64) -> Child {
     command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-/// Returns the thread of a waiting generator that will make the calls. It is not the first thread, which has the id of
-/// the process. Ids wrap around, so it may have the smaller id.
+/// Returns the thread of a waiting generator that will make the calls. It is not the main thread, whose id is the
+/// process id. Ids wrap around, so its id may be smaller.
 pub fn generating_thread(pid: u32) -> u32 {
     let mut found = None;
     wait::until("the generator has its thread", || {
@@ -92,7 +92,7 @@ pub fn generating_thread(pid: u32) -> u32 {
 pub struct RecordRun {
     pub dir: TempDir,
     pub status: i32,
-    /// What the recorder printed on stderr. The folder is replaced by `DIR`.
+    /// What the recorder printed on stderr. `DIR` replaces the folder.
     pub said: String,
 }
 
@@ -122,7 +122,7 @@ fn record_with(args: &[impl AsRef<OsStr>], calls: u64) -> RecordRun {
     finished(dir, output.status.code().unwrap(), &output.stderr)
 }
 
-/// Returns the command of a recorder. The test runs it itself.
+/// Returns the command of a recorder, which the test runs itself.
 pub fn command(dir: &TempDir, args: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(tested_program());
     command.arg("record").args(["-o", "perf.data"]).args(args).current_dir(dir.path());
@@ -151,7 +151,7 @@ impl RecordRun {
         perf(&self.path(), args)
     }
 
-    /// Returns the number of samples that `perf script` sees.
+    /// Returns the number of samples that `perf script` prints.
     pub fn samples(&self) -> u64 {
         self.perf(&["script", "-F", "event"]).lines().count() as u64
     }
@@ -185,7 +185,8 @@ pub fn perf(path: &Path, args: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until the events of a recorder are enabled. By then it has found its target, and written what existed before.
+/// Waits until the events of a recorder are enabled. Then it has found its target and written the existing tasks and
+/// mappings.
 pub fn await_events(recorder: &Child, path: &Path) {
     let of_tracepoint = || {
         let fds = fs::read_dir(format!("/proc/{}/fd", recorder.id())).ok()?;
@@ -193,8 +194,8 @@ pub fn await_events(recorder: &Child, path: &Path) {
         Some(links.filter(|link| link.to_str() == Some("anon_inode:[perf_event]")).count())
     };
     wait::until("the recorder has opened its events", || of_tracepoint().unwrap_or(0) > 0 && path.exists());
-    // Until the events are enabled, the recorder works. Then it waits for them. On a busy machine this may take long. A
-    // recorder with events all the time never waits for long, so it is checked only a few times.
+    // The recorder works until the events are enabled, and then waits for them. This may take long on a busy machine. A
+    // recorder that always gets events never waits for long, so it is checked only a few times.
     let asleep = || {
         let status = fs::read_to_string(format!("/proc/{}/status", recorder.id())).unwrap_or_default();
         let lines = status.lines().filter(|line| line.starts_with("State:") || line.contains("ctxt_switches:"));

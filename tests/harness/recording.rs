@@ -24,7 +24,7 @@ pub fn record(path: &Path, args: &[&str]) {
     });
 }
 
-/// Records in the form of a pipe, into a file.
+/// Records in pipe format into a file.
 #[track_caller]
 pub fn record_pipe(path: &Path, args: &[&str]) {
     try_until_whole(path, || {
@@ -34,8 +34,8 @@ pub fn record_pipe(path: &Path, args: &[&str]) {
     });
 }
 
-/// While another program on the machine asks for build ids, perf 6.1 takes the kernel's records of mappings for
-/// damaged. Then it aborts, at its end or when it reads the recording, and the recording is made again.
+/// Records until perf succeeds. While another program on the machine requests build ids, perf 6.1 takes the kernel's
+/// records of mappings for damaged. It then aborts at its end, or when it reads the recording.
 #[track_caller]
 fn try_until_whole(path: &Path, recorder: impl Fn() -> Command) {
     const TRIES: u64 = 20;
@@ -63,7 +63,7 @@ pub fn record_here(path: &Path, args: &[&str]) {
     stdout(&perf_prof(&["record", "-q", "-o"]).arg(path).args(args).stdout(Stdio::null()).output().unwrap());
 }
 
-/// Records with `perf-prof record` in the form of a pipe, into a file.
+/// Records with `perf-prof record` in pipe format into a file.
 #[track_caller]
 pub fn record_pipe_here(path: &Path, args: &[&str]) {
     let _ours = RECORDERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ pub fn perf(args: &[&str], path: &Path) -> Vec<String> {
     printed(&Command::new("perf").args(args).arg("-i").arg(path).output().unwrap())
 }
 
-/// The same with `perf-prof`.
+/// Runs `perf-prof` with these arguments on a recording. Returns the lines that it printed.
 #[track_caller]
 pub fn ours(args: &[&str], path: &Path) -> Vec<String> {
     printed(&perf_prof(args).arg("-i").arg(path).output().unwrap())
@@ -107,22 +107,22 @@ pub fn python(args: &[&str]) -> Output {
     perf_prof(&["python"]).args(args).env_remove("PERF_PROF_COMPAT").output().unwrap()
 }
 
-/// A script that prints `time cpu tid event` of every event.
+/// A script that prints `time cpu tid event` for each event.
 pub const LIST: &str = "def __sample__(e):\n    print(e._time, e._cpu, e._tid, e._event)\n";
 
-/// Returns the same lines from `perf script`.
+/// Returns the lines of [`LIST`], as `perf script` prints them.
 pub fn perf_script(path: &Path) -> Vec<String> {
     perf_script_with(path, &[])
 }
 
-/// The same with options of `perf script`.
+/// Like [`perf_script`], with options of `perf script`.
 pub fn perf_script_with(path: &Path, args: &[&str]) -> Vec<String> {
     let mut command = Command::new("perf");
     command.args(["script", "--ns", "-F", "cpu,tid,time,event", "-i"]).arg(path).args(args);
     printed(&command.output().unwrap()).iter().filter_map(|line| self::line(line)).collect()
 }
 
-/// Turns `20356 [000] 23865.342060829: sched:sched_wakeup: ` into `23865342060829 0 20356 sched:sched_wakeup`.
+/// Converts `20356 [000] 23865.342060829: sched:sched_wakeup: ` to `23865342060829 0 20356 sched:sched_wakeup`.
 fn line(line: &str) -> Option<String> {
     let mut words = line.split_whitespace();
     let tid: i64 = words.next()?.parse().ok()?;

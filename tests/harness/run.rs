@@ -7,8 +7,7 @@ use std::{
     sync::LazyLock,
 };
 
-/// The variable with the path of another program to test instead of the executable: the command `perf-prof` of an
-/// installed package, which does the same.
+/// The environment variable with the path of another program to test: the command `perf-prof` of an installed package.
 const OTHER_PROGRAM: &str = "PERF_PROF_TESTS_PROGRAM";
 
 /// Returns the program under test.
@@ -23,8 +22,8 @@ pub fn is_installed_package() -> bool {
     env::var_os(OTHER_PROGRAM).is_some()
 }
 
-/// A program that runs for this many seconds hangs, and it is killed: a test that fails is better than one that never
-/// ends.
+/// The time in s after which a program is killed, because it probably hangs. A failed test is better than one that
+/// never ends.
 pub const PATIENCE: u32 = 100;
 
 /// Returns the command `perf-prof` with these arguments.
@@ -34,7 +33,7 @@ pub fn perf_prof(args: &[&str]) -> Command {
     command
 }
 
-/// Kills the command if it takes longer than this many seconds.
+/// Kills the command after this many seconds.
 pub fn with_patience(command: &mut Command, seconds: u32) -> &mut Command {
     // An alarm outlives exec.
     // SAFETY: alarm is async-signal-safe.
@@ -46,8 +45,8 @@ pub fn with_patience(command: &mut Command, seconds: u32) -> &mut Command {
     }
 }
 
-/// Returns what a program printed. The program must have succeeded. The output need not be UTF-8, because task names
-/// and symbols may have any bytes.
+/// Returns what a program printed. The program must have succeeded. Other bytes than UTF-8 are replaced, because comms
+/// and symbols may contain any bytes.
 #[track_caller]
 pub fn stdout(output: &Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), said(output));

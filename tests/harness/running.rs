@@ -9,7 +9,7 @@ use std::{
 
 use perf_prof_symbols::symbol::{AddressKind, Options, Resolved, Symbolizer};
 
-/// Functions that call each other. `main` prints their addresses and waits for the end of its input.
+/// A program with functions that call each other. It prints their addresses, and waits for the end of its input.
 pub const PROGRAM: &str = r#"
 #include <stdio.h>
 __attribute__((noinline)) int innermost(int x) { __asm__ volatile("nop;nop;nop;nop"); return x + 1; }
@@ -24,7 +24,7 @@ int main(void) {
 /// A running program, and the addresses that it printed.
 pub struct Running {
     child: Child,
-    /// The addresses of its functions.
+    /// The addresses of its functions by name.
     pub functions: HashMap<String, u64>,
 }
 
@@ -48,7 +48,7 @@ impl Running {
         self.child.id()
     }
 
-    /// Closes the input of the program and waits for its end.
+    /// Closes the input of the program, and waits until it exits.
     pub fn end(&mut self) {
         drop(self.child.stdin.take());
         self.child.wait().unwrap();

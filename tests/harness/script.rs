@@ -20,11 +20,11 @@ use super::{
 /// The event that only tests cause. Its field `pid` numbers the calls.
 pub const CALL: &str = "syscalls:sys_enter_getpgid";
 
-/// An event deep in the kernel, for call chains: at the entry of a system call, there are no kernel frames yet. It has
-/// a filter, and attributes may follow.
+/// An event deep in the kernel, for call chains: at the entry of a system call, there are no kernel frames yet. The
+/// selector contains a filter, and attributes may be appended.
 pub const RENAME: &str = "task:task_rename/newcomm==\"worker\"/";
 
-/// A run of `perf-prof`. It is first described and then started.
+/// A run of `perf-prof`, which is first described and then started.
 pub struct Run {
     /// The folder that it runs in.
     pub dir: TempDir,
@@ -39,24 +39,24 @@ pub struct Run {
 /// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// The exit status, or 128 and the number of the signal that ended it.
+    /// The exit status. If a signal ended the run: 128 plus the number of the signal.
     pub status: i32,
-    /// What it printed on stdout. The test's folder is replaced by `DIR`.
+    /// What it printed on stdout. `DIR` replaces the test's folder.
     pub stdout: String,
-    /// The same for stderr.
+    /// What it printed on stderr, with the same replacement.
     pub stderr: String,
     /// stdout without replacements.
     pub bytes: Vec<u8>,
 }
 
-/// Returns the command of a workload that carries out these operations. Their words are separated by spaces.
+/// Returns the command of a workload that executes these operations. Spaces separate the words.
 pub fn workload(operations: &str) -> Vec<String> {
     let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
     [own, WORKLOAD.to_owned()].into_iter().chain(operations.split_whitespace().map(str::to_owned)).collect()
 }
 
 impl Run {
-    /// Runs this text as `s.py`.
+    /// Creates a run of this text as `s.py`.
     pub fn script(text: &str) -> Run {
         let dir = tempfile::tempdir().unwrap();
         let run = Run {
@@ -71,7 +71,7 @@ impl Run {
         run.file("s.py", text)
     }
 
-    /// Adds a file to the folder.
+    /// Adds a file to the run's folder.
     pub fn file(self, name: impl AsRef<Path>, text: impl AsRef<[u8]>) -> Run {
         let path = self.dir.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -79,7 +79,7 @@ impl Run {
         self
     }
 
-    /// Gives another module argument than `s.py`.
+    /// Sets another module argument than `s.py`.
     pub fn module(mut self, module: impl AsRef<OsStr>) -> Run {
         self.module = module.as_ref().into();
         self
@@ -107,13 +107,13 @@ impl Run {
         self
     }
 
-    /// Traces a workload that carries out these operations. Their words are separated by spaces.
+    /// Traces a workload that executes these operations. Spaces separate the words.
     pub fn workload(mut self, operations: &str) -> Run {
         self.workload = Some(workload(operations).into_iter().map(OsString::from).collect());
         self
     }
 
-    /// Adds a word to the operations of the workload. It may have any bytes.
+    /// Adds a word to the operations of the workload. The word may contain any bytes.
     pub fn operation(mut self, word: &[u8]) -> Run {
         self.workload.get_or_insert_default().push(OsStr::from_bytes(word).into());
         self
@@ -131,18 +131,18 @@ impl Run {
         self
     }
 
-    /// Starts with no environment variables but those that are set with `env`.
+    /// Starts perf-prof only with the environment variables that are set with `env`.
     pub fn empty_env(mut self) -> Run {
         self.empty_env = true;
         self
     }
 
-    /// Returns a path in the folder.
+    /// Returns a path in the run's folder.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// Returns the command, ready to be started.
+    /// Returns the command of the run.
     pub fn command(&self) -> Command {
         let mut command = Command::new(tested_program());
         command.arg("python").args(&self.options).arg(&self.module).args(&self.args);
@@ -174,7 +174,7 @@ impl Run {
         command
     }
 
-    /// Runs it to its end.
+    /// Starts the run and waits for its end.
     pub fn run(&self) -> Outcome {
         let child = self.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         finish(child, self.dir.path())
@@ -193,13 +193,14 @@ pub fn finish(child: Child, dir: &Path) -> Outcome {
     Outcome { status, stdout: shown(&output.stdout), stderr: shown(&output.stderr), bytes: output.stdout }
 }
 
-/// Returns a text without the lines of marks below the lines of a traceback. Each version of Python has other marks.
+/// Returns a text without the lines of `^` and `~` below the lines of a traceback, which differ between versions of
+/// Python.
 fn without_marks(text: &str) -> String {
     let is_mark = |line: &&str| !line.trim().is_empty() && line.trim().chars().all(|letter| "^~".contains(letter));
     text.split_inclusive('\n').filter(|line| !is_mark(line)).collect()
 }
 
-/// Returns a message as the executable prints it. Only the executable can use the packages of another environment.
+/// Returns a message in the words of the executable. Only the executable can use the packages of another environment.
 fn as_executable(text: &str) -> String {
     const OF_PACKAGE: &str = "scripts use the packages of '";
     let Some((before, rest)) = text.split_once(OF_PACKAGE).filter(|_| is_installed_package()) else {
@@ -218,8 +219,8 @@ impl Outcome {
         self
     }
 
-    /// Returns stderr without the line that names the loaded file, and without lines about throttled sampling. Those
-    /// depend on the machine: the kernel lowers its limit of samples if they take long.
+    /// Returns stderr without the line that names the loaded file, and without lines about throttled sampling. These
+    /// depend on the machine, because the kernel lowers its limit of samples if they take long.
     pub fn complaints(&self) -> String {
         self.stderr
             .lines()
@@ -229,7 +230,7 @@ impl Outcome {
     }
 }
 
-/// Runs it and compares its output, its messages and its status.
+/// Checks the output, the messages and the status of a run.
 pub fn check(run: Run, expect: Expect) {
     needs([Need::Tracefs]);
     let outcome = run.run();
@@ -239,7 +240,7 @@ pub fn check(run: Run, expect: Expect) {
     expect.assert_eq(&format!("{}{errors}--- status {}\n", outcome.stdout, outcome.status));
 }
 
-/// Runs it and compares what it prints. It must end with status 0 and print no messages.
+/// Checks the output of a run, which must exit with status 0 and print no messages.
 pub fn prints(run: Run, expect: Expect) {
     needs([Need::Tracefs]);
     let outcome = run.run();

@@ -1,4 +1,4 @@
-//! Runs the scripts, and has what several tests need for them.
+//! Runs the shipped scripts, and prepares what several tests need for this.
 
 use std::{
     env, fs,
@@ -29,8 +29,9 @@ pub fn on_workload(name: &str, args: &[&str], work: &str) -> String {
     text(script(name).args(args).args(["--exec", "env"]).args(words(work)).output().unwrap())
 }
 
-/// Returns the command of a script with the options of its first line, and a kernel filter for each event. `filter`
-/// gets the event's name. Without filters, the rest of the machine may make more events than the script can process.
+/// Returns the command of a script with the options of its first line, and with a kernel filter for each event.
+/// `filter` returns the filter for an event's name. Without filters, other programs may cause more events than the
+/// script can process.
 pub fn filtered(name: &str, filter: impl Fn(&str) -> &'static str) -> Command {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
     let text = fs::read_to_string(&path).unwrap();
@@ -46,7 +47,7 @@ pub fn filtered(name: &str, filter: impl Fn(&str) -> &'static str) -> Command {
     command
 }
 
-/// Runs a workload while a script watches the whole machine. Returns what the script and the workload printed.
+/// Runs a workload while a script traces the whole machine. Returns what the script and the workload printed.
 pub fn beside(mut script: Command, work: &str) -> (String, String) {
     let directory = tempfile::tempdir().unwrap();
     let files = ["out", "err"].map(|name| directory.path().join(name));
@@ -69,7 +70,7 @@ pub fn beside(mut script: Command, work: &str) -> (String, String) {
 #[track_caller]
 pub fn text(output: Output) -> String {
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    // The kernel lowers its limit of samples by itself if they take long. Samples that it leaves out then are not lost.
+    // The kernel lowers its limit of samples if they take long. Samples beyond the limit are not lost events.
     let is_throttling = |line: &&str| line.starts_with("perf-prof: the kernel throttled sampling ");
     let err: String = err.lines().filter(|line| !is_throttling(line)).flat_map(|line| [line, "\n"]).collect();
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
@@ -90,8 +91,8 @@ pub fn row<'a>(text: &'a str, first: &str) -> Vec<&'a str> {
     lines.find(|words| words.first() == Some(&first)).unwrap_or_else(|| panic!("no row {first} in\n{text}"))
 }
 
-/// Runs the Python code `test` on a script with made-up events, and returns what it prints. In the code, `script` is
-/// the script's module, and `event(**members)` makes an event.
+/// Runs the Python code `test` on a script with made events, and returns what it prints. In the code, `script` is the
+/// script's module, and `event(**members)` creates an event.
 pub fn on_made_up_events(name: &str, test: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name);
     let prelude = format!(
@@ -115,7 +116,7 @@ spec.loader.exec_module(script)
     text(command.output().unwrap())
 }
 
-/// Gives this thread a real-time policy. Returns whether this was possible.
+/// Gives this thread a real-time policy. Returns whether the kernel allowed it.
 pub fn first_in_first_out() -> bool {
     // SAFETY: the parameter lives across the call.
     unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 1 }) == 0 }

@@ -1,4 +1,5 @@
-//! Runs `perf-prof` on a program, with a script that prints the call chain of each rare system call.
+//! Runs `perf-prof` on a program that rarely makes a certain system call. A script prints the call chain of each of
+//! these calls.
 
 use std::{
     fs,
@@ -13,24 +14,24 @@ use super::{
     run::{PATIENCE, tested_program, with_patience},
 };
 
-/// The event of the programs' rare system call, with its stack.
+/// The event of the rare system call, with its stack.
 pub const RARE: &str = "syscalls:sys_enter_getppid//stack/";
 
-/// The kernel walks the frame pointers.
+/// The kernel follows the frame pointers.
 pub const FP: &[&str] = &["--call-graph", "fp", "--user-callchain", "--no-kernel-callchain"];
-/// Registers and stack are copied and unwound.
+/// The kernel copies registers and stack, and perf-prof unwinds them.
 pub const DWARF: &[&str] = &["--call-graph", "dwarf", "--user-callchain", "--no-kernel-callchain"];
 
-/// When the script asks for the frames.
+/// When the script reads the frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResolveTime {
-    /// In the handler. After the last event, the script ends the program.
+    /// In the handler, while the program still runs. The script ends the program after the last event.
     InHandler,
-    /// After the program has ended.
+    /// After the program has exited.
     AtExit,
 }
 
-/// One frame, as the script saw it.
+/// A frame, as the script reads it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub addr: u64,
@@ -58,19 +59,19 @@ def __exit__():
             show(event)
 ";
 
-/// A run that prints the call chains of a program's rare calls.
+/// A run that prints the call chains of a program's rare system calls.
 pub struct Stacks<'a> {
     pub event: &'a str,
     pub options: Vec<&'a str>,
     pub resolve: ResolveTime,
     pub command: Vec<&'a str>,
     pub dir: &'a Path,
-    /// How many calls the program makes.
+    /// The number of calls that the program makes.
     pub calls: usize,
 }
 
 impl Stacks<'_> {
-    /// Traces the command. Each call must have a chain.
+    /// Traces the command, and returns the call chains. Each call must have a chain.
     pub fn trace(&self) -> Vec<Vec<Frame>> {
         needs([Need::Tracefs]);
         // The script is not in the program's folder, which may be hidden or removed.
@@ -105,7 +106,7 @@ fn chain(line: &str) -> Vec<Frame> {
     frames.iter().map(frame).collect()
 }
 
-/// Returns the names of the frames up to `last`, which is the last one in the program's own source.
+/// Returns the names of the frames up to `last`, the outermost frame in the program's own source.
 #[track_caller]
 pub fn names<'a>(frames: &'a [Frame], last: &str) -> Vec<&'a str> {
     let end = frames.iter().position(|frame| frame.symbol == last);
@@ -113,7 +114,7 @@ pub fn names<'a>(frames: &'a [Frame], last: &str) -> Vec<&'a str> {
     frames[..=end].iter().map(|frame| frame.symbol.as_str()).collect()
 }
 
-/// Checks that each chain begins with these names, innermost first.
+/// Checks that each chain starts with these names, innermost first.
 #[track_caller]
 pub fn all_are(chains: &[Vec<Frame>], expected: &[&str]) {
     for frames in chains {

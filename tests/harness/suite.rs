@@ -1,4 +1,4 @@
-//! Runs each test in its own thread, which has the name of the test. The options are those of the standard harness.
+//! Runs each test in a thread with the name of the test. The options are those of the standard harness.
 
 use std::{
     cell::RefCell,
@@ -32,17 +32,17 @@ pub struct Test {
 inventory::collect!(Test);
 
 thread_local! {
-    /// The last panic of this thread, and where it was.
+    /// The last panic of this thread, and where it happened.
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Runs the tests that the arguments select, or the workload that a test wants to trace.
+/// Runs the tests that the arguments select, or the workload that a test traces.
 pub fn main() -> ExitCode {
     if let Some(run) = workload::asked_for() {
         run();
         return ExitCode::SUCCESS;
     }
-    // This reports wrong names before any test runs.
+    // This reports wrong names of needs before any test runs.
     required();
     heed_signals_in_children();
     let _library = refuse_hardware();
@@ -59,12 +59,12 @@ pub fn main() -> ExitCode {
         Trial::ignorable_test(name, || run(name, test.run))
     });
     let ran = libtest_mimic::run(&Arguments::from_args(), trials.collect());
-    // Closing events in a child takes a moment.
+    // A child may still be closing events, which takes a moment.
     watchdog::kill(Duration::from_secs(10));
     ran.exit_code()
 }
 
-/// Runs a test in its own thread. So what the test does to its thread, like pinning it to a CPU, ends with the test.
+/// Runs a test in its own thread. So changes of the thread, such as pinning it to a CPU, end with the test.
 fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
     let (running, end) = mpsc::channel();
     let body = move || {
@@ -81,9 +81,9 @@ fn run(name: &str, test: fn()) -> Result<Completion, Failed> {
     thread.join().unwrap()
 }
 
-/// A process ignores signals if it is started by nohup, or in the background by a shell. So do its children: exec keeps
-/// ignored signals ignored, but it resets handlers. So this sets handlers that do nothing, and the programs that tests
-/// start do not depend on how the tests were started.
+/// Makes the programs that tests start independent of how the tests were started. A process that nohup or a shell's
+/// background job starts ignores some signals. Its children inherit this, because exec keeps signals ignored. But exec
+/// resets handlers to the default. So this function sets handlers that do nothing for ignored signals.
 fn heed_signals_in_children() {
     extern "C" fn nothing(_: libc::c_int) {}
     for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM] {
@@ -100,17 +100,17 @@ fn heed_signals_in_children() {
     }
 }
 
-/// With PERF_PROF_TESTS_REFUSE=pmu, the programs that tests start cannot open hardware events, even if the machine has
-/// them. A library in these programs refuses them. It is removed when the result is dropped.
+/// With PERF_PROF_TESTS_REFUSE=pmu, the programs that tests start cannot open hardware events, even on a machine with a
+/// PMU. A preloaded library refuses them. It is removed when the result is dropped.
 fn refuse_hardware() -> Option<TempDir> {
     let refused = env::var("PERF_PROF_TESTS_REFUSE").ok()?;
     if env::var_os("LD_PRELOAD").is_some() {
-        // A test that was started by a test has it already.
+        // A test started these tests, and has already set the library.
         return None;
     }
     assert_eq!(refused, "pmu", "PERF_PROF_TESTS_REFUSE");
     let folder = tempfile::tempdir().unwrap();
-    // Plain users load it too.
+    // Users without privileges load the library too.
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/harness/refused.c");
     let library = folder.path().join("refused.so");

@@ -1,4 +1,4 @@
-//! What tests and workloads do with their own thread: choose its CPU, name it, make calls.
+//! What tests and workloads do with their own thread: choose its CPU, set its comm, make system calls.
 
 use std::ffi::CStr;
 
@@ -7,7 +7,7 @@ pub fn gettid() -> u32 {
     unsafe { libc::gettid() as u32 }
 }
 
-/// Makes this many calls. No other program makes this call.
+/// Makes this many calls of getppid(). No other program calls it.
 pub fn getppid(times: usize) {
     for _ in 0..times {
         // The call is made by its number, because a C library may remember the result.
@@ -48,7 +48,7 @@ pub fn named(name: &CStr) {
     unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
 }
 
-/// Touches this many new pages. Each causes a page fault.
+/// Touches this many new pages, which causes a page fault for each.
 pub fn touch(pages: usize) {
     let size = pages * 4096;
     let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);

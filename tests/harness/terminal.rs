@@ -1,4 +1,4 @@
-//! A terminal, as a program sees it on its stdout.
+//! A terminal as the stdout of a program.
 
 use std::{
     fs::File,
@@ -7,7 +7,7 @@ use std::{
     process::{Command, Stdio},
 };
 
-/// Runs a command with a terminal as its stdout. Returns what it printed there.
+/// Runs a command with a terminal as its stdout. Returns what it printed.
 pub fn on_terminal(command: &mut Command) -> Vec<u8> {
     let (mut master, mut slave) = (-1, -1);
     // SAFETY: the descriptors are written to live integers. Null pointers stand for no name and usual settings.
@@ -18,10 +18,10 @@ pub fn on_terminal(command: &mut Command) -> Vec<u8> {
     // SAFETY: the call has just made both descriptors.
     let (mut master, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
     let mut child = command.stdout(slave).stderr(Stdio::null()).spawn().unwrap();
-    // The command holds the other end too. Without it, the read would never come to an end.
+    // The command object also owns the other end. If it kept it, the read would never end.
     command.stdout(Stdio::null());
     let mut shown = Vec::new();
-    // The end of a terminal is an error (EIO).
+    // At the end, reading from a terminal fails with EIO.
     let _ = master.read_to_end(&mut shown);
     child.wait().unwrap();
     shown

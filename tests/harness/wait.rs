@@ -1,4 +1,4 @@
-//! Waits for what other programs do, and ends what works beside a test.
+//! Waits for other programs, and ends the processes and threads of a test.
 
 use std::{
     process::Child,
@@ -7,10 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long a test waits for something that usually comes at once. Other tests may keep the machine busy.
+/// How long a test waits for something that usually happens at once. Other tests may keep the machine busy.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Waits until a condition holds. If it does not hold soon, the test fails, and says what has not happened.
+/// Waits until a condition holds. If it does not hold in time, the test fails with `what`, which has not happened.
 #[track_caller]
 pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
@@ -20,18 +20,19 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A process that is killed when this is dropped, also if the test fails: it would disturb other tests.
+/// A process that is killed when this value is dropped, also after a failure. Otherwise it would disturb other tests.
 pub struct Killed(pub Child);
 
 impl Drop for Killed {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Tells the threads of a scope to end when it is dropped, also if the test fails: the scope waits for its threads even then.
+/// Tells the threads of a scope to end when this value is dropped, also after a failure. Otherwise the scope would wait
+/// for them for ever.
 pub struct EndsThreads<'a>(pub &'a AtomicBool);
 
 impl Drop for EndsThreads<'_> {

@@ -1,4 +1,4 @@
-//! Ends what hangs: a test that fails is better than one that never ends.
+//! Kills hanging programs of tests, because a failed test is better than one that never ends.
 
 use std::{
     env, fs, process,
@@ -7,22 +7,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A program that a test has started, or a test, hangs if it takes longer than this.
+/// The time after which a test, or a program that a test has started, is taken for hanging.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// After this time it is told which test runs.
+/// The time after which the name of a running test is printed.
 const SLOW: Duration = Duration::from_secs(60);
 
-/// How long a test may take after its programs were killed.
+/// How long a test may go on after its programs were killed.
 const REST: Duration = Duration::from_secs(60);
 
-/// The variable that all programs which tests start inherit. So they are found even if their parents have exited.
+/// The environment variable that all programs of tests inherit. It identifies them even if their parents have exited.
 const MARK: &str = "PERF_PROF_TESTS_RUN";
 
-/// Kills programs of tests that hang, from now on. No other thread may run yet.
+/// From now on, kills hanging programs of tests. No other thread may run yet.
 pub fn start() {
     if env::var_os(MARK).is_some() {
-        // These tests were started by a test, whose watchdog sees all programs.
+        // A test started these tests, and its watchdog finds all programs.
         return;
     }
     // SAFETY: no other thread runs yet.
@@ -36,8 +36,8 @@ pub fn start() {
     thread::Builder::new().name("watchdog".to_owned()).spawn(watch).unwrap();
 }
 
-/// Kills the programs that tests have started and that are at least this old. What a failed test has left would disturb others,
-/// and a pipe that it holds open would keep the reader of the results waiting.
+/// Kills the programs of tests that are at least this old. A program that a failed test left behind would disturb other
+/// tests. The reader of the results would also wait for a pipe that this program keeps open.
 pub fn kill(age: Duration) {
     for pid in older_than(age) {
         eprintln!("\nkilled, because it still ran after {} s: {}", age.as_secs(), described(pid));
@@ -46,7 +46,7 @@ pub fn kill(age: Duration) {
     }
 }
 
-/// Returns the programs that tests have started and that are at least this old.
+/// Returns the process ids of the programs of tests that are at least this old.
 fn older_than(age: Duration) -> Vec<i32> {
     let mark = format!("{MARK}={}", process::id());
     let is_old = |pid: &i32| -> Option<bool> {
@@ -65,7 +65,7 @@ fn older_than(age: Duration) -> Vec<i32> {
     pids.filter(|pid| is_old(pid) == Some(true)).collect()
 }
 
-/// Returns the command of a process, and where each of its threads waits in the kernel.
+/// Returns the command of a process, and the kernel functions in which its threads wait.
 fn described(pid: i32) -> String {
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -76,8 +76,8 @@ fn described(pid: i32) -> String {
     String::from_utf8_lossy(&command).replace('\0', " ") + &waits.collect::<String>()
 }
 
-/// Waits for the end of a test's thread, which drops its end of this channel. It sends its id first. An error says that the test
-/// took too long.
+/// Waits for the end of a test's thread. The thread first sends its id, and drops its end of the channel when it ends.
+/// Returns an error if the test takes too long.
 pub fn await_end(name: &str, thread: &Receiver<i32>) -> Result<(), String> {
     let (begin, tid) = (Instant::now(), thread.recv().unwrap_or_default());
     let goes_on = |time: Duration| {
@@ -85,7 +85,7 @@ pub fn await_end(name: &str, thread: &Receiver<i32>) -> Result<(), String> {
         thread.recv_timeout(left) == Err(RecvTimeoutError::Timeout)
     };
     if goes_on(SLOW) {
-        // The standard harness says this too.
+        // The standard harness prints the same line.
         println!("test {name} has been running for over {} seconds", SLOW.as_secs());
     }
     if goes_on(LIMIT + REST) {

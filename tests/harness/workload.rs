@@ -1,11 +1,11 @@
-//! The workloads that tests trace: this program itself, which then runs a function instead of the tests.
+//! Workloads that tests trace: this test program runs a function instead of the tests.
 
 use std::{env, thread};
 
 use super::{counting, plain_user, recorder};
 use crate::{in_kernel, record, replay, scripts, sources};
 
-/// The first argument that makes this program a workload. The second argument is the workload's name.
+/// The first argument of a workload. The second argument is the workload's name.
 const WORKLOAD: &str = "--workload";
 
 const WORKLOADS: [(&str, fn()); 24] = [
@@ -42,7 +42,7 @@ pub fn words(name: &str) -> Vec<String> {
     vec![own, WORKLOAD.to_owned(), name.to_owned()]
 }
 
-/// Returns the function that this process must run instead of the tests, if there is one.
+/// Returns the function of the requested workload, if this process is a workload.
 pub fn asked_for() -> Option<fn()> {
     let mut args = env::args().skip(1);
     (args.next()? == WORKLOAD).then(|| find(&args.next().unwrap()).unwrap())
@@ -52,7 +52,7 @@ fn find(name: &str) -> Option<fn()> {
     WORKLOADS.iter().find(|(of, _)| *of == name).map(|&(_, run)| run)
 }
 
-/// Runs a function in another thread than the first one.
+/// Runs a function in a thread that is not the main thread.
 fn in_thread(name: &str, run: fn()) {
     thread::Builder::new().name(name.to_owned()).spawn(run).unwrap().join().unwrap();
 }

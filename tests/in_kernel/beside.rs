@@ -1,4 +1,4 @@
-//! Other programs are not disturbed, and nothing of a run stays in the kernel.
+//! A run does not disturb other programs, and leaves nothing in the kernel.
 
 use std::{fs, process::Stdio};
 
@@ -11,7 +11,7 @@ use crate::harness::{
     wait::Killed,
 };
 
-/// Starts `perf-prof top` on all tasks, and waits until its programs are attached.
+/// Starts `perf-prof top` on all tasks, and waits until its BPF programs are attached.
 fn top_of(event: &str) -> Killed {
     let mut command = perf_prof(&["top", event, "--in-kernel", "always", "-v"]);
     let child = with_patience(&mut command, PATIENCE).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -25,8 +25,8 @@ fn top_of(event: &str) -> Killed {
     child
 }
 
-/// A program that returned 0 would take the records of all others. While somebody else reads a table of BPF on the same CPU,
-/// the kernel leaves events out for everybody, so a recording with fewer is repeated.
+/// A BPF program that returned 0 would suppress the records of all other tracers. The kernel also omits events while
+/// somebody reads a BPF map on the CPU, so a recording with fewer records is repeated.
 #[test]
 fn a_recording_of_the_same_tracepoint_has_all_records() {
     needs_bpf();
@@ -36,7 +36,7 @@ fn a_recording_of_the_same_tracepoint_has_all_records() {
     let path = folder.path("calls.data");
     let recorded = || {
         let mut record = std::process::Command::new("perf");
-        // The number of records needs no build ids, and perf 6.1 may end by a signal while it reads them.
+        // Build ids are not needed to count records, and perf 6.1 may abort while it reads them.
         record.args(["record", "-q", "-B", "-e", CALL, "-o"]).arg(&path).arg("--").args(words(20_000, 0, 0));
         stdout(&record.output().unwrap());
         let output = perf_prof(&["top", "--json", "--input"]).arg(&path).output().unwrap();
@@ -46,7 +46,7 @@ fn a_recording_of_the_same_tracepoint_has_all_records() {
     assert_eq!(most, Some(20_000));
 }
 
-/// Returns whether the kernel has a program with this id.
+/// Returns whether the kernel has a BPF program with this id.
 pub fn is_program(id: u32) -> bool {
     const BPF_PROG_GET_FD_BY_ID: i64 = 13;
     let attr = [id, 0, 0, 0u32];
@@ -57,9 +57,9 @@ pub fn is_program(id: u32) -> bool {
     }
 }
 
-/// Returns how many programs of this name the kernel has.
+/// Returns the number of BPF programs with this name in the kernel.
 fn programs(name: &str) -> usize {
-    /// The place of the name in `struct bpf_prog_info`.
+    /// The offset of the name in `struct bpf_prog_info`.
     const NAME: usize = 64;
     const BPF_PROG_GET_NEXT_ID: i64 = 11;
     const BPF_PROG_GET_FD_BY_ID: i64 = 13;
@@ -96,14 +96,14 @@ fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
     let maps = || {
         let links = fs::read_dir(format!("/proc/{}/fd", top.0.id())).unwrap();
         links
-            // A descriptor may be closed meanwhile.
+            // A descriptor may be closed while they are listed.
             .filter_map(|link| fs::read_link(link.unwrap().path()).ok())
             .filter(|link| link.ends_with("anon_inode:bpf-map"))
             .count()
     };
     assert!(maps() > 0);
     drop(top);
-    // The kernel frees programs a little later.
+    // The kernel frees BPF programs with a delay.
     let gone = || (programs(NAME) == 0).then_some(());
     let waits = (0..200).find_map(|_| {
         gone().or_else(|| {

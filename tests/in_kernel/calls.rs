@@ -1,4 +1,4 @@
-//! bpf(2): maps hold what is put into them, and a program written by hand counts the calls of this thread.
+//! bpf(2): maps contain what is stored in them, and a hand-written BPF program counts the calls of this thread.
 
 use std::{
     collections::BTreeMap,
@@ -95,7 +95,7 @@ fn an_array_of_each_cpu_has_a_value_for_each_of_them() {
     assert_eq!((values.len() % 16, values.iter().max()), (0, Some(&0)));
 }
 
-/// Returns the word of an instruction.
+/// Returns the 8 bytes of a BPF instruction as a word.
 fn instruction(opcode: u8, destination: u8, source: u8, offset: i16, number: i32) -> u64 {
     let [low, high] = offset.to_ne_bytes();
     let registers = if cfg!(target_endian = "little") { destination | source << 4 } else { destination << 4 | source };
@@ -103,7 +103,7 @@ fn instruction(opcode: u8, destination: u8, source: u8, offset: i16, number: i32
     u64::from_ne_bytes([opcode, registers, low, high, first, second, third, fourth])
 }
 
-/// Returns a program that adds one to the first word of the array `counters` at each event of this thread.
+/// Returns a BPF program that adds one to the first word of the array `counters` at each event of this thread.
 fn counting(counters: &Map) -> Vec<u64> {
     let current = u64::from(std::process::id()) << 32 | u64::from(gettid());
     let descriptor = counters.as_fd().as_raw_fd();
@@ -126,7 +126,7 @@ fn counting(counters: &Map) -> Vec<u64> {
     ]
 }
 
-/// Opens a disabled event for the start of a system call.
+/// Opens a disabled event for the entry of a system call.
 fn open_event(call: &str) -> OwnedFd {
     let id = fs::read_to_string(format!("/sys/kernel/tracing/events/syscalls/sys_enter_{call}/id")).unwrap();
     let mut attr = perf_event_attr { type_: PERF_TYPE_TRACEPOINT, ..perf_event_attr::default() };
@@ -135,7 +135,7 @@ fn open_event(call: &str) -> OwnedFd {
     perf::open(&attr, Attach::Thread(0, None)).unwrap()
 }
 
-/// Attaches a program to the start of a system call. It is attached until one of the returned descriptors, the first one that exists,
+/// Attaches a BPF program to the entry of a system call. It stays attached until the first of the returned descriptors
 /// is closed.
 fn attach(program: &Program, call: &str) -> (Option<OwnedFd>, OwnedFd) {
     let event = open_event(call);
@@ -150,7 +150,7 @@ fn a_program_counts_each_call_until_it_is_detached() {
     }
     let (counters, page) = may(CounterPage::new("counters", 2));
     let program = may(Program::load("counting", ProgramType::Tracepoint, &counting(&counters)).map_err(|e| e.error));
-    // Without links, as on older kernels, and then as this kernel does it.
+    // First without links, as on older kernels, and then as on this kernel.
     let without_link = || {
         let event = open_event("getppid");
         perf::set_bpf(event.as_fd(), &program).unwrap();
@@ -163,11 +163,12 @@ fn a_program_counts_each_call_until_it_is_detached() {
         getppid(100_000);
         assert_eq!([page.word(0), page.word(1)], [100_000, 0]);
         assert_eq!(program.recursion_misses().unwrap(), 0);
-        // A table can be exchanged while programs run, so the event need not be disabled for this.
+        // The event need not be disabled, because a map can be exchanged while BPF programs run.
         page.set_word(0, 5);
         getppid(1);
         assert_eq!(page.word(0), 6);
-        // With a link, the program ends before the event, whose close takes long.
+        // With a link, the BPF program ends when the link is closed. Closing the event takes long, so it is closed
+        // later.
         let closed_last = link.is_some().then_some(event);
         drop(link);
         getppid(1000);
@@ -176,7 +177,8 @@ fn a_program_counts_each_call_until_it_is_detached() {
     }
 }
 
-/// The event belongs to the thread that opened it, and the program runs for others after that thread's end.
+/// The event belongs to the thread that opened it. The BPF program still runs for other threads after the end of that
+/// thread.
 #[test]
 fn a_program_stays_when_the_thread_that_attached_it_ends() {
     needs([Need::Bpf, Need::Tracefs]);
@@ -232,7 +234,7 @@ fn the_maps_of_an_array_of_maps_are_exchanged() {
 fn a_refused_program_has_the_text_of_the_verifier() {
     needs([Need::Bpf]);
     may(Map::new(&HASH));
-    // Register 0 is read at the end, and was never written.
+    // The program reads register 0 at its end, and never writes it.
     let refused = Program::load("refused", ProgramType::Tracepoint, &[instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)]);
     let error = refused.unwrap_err();
     assert!(error.log.contains("R0 !read_ok"), "{error}: {}", error.log);

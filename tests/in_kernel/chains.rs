@@ -1,4 +1,4 @@
-//! Tables by call chain that the kernel fills, for programs whose chains are known.
+//! Tables by call chain that the kernel fills, for programs with known chains.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -12,8 +12,8 @@ use crate::harness::{
     script::Run,
 };
 
-/// Calls getppid() from known depths, in a child too. With a second argument, it then executes that program, in which the
-/// functions have other names and the same addresses.
+/// A program that calls getppid() at known depths, also in a child. With a second argument, it then executes that
+/// program, which has other functions at the same addresses.
 const SOURCE: &str = r#"
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -48,7 +48,7 @@ const CALL: &str = "syscalls:sys_enter_getppid";
 
 /// Returns a command that makes the calls in two programs, one after the other.
 fn calls(folder: &Path, calls: u32) -> Vec<String> {
-    // With equal code, the linker would give both the same build id, and so they would have the same symbols.
+    // With equal code, both programs would get the same build id, and so the same symbols.
     let other = SOURCE.replace("first", "fifth").replace("second", "eighth").replace("down(40,", "down(41,");
     let flags = [FRAMES, &["-no-pie"]].concat();
     let [one, two] = [("one", SOURCE), ("two", &other)].map(|(name, source)| compile(folder, name, source, &flags));
@@ -57,9 +57,9 @@ fn calls(folder: &Path, calls: u32) -> Vec<String> {
         .into()
 }
 
-/// Returns the counts of the rows of an object by their keys. Ids of processes are left out, because they differ from run to
-/// run, and so is a frame that chains have only while the tracepoint has several users. It takes the place of the outermost frame
-/// of a chain with this number of frames, which is too long, so how many frames of these functions it has is left out too.
+/// Returns the counts of an object's rows by their keys. Process ids are removed, because they differ between runs. One
+/// frame is removed too, which chains contain only while the tracepoint has several users. In a chain of `most` frames,
+/// it replaces the outermost frame, so the number of repeated frames is removed as well.
 fn rows(object: &Json, most: usize) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for mut row in object["rows"].as_array().unwrap().iter().cloned() {
@@ -82,7 +82,7 @@ fn calls_are_counted_by_their_chains() {
     needs_bpf();
     let folder = Folder::new();
     let work = calls(&folder.path(""), 10);
-    // If perf-prof reads the records late, both programs have ended.
+    // Both programs may have exited before perf-prof reads the records.
     for _ in 0..3 {
         let object = json("always", &["top", CALL, "--by", "stack", "-n", "100"], &work);
         let own = |row: &Json| {
@@ -92,7 +92,7 @@ fn calls_are_counted_by_their_chains() {
         };
         let mut found: Vec<(u64, String)> = object["rows"].as_array().unwrap().iter().map(own).collect();
         found.sort();
-        // Of 202 frames, the kernel takes 127.
+        // The kernel takes 127 of 202 frames.
         let expected = [(20, "eighth;leaf"), (20, "second;leaf"), (50, "fifth;leaf"), (50, "first;leaf"), (60, "leaf")];
         assert_eq!(found, expected.map(|(count, stack)| (count, stack.to_owned())));
         assert_eq!(object["events"], 200);
@@ -162,7 +162,7 @@ fn stacks_of_a_script_are_those_of_samples() {
     assert_eq!(kernel[..3], samples[..3]);
     assert_eq!(kernel[0], "False 2000 2000 True 2000");
     assert_eq!([&kernel[3], &samples[3]], ["kernel", "perf-prof"]);
-    // Each reading exchanges the rows and the segments of chains, and nothing comes twice or is missing.
+    // Each reading exchanges the rows and the segments of chains. Nothing may be counted twice or be missing.
     let long = lines("always", 4_000, "20");
     assert_eq!(long[0], "True 80000 80000 True 80000");
     assert_eq!(long[1..3], kernel[1..3]);

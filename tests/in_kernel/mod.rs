@@ -1,4 +1,4 @@
-//! What the kernel works out for perf-prof by BPF, against what is known about the traced program.
+//! What BPF programs compute for perf-prof, compared with what is known about the traced program.
 
 mod beside;
 mod calls;
@@ -24,7 +24,7 @@ use crate::harness::{
     run::{PATIENCE, perf_prof, stdout, with_patience},
 };
 
-/// Ends the test as ignored if the kernel does not add up events here.
+/// Ends the test as ignored if the kernel cannot add up events on this machine.
 fn needs_bpf() {
     needs([Need::Bpf, Need::Tracefs]);
     let checks: Vec<Json> = serde_json::from_slice(&perf_prof(&["doctor", "--json"]).output().unwrap().stdout).unwrap();

@@ -1,4 +1,4 @@
-//! System calls that programs in the kernel pair and write out are those of samples.
+//! System calls that BPF programs pair and write equal those of samples.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use crate::harness::{
     script::{Outcome, Run, finish, workload},
 };
 
-/// Prints the calls that it gets, and what was counted.
+/// A script that prints its system calls and the counts of the run.
 const SCRIPT: &str = r#"
 import itertools, os, struct, sys, perf_prof
 calls = []
@@ -31,7 +31,7 @@ def __exit__():
     print(counts["where"], file=sys.stderr)
 "#;
 
-/// Runs the script in both ways and returns what both print on stdout.
+/// Runs the script in the kernel and in perf-prof. Checks that both outputs are equal, and returns the output.
 fn in_both(event: &str, options: &[&str], program: &[String]) -> String {
     let run = |when: &str| {
         let run = Run::script(SCRIPT).event(event).options(["--in-kernel", when, "-q"]).options(options);
@@ -60,12 +60,12 @@ fn the_calls_are_those_of_samples() {
     let of_both = |event: &str| in_both(event, &["--order"], &program);
     let all = of_both("syscall/name=getpgid/");
     assert!(all.contains("delivered 800 opened 800 ended 800 open 0 dropped 0 without_begin 0"), "{all}");
-    // Programs test some of these conditions, and the others are tested when the calls arrive.
+    // BPF programs test some of these conditions. perf-prof tests the others when it reads the calls.
     assert!(of_both("syscall/name=getpgid, failed/").contains("ESRCH"));
     assert!(of_both("syscall/name=getpgid, comm=wide/").contains("delivered 800 "));
 }
 
-/// Of a program without threads, all calls are the same in each run.
+/// All calls of a program without threads are the same in each run.
 #[test]
 fn all_calls_of_a_program_are_those_of_samples() {
     needs_bpf();
@@ -77,7 +77,7 @@ fn all_calls_of_a_program_are_those_of_samples() {
     }
 }
 
-/// The strings are those that the other program reads when a call begins.
+/// The strings are those that BPF programs read at the entry of a call.
 #[test]
 fn strings_are_those_of_samples() {
     needs_bpf();
@@ -106,7 +106,7 @@ def syscall(e):
     assert!(kernel.stdout.contains("execve WORKLOAD None None \n"), "{}", kernel.stdout);
 }
 
-/// Starts a run of the script, and waits until its programs are attached.
+/// Starts a run of the script, and waits until its BPF programs are attached.
 fn start(run: &Run) -> (Child, BufReader<ChildStderr>) {
     let mut child = run.command().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(child.stderr.take().unwrap());
@@ -128,7 +128,7 @@ fn a_process_is_selected_with_the_children_that_it_creates() {
     other.go();
     waiting.go();
     let Outcome { stdout, .. } = finish(child, Path::new("/"));
-    // The first thread, two that were there, two that come, and three children.
+    // The main thread, two threads from before, two that are created later, and three children.
     assert!(stdout.contains("delivered 320 opened 320 ended 320 open 0 dropped 0 without_begin 0"), "{stdout}");
 }
 
@@ -170,10 +170,10 @@ def __exit__():
     assert!(outcome.stderr.contains("lost"), "{}", outcome.stderr);
 }
 
-/// Returns the ids of the programs of a process that are in the kernel.
+/// Returns the ids of the BPF programs that a process has open.
 fn programs(process: u32) -> Vec<u32> {
     let facts = fs::read_dir(format!("/proc/{process}/fdinfo")).unwrap();
-    // A descriptor may be closed meanwhile.
+    // A descriptor may be closed while they are listed.
     let facts = facts.filter_map(|entry| fs::read_to_string(entry.unwrap().path()).ok());
     let id = |text: String| text.lines().find_map(|line| line.strip_prefix("prog_id:")?.trim().parse::<u32>().ok());
     facts.filter_map(id).collect()
@@ -188,7 +188,7 @@ fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
     assert!(ids.len() >= 2, "{ids:?}");
     child.kill().unwrap();
     child.wait().unwrap();
-    // The kernel frees programs a little later.
+    // The kernel frees BPF programs with a delay.
     let is_gone = (0..500).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(10));
         ids.iter().all(|&id| !super::beside::is_program(id))
@@ -196,7 +196,7 @@ fn nothing_stays_in_the_kernel_after_a_run_that_was_killed() {
     assert!(is_gone);
 }
 
-/// A program that uses perf-prof gets spans too, with those of other sources beside them.
+/// A program that imports the package also gets paired calls, beside spans of other sources.
 #[test]
 fn a_program_gets_the_calls() {
     needs_bpf();

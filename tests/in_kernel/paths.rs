@@ -11,7 +11,7 @@ use crate::harness::{
 
 const CALLS: &str = "syscall/name=truncate|ftruncate|faccessat2|close|read,str/";
 
-/// Prints the paths of the calls that the program marks.
+/// A script that prints the paths of the calls that the program marks.
 const SCRIPT: &str = "
 def syscall(e):
     number = lambda word: (word + 2**63) % 2**64 - 2**63
@@ -22,7 +22,7 @@ def syscall(e):
     if is_marked[e.name]: print(e.name, e.path)
 ";
 
-/// Compiles the program, with these options of the compiler.
+/// Compiles the program with these compiler options.
 fn compiled(folder: &Folder, options: &[&str]) -> String {
     needs([Need::Compilers]);
     let options = [&["-O1", "-pthread"], options].concat();
@@ -30,7 +30,7 @@ fn compiled(folder: &Folder, options: &[&str]) -> String {
     program.to_str().unwrap().to_owned()
 }
 
-/// Runs the program in a folder, and returns what perf-prof said and what was expected.
+/// Runs the program in a folder. Returns the outcome, the expected output, and the run.
 fn outcome(program: &str, threads: &str, options: &[&str]) -> (Outcome, String, Run) {
     let run = Run::script(SCRIPT).event(CALLS).options(["-q", "--order"]).options(options);
     let folder = run.path("");
@@ -42,7 +42,7 @@ fn outcome(program: &str, threads: &str, options: &[&str]) -> (Outcome, String, 
     (outcome, expected, run)
 }
 
-/// Returns a text with the folder of the run as the outcome of a run has it.
+/// Replaces the run's folder in a text, as the outcome of a run does.
 fn in_folder(run: &Run, text: &str) -> String {
     text.replace(run.path("x").parent().unwrap().to_str().unwrap(), "DIR")
 }
@@ -60,14 +60,14 @@ fn a_call_has_the_path_that_procfs_shows() {
     }
 }
 
-/// Other threads open and close files, so the same descriptors are used for other files all the time.
+/// Other threads open and close files, so descriptors are reused all the time.
 #[test]
 fn a_call_of_one_of_several_threads_has_the_path_of_its_own_file() {
     needs_paths();
     let folder = Folder::new();
     let program = compiled(&folder, &[]);
     let (outcome, expected, _) = outcome(&program, "threads", &["--in-kernel", "always"]);
-    // Another thread replaces the file while the call reads from it, so the path is not known when the call ends.
+    // Another thread replaces the file while the call reads from it. So the path is not known at the end of the call.
     let (replaced, others): (Vec<&str>, Vec<&str>) = outcome.stdout.lines().partition(|line| line.starts_with("read"));
     assert_eq!(replaced, ["read None"], "{}", outcome.stderr);
     assert_eq!(others, expected.lines().collect::<Vec<_>>(), "{}", outcome.stderr);

@@ -1,4 +1,4 @@
-//! What the kernel does not add up is added up in perf-prof, and a message says why.
+//! Events that cannot be added up in the kernel are added up in perf-prof, and a message says why.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ fn a_script_with_a_function_gets_samples() {
     assert!(always.stderr.contains(&error), "{always:?}");
 }
 
-/// Each of these needs samples.
+/// Each of these options needs samples.
 #[test]
 fn reasons_are_told() {
     needs_bpf();

@@ -1,5 +1,4 @@
-//! The time that tasks are off their CPU, added up in the kernel: of all sleeps, on each CPU, and with events that programs
-//! miss.
+//! The time off CPU, added up in the kernel: of all sleeps, on each CPU, and with events that BPF programs miss.
 
 use std::{
     process::{Command, Stdio},
@@ -23,15 +22,15 @@ use crate::harness::{
     workload,
 };
 
-/// The CPU of the sleeper.
+/// The environment variable with the CPU of the sleeper.
 const CPU: &str = "PERF_PROF_TEST_CPU";
 const SLEEPS: u32 = 200;
 
-/// If this is in the environment, the sleeper is a thread that starts later.
+/// With this environment variable, the sleeper is a thread that starts later.
 const LATE: &str = "PERF_PROF_TEST_LATE";
 
-/// Sleeps on one CPU in a task with its own name. Then prints how often the task left the CPU meanwhile, and for how long it
-/// ran all in all, in ns.
+/// Sleeps on one CPU in a task with its own comm. Then prints how often the task left the CPU, and for how long it ran,
+/// in ns.
 pub fn sleeper() {
     if std::env::var_os(LATE).is_some() {
         thread::sleep(Duration::from_millis(1000));
@@ -51,7 +50,7 @@ fn sleeps() {
     eprintln!("switches {} {}", after - before, took.as_nanos());
 }
 
-/// Returns how often this thread has left its CPU.
+/// Returns the number of times that this thread has left its CPU.
 fn switches() -> u64 {
     // SAFETY: the structure is plain data, and lives across the call.
     let usage = unsafe {
@@ -62,7 +61,7 @@ fn switches() -> u64 {
     (usage.ru_nvcsw + usage.ru_nivcsw) as u64
 }
 
-/// What a run with the sleeper shows, and what the sleeper has counted itself.
+/// The result of a run on the sleeper, and what the sleeper itself counted.
 struct Slept {
     object: Json,
     switches: u64,
@@ -91,14 +90,14 @@ impl Slept {
     }
 }
 
-/// Perf gets no events of the idle task of some CPUs on some virtual machines. Programs do, so no sleep is missing, whatever
-/// the CPU does meanwhile.
+/// On some virtual machines, perf gets no events of the idle task of some CPUs. BPF programs do, so no sleep is
+/// missing, whatever the CPU does.
 #[test]
 fn each_time_off_a_cpu_is_counted_on_all_cpus() {
     needs_bpf();
     for cpu in allowed_cpus() {
-        // If somebody else is at work with BPF on the CPU, events are missed, and some machines have switches that no tracepoint
-        // tells. Both is told.
+        // Events are missed if another program uses BPF on the CPU, and some machines have switches without a
+        // tracepoint event. Both are reported.
         let mut runs = (0..20).map(|_| Slept::trace(cpu, &["offcpu/comm=sleeper/", "--by", "state"]));
         let slept = runs.find(|slept| {
             let is_complete = slept.object["partial"] == false;
@@ -106,7 +105,7 @@ fn each_time_off_a_cpu_is_counted_on_all_cpus() {
             is_complete
         });
         let slept = slept.unwrap();
-        // It may be preempted between its own counting and the change of its name.
+        // The sleeper may be preempted between its own counting and the change of its comm.
         let more = slept.spans().checked_sub(slept.switches).unwrap_or_else(|| panic!("CPU {cpu}: {}", slept.object));
         assert!(more <= 2, "CPU {cpu}: {} {}", slept.switches, slept.object);
         assert!(slept.switches >= u64::from(SLEEPS) * 9 / 10, "{}", slept.switches);
@@ -115,7 +114,7 @@ fn each_time_off_a_cpu_is_counted_on_all_cpus() {
     }
 }
 
-/// Only the command is selected, and what it is made of happens in other tasks.
+/// Only the command is selected, but the events of its spans happen in other tasks.
 #[test]
 fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
     needs_bpf();
@@ -124,15 +123,15 @@ fn the_tasks_of_a_command_are_selected_by_the_task_of_each_span() {
         let rows = slept.object["rows"].as_array().unwrap();
         let of_sleeper = rows.iter().find(|row| row["comm"] == "sleeper").unwrap();
         let count = of_sleeper["count"].as_u64().unwrap();
-        // A wakeup that no tracepoint tells is not noticed.
+        // A wakeup without a tracepoint event is not noticed.
         let least = if source == "runqueue" { slept.switches * 9 / 10 } else { slept.switches };
         assert!(slept.object["partial"] == true || count >= least, "{source}: {} {count}", slept.switches);
-        // The other names are those that the task has had before and after.
+        // The other comms are those of the task before and after.
         assert!(rows.len() <= 4 && rows.iter().all(|row| row["comm"] != "swapper/0"), "{source}: {}", slept.object);
     }
 }
 
-/// Threads of a process are selected when it is traced, and those that it starts later.
+/// Threads of a process are selected, both those from before the tracing and those that it creates later.
 #[test]
 fn the_threads_of_a_process_are_selected_by_the_task_of_each_span() {
     needs_bpf();
@@ -152,7 +151,7 @@ fn the_threads_of_a_process_are_selected_by_the_task_of_each_span() {
         let rows = object["rows"].as_array().unwrap();
         let of_sleeper = rows.iter().find(|row| row["comm"] == "sleeper").unwrap_or_else(|| panic!("{object}"));
         let count = of_sleeper["count"].as_u64().unwrap();
-        // The thread starts long after perf-prof, unless the machine is very busy.
+        // The thread starts long after perf-prof, except on a very busy machine.
         let least = if late { 180 } else { 10 };
         assert!((least..=260).contains(&count), "{source}: {object}");
         assert!(rows.len() <= 4, "{source}: {object}");
@@ -179,7 +178,8 @@ def __exit__():
     }
 }
 
-/// Reads a large table again and again on a CPU, until `ends` is set. Meanwhile programs of tracepoints do not run there.
+/// Reads a large BPF map repeatedly on a CPU until `ends` is set. Meanwhile, BPF programs of tracepoints do not run on
+/// that CPU.
 fn read_on(cpu: u32, ends: &AtomicBool) {
     pin(cpu);
     let (name, map_type, flags, inner) = ("large", MapType::Hash, 0, None);

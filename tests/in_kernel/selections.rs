@@ -1,4 +1,4 @@
-//! Which tasks count: those of a command, of a process with the children that it creates, and single threads.
+//! Which tasks are counted: those of a command, of a process with the children that it creates, and single threads.
 
 use std::process::Stdio;
 
@@ -9,7 +9,7 @@ use crate::harness::{
     run::{PATIENCE, perf_prof, with_patience},
 };
 
-/// What the command does before it is executed does not count, and neither do other programs.
+/// What the command does before its exec is not counted, and neither are other programs.
 #[test]
 fn a_command_counts_with_all_that_it_creates() {
     needs_bpf();
@@ -19,12 +19,12 @@ fn a_command_counts_with_all_that_it_creates() {
     assert_eq!(counts(&object), [50; 6]);
 }
 
-/// Starts `perf-prof top` on a waiting program, lets the program work, and returns the counts.
+/// Starts `perf-prof top` on a waiting program, starts the program's work, and returns the counts.
 fn counted(waiting: Waiting, args: &[&str]) -> Vec<u64> {
     let mut command = perf_prof(&["top", CALL, "--by", "_pid", "--in-kernel", "always", "--json", "-v"]);
     let child = with_patience(command.args(args), PATIENCE).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().unwrap();
-    // The line comes when the programs of the kernel are attached.
+    // This line is printed when the BPF programs are attached.
     let mut said = std::io::BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("counted in the kernel") {
@@ -43,7 +43,7 @@ fn a_process_counts_with_its_threads_and_the_children_that_it_creates() {
     let (waiting, other) = (Waiting::new(40, 2, 3), Waiting::new(1000, 0, 0));
     let pid = waiting.pid();
     let both = std::thread::spawn(move || other.go());
-    // The first thread, two that were there, and two that come.
+    // The main thread, two threads from before, and two that are created later.
     assert_eq!(counted(waiting, &["-p", &pid]), [200, 40, 40, 40]);
     both.join().unwrap();
 }
@@ -52,7 +52,7 @@ fn a_process_counts_with_its_threads_and_the_children_that_it_creates() {
 fn a_thread_counts_alone() {
     needs_bpf();
     let waiting = Waiting::new(40, 2, 1);
-    // The last thread was started for the work.
+    // The thread with the highest id makes the calls.
     let threads = std::fs::read_dir(format!("/proc/{}/task", waiting.pid())).unwrap();
     let tids = threads.map(|thread| thread.unwrap().file_name().into_string().unwrap().parse::<u32>().unwrap());
     let tid = tids.max().unwrap().to_string();

@@ -1,4 +1,4 @@
-//! Spans of system calls that programs in the kernel pair and add up are those of perf-prof.
+//! Spans of system calls that BPF programs pair and add up equal those of perf-prof.
 
 use serde_json::Value as Json;
 
@@ -12,7 +12,7 @@ fn a_known_number_of_system_calls_is_paired() {
     assert_eq!((&object["rows"][0]["name"], counts(&object)), (&"getpgid".into(), vec![200_000]));
 }
 
-/// Returns the rows of an object without what differs from run to run.
+/// Returns the rows of an object, without the values that differ between runs.
 fn rows(object: &Json) -> Vec<Json> {
     let mut rows = object["rows"].as_array().unwrap().clone();
     let times = ["per_second", "total", "average", "max", "share"];
@@ -28,7 +28,7 @@ fn tables_of_spans_are_those_of_samples() {
     for args in [
         &["top", "syscall/name=getpgid/", "--by", "name"][..],
         &["top", "syscall/name=getpgid/", "--by", "nr,comm"],
-        // What a call returns depends on the processes of the machine, but no process has such a number.
+        // The result of a call depends on the processes of the machine, but no process has so large an id.
         &["top", "syscall/ret < 1000000000 && name == getpgid/", "--by", "name"],
     ] {
         let [kernel, samples] = ["always", "never"].map(|when| rows(&json(when, args, &work)));

@@ -1,4 +1,4 @@
-//! Strings of system calls: what a program opened, as the traced program itself knows it.
+//! Strings of system calls: what a program opened, compared with what the program itself knows.
 
 use std::{ffi::OsStr, process::Command};
 
@@ -15,7 +15,7 @@ use crate::{
 
 const OPENAT: &str = "syscalls:sys_enter_openat//str=filename/";
 
-/// Prints the strings below a folder that does not exist.
+/// A script that prints the strings that start with a folder that does not exist.
 const SCRIPT: &str = "
 def syscalls__sys_enter_openat(e):
     if (e.filename_str or '').startswith('/strings/'): print(e.filename_str, e.filename_cut, e.flags, e._period)
@@ -37,7 +37,7 @@ fn a_script_gets_the_names_of_the_files_that_a_command_opens() {
     assert_eq!(replayed.run().stdout, expected);
 }
 
-/// The filter is that of the kernel's events.
+/// BPF programs apply the filter of the kernel's events.
 #[test]
 fn only_events_that_pass_the_filter_are_written() {
     super::needs_bpf();
@@ -89,7 +89,7 @@ fn a_process_is_selected_with_the_children_that_it_creates() {
     target.wait().unwrap();
 }
 
-/// Prints the strings of the calls of a source.
+/// A script that prints the strings of the calls of the source `syscall`.
 const CALLS: &str = "
 def syscall(e):
     text = e.filename_str if e.pathname_str is None else e.pathname_str
@@ -118,7 +118,7 @@ fn a_recording_without_strings_says_so() {
     let script = "def syscall(e):\n    if e.nr == 257: print(e.filename_str)\n";
     let run = Run::script(script).event("syscall").options(["-q", "--record", "r.data"]).workload("open /strings/a");
     let outcome = run.run();
-    // Without `str`, there is no such member.
+    // Without `str`, events have no such member.
     assert!(outcome.stderr.contains("filename_str"), "{}", outcome.stderr);
     let path = run.path("r.data");
     let replayed = Run::script(script).event("syscall/str/").options([OsStr::new("--input"), path.as_os_str()]).run();
@@ -138,7 +138,7 @@ fn a_recording_with_strings_is_one_that_perf_reads() {
     let own = stdout(&perf_prof(&["script", "-i"]).arg(&path).output().unwrap());
     let perf = Command::new("perf").args(["script", "-i"]).arg(&path).output().unwrap();
     let perf = String::from_utf8(perf.stdout).unwrap();
-    // perf knows only the print format.
+    // perf only knows the print format.
     for (text, before) in [(&own, ""), (&perf, "filename_str: ")] {
         let names = ["/strings/a", "/strings/b"].map(|name| text.matches(&format!("{before}\"{name}\"")).count());
         assert_eq!(names, [1, 1], "{text}");

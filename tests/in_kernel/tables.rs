@@ -1,4 +1,4 @@
-//! Tables that the kernel fills are those that perf-prof would fill from samples.
+//! Tables that the kernel fills equal those that perf-prof fills from samples.
 
 use serde_json::Value as Json;
 
@@ -17,7 +17,7 @@ fn a_known_number_of_calls_is_counted() {
     assert_eq!(object["rows"][0]["comm"], "wide");
 }
 
-/// The tables of several events are loaded and read at once, and together they are the table that is shown.
+/// The tables of several events are loaded and read together. Their sum is shown.
 #[test]
 fn many_events_are_counted() {
     needs_bpf();
@@ -29,7 +29,7 @@ fn many_events_are_counted() {
     assert_eq!([&entered["count"], &left["count"]], [70, 70]);
 }
 
-/// The calls of bpf(2) that start and read a run allocate memory while its program is attached and cannot run.
+/// bpf(2) allocates memory when perf-prof starts and reads a run. Its BPF program is then attached, but cannot run.
 #[test]
 fn allocations_of_perf_prof_are_not_lost_events_of_a_command() {
     needs_bpf();
@@ -50,8 +50,8 @@ fn a_message_says_that_the_kernel_counts() {
     assert!(said.contains(&format!("{CALL}: counted in the kernel")), "{said}");
 }
 
-/// A table grows while it is filled: at first it has room for fewer keys. If perf-prof has to wait long for a CPU, the table may be
-/// full for a moment. What found no room is counted.
+/// The map is small at first, and grows while it is filled. If perf-prof waits long for a CPU, the map may be full for
+/// a moment. Keys without room are counted.
 #[test]
 fn many_keys_are_kept() {
     needs_bpf();
@@ -61,7 +61,7 @@ fn many_keys_are_kept() {
     assert!(rows.len() > 131_072 && rows.iter().all(|&count| count == 1), "{}", rows.len());
 }
 
-/// Returns the object without what differs from run to run: times and rates.
+/// Returns the object without times and rates, which differ between runs.
 fn without_times(mut object: Json) -> Json {
     let rows = object["rows"].as_array().unwrap().clone();
     let rows = rows.into_iter().map(|mut row| {
@@ -119,7 +119,7 @@ def __exit__():
 fn aggregators_of_a_script_have_what_they_have_of_samples() {
     needs_bpf();
     let lines = |when: &str| {
-        // In the order of time, samples have the right names of tasks.
+        // In the order of time, samples have the right comms.
         let run =
             Run::script(SCRIPT).options(["--order", "--in-kernel", when]).call_event().exec(words(123, 2, 1)).run();
         assert_eq!(run.status, 0, "{run:?}");
@@ -131,7 +131,8 @@ fn aggregators_of_a_script_have_what_they_have_of_samples() {
     assert_eq!([&kernel[5], &samples[5]], ["{'delivered': 492, 'lost': 0}"; 2]);
 }
 
-/// The table of an interval has what came since the last one, and nothing comes twice or is missing.
+/// The table of an interval contains what was counted since the previous interval. Nothing may be counted twice or be
+/// missing.
 #[test]
 fn the_tables_of_all_intervals_are_those_of_the_run() {
     needs_bpf();
@@ -152,7 +153,7 @@ fn the_tables_of_all_intervals_are_those_of_the_run() {
     assert_eq!((run.status, run.stdout.as_str()), (0, "2000000 True\n"), "{run:?}");
 }
 
-/// A program runs handlers in its own thread, and the run has another one.
+/// A program runs handlers in its own thread, and perf-prof's run has another thread.
 #[test]
 fn a_program_gets_the_tables_of_its_handlers() {
     needs_bpf();

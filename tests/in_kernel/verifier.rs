@@ -1,4 +1,4 @@
-//! The kernel's verifier accepts what aggregators are compiled to, for all events of a modern kernel.
+//! The kernel's verifier accepts the BPF programs of aggregators, for all events of a modern kernel.
 
 use std::{
     fs,
@@ -50,7 +50,7 @@ fn event(format: Arc<EventFormat>) -> EventType {
     EventType { alias: None, format: Format::Tracepoint(format), layout, max_stack: None }
 }
 
-/// The maps of a program.
+/// The maps of a BPF program.
 struct Maps {
     tables: Map,
     open: Map,
@@ -73,7 +73,7 @@ struct Maps {
 }
 
 impl Maps {
-    /// `open` is the size of the keys and of the values of open spans.
+    /// Creates the maps. `open` is the size of the keys and of the values of open spans.
     fn new(shape: Option<&Shape>, open: (usize, usize)) -> Maps {
         Maps::with_record(shape, open, 8)
     }
@@ -158,14 +158,15 @@ impl Maps {
     }
 }
 
-/// Returns the kernel's types, with which records have paths, the same as on older kernels, and nothing, with which they have none.
+/// Returns three variants of the kernel's types: as they are, as on older kernels, and none. Without types, records
+/// contain no paths.
 fn path_types() -> [Option<PathTypes>; 3] {
     let bytes = fs::read("/sys/kernel/btf/vmlinux").ok();
     let types = bytes.and_then(|bytes| PathTypes::of(&Btf::parse(&bytes, PathTypes::needs)?));
     [types, types.map(|types| PathTypes { iterator: None, ..types }), None]
 }
 
-/// Returns declarations with all fields of an event, each of at most three keys.
+/// Returns definitions that cover all fields of an event, with at most three keys each.
 fn definitions(format: &EventFormat) -> Vec<Definition> {
     let is_number = |field: &&Field| matches!(field.kind.value_type(), ValueType::Int | ValueType::Bool);
     let numbers: Vec<&Field> = format.fields().iter().filter(is_number).collect();
@@ -217,7 +218,7 @@ fn the_verifier_accepts_the_programs_of_tables_of_all_events() {
             }
         }
     }
-    // All numbers can be loaded. Only texts and arrays may be unsuited, or too long together.
+    // All numbers can be loaded. Only texts and arrays may be unsuitable, or too long together.
     let is_length = |reason: &Unsuited| matches!(reason, Unsuited::Length(_) | Unsuited::LongKey(_));
     assert!(unsuited.iter().all(is_length), "{unsuited:?}");
     assert!(loaded > 20 * unsuited.len() && loaded > 5000, "{loaded} programs, not {}", unsuited.len());
@@ -305,7 +306,7 @@ fn the_verifier_accepts_the_programs_that_write_strings() {
         if system == "raw_syscalls" {
             names = vec![ARGUMENTS.to_owned()];
         }
-        // Programs know only fields of a fixed size.
+        // BPF programs only support fields of a fixed size.
         let Ok(with_strings) = format.with_strings(&names) else { continue };
         if with_strings.strings().is_empty() {
             continue;
@@ -380,7 +381,7 @@ fn the_verifier_accepts_the_programs_of_spans() {
             let plan = Plan::new(&definition, &event).unwrap();
             let input = SelectedInput { filter: None, selection: Selection::EVERYTHING };
             let inputs = vec![input; span.steps().count()];
-            // Which task work belongs to depends on more than its begin and its end.
+            // The begin and the end alone do not show to which task work belongs.
             let are_selected = !selector.starts_with("workqueue");
             for tasks in [SpanTasks::ALL, SpanTasks { own: Some(7), own_threads: vec![7, 8], are_selected }] {
                 let (inputs, tasks) = (&inputs, &tasks);

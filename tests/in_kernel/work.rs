@@ -1,19 +1,19 @@
-//! Work of the kernel that programs pair and add up: of a known number.
+//! Work items of the kernel that BPF programs pair and add up. Their number is known.
 
 use serde_json::Value as Json;
 
 use super::{json, needs_bpf};
 use crate::{harness::workload::words, sources::work::write_through_a_terminal};
 
-/// How often the kernel works for the workload.
+/// The number of work items that the workload causes.
 const BYTES: usize = 1000;
 
-/// Writes bytes to a pseudo terminal.
+/// The workload, which writes bytes to a pseudo terminal.
 pub fn workload() {
     write_through_a_terminal(BYTES);
 }
 
-/// Returns how many spans of the work were added up, and whether some are told as missing.
+/// Returns the number of work spans that were added up, and whether some were reported as missing.
 fn counted(when: &str) -> (u64, bool) {
     let object = json(when, &["top", "workqueue", "-a", "--by", "function"], &words("bytes"));
     let rows = object["rows"].as_array().unwrap();
@@ -21,7 +21,7 @@ fn counted(when: &str) -> (u64, bool) {
     (row["count"].as_u64().unwrap_or(0), object["partial"] == true)
 }
 
-/// Others may write to terminals meanwhile, and may be at work with BPF when the kernel works for this one.
+/// Meanwhile, other programs may write to terminals, or use BPF when the kernel executes the work.
 #[test]
 fn each_work_is_counted_under_the_name_that_perf_prof_gives_it() {
     needs_bpf();

@@ -1,4 +1,4 @@
-//! Tests `perf-prof serve`: what is scraped from it, and how it starts and ends.
+//! Tests `perf-prof serve`: what scrapes return, and how it starts and ends.
 
 mod prometheus;
 mod served;
@@ -37,7 +37,7 @@ impl Answer {
         String::from_utf8(self.body.clone()).unwrap()
     }
 
-    /// Returns the value of the series that a line of the text format begins with.
+    /// Returns the value of a series in the text format.
     #[track_caller]
     fn value(&self, series: &str) -> f64 {
         let text = self.text();
@@ -63,7 +63,7 @@ fn get(port: u16, path: &str, accept: &str) -> Option<Answer> {
 }
 
 impl Serving {
-    /// Serves the script with this text.
+    /// Starts a server with a script of this text.
     fn start(folder: &Path, script: &str, options: &[&str]) -> Serving {
         let path = folder.join("metrics_of_test.py");
         fs::write(&path, script).unwrap();
@@ -81,7 +81,7 @@ impl Serving {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut serving = Serving { child, port };
         let begin = Instant::now();
-        // The tables are up to date from the moment on in which the events are enabled.
+        // The tables are up to date from the moment at which the events are enabled.
         while serving.scrape().is_none_or(|page| page.value("perf_prof_up_to_date") == 0.0) {
             assert!(begin.elapsed() < SOON && serving.child.try_wait().unwrap().is_none(), "{}", serving.end().1);
             thread::sleep(Duration::from_millis(50));
@@ -93,14 +93,14 @@ impl Serving {
         get(self.port, "/metrics", "text/plain")
     }
 
-    /// Returns a page that has everything up to now.
+    /// Returns a page with all events up to now.
     fn fresh(&self) -> Answer {
-        // Scrapes within half a second share a reading.
+        // Scrapes within half a second get the same values.
         thread::sleep(Duration::from_millis(600));
         self.scrape().unwrap()
     }
 
-    /// Ends the server as systemd does. Returns how long that took, and what it has said.
+    /// Ends the server as systemd does. Returns how long this took, and what the server printed.
     fn end(&mut self) -> (Duration, String) {
         let begin = Instant::now();
         // SAFETY: kill has no memory effects; the child was not waited for.
@@ -122,7 +122,7 @@ impl Drop for Serving {
     }
 }
 
-/// Calls getppid() this many times, and returns the process that did.
+/// Calls getppid() this many times in a new process. Returns the process id.
 fn call(times: usize) -> u32 {
     let work = format!("import os; [os.getppid() for _ in range({times})]; print(os.getpid())");
     let output = Command::new("/usr/bin/python3").args(["-S", "-c", &work]).output().unwrap();

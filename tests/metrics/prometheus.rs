@@ -38,13 +38,13 @@ impl Prometheus {
     fn query(&self, query: &str) -> Option<f64> {
         let escaped: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
         let answer = get(self.port, &format!("/api/v1/query?query={escaped}"), "*/*").filter(|of| of.status == 200)?;
-        // The answer may be in chunks, whose lengths are lines of their own.
+        // The answer may consist of chunks, whose lengths are on lines of their own.
         let text = answer.text();
         let json: Value = serde_json::from_str(&text[text.find('{')?..=text.rfind('}')?]).ok()?;
         json["data"]["result"].get(0)?["value"][1].as_str()?.parse().ok()
     }
 
-    /// Waits until a query has this value.
+    /// Waits until the result of a query has this value.
     #[track_caller]
     fn check(&self, query: &str, expected: f64) {
         let begin = Instant::now();
@@ -76,7 +76,7 @@ fn prometheus_gets_counts_and_native_histograms() {
     prometheus.check("perf_prof_lost_total", 0.0);
     let times = format!("perf_prof_times_duration_seconds{{pid=\"{pid}\"}}");
     prometheus.check(&format!("histogram_count({times})"), 4321.0);
-    // The median of the native histogram is near the one of the exact times.
+    // The median of the native histogram is near that of the exact times.
     let (median, mean) = (format!("histogram_quantile(0.5, {times})"), format!("histogram_sum({times}) / 4321"));
     let (median, mean) = (prometheus.query(&median).unwrap(), prometheus.query(&mean).unwrap());
     assert!(median > 0.0 && median < 4.0 * mean, "{median} {mean}");

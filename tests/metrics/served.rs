@@ -23,7 +23,7 @@ fn counts_are_those_of_the_work_and_the_end_is_prompt() {
         assert_eq!((page.status, page.value("perf_prof_lost_total")), (200, 0.0));
         assert!(page.text().contains("# HELP perf_prof_calls_total syscalls:sys_enter_getppid\n"), "{}", page.text());
         assert!(page.head.contains("Content-Type: text/plain; version=0.0.4"), "{}", page.head);
-        // The next process of the same address counts anew.
+        // The next server at the same address starts its counts at 0.
         let (took, said) = serving.end();
         assert!(took < Duration::from_secs(3), "{took:?} {said}");
         assert!(said.contains(&format!("serving metrics at http://127.0.0.1:{}/metrics\n", serving.port)), "{said}");
@@ -43,7 +43,7 @@ fn histograms_have_native_buckets_for_those_who_ask() {
     let page = serving.fresh();
     let series = |name: &str| format!("perf_prof_{name}{{pid=\"{pid}\"}}");
     assert_eq!(page.value(&series("times_duration_seconds_count")), 500.0);
-    // Each table in the kernel takes its own times.
+    // Each table in the kernel measures times itself, so the sums differ a little.
     let (sum, spent) = (series("times_duration_seconds_sum"), series("spent_duration_seconds_total"));
     let ratio = page.value(&sum) / page.value(&spent);
     assert!((0.3..3.0).contains(&ratio), "{ratio}");
@@ -87,7 +87,7 @@ fn stacks_are_profiles() {
     assert_eq!((profile.status, &profile.body[..2]), (200, &[0x1f, 0x8b][..]));
     assert!(get(serving.port, "/", "*/*").unwrap().text().contains("/debug/pprof/calls"));
     assert_eq!(get(serving.port, "/debug/pprof/other", "*/*").unwrap().status, 404);
-    // Stacks have too many keys for series, and what is lost is told nevertheless.
+    // Stacks have too many keys for series. Losses are still reported.
     let page = serving.fresh();
     assert!(!page.text().contains("perf_prof_calls") && page.value("perf_prof_delivered_total") >= 100.0);
 }

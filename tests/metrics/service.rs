@@ -1,4 +1,4 @@
-//! The systemd unit of the Debian package: its rights are enough for the shipped scripts.
+//! The systemd unit of the Debian package: its capabilities are enough for the shipped scripts.
 
 use std::{fs, process::Command, thread, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::harness::{
 
 const UNIT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/debian/perf-prof@.service");
 
-/// Returns the rights of the service, as the option of setpriv writes them.
+/// Returns the capabilities of the service in the syntax of setpriv.
 fn rights() -> String {
     let unit = fs::read_to_string(UNIT).unwrap();
     let line = unit.lines().find_map(|line| line.strip_prefix("CapabilityBoundingSet=")).unwrap();
@@ -18,7 +18,7 @@ fn rights() -> String {
     format!("-all{}", rights.collect::<String>())
 }
 
-/// Starts a server with the rights of the service.
+/// Starts a server with the capabilities of the service.
 fn serve(script: &str, options: &[&str]) -> Serving {
     let port = free_port();
     let mut command = Command::new("setpriv");

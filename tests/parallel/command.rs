@@ -29,7 +29,7 @@ fn parts_joined_are_the_whole() {
     assert!(said(&again).contains("parts exists already"), "{}", said(&again));
 }
 
-/// Users may make the output folder before the run.
+/// Users may create the output folder before the run.
 #[test]
 fn an_empty_folder_is_taken_for_the_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ fn an_empty_folder_is_taken_for_the_output() {
     assert_eq!(said(&file), "perf-prof: perf.data is not a folder: use another path with -o\n");
 }
 
-/// Another user may have put it into a folder of all users.
+/// Another user may have put the folder into a folder of all users.
 #[test]
 fn nothing_is_written_into_a_folder_that_exists_with_the_usual_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn jobs_that_have_nothing_to_say_have_no_messages() {
     assert_eq!(run("a", &[], &[]), (vec![well("a")], false));
     let messages = |part| format!("perf-prof: b/time-range-{part}/err.txt contains messages");
     assert_eq!(run("b", &[], &["text\n"]), (vec![messages(0), messages(1), well("b")], true));
-    // First, nothing is selected in any part. Then something is selected, but not in every part.
+    // First, no part contains a selected sample. Then some parts do.
     let first = "sched:sched_switch";
     let filter = |text: &str| format!("{first}/{text}/");
     let none = "perf-prof: no job found a sample: c/time-range-0/err.txt says what the recording contains".to_owned();
@@ -92,7 +92,7 @@ fn jobs_that_have_nothing_to_say_have_no_messages() {
     assert_eq!(run("d", &["--time", &range], &[]), (vec![well("d")], false));
 }
 
-/// perf-prof runs a script on each part. The counts of all parts add up.
+/// perf-prof replays a script on each part, and the counts of all parts add up.
 #[test]
 fn our_own_replay_is_divided_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn a_command_that_cannot_be_divided_is_named() {
     assert!(said(&output).contains("the command traces live, so there is no recording to divide"), "{}", said(&output));
 }
 
-/// `grep` exits with status 1 if no line matches. This must not be a failure.
+/// `grep` exits with status 1 if no line matches, which must not be a failure.
 #[test]
 fn parts_without_a_match_are_empty() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +172,7 @@ fn parts_without_a_match_are_empty() {
     assert!(said(&output).contains("failed (exit status: 2)"), "{}", said(&output));
 }
 
-/// The command takes percent for `--time`, so `parallel` must divide such a range, too.
+/// The command accepts percentages for `--time`, so `parallel` must divide such a range too.
 #[test]
 fn percents_of_the_command_are_divided() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn fewer_parts_than_requested_are_reported() {
     assert_eq!((said(&output).as_str(), output.stdout.split(|&byte| byte == b'\n').count()), ("", 1001));
 }
 
-/// The header of such a recording has no times.
+/// The header of such a recording contains no times.
 #[test]
 fn a_recording_of_a_pipe_in_a_file_is_divided() {
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn a_recording_of_a_pipe_in_a_file_is_divided() {
     assert!(output.status.success(), "{}", said(&output));
     assert!(all.len() > 1000 && folder.join("parallel-perf-output/time-range-2").exists());
     assert_eq!(fs::read(folder.join("parallel-perf-output/out.txt")).unwrap(), all);
-    // Its time can be selected in percent, too.
+    // Its time can also be selected in percent.
     assert_eq!([whole(&["--time", "0%,40%"]), whole(&["--time", "40%,100%"])].concat(), all);
 }
 

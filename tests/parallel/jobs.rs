@@ -75,7 +75,7 @@ def __merge__(partials): print('merged', sum(partials) == perf_prof.stats()['del
     assert_eq!(output.status.code(), Some(1));
 }
 
-/// Partial results are pickled after the script's folder was put into `sys.path`.
+/// Partial results are pickled after the script's folder was added to `sys.path`.
 #[test]
 fn a_file_beside_the_script_does_not_replace_a_module_that_jobs_need() {
     let folder = tempfile::tempdir().unwrap();
@@ -98,12 +98,12 @@ def __merge__(partials): print('merged', sum(partials) > 0)
         assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), said(&output).as_str()), ("merged True\n", ""));
     };
     check("count.py");
-    // A script may have the name of the module.
+    // The script itself may have the name of the module.
     fs::write(folder.join("pickle.py"), script).unwrap();
     check("pickle.py");
 }
 
-/// The result of a replay by jobs that was interrupted twice, in the middle of an event.
+/// The result of a replay with `--jobs` that was interrupted twice, during an event.
 struct Interrupted {
     /// What it printed after the first line.
     printed: String,
@@ -113,7 +113,7 @@ struct Interrupted {
 
 fn interrupted(folder: &Path, signal: i32) -> Interrupted {
     recording(folder);
-    // Each event takes so long that all events would take hours.
+    // Each event takes so long that all events together would take hours.
     let script = "\
 import time
 n = 0
@@ -144,7 +144,7 @@ def __merge__(partials): print('merged', sum(partials))
     Interrupted { printed, said, status }
 }
 
-/// The processes must not block signals for ever: each would read its part to the end.
+/// The processes must not block signals for ever. Otherwise each process would read its part to the end.
 #[test]
 fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,7 +158,7 @@ fn an_interrupted_replay_by_jobs_stops_where_it_is() {
     assert!(merged < 10, "too many events were delivered: {merged}");
 }
 
-/// SIGTERM and SIGHUP ended the processes with a status of their own, which was taken for a failure.
+/// SIGTERM and SIGHUP must not end the processes with a status of their own, which would be taken for a failure.
 #[test]
 fn sigterm_and_sighup_end_a_replay_by_jobs_with_the_results_so_far() {
     for signal in [libc::SIGTERM, libc::SIGHUP] {
@@ -169,7 +169,7 @@ fn sigterm_and_sighup_end_a_replay_by_jobs_with_the_results_so_far() {
     }
 }
 
-/// The limit of a file's size stands for a full disk.
+/// A limit on the size of files simulates a full disk.
 #[test]
 fn a_result_that_cannot_be_stored_is_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,8 +202,8 @@ fn a_second_interrupt_of_a_replay_by_jobs_says_nothing_more() {
     assert_eq!(said.matches("interrupted: the following results are for").count(), 1, "{said}");
 }
 
-/// A silence may last more than 100,000 intervals, and it may cross a border between parts. `__interval__` must be
-/// called exactly once for each interval.
+/// A pause may last more than 100,000 intervals, and may cross the border between two parts. `__interval__` must be
+/// called exactly once per interval.
 #[test]
 fn intervals_of_a_long_silence_are_those_of_the_serial_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -230,14 +230,14 @@ def __exit__(): print(intervals)
         String::from_utf8(output.stdout).unwrap().trim().parse().unwrap()
     };
     let serial = count(&["-i", "1us"]);
-    // `__interval__` is called for each interval, as in a live run: the sleeps take that long.
+    // As in a live run, `__interval__` is called for each interval of the sleeps.
     assert!(serial > 600_000, "{serial}");
     for options in [["--jobs", "3", "--split", "time"], ["--jobs", "5", "--split", "time"]] {
         assert_eq!(count(&[&["-i", "1us"][..], &options].concat()), serial, "{options:?}");
     }
 }
 
-/// If the recording is divided by CPU, no losses may be left out.
+/// No losses may be missing if the recording is divided by CPU.
 #[test]
 fn losses_are_summed_whatever_divides_the_recording() {
     let folder = tempfile::tempdir().unwrap();
@@ -252,8 +252,8 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
 ";
     fs::write(folder.join("s.py"), script).unwrap();
     let busy = "dd if=/dev/zero of=/dev/null bs=1 count=100000 2>/dev/null";
-    // Only these tasks are recorded: side-band records of all tasks, and their losses, would depend on the rest of the
-    // machine.
+    // Only these tasks are recorded. The side-band records of all tasks, and their losses, would depend on the rest of
+    // the machine.
     let ours = ["record", "-q", "-m", "1", "-e", "raw_syscalls:*", "-o", "ours.data", "--", "sh", "-c"];
     let mut ours = ours.map(str::to_owned).to_vec();
     ours.push(format!("{busy} & {busy}; wait"));
@@ -269,14 +269,14 @@ def __exit__(): print(*(perf_prof.stats()[what] for what in ('delivered', 'lost'
     for options in [&["--jobs", "2"][..], &["--jobs", "2", "--split", "cpu"]] {
         assert_eq!(counts(options), serial, "{options:?}");
     }
-    // The losses of single CPUs are counted, too.
+    // The losses of each CPU are also counted.
     let sum = ["0", "1"].map(|cpu| {
         let counts = counts(&["-C", cpu]);
         counts.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
     });
     let all = serial.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>();
     if perf_prof_system::procfs::online_cpus().is_ok_and(|cpus| cpus.iter().count() == 2) {
-        // A ring's own records count lost side-band records, too. These tasks have fewer than a hundred.
+        // The losses that a ring records include side-band records, of which these tasks have fewer than a hundred.
         let sum = sum.iter().sum::<u64>();
         assert!((all..all + 100).contains(&sum), "{sum} {all}");
     }
@@ -295,7 +295,7 @@ fn options_and_scripts_that_exclude_jobs_are_refused() {
     };
     let plain = "def __sample__(event): pass\n";
     let message = refused(plain, &["--jobs", "2"]);
-    // The error is printed once, although each worker finds it.
+    // The error is printed once, although each process finds it.
     assert_eq!(message.matches("has to define __partial__()").count(), 1, "{message}");
     let message = refused(plain, &["--jobs", "2", "-N", "3"]);
     assert!(message.contains("--jobs and -N cannot be combined"), "{message}");

@@ -14,8 +14,8 @@ use crate::harness::{
     scripts::script,
 };
 
-/// Records context switches. The rings are so large that nothing is lost on a busy machine: perf would print a message
-/// about losses.
+/// Records context switches. The rings are large enough that no events are lost on a busy machine, because perf would
+/// print a message about losses.
 fn recording(folder: &Path) {
     needs([Need::Tracefs, Need::Perf]);
     let options = ["-a", "-m", "1024", "-e", "sched:sched_switch,sched:sched_wakeup"];
@@ -27,7 +27,7 @@ fn parallel(folder: &Path, args: &[&str]) -> Output {
     perf_prof(&["parallel"]).args(args).current_dir(folder).output().unwrap()
 }
 
-/// Runs one of the scripts of perf-prof by its first line, in a folder.
+/// Runs a shipped script by its first line in a folder.
 fn run_script(folder: &Path, name: &str, args: &[&str]) -> Output {
     script(name).env("TZ", "UTC").args(args).current_dir(folder).output().unwrap()
 }

@@ -12,11 +12,11 @@ use crate::harness::{
     run::{said, tested_program},
 };
 
-/// Many tasks that sleep, wake other tasks up, wait for a CPU, start and end.
+/// Many tasks that sleep, wake other tasks, wait for a CPU, start and exit.
 const BUSY: &str = "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do \
                     (for j in 1 2 3 4 5 6 7 8; do sleep 0.004; echo $i; done | cat >/dev/null) & done; wait";
 
-/// Makes more events than rings of one page can hold.
+/// Causes more events than rings of one page can hold.
 const BURST: &str = "for i in 1 2 3 4; do (head -c 30000 /dev/zero | dd bs=1 of=/dev/null 2>/dev/null) & done; wait";
 
 const SCHED: &str = "sched:sched_wakeup,sched:sched_wakeup_new,sched:sched_switch";
@@ -31,30 +31,30 @@ fn recorded(folder: &Path, options: &[&str], work: &str) {
 const SHARES: [&[&str]; 5] =
     [&["--jobs", "3"], &["--jobs", "2", "--split", "cpu"], &["--jobs", "2"], &["--jobs", "7"], &["--jobs", "16"]];
 
-/// Checks with a few numbers of processes.
+/// Checks with two divisions of the recording.
 #[track_caller]
 fn check(folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     check_with(&SHARES[..2], folder, name, options)
 }
 
-/// Checks with many numbers of processes. So there are many borders, and tasks wait at each.
+/// Checks with all divisions of the recording. So there are many borders between parts, and tasks wait at each.
 #[track_caller]
 fn check_all(folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     check_with(&SHARES, folder, name, options)
 }
 
-/// Returns what a script prints, and its last messages about losses. Checks that both are the same for each number of
-/// processes.
+/// Returns what a script prints, and its last messages about losses. Checks that they are equal for each division in
+/// `shares`.
 #[track_caller]
 fn check_with(shares: &[&[&str]], folder: &Path, name: &str, options: &[&str]) -> (String, String) {
     let run = |shares: &[&str]| -> (String, String) {
         let output: Output = run_script(folder, name, &[&["--input", "perf.data"], options, shares].concat());
         let said = said(&output);
         assert!(output.status.success(), "{name} {options:?} {shares:?}: {said}");
-        // Each process prints such lines while it runs.
+        // Each process prints these lines while it runs.
         let total =
             said.lines().filter(|line| !line.ends_with("while the recording was made")).collect::<Vec<_>>().join("\n");
-        // Tasks of other programs may have names that are not UTF-8.
+        // Comms of other programs may contain bytes that are not UTF-8.
         (String::from_utf8_lossy(&output.stdout).into_owned(), without_counts_of_cpus(&total))
     };
     let serial = run(&[]);
@@ -65,7 +65,7 @@ fn check_with(shares: &[&[&str]], folder: &Path, name: &str, options: &[&str]) -
     serial
 }
 
-/// Leaves out how many events each CPU lost: the processes of `--jobs` name the CPUs without numbers.
+/// Removes the numbers of events that each CPU lost, because the processes of `--jobs` list CPUs without numbers.
 fn without_counts_of_cpus(said: &str) -> String {
     let words: Vec<&str> = said.split(' ').collect();
     let is_count = |at: usize| {
@@ -90,7 +90,7 @@ fn waits_that_cross_a_border_are_counted_once() {
     check(folder, "wakeups.py", &["-i", "25", "-C", "0"]);
 }
 
-/// Compressed recordings of perf do not say when they start. Recordings with `--threads` are folders.
+/// Compressed recordings of perf do not state when they start. Recordings with `--threads` are folders.
 #[test]
 fn recordings_of_other_kinds_are_shared_too() {
     for options in [["-z"].as_slice(), &["--threads"], &["--threads", "-z"]] {
@@ -101,10 +101,10 @@ fn recordings_of_other_kinds_are_shared_too() {
     }
 }
 
-/// Recordings of perf-prof can be read from several places, even compressed ones.
+/// perf-prof's recordings can be read from several positions, even if they are compressed.
 #[test]
 fn our_own_compressed_recordings_are_shared_too() {
-    // The serial replay sorts within a window of 64 MiB if the recorder was too late to mark the ends of rounds. So the
+    // The serial replay sorts within a window of 64 MiB if the recorder marked the ends of rounds too late. So the
     // recording has to be smaller: the burst is shorter, and system calls of other programs are not recorded.
     let work = format!("{} & {BUSY}", BURST.replace("30000", "12000"));
     needs([Need::Tracefs]);
@@ -125,7 +125,7 @@ fn our_own_compressed_recordings_are_shared_too() {
     }
 }
 
-/// A script that is told of a loss forgets what it knew, in all processes.
+/// A script that receives a loss forgets its states, in all processes.
 #[test]
 fn each_loss_is_reported_in_one_part() {
     for (events, name) in [(SCHED, "runqlat.py"), (SYSCALLS, "syscalls.py")] {
@@ -133,8 +133,8 @@ fn each_loss_is_reported_in_one_part() {
         let folder = folder.path();
         recorded(folder, &["-a", "-m", "1", "-e", events], BURST);
         for options in [[].as_slice(), &["-i", "30"]] {
-            // The recording is not divided by CPU: events at the same time on two CPUs come in the order of the file,
-            // and two parts cannot know this order.
+            // The recording is not divided by CPU. Simultaneous events of two CPUs are delivered in the order of the
+            // file, which two parts do not know.
             let (_, total) = check_with(&[SHARES[0], SHARES[3]], folder, name, options);
             if !total.contains("lost ") {
                 println!("not tested with {name}: nothing was lost");
@@ -149,7 +149,7 @@ fn calls_that_cross_a_border_are_timed_once() {
     let folder = folder.path();
     recorded(folder, &["-a", "-e", SYSCALLS], BUSY);
     let (out, _) = check_all(folder, "syscalls.py", &["--top", "1000"]);
-    // A wait for a child lasts longer than most parts.
+    // A wait for a child takes longer than most parts.
     assert!(out.contains("wait4 ") && out.contains(" ms"), "{out}");
     check(folder, "syscalls.py", &["--by-pid", "--sort", "max", "-i", "40"]);
 }
@@ -176,7 +176,7 @@ fn times_off_cpu_that_cross_a_border_are_counted_once() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     recorded(folder, &["-a", "-g", "-e", "sched:sched_switch"], BUSY);
-    // Only `sleep` is compared: the files of other programs may be replaced between two runs, and then their functions
+    // Only `sleep` is compared. The files of other programs may be replaced between two runs, and then their functions
     // have no names.
     let (out, _) = check_with(&SHARES[1..4], folder, "offcpu.py", &["--top", "1000", "--comm", "sleep"]);
     assert!(out.contains(" sleep\n") && out.contains(" off CPU in "), "{out}");
@@ -196,7 +196,7 @@ fn times_off_cpu_that_cross_a_border_are_counted_once() {
             .success()
     );
     assert_eq!(shared, folded());
-    // With -t, no return of a task to its CPU is seen.
+    // With -t, no switches to the task are recorded.
     let (out, _) = check_with(&SHARES[..1], folder, "offcpu.py", &["-t", "1"]);
     assert!(out.contains("0.000 ms off CPU in 0 stacks"), "{out}");
 }
@@ -216,16 +216,16 @@ fn processes_that_begin_and_end_in_different_parts_have_their_lines() {
     for text in ["killed by SIGTERM from sh ", "exit 3 after ", " exec ", " fork "] {
         assert!(out.contains(text), "{out}");
     }
-    // There may be exits of other programs, too.
+    // There may also be exits of other programs.
     assert!(out.lines().filter(|line| line.contains(" exit ")).count() >= 24, "{out}");
     let (sleeps, _) = check(folder, "execsnoop.py", &["--name", "sleep"]);
-    // These are the sleeps of 0.7 s and of 0.02 s, however long each of them took.
+    // The sleeps of 0.7 s and of 0.02 s, whatever time they took.
     let ended = sleeps.lines().filter(|line| line.contains(" exit 0 after ") && line.ends_with("sleep"));
     assert!(ended.count() >= 12, "{sleeps}");
 }
 
-/// Threads with nested calls. The first argument is the depth. The last argument is N: every Nth call of `left` ends by
-/// longjmp(). If it is 0, `left` is not called.
+/// A program with threads and nested calls. The first argument is the depth. The last argument is N: every Nth call of
+/// `left` ends by longjmp(). If N is 0, `left` is not called.
 const NESTED: &str = r#"
 #include <pthread.h>
 #include <setjmp.h>
@@ -254,7 +254,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// `uprobe_latency.py` can run in several processes.
+/// Tests `uprobe_latency.py` in several processes.
 #[test]
 fn calls_of_programs_that_cross_a_border_are_timed_once() {
     needs([Need::Tracefs, Need::Uprobes, Need::Compilers]);
@@ -274,7 +274,7 @@ fn calls_of_programs_that_cross_a_border_are_timed_once() {
         command.args(["record", "-q", "-m", pages, "-o", "perf.data"]).args(probes);
         let output = command.args(["--", "./nested", depth, leaves]).current_dir(folder).output().unwrap();
         assert!(output.status.success(), "{}", said(&output));
-        // Events are lost with small rings.
+        // Small rings lose events.
         let shares = [SHARES[0], SHARES[2], SHARES[3]];
         let (out, _) = check_with(&shares, folder, "uprobe_latency.py", &probes);
         let options = ["-i", "20", "--ns", "--min", "5"];
@@ -285,7 +285,7 @@ fn calls_of_programs_that_cross_a_border_are_timed_once() {
     }
 }
 
-/// A sample may not contain its CPU. A part may not know what was counted before its first sample.
+/// Samples may lack the CPU. A part may not know what was counted before its first sample.
 #[test]
 fn recordings_that_cannot_be_divided_among_jobs_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -313,7 +313,7 @@ fn check_by_cpu(folder: &Path) {
     assert_eq!(run(&["--jobs", "2", "--split", "cpu"]), run(&[]));
 }
 
-/// Compressed recordings do not say when they ended, but scripts still need the time of day.
+/// Compressed recordings do not state when they ended, but scripts still need the time of day.
 #[test]
 fn the_time_of_day_is_known_in_compressed_recordings() {
     let folder = tempfile::tempdir().unwrap();

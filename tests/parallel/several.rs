@@ -8,7 +8,7 @@ use crate::harness::{
     run::{perf_prof, said, stdout},
 };
 
-/// Counts events by recording, CPU and name. Prints a line in each part, and all counts at the end.
+/// A script that counts events by recording, CPU and name. It prints a line in each part, and all counts at the end.
 const COUNT: &str = "\
 import collections, os, perf_prof
 counts = collections.Counter()
@@ -29,7 +29,7 @@ def __exit__():
     print(hosts == {(os.uname().nodename, os.uname().release)})
 ";
 
-/// The function of `--executor`.
+/// The functions for `--executor`.
 const EXECUTORS: &str = "\
 import concurrent.futures, multiprocessing, os, signal
 def processes():
@@ -53,8 +53,8 @@ def number():
     return 1
 ";
 
-/// Makes the recordings `a.data`, `b.data` with another event, and `c.data`, and the scripts. The recordings know the time of
-/// day: of a guess, each has a warning.
+/// Makes the scripts and the recordings `a.data`, `b.data` (with another event) and `c.data`. The recordings contain
+/// the time of day. Otherwise, each would have a warning about a guess.
 fn recordings(folder: &Path) {
     needs([Need::Tracefs, Need::Perf]);
     let work = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8; do sleep 0.03; done"];
@@ -97,7 +97,7 @@ fn several_recordings_have_the_same_result_one_after_the_other_and_in_processes(
     }
 }
 
-/// Root may run perf-prof in a folder where other users have put files. `engines.py` is meant, and nothing else.
+/// Root may run perf-prof in a folder with other users' files. Only `engines.py` may be imported from it.
 #[test]
 fn of_the_current_folder_only_the_module_of_the_executor_is_imported() {
     let (folder, current) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -169,7 +169,7 @@ fn a_worker_that_is_killed_is_reported_with_its_recording() {
             .starts_with("perf-prof: b.data: the process that replayed the recording failed: BrokenProcessPool")
     );
 
-    // The process that replays a part of b.data ends in the middle of it, after it has printed something.
+    // The process that replays a part of b.data is killed within the part, after it has printed something.
     let kills = COUNT.replace(
         "    recording = perf_prof.recording()\n",
         "    recording = perf_prof.recording()\n    if recording['path'] == 'b.data' and counts:\n        print('half')\n        \
@@ -199,7 +199,7 @@ def __exit__(): print('end')
     assert_eq!(stdout(&replayed(folder, &["--input", "?.data", "states.py"])), "end\n");
 }
 
-/// Another user may have put such a file beside them.
+/// Another user may have put such a file beside the recordings.
 #[test]
 fn a_file_that_is_named_like_a_pattern_hides_no_recording() {
     let folder = tempfile::tempdir().unwrap();

@@ -58,7 +58,7 @@ except ValueError as error:
     assert_eq!(lines[5], "evsel(raw_syscalls:sys_enter) is not open");
 }
 
-/// Its samples and those of perf-prof are of the same calls, and have the same values.
+/// Samples have the same values as those of perf-prof for the same calls.
 #[test]
 fn samples_are_those_that_a_trace_has() {
     needs([Need::Tracefs, Need::Python]);

@@ -1,4 +1,4 @@
-//! Scripts for perf's Python module: programs with `import perf`, which open recordings and live events themselves.
+//! Scripts for perf's Python module: they contain `import perf`, and open recordings and live events themselves.
 
 mod live;
 mod programs;
@@ -17,7 +17,7 @@ fn run(folder: &Folder, script: &str, args: &[&Path]) -> Output {
     perf_prof(&["script"]).arg(script).args(args).output().unwrap()
 }
 
-/// Returns what a script prints that must not fail.
+/// Runs a script that must succeed, and returns what it prints.
 #[track_caller]
 fn printed(folder: &Folder, script: &str, args: &[&Path]) -> String {
     let output = run(folder, script, args);

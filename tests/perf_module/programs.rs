@@ -1,4 +1,4 @@
-//! How programs with `import perf` are run, and which module that statement finds.
+//! How programs with `import perf` are run, and which module `import perf` finds.
 
 use std::path::Path;
 

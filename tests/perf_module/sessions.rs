@@ -1,4 +1,4 @@
-//! `perf.session`: what its functions get of a recording, beside what perf and the other interfaces show of it.
+//! `perf.session`: what its functions receive from a recording, compared with perf and with other interfaces.
 
 use std::{fs, path::PathBuf};
 
@@ -33,7 +33,7 @@ impl Recorded {
         printed(&self.folder, script, &[&self.data])
     }
 
-    /// Returns what a script prints that another command runs on the recording.
+    /// Returns what a script prints that another command of perf-prof runs on the recording.
     #[track_caller]
     fn printed_by(&self, args: &[&str], script: &str) -> String {
         let script = self.folder.write("handlers.py", script.as_bytes());
@@ -76,7 +76,7 @@ def sample(s):
     let ours: Vec<String> = printed(&folder, &program(sample), &[&data]).lines().map(str::to_owned).collect();
     let fields = "pid,tid,cpu,time,period,event,ip,sym,dso";
     let theirs = perf(&["script", "--ns", "-G", "-F", fields], &data);
-    // Some functions of the procedure linkage table have no names in perf, and others have none here.
+    // perf has no names for some functions of the procedure linkage table, and perf-prof has none for others.
     let name = |word: &str| if word.ends_with("@plt") { "[unknown]".to_owned() } else { word.to_owned() };
     let words = |line: &str| {
         let line = line.replace('/', " / ");

@@ -1,5 +1,5 @@
-//! The arguments of the handlers of scripts of `perf script`, on recordings that are made byte by byte: their types, damaged
-//! data, text of any bytes, and what an exception does.
+//! The arguments of handlers of `perf script` scripts, on recordings that are made byte by byte: types, damaged data,
+//! text of any bytes, exceptions.
 
 use std::process::{Command, Output};
 
@@ -21,8 +21,8 @@ use super::definitions::{Formats, samples_with};
 /// The first arguments of a handler.
 const FIRST: &str = "name, context, cpu, secs, nsecs, pid, comm, callchain";
 
-/// A task with a name, a mapping, and two samples of the tracepoint `sys:e`, which has the fields `text`, `number` and
-/// `list`.
+/// Returns the records of a task with a comm, a mapping, and two samples of the tracepoint `sys:e`. The tracepoint has
+/// the fields `text`, `number` and `list`.
 fn records() -> Vec<u8> {
     [NATIVE.comm(10), NATIVE.mmap2(11), NATIVE.sample(50, 30), NATIVE.sample(50, 1_000_000_040)].concat()
 }
@@ -109,7 +109,7 @@ fn samples_of_other_events_are_passed_to_process_event() {
     .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
 }
 
-/// perf cuts `uregs`, so it is not run here.
+/// perf cuts off `uregs`, so this test does not run perf.
 #[test]
 fn branches_registers_and_weights_are_in_the_dict_of_a_sample() {
     let members = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_PERIOD;
@@ -133,7 +133,7 @@ fn branches_registers_and_weights_are_in_the_dict_of_a_sample() {
     .assert_eq(&stdout(&run_on(&made.file(), script, &[])));
 }
 
-/// Their offsets count from the ends of the fields.
+/// The offset of a relative location counts from the end of its field.
 #[test]
 fn relative_locations_are_those_of_perf() {
     needs([Need::Tracefs, Need::Perf, Need::Python]);
@@ -260,7 +260,7 @@ fn the_context_is_about_the_sample_of_the_running_handler() {
     .assert_eq(&stdout(&run_on(&with_common_fields(), &script, &[])));
 }
 
-/// A recording with one sample of a tracepoint with all common fields.
+/// Returns a recording with one sample of a tracepoint with all common fields.
 fn with_common_fields() -> Vec<u8> {
     let field = |text: &str, offset: u32| format!("\tfield:{text};\toffset:{offset};\tsize:1;\tsigned:0;\n");
     let fields = field("unsigned char common_preempt_count", 2) + &field("unsigned char common_flags", 3);
@@ -274,7 +274,7 @@ fn with_common_fields() -> Vec<u8> {
     NATIVE.pipe_with(&tracing, &NATIVE.sample(50, 30))
 }
 
-/// The core drops old frames while it holds the lock of the symbols.
+/// perf-prof drops old frames while it holds the lock of the symbols.
 #[test]
 fn objects_in_call_chains_can_ask_for_symbols_when_they_are_freed() {
     let script = format!(
@@ -283,7 +283,7 @@ fn objects_in_call_chains_can_ask_for_symbols_when_they_are_freed() {
          def sys__e({FIRST}, a, b, c):\n  if secs == 0: callchain[0]['own'] = Asks()\n\
          def trace_end(): print(freed)"
     );
-    // More addresses than the memory for results has room for.
+    // There are more addresses than fit into the memory for results.
     const FRAMES: u64 = 126;
     let mapping = replaced(NATIVE.mmap2(11), b"/bin/x", b"[code]");
     let mapping = replaced(mapping, &u64s(&[0x1000]), &u64s(&[1 << 32]));
@@ -298,7 +298,7 @@ fn objects_in_call_chains_can_ask_for_symbols_when_they_are_freed() {
     assert_eq!(stdout(&run_on(&NATIVE.file(&records.concat()), &script, &[])), "1\n");
 }
 
-/// Raw data that end before a field.
+/// The raw data ends before a field.
 #[test]
 fn a_sample_that_is_too_short_raises_an_exception() {
     let format = "name: e\nID: 374\nformat:\n\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\n\

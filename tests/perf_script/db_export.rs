@@ -1,4 +1,4 @@
-//! Database export: scripts of `perf script` that get the rows of tables.
+//! Database export: scripts of `perf script` that receive the rows of tables.
 
 use std::{
     path::{Path, PathBuf},
@@ -12,7 +12,7 @@ use crate::harness::{
     run::{perf_prof, printed, said},
 };
 
-/// Prints the rows of all tables, and the calls for tracepoints.
+/// A script that prints the rows of all tables, and the calls for tracepoints.
 const PRINT: &str = "
 import sys
 
@@ -34,8 +34,8 @@ def trace_unhandled(event_name, context, fields):
     print(event_name, fields['common_comm'])
 ";
 
-/// Has threads and a child process with names of their own, calls functions in all of them, and faults at addresses
-/// without a symbol.
+/// A program with threads and a child process with comms of their own. It calls functions in all of them, and faults at
+/// addresses without a symbol.
 const PROGRAM: &str = r#"
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -65,8 +65,8 @@ int main(int argc, char **argv) {
 }
 "#;
 
-/// Records the program. Without the C library as a file of its own, no sample is in the code that calls it, where perf
-/// names addresses by the last symbol before them.
+/// Records the program, which is linked statically. So no sample is in a C library that calls it, where perf names
+/// addresses by the last symbol before them.
 fn recorded(folder: &Folder, options: &[&str]) -> PathBuf {
     let root = folder.path("");
     let program = compile(&root, "worker", PROGRAM, &[FRAMES, &["-static", "-pthread"]].concat());
@@ -75,11 +75,11 @@ fn recorded(folder: &Folder, options: &[&str]) -> PathBuf {
     data
 }
 
-/// What the script prints in perf and here.
+/// Returns what the script prints in perf and in perf-prof.
 fn both(folder: &Folder, data: &Path, args: &[&str]) -> [Vec<String>; 2] {
     let script = folder.write("s.py", PRINT.as_bytes());
     let run = ["script", "-s", script.to_str().unwrap()];
-    // The arguments of the script are the last ones.
+    // The arguments of the script come last.
     let file = ["-i", data.to_str().unwrap()];
     let whole = [&run[..], &file, args].concat();
     [perf_with(&whole), printed(&perf_prof(&whole).output().unwrap())]

@@ -15,7 +15,7 @@ use crate::harness::{
     run::printed,
 };
 
-/// Prints the calls of `define_*`.
+/// A script that prints the calls of `define_*`.
 const PRINT: &str = "
 def printer(name):
     def call(*args):
@@ -32,12 +32,12 @@ def trace_unhandled(event_name, context, fields):
 /// The formats of events, by system.
 pub type Formats = BTreeMap<String, Vec<String>>;
 
-/// A recording with one sample of each event. All of its fields are 0.
+/// Returns a recording with one sample of each event, in which all fields are 0.
 fn one_sample_each(formats: &Formats) -> Vec<u8> {
     samples_with(formats, &[0; 2032])
 }
 
-/// A recording with one sample of each event. Its fields are in `fields`.
+/// Returns a recording with one sample of each event. `fields` are the bytes of its fields.
 pub fn samples_with(formats: &Formats, fields: &[u8]) -> Vec<u8> {
     let sample_type = PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW;
     let parsed: Vec<EventFormat> = formats

@@ -1,5 +1,5 @@
-//! Reads the input as what the kernel says: its symbols, mappings of a process, printk formats, BTF. Recordings contain
-//! some of it too.
+//! Reads the input as texts of the kernel: its symbols, mappings of a process, printk formats, BTF. Recordings contain
+//! some of these texts too.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -27,7 +27,7 @@ print fmt: \"\"
 
 static EVENT: LazyLock<EventFormat> = LazyLock::new(|| EventFormat::parse("fuzz", FORMAT).expect("FORMAT is valid"));
 
-/// A kernel that has an answer to each question.
+/// A kernel that answers all questions.
 struct Known;
 
 impl Kernel for Known {

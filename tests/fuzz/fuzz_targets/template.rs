@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use perf_prof_events::{event::{EventType, Format}, template::{FieldSigns, perf_script_template, script}};
 use perf_prof_format::{record::SampleLayout, tracefs::{EventFormat, NoKernel}};
 
-/// The lines of code that each template has.
+/// The lines of code that each template contains.
 static CODE: LazyLock<HashSet<String>> = LazyLock::new(|| {
     let format = EventFormat::parse(
         "a",
@@ -22,7 +22,8 @@ fn event(format: EventFormat) -> EventType {
     EventType { alias: None, format: Format::Tracepoint(Arc::new(format)), layout, max_stack: None }
 }
 
-/// The lines of a script outside of docstrings and of the comment at its start, in which quotes are nothing special.
+/// Returns the lines of a script outside of docstrings and of the comment at its start. In this comment, quotes have no
+/// meaning.
 fn code(text: &str) -> impl Iterator<Item = &str> {
     let comment: usize = text.split_inclusive('\n').take_while(|line| line.starts_with('#')).map(str::len).sum();
     text[comment..].split("\"\"\"").step_by(2).flat_map(str::lines)
